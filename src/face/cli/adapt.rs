@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::evaluate::{model_of, text_of};
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::run::{OnHangUp, cancel_on_signals};
 use super::stderr;
-use crate::desk::adapt::{Text, TrainingOptions, TrainingRequest, adapt};
+use crate::desk::adapt::{TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use model::Model;
@@ -53,13 +54,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let mut shown = StepProgress::new();
     let found = adapt(&request, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
-    let found = match found {
-        Err(Error::Interrupted) => {
+    let found = found.inspect_err(|error| {
+        if matches!(error, Error::Interrupted) {
             stderr::line("rerun the same command to resume from the last checkpoint");
-            return Err(Error::Interrupted);
         }
-        found => found?,
-    };
+    })?;
     print(&found, args.format.format)?;
     for one in &found {
         let training = &one.training;
@@ -81,7 +80,7 @@ fn training_request(args: &Args) -> Result<TrainingRequest> {
             }
             model
         }
-        (_, Some(dir)) => super::evaluate::model_of(dir, args.options.seed[0])?,
+        (_, Some(dir)) => model_of(dir, args.options.seed[0])?,
         _ => return Err(Error::input("no model: pass --model DIR or --from-scratch SHAPE")),
     };
     let architectures = match (&args.architecture[..], &model.wiring) {
@@ -97,10 +96,8 @@ fn training_request(args: &Args) -> Result<TrainingRequest> {
         }
         (named, _) => named.to_vec(),
     };
-    let ids = || args.tokens_file.clone().map(Text::Ids);
-    let text = args.text.clone().map(Text::Words).or_else(ids);
     Ok(TrainingRequest {
-        text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
+        text: text_of(&args.text, &args.tokens_file)?,
         model,
         from_scratch,
         limit: args.tokens.map(|limit| limit as usize),
@@ -165,14 +162,9 @@ fn table(found: &[Curve]) -> Table {
     ])
     .least(&["agreement", "id", "GEMM peak"]);
     let interval =
-        |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
-            match quality {
-                Some(quality) => {
-                    let (value, ends) = value(&quality);
-                    Shown::interval(Some(value), ends, decimals)
-                }
-                None => Shown::None,
-            }
+        |quality: Option<Quality>, value: fn(Quality) -> (f64, Option<[f64; 2]>), decimals| {
+            let (value, ends) = quality.map(value).unzip();
+            Shown::interval(value, ends.flatten(), decimals)
         };
     for Curve { training, .. } in found {
         let (before, after) = (training.before, training.after);

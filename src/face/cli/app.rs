@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
-use super::{HEADINGS, Verb, complete, help, output, stderr};
+use super::{VERBS, Verb, complete, help, output, stderr};
 use base::error::{Error, Result};
 use base::text::is_coloured;
 use run::cuda;
@@ -56,17 +56,12 @@ pub(super) mod exit_status {
 
 /// Verb in the help.
 pub(super) struct VerbEntry {
+    pub heading: &'static str,
     pub name: &'static str,
     pub uses_runs_dir: bool,
     /// Page of `docs/` about it.
     pub page: &'static str,
     pub examples: &'static [&'static str],
-}
-
-impl VerbEntry {
-    pub fn is(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name)
-    }
 }
 
 /// Defines the verbs under the headings of the help. Each has its help line, name, arguments, the expression that
@@ -75,10 +70,8 @@ macro_rules! verbs {
     ($($heading:literal {
         $($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr, $page:literal, $examples:expr;)*
     })*) => {
-        /// Headings of the help, each with its verbs.
-        const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($name)),*])),*];
-
         const VERBS: &[$crate::face::cli::app::VerbEntry] = &[$($($crate::face::cli::app::VerbEntry {
+            heading: $heading,
             name: stringify!($name),
             uses_runs_dir: !matches!(stringify!($dir).as_bytes(), b"_"),
             page: $page,
@@ -128,10 +121,10 @@ fn command_in(colour: ColorChoice) -> clap::Command {
 fn help_template(command: &clap::Command) -> String {
     let (header, literal) = (command.get_styles().get_header(), command.get_styles().get_literal());
     let mut template = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
-    for (heading, verbs) in HEADINGS {
-        template += &format!("{header}{heading}:{header:#}\n");
-        for verb in *verbs {
-            let name = verb.to_ascii_lowercase();
+    for verbs in VERBS.chunk_by(|a, b| a.heading == b.heading) {
+        template += &format!("{header}{}:{header:#}\n", verbs[0].heading);
+        for verb in verbs {
+            let name = verb.name.to_ascii_lowercase();
             let about = command.find_subcommand(&name).and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             template += &format!("  {literal}{name:<11}{literal:#}  {about}\n");
@@ -154,24 +147,20 @@ pub fn main() -> ExitCode {
 }
 
 fn parse_and_dispatch() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    let verb = arguments.next();
-    if verb.as_ref().is_some_and(|verb| verb == cuda::PROBE) {
-        return cuda::probe_main(&arguments.next().unwrap_or_default().to_string_lossy());
+    let mut given: Vec<OsString> = std::env::args_os().collect();
+    let word = |at: usize| given.get(at).map(|word| word.to_string_lossy());
+    match word(1).as_deref() {
+        Some(cuda::PROBE) => return cuda::probe_main(&word(2).unwrap_or_default()),
+        Some(complete::VERB) => {
+            // a shell that closes the pipe early is no failure
+            let _ = output::emit(&complete::answer(&word(2).unwrap_or_default(), word(3).as_deref()));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
-    if verb.is_some_and(|verb| verb == complete::VERB) {
-        let mut words = arguments.map(|argument| argument.to_string_lossy().into_owned());
-        let (line, token) = (words.next().unwrap_or_default(), words.next());
-        // a shell that closes the pipe early is no failure
-        let _ = output::emit(&complete::answer(&line, token.as_deref()));
-        return ExitCode::SUCCESS;
-    }
-    let words: Vec<String> =
-        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    stderr::choose_error_format(&words);
+    stderr::choose_error_format(&given);
     let terminal = std::io::stdout().is_terminal() || stderr::is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
-    let mut given: Vec<OsString> = std::env::args_os().collect();
     let mut matches = command_in(colour).try_get_matches_from(&given);
     if let Some(at) = matches.as_ref().err().and_then(|error| trace_at(error, &given)) {
         let opens = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
@@ -202,12 +191,9 @@ fn trace_at(error: &clap::Error, given: &[OsString]) -> Option<usize> {
     };
     let at = given.iter().position(|argument| argument == word.as_str())?;
     // not the second word of `trace FILE`, but `--dir runs FILE` has no verb
+    let is_verb = |word: &OsStr| VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb.name));
     let is_first = !(1..at).any(|at| is_verb(&given[at]) && given[at - 1] != "--dir");
     (is_first && Path::new(word).exists()).then_some(at)
-}
-
-fn is_verb(word: &OsStr) -> bool {
-    HEADINGS.iter().flat_map(|(_, verbs)| *verbs).any(|verb| word.eq_ignore_ascii_case(verb))
 }
 
 /// Returns the exit status. Exits at once if GPU work hangs, since the driver would wait for it.

@@ -91,9 +91,9 @@ fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
         stderr::line("cross-validating: leaving out one TP or batch size at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
-    let report = FitReport { fit: &fit, residuals: &residuals, held_out: &held_out };
-    let csv = || report.residual_rows().csv(Sourced::ByRow);
-    output::print(args.format.format, &report.printed(), csv, || report.text())?;
+    let printed = PrintedFit::of(&fit, &residuals, &held_out);
+    let csv = || residuals_table(&residuals).csv(Sourced::ByRow);
+    output::print(args.format.format, &printed, csv, || text(&fit, &residuals, &held_out))?;
     if let Some(into) = &args.output {
         let files = FittedFiles { hardware, stack: &args.stack };
         for path in write_fit(&fit, files, into)? {
@@ -147,14 +147,8 @@ struct PrintedConstant {
     meaning: &'static str,
 }
 
-struct FitReport<'a> {
-    fit: &'a Fit,
-    residuals: &'a [Residual],
-    held_out: &'a [Held],
-}
-
-impl FitReport<'_> {
-    fn printed(&self) -> PrintedFit<'_> {
+impl<'a> PrintedFit<'a> {
+    fn of(fit: &'a Fit, residuals: &'a [Residual], held_out: &'a [Held]) -> Self {
         let constant = |c: &FittedConstant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
@@ -163,81 +157,78 @@ impl FitReport<'_> {
             bounds: c.parameter.bounds,
             meaning: c.parameter.meaning,
         };
-        PrintedFit {
-            constants: self.fit.constants.iter().map(constant).collect(),
-            errors_pct: calibrate::errors(self.residuals),
-            held_out: self.held_out,
-            residuals: self.residuals,
-            link_p2p_off: &self.fit.target.profile.link.p2p_off,
+        Self {
+            constants: fit.constants.iter().map(constant).collect(),
+            errors_pct: calibrate::errors(residuals),
+            held_out,
+            residuals,
+            link_p2p_off: &fit.target.profile.link.p2p_off,
         }
     }
+}
 
-    fn text(&self) -> String {
-        let constants = Table::of(
-            &self.fit.constants,
-            &[
-                ("constant", &|c: &FittedConstant| c.parameter.key.into()),
-                ("value", &|c| digits(c.value).into()),
-                ("95 % interval", &|c| match c.interval {
-                    Some((low, high)) => format!("[{}, {}]", digits(low), digits(high)).into(),
-                    None => "not determined".into(),
-                }),
-                ("unit", &|c| c.parameter.unit.into()),
-                ("bounds", &|FittedConstant { parameter: p, .. }| {
-                    format!("[{}, {}]", p.bounds.0, p.bounds.1).into()
-                }),
-                ("meaning", &|c| c.parameter.meaning.into()),
-            ],
-        );
-        let all = calibrate::errors(self.residuals).map(|errors| ("all runs".to_owned(), errors));
-        let held =
-            self.held_out.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
-        let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
-        let errors = Table::of(
-            &errors,
-            &[
-                ("mean absolute error, %", &|(name, _): &(String, Errors)| Shown::text(name)),
-                ("runs", &|(_, e)| e.points.into()),
-                ("tokens/s", &|(_, e)| Shown::Number(e.tokens_per_s_pct, 2)),
-                ("speedup", &|(_, e)| Shown::number(e.speedup_pct, 2)),
-                ("decode", &|(_, e)| Shown::number(e.decode_pct, 2)),
-                ("prefill", &|(_, e)| Shown::number(e.prefill_pct, 2)),
-            ],
-        );
-        let headline = match calibrate::errors(self.residuals) {
-            Some(errors) => format!(
-                "Fitted {} to {}: mean error of tokens/s {:.1} %.\n",
-                counted(self.fit.constants.len(), "constant"),
-                counted(errors.points, "run"),
-                errors.tokens_per_s_pct
-            ),
-            None => String::new(),
-        };
+fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
+    let constants = Table::of(
+        &fit.constants,
+        &[
+            ("constant", &|c: &FittedConstant| c.parameter.key.into()),
+            ("value", &|c| digits(c.value).into()),
+            ("95 % interval", &|c| match c.interval {
+                Some((low, high)) => format!("[{}, {}]", digits(low), digits(high)).into(),
+                None => "not determined".into(),
+            }),
+            ("unit", &|c| c.parameter.unit.into()),
+            ("bounds", &|FittedConstant { parameter: p, .. }| {
+                format!("[{}, {}]", p.bounds.0, p.bounds.1).into()
+            }),
+            ("meaning", &|c| c.parameter.meaning.into()),
+        ],
+    );
+    let all = calibrate::errors(residuals);
+    let headline = all.as_ref().map_or(String::new(), |errors| {
         format!(
-            "{headline}\nConstants\n{}\nPredicted against measured (error = predicted / measured - 1)\n{}\nErrors\n{}",
-            output::aligned(&constants),
-            output::aligned(&self.residual_rows()),
-            output::aligned(&errors)
+            "Fitted {} to {}: mean error of tokens/s {:.1} %.\n",
+            counted(fit.constants.len(), "constant"),
+            counted(errors.points, "run"),
+            errors.tokens_per_s_pct
         )
-    }
+    });
+    let all = all.map(|errors| ("all runs".to_owned(), errors));
+    let held = held_out.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
+    let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
+    let errors = Table::of(
+        &errors,
+        &[
+            ("mean absolute error, %", &|(name, _): &(String, Errors)| Shown::text(name)),
+            ("runs", &|(_, e)| e.points.into()),
+            ("tokens/s", &|(_, e)| Shown::Number(e.tokens_per_s_pct, 2)),
+            ("speedup", &|(_, e)| Shown::number(e.speedup_pct, 2)),
+            ("decode", &|(_, e)| Shown::number(e.decode_pct, 2)),
+            ("prefill", &|(_, e)| Shown::number(e.prefill_pct, 2)),
+        ],
+    );
+    format!(
+        "{headline}\nConstants\n{}\nPredicted against measured (error = predicted / measured - 1)\n{}\nErrors\n{}",
+        output::aligned(&constants),
+        output::aligned(&residuals_table(residuals)),
+        output::aligned(&errors)
+    )
+}
 
-    fn residual_rows(&self) -> Table {
-        Table::of(
-            self.residuals,
-            &[
-                ("cell", &|r: &Residual| Shown::text(&r.cell)),
-                ("measured_tokens_per_s|measured tok/s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
-                ("predicted_tokens_per_s|predicted tok/s", &|r| {
-                    Shown::Number(r.predicted_tokens_per_s, 1)
-                }),
-                ("error_pct|error %", &|r| Shown::Number(r.error_pct, 1)),
-                ("decode_error_pct|decode %", &|r| Shown::number(r.decode_error_pct, 1)),
-                ("prefill_error_pct|prefill %", &|r| Shown::number(r.prefill_error_pct, 1)),
-                ("speedup_error_pct|speedup %", &|r| Shown::number(r.speedup_error_pct, 1)),
-                ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
-            ],
-        )
-    }
+fn residuals_table(residuals: &[Residual]) -> Table {
+    Table::of(
+        residuals,
+        &[
+            ("cell", &|r: &Residual| Shown::text(&r.cell)),
+            ("measured_tokens_per_s|measured tok/s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
+            ("predicted_tokens_per_s|predicted tok/s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
+            ("error_pct|error %", &|r| Shown::Number(r.error_pct, 1)),
+            ("decode_error_pct|decode %", &|r| Shown::number(r.decode_error_pct, 1)),
+            ("prefill_error_pct|prefill %", &|r| Shown::number(r.prefill_error_pct, 1)),
+            ("speedup_error_pct|speedup %", &|r| Shown::number(r.speedup_error_pct, 1)),
+            ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
+        ],
+    )
 }
 
 /// Formats a value with four significant digits.

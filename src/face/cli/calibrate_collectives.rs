@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::calibrate::Args;
-use super::hardware::{Charged, TPS, charged, charges_text};
-use super::output::{self, Format};
+use super::hardware::{Charged, DECODE_BYTES, TPS, charged, charges_text};
+use super::output;
 use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
@@ -48,11 +48,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         opening: args.opening.clone(),
     };
     let links = files.read(dir)?;
-    match args.format.format {
-        Format::Json => output::json(&printed(&links))?,
-        Format::Csv => output::emit(&links_table(&links).csv(Sourced::All(Provenance::Measured)))?,
-        Format::Table => output::emit(&links_text(&links))?,
-    }
+    let csv = || links_table(&links).csv(Sourced::All(Provenance::Measured));
+    output::print(args.format.format, &printed(&links), csv, || links_text(&links))?;
     warn_of_links(&links);
     if let Some(into) = &args.output {
         let path = write_links(std::slice::from_ref(&links), into)?;
@@ -170,21 +167,8 @@ fn other_tps(links: &MeasuredLinks) -> impl Iterator<Item = LinkBasis> {
     basis.filter(|basis| basis.note().is_some())
 }
 
-/// Message size for comparing measured latencies with the profile's.
-struct ShownSize {
-    title: &'static str,
-    bytes: u64,
-}
-
-/// All-reduces of a decode step.
-const DECODE: ShownSize = ShownSize { title: "16 KB", bytes: 16 << 10 };
-
-/// Message sizes in the table: of decode steps and of a prefill.
-const SHOWN: [ShownSize; 3] = [
-    DECODE,
-    ShownSize { title: "256 KB", bytes: 256 << 10 },
-    ShownSize { title: "16 MB", bytes: 16 << 20 },
-];
+/// Message sizes in the table, in bytes: of decode steps and of a prefill.
+const SHOWN: [(&str, u64); 3] = [("16 KB", DECODE_BYTES), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
 /// Latency of an all-reduce relative to the profile's, by TP: of 16 KB if small messages were measured, else of
 /// the smallest measured size.
@@ -192,10 +176,10 @@ fn headline(links: &MeasuredLinks) -> String {
     let before = links.table_before();
     let of_tp = |MeasuredLink { test, link, .. }: &MeasuredLink| {
         let smallest = test.points.first().map_or(0, |(bytes, _)| *bytes);
-        let bytes = smallest.max(DECODE.bytes);
+        let bytes = smallest.max(DECODE_BYTES);
         let measured_us = single_row(test.ranks, link).alone_us(test.ranks, bytes as f64);
         let profile_us = before.alone_us(test.ranks, bytes as f64);
-        let size = if bytes == DECODE.bytes { DECODE.title.to_owned() } else { output::bytes(bytes) };
+        let size = if bytes == DECODE_BYTES { "16 KB".to_owned() } else { output::bytes(bytes) };
         format!(
             "{size} at TP {} {} ({:.2}x the profile's {})",
             test.ranks,
@@ -217,7 +201,7 @@ fn headline(links: &MeasuredLinks) -> String {
 fn links_table(links: &MeasuredLinks) -> Table {
     let before = links.table_before();
     let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
-    for ShownSize { title, bytes } in SHOWN {
+    for (title, bytes) in SHOWN {
         columns.push(format!("us_{bytes}|{title}"));
         columns.push(format!("profile_us_{bytes}|{title} before"));
     }
@@ -228,7 +212,7 @@ fn links_table(links: &MeasuredLinks) -> Table {
         let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
         let mut row = vec![test.ranks.into(), messages.into()];
         row.extend([Shown::Number(link.alpha_us, 2), Shown::Number(link.gb_s, 1)]);
-        for ShownSize { bytes, .. } in SHOWN {
+        for (_, bytes) in SHOWN {
             let us = |table: &LinkTable| Shown::Time(table.alone_us(test.ranks, bytes as f64));
             row.extend([us(&single_row(test.ranks, link)), us(before)]);
         }

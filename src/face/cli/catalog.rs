@@ -117,21 +117,16 @@ pub fn experiments(args: &FormatArgs) -> Result<u8> {
             Err(error) => stderr::print_error(&error),
         }
     }
-    match args.format {
-        Format::Json => {
-            let list: Vec<PrintedExperiment<'_>> =
-                experiments.iter().map(PrintedExperiment::of).collect();
-            output::json(&list)?;
-        }
-        Format::Csv => output::emit(&experiments_table(&experiments).csv(Sourced::NoRuns))?,
-        Format::Table if experiments.is_empty() => {
-            stderr::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
-        }
-        Format::Table => {
-            let text: String = experiments.iter().map(experiment_text).collect();
-            output::emit(&format!("{text}Run one: ladderscope sweep EXPERIMENT\n"))?;
-        }
+    if args.format == Format::Table && experiments.is_empty() {
+        stderr::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
+        return Ok(0);
     }
+    let list: Vec<PrintedExperiment<'_>> = experiments.iter().map(PrintedExperiment::of).collect();
+    let csv = || experiments_table(&experiments).csv(Sourced::NoRuns);
+    output::print(args.format, &list, csv, || {
+        let text: String = experiments.iter().map(experiment_text).collect();
+        format!("{text}Run one: ladderscope sweep EXPERIMENT\n")
+    })?;
     Ok(0)
 }
 

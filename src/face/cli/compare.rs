@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::gate::{self, JudgedRuns};
-use super::output::{self, Format, FormatArgs};
+use super::gate;
+use super::output::{self, FormatArgs};
 use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::export::{self, FileKind};
@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, REST, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    Pivot, REST, beaten_limit, differences_table, judge, pairs_table, pivot_table, slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -96,7 +96,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let all: Vec<usize> = (0..comparison.pairs.len()).collect();
     if args.heatmap {
-        print_maps(&comparison, &records, args.format.format)?;
+        let maps: Vec<HeatMap> =
+            slices(&comparison).iter().map(|slice| HeatMap::new(&comparison, slice)).collect();
+        let csv = || map_rows(&comparison, &maps).csv(Sourced::ByRow);
+        output::print(args.format.format, &maps, csv, || maps_text(&comparison, &maps, &records))?;
     } else {
         let rows = || match args.pivot {
             true => pivot_table(&comparison, &Pivot::new(&comparison, &all)),
@@ -119,7 +122,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 /// Judges runs by the gates against a stored baseline.
 fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
     let mut baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
-    let records = args.filter.records(&args.runs, dir)?;
+    let mut records = args.filter.records(&args.runs, dir)?;
     if let Some(filter) = args.filter.typed() {
         // cells excluded by the filter do not count as missing; the baseline's cells for selected runs stay, even if
         // their own values fail the filter
@@ -133,21 +136,16 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
-    let which = if args.runs.is_empty() { JudgedRuns::SinceBaseline } else { JudgedRuns::Named };
-    let report = gate::judge_runs(&baseline, records, which, &args.gate);
+    // runs that the user names are judged whenever they ran
+    if args.runs.is_empty() {
+        records.retain(|record| record.created >= baseline.created);
+    }
+    let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
+    let report = judge(of_baseline, &baseline.records, &records, &args.gate);
     gate::print_gates(&report, args.strict, args.format.format)
 }
 
-/// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the
-/// reason for a missing number.
-fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format) -> Result<()> {
-    let maps: Vec<HeatMap> =
-        slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
-    let csv = || map_rows(comparison, &maps).csv(Sourced::ByRow);
-    output::print(format, &maps, csv, || maps_text(comparison, &maps, records))
-}
-
-/// Maps as text: rows are TPs, columns batches.
+/// Maps over TP and batch as text, one per slice: rows are TPs, columns batches. Shows the reason for a missing number.
 fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]) -> String {
     let (mut text, gaps) = (String::new(), Gaps::new(comparison, records));
     for map in maps {

@@ -193,18 +193,12 @@ const MOST_RUNS: usize = 50;
 fn complete_value(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let name = argument.get_value_names().and_then(|names| names.first());
     let name = name.map_or("", |name| name.as_str());
-    let possible: Vec<Offer> = argument
-        .get_possible_values()
-        .iter()
-        .map(|value| {
-            Offer::new(value.get_name(), value.get_help().map(ToString::to_string).unwrap_or_default())
-        })
-        .collect();
+    let possible = argument.get_possible_values();
+    let possible =
+        possible.iter().map(|value| Offer::new(value.get_name(), plain_text(value.get_help())));
+    let possible: Vec<Offer> = possible.collect();
     let option = OPTIONS.iter().find(|option| argument.get_long() == Some(option.flag));
-    let one = |offers: Vec<Offer>| Completion {
-        replaces: 0..typed.value.len(),
-        offers: fitting(offers, typed.value, MOST_OFFERS),
-    };
+    let one = |offers: Vec<Offer>| completed(typed.value, 0, offers);
     let several =
         |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST_OFFERS);
     match name {
@@ -304,8 +298,13 @@ fn complete_filter_text(typed: &Typed<'_>) -> Completion {
         Some(name) => offers::axis_values(name),
         None => Vec::new(),
     };
-    let offers = fitting(known, &typed.value[start..], MOST_OFFERS);
-    Completion { replaces: start..typed.value.len(), offers }
+    completed(typed.value, start, known)
+}
+
+/// Completes a value from a byte position on.
+fn completed(value: &str, start: usize, offers: impl IntoIterator<Item = Offer>) -> Completion {
+    let offers = fitting(offers, &value[start..], MOST_OFFERS);
+    Completion { replaces: start..value.len(), offers }
 }
 
 /// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
@@ -313,15 +312,10 @@ fn complete_pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let option = if argument.get_long() == Some("env") { "env" } else { "set" };
     if let Some((key, value)) = typed.value.split_once('=') {
         let values = offers::axis_values(&format!("{option}.{key}"));
-        let start = typed.value.len() - value.len();
-        return Completion {
-            replaces: start..typed.value.len(),
-            offers: fitting(values, value, MOST_OFFERS),
-        };
+        return completed(typed.value, typed.value.len() - value.len(), values);
     }
     let names = offers::keys(option).into_iter();
-    let names = names.map(|name| Offer::new(format!("{}=", name.text), name.about));
-    Completion { replaces: 0..typed.value.len(), offers: fitting(names, typed.value, MOST_OFFERS) }
+    completed(typed.value, 0, names.map(|name| Offer::new(format!("{}=", name.text), name.about)))
 }
 
 /// Arguments of `ladderscope completions`.

@@ -99,13 +99,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let csv = || {
         let table = match (&gates, args.by) {
             (Some(report), None) => gate_table(report),
-            (_, by) => by_table(&diff, by.unwrap_or(By::Operation)),
+            (_, by) => by_table(&diff, by.unwrap_or(By::Operation))
+                .with("first_provenance", &Shown::text(diff.a.provenance))
+                .with("second_provenance", &Shown::text(diff.b.provenance)),
         };
-        let origin = |table: Table| {
-            let table = table.with("first_provenance", &Shown::text(diff.a.provenance));
-            table.with("second_provenance", &Shown::text(diff.b.provenance))
-        };
-        if gates.is_some() && args.by.is_none() { table } else { origin(table) }.csv(Sourced::ByRow)
+        table.csv(Sourced::ByRow)
     };
     let printed = PrintedDiff { diff: &diff, gate: gates.as_ref(), checks: &checks };
     output::print(args.output.format, &printed, csv, || match args.by {

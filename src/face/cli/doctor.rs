@@ -82,16 +82,12 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return check_gpus(args.output.format);
     }
     let report = probe(dir, !args.quick);
-    match args.output.format {
-        Format::Json => output::json(&report)?,
-        Format::Table => output::emit(&text(&report))?,
-        Format::Csv => {
-            let value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
-            let mut rows = Table::new(["key", "value"]);
-            flatten("", &value, &mut rows);
-            output::emit(&rows.csv(Sourced::NoRuns))?;
-        }
-    }
+    let csv = || {
+        let mut rows = Table::new(["key", "value"]);
+        flatten("", &serde_json::to_value(&report).unwrap_or_default(), &mut rows);
+        rows.csv(Sourced::NoRuns)
+    };
+    output::print(args.output.format, &report, csv, || text(&report))?;
     Ok(0)
 }
 
@@ -238,21 +234,13 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
             object.iter().for_each(|(key, value)| flatten(&join(key), value, rows));
         }
         serde_json::Value::Array(array) => {
-            array
-                .iter()
-                .enumerate()
-                .for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
+            let items = array.iter().enumerate();
+            items.for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
         }
         serde_json::Value::Null => rows.push(vec![Shown::text(prefix), Shown::None]),
         serde_json::Value::String(text) => rows.push(vec![Shown::text(prefix), Shown::text(text)]),
         other => rows.push(vec![Shown::text(prefix), Shown::text(other)]),
     }
-}
-
-/// Checks of a GPU, by number and name.
-struct CheckedGpu {
-    name: String,
-    checks: Vec<Checked>,
 }
 
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
@@ -269,10 +257,10 @@ fn check_gpus(format: Format) -> Result<u8> {
         let checked =
             check::check(&gpu, &mut |what| stderr::note(&format!("GPU {}: {what}", info.index)));
         check::keep(&gpu, &checked);
-        all.push(CheckedGpu { name: format!("{} ({})", info.index, info.name), checks: checked });
+        all.push(PrintedGpuChecks::new(format!("{} ({})", info.index, info.name), checked));
     }
     let is_good = all.iter().all(|gpu| check::passed(&gpu.checks));
-    print_checks(&all, format)?;
+    print_checks(all, format)?;
     Ok(u8::from(!is_good))
 }
 
@@ -286,46 +274,42 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
             said: format!("not run; checks that {asks}"),
         })
         .collect();
-    print_checks(&[CheckedGpu { name: "none".into(), checks }], format)?;
+    print_checks(vec![PrintedGpuChecks::new("none".into(), checks)], format)?;
     stderr::warn(&format!("nothing was checked: {why}"));
     Ok(2)
 }
 
 /// Output of the checks in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct PrintedChecks<'a> {
-    gpus: Vec<PrintedGpuChecks<'a>>,
+pub struct PrintedChecks {
+    gpus: Vec<PrintedGpuChecks>,
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedGpuChecks<'a> {
+struct PrintedGpuChecks {
     /// Number and name of the GPU; `none` without a GPU.
-    gpu: &'a str,
+    gpu: String,
     /// True if checks ran and none failed.
     passed: bool,
-    checks: &'a [Checked],
+    checks: Vec<Checked>,
 }
 
-fn print_checks(all: &[CheckedGpu], format: Format) -> Result<()> {
-    if format == Format::Json {
-        let gpus = all.iter().map(|CheckedGpu { name, checks }| {
-            let is_any = checks.iter().any(|check| check.found == Found::Passed);
-            PrintedGpuChecks { gpu: name, passed: is_any && check::passed(checks), checks }
-        });
-        return output::json(&PrintedChecks { gpus: gpus.collect() });
+impl PrintedGpuChecks {
+    fn new(gpu: String, checks: Vec<Checked>) -> Self {
+        let is_any = checks.iter().any(|check| check.found == Found::Passed);
+        Self { gpu, passed: is_any && check::passed(&checks), checks }
     }
+}
+
+fn print_checks(gpus: Vec<PrintedGpuChecks>, format: Format) -> Result<()> {
     let mut table = Table::new(["gpu", "check", "found", "result"]);
-    for CheckedGpu { name, checks } in all {
+    for PrintedGpuChecks { gpu, checks, .. } in &gpus {
         for check in checks {
-            let row = [name.as_str(), &check.name, check.found.as_str(), &check.said];
+            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
             table.push(row.into_iter().map(Shown::text).collect());
         }
     }
-    output::emit(&if format == Format::Csv {
-        table.csv(Sourced::NoRuns)
-    } else {
-        output::aligned(&table)
-    })
+    output::table(format, &PrintedChecks { gpus }, &table, Sourced::NoRuns)
 }
 
 /// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use pulp::Arch;
 use serde::Serialize;
 
+use super::app::size;
 use arithmetic::{sum, with_large_pages};
 use base::text::takes_escapes;
+use machine::environment::available_memory;
 
 /// Processor, from `/proc` and `/sys`.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -127,7 +129,7 @@ fn last_level_cache(root: &Path) -> u64 {
             let field = |name: &str| {
                 std::fs::read_to_string(index.path().join(name)).unwrap_or_default().trim().to_owned()
             };
-            if let (Ok(level), Some(size)) = (field("level").parse(), cache_size(&field("size"))) {
+            if let (Ok(level), Ok(size)) = (field("level").parse(), size(&field("size"))) {
                 caches.insert((level, field("shared_cpu_list"), size));
             }
         }
@@ -137,34 +139,15 @@ fn last_level_cache(root: &Path) -> u64 {
     if last < 2 { 0 } else { caches.iter().filter(|cache| cache.0 == last).map(|cache| cache.2).sum() }
 }
 
-/// Parses a cache size from `/sys`, such as `32768K`, into bytes.
-fn cache_size(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..split].parse().ok()?;
-    match &text[split..] {
-        "" => Some(number),
-        "K" => Some(number << 10),
-        "M" => Some(number << 20),
-        "G" => Some(number << 30),
-        _ => None,
-    }
-}
-
 pub fn memory() -> Memory {
     let info = read("/proc/meminfo");
-    let kilobytes = |key: &str| -> u64 {
-        info.lines()
-            .filter_map(|line| line.strip_prefix(key))
-            .find_map(|rest| rest.trim_start_matches(':').split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
-    };
-    let (mut total, mut available) = (kilobytes("MemTotal") * 1024, kilobytes("MemAvailable") * 1024);
-    if let Ok(limit) = read("/sys/fs/cgroup/memory.max").trim().parse::<u64>() {
-        let used = read("/sys/fs/cgroup/memory.current").trim().parse::<u64>().unwrap_or(0);
-        total = total.min(limit);
-        available = available.min(limit.saturating_sub(used));
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let limit = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
+    Memory {
+        total_bytes: (kilobytes.unwrap_or(0) * 1024).min(limit),
+        available_bytes: available_memory().unwrap_or(0),
     }
-    Memory { total_bytes: total, available_bytes: available }
 }
 
 /// Measures the clock and short sleeps; takes about 50 ms.

@@ -191,10 +191,8 @@ impl TextArgs {
         architectures: Vec<Architecture>,
         comm_dtype: CommDType,
     ) -> Result<QualityRequest> {
-        let ids = || self.tokens_file.clone().map(Text::Ids);
-        let text = self.text.clone().map(Text::Words).or_else(ids);
         Ok(QualityRequest {
-            text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
+            text: text_of(&self.text, &self.tokens_file)?,
             dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model, self.tp, 1)),
             model,
             architectures,
@@ -207,6 +205,13 @@ impl TextArgs {
             counts: true,
         })
     }
+}
+
+/// Text in words, else in token ids. Fails if no text is named.
+pub(super) fn text_of(text: &Option<PathBuf>, tokens_file: &Option<PathBuf>) -> Result<Text> {
+    let ids = || tokens_file.clone().map(Text::Ids);
+    let text = text.clone().map(Text::Words).or_else(ids);
+    text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))
 }
 
 /// Model of a directory. Prints a note if its weights are random although the user may not expect it.

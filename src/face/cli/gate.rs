@@ -6,31 +6,8 @@ use super::output::{self, Format};
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
-use lab::store::Baseline;
-use study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
-use table::Record;
+use study::analysis::{GateOutcome, GateReport, GateRow, gate_table};
 use table::render::Sourced;
-
-/// Runs that are compared with a baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgedRuns {
-    /// All given runs, because the user named them.
-    Named,
-    /// Runs created since the baseline was set.
-    SinceBaseline,
-}
-
-pub fn judge_runs(
-    baseline: &Baseline,
-    mut runs: Vec<Record>,
-    which: JudgedRuns,
-    gates: &[Gate],
-) -> GateReport {
-    if which == JudgedRuns::SinceBaseline {
-        runs.retain(|record| record.created >= baseline.created);
-    }
-    judge((&baseline.name, &baseline.created), &baseline.records, &runs, gates)
-}
 
 /// Verdict of all gates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,26 +61,26 @@ pub fn print_gate_summary(report: &GateReport, strict: bool) -> u8 {
     print_skipped(report);
     let verdict = GateVerdict::of_report(report, strict);
     let (rows, name) = (counted(report.rows.len(), "comparison"), &report.baseline);
-    let undecided = rows_with(report, GateOutcome::Undecided);
-    let first_undecided = undecided.first().map(|first| {
-        let why = first.undecided.as_deref().unwrap_or_default();
-        format!(
-            "{} of {rows} against baseline {name} undecided, the first {} of {}: {why}",
+    let rows_with =
+        |outcome| -> Vec<&GateRow> { report.rows.iter().filter(|row| row.outcome == outcome).collect() };
+    let undecided = rows_with(GateOutcome::Undecided);
+    if let Some(GateRow { gate, cell, undecided: why, .. }) = undecided.first() {
+        let text = format!(
+            "{} of {rows} against baseline {name} undecided, the first {} of {cell}: {}",
             undecided.len(),
-            first.gate.text,
-            first.cell
-        )
-    });
-    match &first_undecided {
-        Some(error) if verdict == GateVerdict::TooUncertain => {
-            stderr::print_error(&Error::failed(format!("{error} (--strict)")));
+            gate.text,
+            why.as_deref().unwrap_or_default()
+        );
+        match verdict {
+            GateVerdict::TooUncertain => {
+                stderr::print_error(&Error::failed(format!("{text} (--strict)")));
+            }
+            _ => stderr::warn(&text),
         }
-        Some(warning) => stderr::warn(warning),
-        None => {}
     }
     match verdict {
         GateVerdict::Violated => {
-            let violated = rows_with(report, GateOutcome::Violated);
+            let violated = rows_with(GateOutcome::Violated);
             let first = violated.first().map(|first| format!("{} of {}", first.gate.text, first.cell));
             stderr::print_error(&Error::failed(format!(
                 "{} of {rows} against baseline {name} beyond their limits, the first {}",
@@ -151,13 +128,11 @@ fn print_skipped(report: &GateReport) {
     report.without_partner.iter().for_each(|why| stderr::warn(why));
 }
 
-fn rows_with(report: &GateReport, outcome: GateOutcome) -> Vec<&GateRow> {
-    report.rows.iter().filter(|row| row.outcome == outcome).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use study::analysis::judge;
+    use table::Record;
     use table::testing::record;
 
     /// Compares two runs of TPOT 10 ms and `tpot_ms` by one gate; `cells` are the TPs of the new runs.

@@ -97,7 +97,8 @@ fn temperature(text: &str) -> Result<f32> {
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
     let architecture = architecture(args, &model)?;
-    let tokenizer = model.dir.as_deref().map(open_tokenizer).transpose()?.flatten();
+    let tokenized = model.dir.as_deref().filter(|dir| dir.join("tokenizer.json").exists());
+    let tokenizer = tokenized.map(Tokenizer::open).transpose()?;
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
     if args.stop_at_eos && model.eos.is_empty() {
         stderr::warn("--stop-at-eos: the model's config names no end-of-text token");
@@ -196,10 +197,6 @@ fn model(args: &Args) -> Result<Model> {
     }
 }
 
-fn open_tokenizer(dir: &Path) -> Result<Option<Tokenizer>> {
-    dir.join("tokenizer.json").exists().then(|| Tokenizer::open(dir)).transpose()
-}
-
 fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<u32>>> {
     if let Some(path) = &args.prompt_tokens_file {
         return read_prompts(path, model.shape.vocab);
@@ -264,48 +261,30 @@ fn print(
     text: &[String],
     format: Format,
 ) -> Result<()> {
-    match format {
-        Format::Json => output::json_line(&PrintedGeneration {
+    if format == Format::Json {
+        return output::json_line(&PrintedGeneration {
             prompt_tokens: &request.prompts,
             tokens: &generated.tokens,
             text,
             top_logits: generated.top_logits.iter().map(|top| &top[..top.len().min(5)]).collect(),
             nll: &generated.nll,
-        }),
-        Format::Csv | Format::Table => {
-            let mut rows = Table::new(["prompt", "prompt_tokens", "nll", "tokens", "text"]);
-            for (index, tokens) in generated.tokens.iter().enumerate() {
-                let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-                let text = text.get(index).filter(|text| !text.is_empty());
-                rows.push(vec![
-                    Shown::Whole(index as u64),
-                    Shown::Whole(request.prompts.get(index).map_or(0, |p| p.len() as u64)),
-                    Shown::number(generated.nll.get(index).copied().flatten(), 4),
-                    Shown::text(ids),
-                    text.map_or(Shown::None, Shown::text),
-                ]);
-            }
-            if format == Format::Csv {
-                return output::emit(&rows.csv(Sourced::All(Provenance::Measured)));
-            }
-            // Long texts do not fit into columns.
-            let mut out = String::new();
-            for (index, tokens) in generated.tokens.iter().enumerate() {
-                let nll = generated.nll.get(index).copied().flatten();
-                let nll = nll.map(|nll| format!(", NLL {nll:.4} nats/token")).unwrap_or_default();
-                let length = request.prompts.get(index).map_or(0, Vec::len);
-                out += &format!("prompt {index} ({length} tokens{nll})\n");
-                match text.get(index).filter(|text| !text.is_empty()) {
-                    Some(text) => out += &format!("{text}\n"),
-                    None => {
-                        out += &format!(
-                            "{}\n",
-                            tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
-                        )
-                    }
-                }
-            }
-            output::emit(&out)
-        }
+        });
+    }
+    let mut rows = Table::new(["prompt", "prompt_tokens", "nll", "tokens", "text"]);
+    // long texts do not fit into columns
+    let mut blocks = String::new();
+    for (index, tokens) in generated.tokens.iter().enumerate() {
+        let length = request.prompts.get(index).map_or(0, Vec::len);
+        let nll = generated.nll.get(index).copied().flatten();
+        let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let text = text.get(index).filter(|text| !text.is_empty());
+        let in_words = nll.map(|nll| format!(", NLL {nll:.4} nats/token")).unwrap_or_default();
+        blocks += &format!("prompt {index} ({length} tokens{in_words})\n{}\n", text.unwrap_or(&ids));
+        let text = text.map_or(Shown::None, Shown::text);
+        rows.push(vec![index.into(), length.into(), Shown::number(nll, 4), ids.into(), text]);
+    }
+    match format {
+        Format::Csv => output::emit(&rows.csv(Sourced::All(Provenance::Measured))),
+        _ => output::emit(&blocks),
     }
 }

@@ -97,11 +97,13 @@ impl<'a> PrintedProfile<'a> {
         let link = |link: Link| PrintedProfileLink {
             p2p: link.p2p,
             tp: link.tp,
-            alpha_us: link.times.map(|times| times.alpha_us),
-            gb_s: link.times.map(|times| times.gb_s),
+            alpha_us: link.alpha_us,
+            gb_s: link.gb_s,
             basis: link.basis.to_string(),
-            us_16384: link.times.map(|_| decode_us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
-            charged: link.times.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
+            us_16384: link
+                .alpha_us
+                .map(|_| decode_us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
+            charged: link.alpha_us.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
         };
         Self {
             profile,
@@ -117,7 +119,7 @@ fn profile_text(profiles: &[Profile]) -> String {
     text += "\nLinks: one all-reduce takes alpha_us + bytes / (gb_s x 1e9), except where points were measured (basis)\n";
     text += &output::aligned(&links_table(profiles));
     for profile in profiles {
-        let known = links_of(profile).filter(|link| link.times.is_some());
+        let known = links_of(profile).filter(|link| link.alpha_us.is_some());
         text += &charges_text(profile, known.map(|link| (link.p2p, link.tp)));
         text += &notes_and_sources(&profile.name, profile.note.as_deref(), &profile.sources);
     }
@@ -208,20 +210,13 @@ fn gpus_table(profiles: &[Profile]) -> Table {
     )
 }
 
-/// Link of a profile at a TP.
+/// Link of a profile at a TP: latency of small messages, and bandwidth; `None` if not measured at this TP.
 struct Link {
     p2p: P2p,
     tp: u32,
     basis: LinkBasis,
-    /// `None` if the link was not measured at this TP.
-    times: Option<LinkTimes>,
-}
-
-/// Latency of small messages, and bandwidth.
-#[derive(Clone, Copy)]
-struct LinkTimes {
-    alpha_us: f64,
-    gb_s: f64,
+    alpha_us: Option<f64>,
+    gb_s: Option<f64>,
 }
 
 fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
@@ -231,11 +226,8 @@ fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
         tps.into_iter().map(move |tp| {
             let basis = profile.link_basis(Collective::Nccl, p2p, tp);
             let is_known = !matches!(basis.rows, BasisRows::Missing(_));
-            let times = is_known.then(|| {
-                let (alpha_us, gb_s) = profile.link(p2p, tp);
-                LinkTimes { alpha_us, gb_s }
-            });
-            Link { p2p, tp, basis, times }
+            let (alpha_us, gb_s) = is_known.then(|| profile.link(p2p, tp)).unzip();
+            Link { p2p, tp, basis, alpha_us, gb_s }
         })
     })
 }
@@ -296,10 +288,8 @@ fn links_table(profiles: &[Profile]) -> Table {
             ("gpus_per_node|", &|(profile, _)| profile.gpus_per_node.into()),
             ("p2p", &|(_, link)| link.p2p.as_str().into()),
             ("tp", &|(_, link)| link.tp.into()),
-            ("alpha_us|latency (alpha_us)", &|(_, link)| {
-                Shown::number(link.times.map(|times| times.alpha_us), 1)
-            }),
-            ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.times.map(|times| times.gb_s), 1)),
+            ("alpha_us|latency (alpha_us)", &|(_, link)| Shown::number(link.alpha_us, 1)),
+            ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.gb_s, 1)),
             ("basis", &|(_, link)| link.basis.to_string().into()),
         ],
     )

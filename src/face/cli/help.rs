@@ -65,7 +65,7 @@ pub(super) fn completed(mut command: Command) -> Command {
 fn adapted(verb: Command) -> Command {
     let name = verb.get_name().to_owned();
     let Some(&VerbEntry { examples, page, uses_runs_dir, .. }) =
-        VERBS.iter().find(|entry| entry.is(&name))
+        VERBS.iter().find(|entry| entry.name.eq_ignore_ascii_case(&name))
     else {
         return verb;
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::calibrate_collectives::{self, CollectiveFiles};
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
@@ -60,7 +60,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let written = write_profile(args, &links, &refused);
     let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
-    let printed = || PrintedImport {
+    let printed = PrintedImport {
         kit: origin,
         runs,
         recordings,
@@ -70,28 +70,19 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         damaged,
         notes: &kit.notes,
     };
-    match args.format.format {
-        Format::Json => output::json(&printed())?,
-        Format::Csv => output::emit(&grid.table().csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&text(args, dir, &imported, &links))?,
-    }
+    let csv = || grid.table().csv(Sourced::ByRow);
+    output::print(args.format.format, &printed, csv, || text(args, dir, &imported, &links))?;
     links.iter().for_each(calibrate_collectives::warn_of_links);
     notes(&kit, &imported);
-    for RefusedLinks { p2p, error } in &refused {
+    for (p2p, error) in &refused {
         stderr::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
     }
     written?;
     Ok(u8::from(!damaged.is_empty()))
 }
 
-/// All-reduces of a kit with one P2P setting that cannot be used.
-struct RefusedLinks {
-    p2p: P2p,
-    error: Error,
-}
-
-/// Reads the kit's all-reduces, by P2P setting.
-fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<RefusedLinks>)> {
+/// Reads the kit's all-reduces by P2P setting; also returns the settings whose all-reduces cannot be used.
+fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
     let (mut links, mut refused) = (Vec::new(), Vec::new());
     for KitLinks { p2p, files } in kit.links()? {
         let files = CollectiveFiles {
@@ -104,7 +95,7 @@ fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>,
         };
         match files.read(dir) {
             Ok(measured) => links.push(measured),
-            Err(error) => refused.push(RefusedLinks { p2p, error }),
+            Err(error) => refused.push((p2p, error)),
         }
     }
     let has_both = links.len() > 1;
@@ -116,7 +107,7 @@ fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>,
 fn write_profile(
     args: &Args,
     links: &[MeasuredLinks],
-    refused: &[RefusedLinks],
+    refused: &[(P2p, Error)],
 ) -> Result<Option<PathBuf>> {
     let Some(into) = &args.output else {
         return match &args.hardware {

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::output::{self, Format, FormatArgs};
-use super::select::FilterArgs;
-use super::select::OpenArgs;
-use super::select::SelectArgs;
+use super::select::{FilterArgs, OpenArgs, SelectArgs};
 use super::{overlap_text, stderr};
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
@@ -117,7 +115,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let without_profile = target.is_none().then_some(reason);
     let verdict = |report| desk::verdict_on(target.clone(), &trace, report, &selection);
     match args.output.format {
-        Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
+        Format::Json => output::json(&PrintedOverlap {
+            report: &report,
+            verdict: &verdict(&report),
+            rules: Some(&rules).filter(|rules| !rules.is_empty()),
+            selection: PrintedSelection::of(&selection),
+        })?,
         Format::Csv => output::emit(
             &match args.by {
                 Some(by) => table_by(&report, by),
@@ -184,25 +187,16 @@ struct PrintedSelection {
     to_us: Option<f64>,
 }
 
-fn json(
-    report: &TraceReport,
-    verdict: &Verdict,
-    rules: &RuleReport,
-    selection: &Selection,
-) -> Result<()> {
-    let us = |ns: i64| ns as f64 / 1e3;
-    let printed = PrintedOverlap {
-        report,
-        verdict,
-        rules: Some(rules).filter(|rules| !rules.is_empty()),
-        selection: PrintedSelection {
+impl PrintedSelection {
+    fn of(selection: &Selection) -> Self {
+        let us = |ns: i64| ns as f64 / 1e3;
+        Self {
             phase: selection.phase.map(|phase| phase.as_str()),
             step: selection.step,
             from_us: selection.from_ns.map(us),
             to_us: selection.to_ns.map(us),
-        },
-    };
-    output::json(&printed)
+        }
+    }
 }
 
 fn us(time: f64) -> Shown {
@@ -258,7 +252,7 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
 }
 
 /// Table of operators that launched GPU work.
-pub fn operators_table(operators: &[OperatorRow]) -> Table {
+fn operators_table(operators: &[OperatorRow]) -> Table {
     Table::of(
         operators,
         &[

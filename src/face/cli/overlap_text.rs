@@ -8,9 +8,8 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use base::text::{counted, fitting_name, latency, rank_label};
 use study::analysis::{
-    CollectiveRow, ExpertTimes, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products,
-    StepSummary, Stragglers, TraceReport, collectives_table, experts_table, group_overlap_table,
-    names_table, ranks_table, stretches_table,
+    CollectiveRow, ExpertTimes, GroupRow, PathSummary, Products, StepSummary, Stragglers, TraceReport,
+    experts_table, group_overlap_table, ranks_table,
 };
 use study::verdict::Verdict;
 use trace::ImportReport;
@@ -115,31 +114,7 @@ pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -
             "the selection is empty",
         ),
     };
-    let table = match by {
-        By::Collective => collectives_table(&with_short_names(&report.collectives)),
-        By::Name => {
-            let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
-            names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
-        }
-        By::Operator => {
-            let cut =
-                |row: &OperatorRow| OperatorRow { name: fitting_name(&row.name, NAME), ..row.clone() };
-            overlap::operators_table(&report.operators.iter().map(cut).collect::<Vec<_>>())
-        }
-        By::Exposed => {
-            let plain = |name: &str| fitting_name(name, NAME / 2);
-            let rows: Vec<ExposedStretch> = (report.exposed_stretches.longest.iter())
-                .take(STRETCHES)
-                .map(|row| ExposedStretch {
-                    collective: plain(&row.collective),
-                    waited: row.waited.as_deref().map(plain),
-                    ..row.clone()
-                })
-                .collect();
-            stretches_table(&rows)
-        }
-        by => overlap::table_by(report, by),
-    };
+    let table = overlap::table_by(&shortened(report), by);
     if table.is_empty() {
         return Err(Error::input(format!("--by {}: {missing}", by.name())));
     }
@@ -296,12 +271,20 @@ fn parts_of(parts: &[(&str, f64)], all: f64) -> String {
     parts.collect::<Vec<_>>().join(" + ")
 }
 
-fn with_short_names(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
-    let row = |row: &CollectiveRow| CollectiveRow {
-        executed: GroupRow { name: fitting_name(&row.executed.name, NAME / 2), ..row.executed.clone() },
-        ..row.clone()
-    };
-    rows.iter().map(row).collect()
+/// Report with names that fit into tables, and the longest exposed intervals only.
+fn shortened(report: &TraceReport) -> TraceReport {
+    let mut report = report.clone();
+    report.names.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME));
+    report.operators.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME));
+    for row in &mut report.collectives {
+        row.executed.name = fitting_name(&row.executed.name, NAME / 2);
+    }
+    report.exposed_stretches.longest.truncate(STRETCHES);
+    for row in &mut report.exposed_stretches.longest {
+        row.collective = fitting_name(&row.collective, NAME / 2);
+        row.waited = row.waited.as_deref().map(|name| fitting_name(name, NAME / 2));
+    }
+    report
 }
 
 /// Shortens a name to [`NAME`] characters.

@@ -175,18 +175,19 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.frontier {
         points.retain(|point| point.on_frontier);
     }
+    let printed = PrintedPareto {
+        axes,
+        points: &points,
+        at: at.as_deref(),
+        area: area.as_deref(),
+        overlay: overlay.as_deref(),
+    };
     match args.format.format {
         Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
-        Format::Json => output::json(&PrintedPareto {
-            axes,
-            points: &points,
-            at: at.as_deref(),
-            area: area.as_deref(),
-            overlay: overlay.as_deref(),
-        })?,
-        Format::Csv => output::emit(&csv(axes, &points, at.as_deref(), area.as_deref()))?,
+        Format::Json => output::json(&printed)?,
+        Format::Csv => output::emit(&csv(&printed))?,
         Format::Table => {
-            output::emit(&text(axes, &points, at.as_deref(), area.as_deref(), overlay.as_deref()))?;
+            output::emit(&text(&printed))?;
             stderr::note_simulator_errors(records.iter().map(|record| &record.spec));
         }
     }
@@ -238,27 +239,17 @@ fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
 }
 
 /// Table for CSV: the most specific one requested.
-fn csv(
-    axes: Axes,
-    points: &[ParetoPoint],
-    at: Option<&[AtLimit]>,
-    area: Option<&[AreaGained]>,
-) -> String {
-    match (area, at) {
-        (Some(area), _) => analysis::areas_table(area).csv(Sourced::ByRow),
-        (None, Some(at)) => analysis::limits_table(at).csv(Sourced::ByRow),
-        (None, None) => analysis::points_table(points, axes).csv(Sourced::ByRow),
-    }
+fn csv(printed: &PrintedPareto<'_>) -> String {
+    let table = match (printed.area, printed.at) {
+        (Some(area), _) => analysis::areas_table(area),
+        (None, Some(at)) => analysis::limits_table(at),
+        (None, None) => analysis::points_table(printed.points, printed.axes),
+    };
+    table.csv(Sourced::ByRow)
 }
 
 /// Text with one block per group, since points of different groups are not comparable.
-fn text(
-    axes: Axes,
-    points: &[ParetoPoint],
-    at: Option<&[AtLimit]>,
-    area: Option<&[AreaGained]>,
-    overlay: Option<&[OverlayPoint]>,
-) -> String {
+fn text(&PrintedPareto { axes, points, at, area, overlay }: &PrintedPareto<'_>) -> String {
     let (x, y) = (axes.x.title(), axes.y.title());
     let mut text = String::new();
     for group in points.chunk_by(|a, b| a.group == b.group) {

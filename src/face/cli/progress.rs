@@ -9,8 +9,7 @@ use super::stderr;
 use crate::desk::adapt::TrainingProgress;
 use crate::desk::evaluate::EvaluationProgress;
 use base::text::printable;
-use lab::sweep::forecast::RemainingTime;
-use lab::sweep::forecast::{self, History};
+use lab::sweep::forecast::{self, History, RemainingTime};
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
 use run::{Feasibility, RunEvent};
@@ -37,7 +36,7 @@ fn bar(total: u64) -> ProgressBar {
 pub struct SweepProgress<'a> {
     cells: &'a [Cell],
     rounds: u32,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     /// Total runs: feasible cells times rounds.
     total: usize,
     done_runs: BTreeSet<(usize, u32)>,
@@ -56,11 +55,10 @@ impl<'a> SweepProgress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
-        let bar = stderr::can_draw().then(|| bar(total as u64));
         Self {
             cells,
             rounds,
-            bar,
+            bar: bar(total as u64),
             total,
             done_runs: BTreeSet::new(),
             work: forecast::work(cells, &History { load: load(), ..History::default() }),
@@ -81,21 +79,12 @@ impl<'a> SweepProgress<'a> {
                 _ => self.mark_done(*cell, *round),
             },
             SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
-            SweepEvent::Evaluating { done, found, of, .. } => {
-                let (done, found, of) = (*done, *found, *of);
+            &SweepEvent::Evaluating { done, found, of, .. } => {
                 self.steps().evaluation(EvaluationProgress::Windows { done, found, of });
             }
-            SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
-                let (done, found, of) = (*done, *found, *of);
-                let (loss, tokens_per_s) = (*loss, *tokens_per_s);
-                self.steps().training(&TrainingProgress::Step {
-                    what,
-                    done,
-                    found,
-                    of,
-                    loss,
-                    tokens_per_s,
-                });
+            &SweepEvent::Training { ref what, done, found, of, loss, tokens_per_s } => {
+                let step = TrainingProgress::Step { what, done, found, of, loss, tokens_per_s };
+                self.steps().training(&step);
             }
             SweepEvent::Note(text) => {
                 // the next evaluation or training has its own remaining time
@@ -139,14 +128,12 @@ impl<'a> SweepProgress<'a> {
 
     pub fn finish(&self) {
         self.steps.iter().for_each(StepProgress::finish);
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 
     /// Progress of the evaluation or training under way, in place of the runs' bar.
     fn steps(&mut self) -> &mut StepProgress {
-        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+        self.bar.finish_and_clear();
         self.steps.get_or_insert_with(StepProgress::new)
     }
 
@@ -170,9 +157,7 @@ impl<'a> SweepProgress<'a> {
 
     fn mark_done(&mut self, cell: usize, round: u32) {
         self.done_runs.insert((cell, round));
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done_runs.len() as u64);
-        }
+        self.bar.set_position(self.done_runs.len() as u64);
     }
 
     fn print_ended(&mut self, cell: usize, round: u32, record: &Record) {
@@ -199,17 +184,18 @@ impl<'a> SweepProgress<'a> {
         );
         let bad = record.status != Status::Ok;
         let due = self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL);
-        if bad || (self.bar.is_none() && (due || done == self.total)) {
+        if bad || (self.bar.is_hidden() && (due || done == self.total)) {
             self.last_line = Some(Instant::now());
             self.print(&text);
         }
     }
 
     fn set_activity(&mut self, cell: usize, round: u32, what: &str) {
-        if let Some(bar) = &self.bar {
+        // thousands of cells are simulated per second
+        if !self.bar.is_hidden() {
             let eta = self.eta().map(|eta| format!(" · {eta} to go")).unwrap_or_default();
             let message = format!("{} · {what}{eta}", self.name(cell, Some(round)));
-            bar.set_message(printable(&message).into_owned());
+            self.bar.set_message(printable(&message).into_owned());
         }
     }
 
@@ -243,10 +229,7 @@ impl<'a> SweepProgress<'a> {
     }
 
     fn print(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| stderr::line(text)),
-            None => stderr::line(text),
-        }
+        self.bar.suspend(|| stderr::line(text));
     }
 }
 

@@ -13,12 +13,6 @@ use table::options::{OptionEntry, option};
 use table::render::{Shown, Table};
 use table::{Measure, Record, measure};
 
-/// Record as the contract's JSON object, without samples. `show --format json` prints those, which may be many
-/// thousand numbers.
-pub fn contract_object(record: &Record) -> Value {
-    without_samples(record)
-}
-
 /// Record with tags and note of its run.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Annotated<'a> {
@@ -35,14 +29,11 @@ impl<'a> Annotated<'a> {
         let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
         Self { record, tags: tags.map(String::as_str).collect(), note }
     }
-
-    /// JSON object of the record as printed by `run`, plus tags and note.
-    pub fn object(&self) -> Value {
-        without_samples(self)
-    }
 }
 
-fn without_samples(record: &impl serde::Serialize) -> Value {
+/// JSON object of a record, annotated or not, without samples. `show --format json` prints those, which may be many
+/// thousand numbers.
+pub fn without_samples(record: &impl serde::Serialize) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.remove("samples");
@@ -227,30 +218,15 @@ pub struct RecordPrinter {
 }
 
 impl RecordPrinter {
-    pub fn new(format: Format) -> Self {
-        Self {
-            format,
-            pending: Vec::new(),
-            printed: false,
-            annotations: Arc::default(),
-            rows_left: usize::MAX,
-            rows_cut: 0,
-        }
-    }
-
-    /// Printer whose table ends after `rows` rows.
-    pub fn with_limit(format: Format, rows: usize) -> Self {
-        Self { rows_left: if format == Format::Table { rows } else { usize::MAX }, ..Self::new(format) }
-    }
-
-    /// Printer of a table that also shows tags and notes.
-    pub fn with_annotations(annotations: Arc<Annotations>) -> Self {
-        Self { annotations, ..Self::new(Format::Table) }
+    /// Creates a printer whose table ends after `rows` rows and has the tags and notes of `annotations`.
+    pub fn new(format: Format, rows: usize, annotations: Arc<Annotations>) -> Self {
+        let rows_left = if format == Format::Table { rows } else { usize::MAX };
+        Self { format, pending: Vec::new(), printed: false, annotations, rows_left, rows_cut: 0 }
     }
 
     pub fn print(&mut self, record: Record) -> Result<()> {
         if self.format == Format::Json {
-            return output::json_line(&contract_object(&record));
+            return output::json_line(&without_samples(&record));
         }
         if self.rows_left == 0 {
             self.rows_cut += 1;

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::select::FilterArgs;
-use super::select::{OpenArgs, SelectArgs};
+use super::select::{FilterArgs, OpenArgs, SelectArgs};
 use super::{overlap, stderr};
 use crate::desk::{self, ReportOrigin, Stores, report_of_runs};
 use base::error::{Error, Result};

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::output::{self, FormatArgs};
-use super::select::FilterArgs;
-use super::select::OpenArgs;
+use super::select::{FilterArgs, OpenArgs};
 use super::stderr;
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};

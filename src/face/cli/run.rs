@@ -45,7 +45,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let (spec, note) = args.cell.resolve_with(&shared)?;
         Ok((vec![spec.clone()], (spec, note)))
     };
-    args.timeout.run_on_all_ranks(dir, OnHangUp::Cancel, resolve, |runner, (spec, note)| {
+    let timeout = args.timeout.duration();
+    run_on_all_ranks(timeout, dir, OnHangUp::Cancel, resolve, |runner, (spec, note)| {
         run_cell(args, &runner, &shared, &spec, note)
     })
 }
@@ -90,7 +91,7 @@ fn run_cell(
 
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     let csv = || record_table::csv(std::slice::from_ref(record));
-    output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
+    output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))
 }
 
 /// Effect of a hangup of the terminal (SIGHUP), unless the parent ignores it, as `nohup` does.
@@ -149,24 +150,23 @@ pub struct TimeoutArgs {
 }
 
 impl TimeoutArgs {
-    /// Runs `work` on the store in `dir` with this timeout; signals cancel it. `resolve` returns the cells, which all
-    /// ranks need, and the input of `work`. Ranks above 0 of a launcher take part in rank 0's runs instead of calling
-    /// `work`. Returns the exit status.
-    pub fn run_on_all_ranks<T>(
-        &self,
-        dir: PathBuf,
-        on_hang_up: OnHangUp,
-        resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
-        work: impl FnOnce(Runner, T) -> Result<u8>,
-    ) -> Result<u8> {
-        let cancel = cancel_on_signals(on_hang_up)?;
-        let timeout = self.duration();
-        launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
-            work(Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) }, resolved)
-        })
-    }
-
     pub fn duration(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
+}
+
+/// Runs `work` on the store in `dir` with a timeout of GPU runs; signals cancel it. `resolve` returns the cells, which
+/// all ranks need, and the input of `work`. Ranks above 0 of a launcher take part in rank 0's runs instead of calling
+/// `work`. Returns the exit status.
+pub fn run_on_all_ranks<T>(
+    timeout: Duration,
+    dir: PathBuf,
+    on_hang_up: OnHangUp,
+    resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
+    work: impl FnOnce(Runner, T) -> Result<u8>,
+) -> Result<u8> {
+    let cancel = cancel_on_signals(on_hang_up)?;
+    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
+        work(Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) }, resolved)
+    })
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::output::{self, Format, FormatArgs};
-use super::record_table::{Annotated, RecordPrinter};
+use super::record_table::{Annotated, RecordPrinter, without_samples};
 use super::select::{self, FilterArgs};
 use super::stderr;
 use crate::desk::{self, RunSelection, export};
@@ -83,7 +83,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         (Format::Json, _) => output::json_list(|print| {
             let records = desk::take_rows(records, &rows);
             Store::open(&dir).complete(records, |record| {
-                print(Annotated::of(&record, annotations.of(&record.run)).object())
+                print(without_samples(&Annotated::of(&record, annotations.of(&record.run))))
             })
         })?,
         (Format::Table, _) if rows.is_empty() => {
@@ -93,7 +93,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             output::emit(&output::aligned(&columns_table(&table, &rows, &columns)))?
         }
         (Format::Table, None) => {
-            let mut printer = RecordPrinter::with_annotations(annotations);
+            let mut printer = RecordPrinter::new(Format::Table, usize::MAX, annotations);
             desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
@@ -164,7 +164,7 @@ fn print_summary(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::with_annotations(annotations);
+        let mut printer = RecordPrinter::new(Format::Table, usize::MAX, annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }

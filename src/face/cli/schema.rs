@@ -107,7 +107,7 @@ kinds! {
     /// Output of `doctor --format json`
     Doctor = output_schema::<doctor::PrintedMachine>();
     /// Output of `doctor --check --format json`
-    DoctorCheck = output_schema::<doctor::PrintedChecks<'_>>();
+    DoctorCheck = output_schema::<doctor::PrintedChecks>();
     /// Output of `doctor --store DIR --format json`
     DoctorStore = output_schema::<lab::store::StoreCheck>();
     /// Error: the last line on standard error

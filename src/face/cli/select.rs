@@ -120,7 +120,14 @@ impl SelectArgs {
         if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
             stderr::note(&warning);
         }
-        self.check_times()
+        match (self.from, self.to) {
+            (Some(from), Some(to)) if from >= to => Err(Error::input(format!(
+                "--from ({}) must be before --to ({})",
+                latency(from as f64 / 1e3),
+                latency(to as f64 / 1e3)
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Time window of a figure (ns since the trace's first start).
@@ -166,17 +173,6 @@ impl SelectArgs {
             ));
         }
         Ok((from, to))
-    }
-
-    fn check_times(&self) -> Result<()> {
-        match (self.from, self.to) {
-            (Some(from), Some(to)) if from >= to => Err(Error::input(format!(
-                "--from ({}) must be before --to ({})",
-                latency(from as f64 / 1e3),
-                latency(to as f64 / 1e3)
-            ))),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -1,16 +1,16 @@
 //! Errors on standard error: graphical on a terminal, plain lines elsewhere, JSON objects if results are JSON.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use miette::{GraphicalReportHandler, GraphicalTheme};
+use miette::{Diagnostic as _, GraphicalReportHandler, GraphicalTheme};
 
 use crate::desk::Opened;
 use base::error::Error;
-use base::text::{escaped_json, printable, without_controls};
-use base::text::{is_coloured, takes_escapes};
+use base::text::{escaped_json, is_coloured, printable, takes_escapes, without_controls};
 
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
@@ -25,10 +25,9 @@ pub fn can_draw() -> bool {
 static ERRORS_ARE_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Enables JSON errors if the arguments ask for JSON. Scans the raw arguments, because parse errors are printed too.
-pub fn choose_error_format(arguments: &[String]) {
-    let pairs = arguments.iter().zip(arguments.iter().skip(1));
+pub fn choose_error_format(arguments: &[OsString]) {
     let asked = arguments.iter().any(|argument| argument == "--format=json")
-        || pairs.into_iter().any(|(option, value)| option == "--format" && value == "json");
+        || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
     ERRORS_ARE_JSON.store(asked, Ordering::Relaxed);
 }
 
@@ -43,10 +42,7 @@ pub struct PrintedError {
 
 /// Formats an error as one line, `{"error": "...", "help": "..."}`; `help` may be null.
 fn as_json(error: &Error) -> String {
-    let help = match error {
-        Error::Input { help, .. } | Error::At { help, .. } => help.as_deref(),
-        _ => None,
-    };
+    let help = error.help().map(|help| help.to_string());
     let message = match error {
         Error::At { message, source_code, span, .. } => {
             let before = source_code.inner().get(..span.offset()).unwrap_or_default();
@@ -58,7 +54,7 @@ fn as_json(error: &Error) -> String {
         }
         other => other.to_string(),
     };
-    let printed = PrintedError { error: message, help: help.map(str::to_owned) };
+    let printed = PrintedError { error: message, help };
     escaped_json(&serde_json::to_string(&printed).unwrap_or_default()).into_owned()
 }
 
@@ -90,10 +86,7 @@ fn render(error: &Error, style: ErrorStyle) -> String {
     let error = &harmless(error);
     let is_plain = style == ErrorStyle::Plain;
     if is_plain && !matches!(error, Error::At { .. }) {
-        let help = match error {
-            Error::Input { help: Some(help), .. } => format!("\n  help: {help}"),
-            _ => String::new(),
-        };
+        let help = error.help().map_or(String::new(), |help| format!("\n  help: {help}"));
         return format!("error: {error}{help}");
     }
     let handler = match style {
@@ -210,29 +203,27 @@ fn wrong_number(why: &str) -> String {
 
 /// Prints an error about the arguments, or the requested help. Returns the exit status.
 pub fn usage_error(error: &clap::Error) -> u8 {
-    // Our own parsers suggest the nearest valid name, which clap would drop.
-    let ours = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
-    if let (ErrorKind::ValueValidation, Some(Error::Input { message, help })) = (error.kind(), ours) {
-        let option = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(option)) => format!("{option}: "),
-            _ => String::new(),
-        };
-        print_error(&Error::Input { message: format!("{option}{message}"), help: help.clone() });
-        return 2;
-    }
-    if let (
-        ErrorKind::ValueValidation,
-        Some(ContextValue::String(option)),
-        Some(ContextValue::String(value)),
-    ) = (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
-    {
-        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        print_error(&Error::input(format!("{option}: '{value}' {}", wrong_number(&why))));
-        return 2;
-    }
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(error) = no_verb(word)
-    {
+    let text_of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text),
+        _ => None,
+    };
+    let source = std::error::Error::source(error);
+    let option = text_of(ContextKind::InvalidArg);
+    let in_words = match (error.kind(), source.and_then(|source| source.downcast_ref::<Error>())) {
+        // our own parsers suggest the nearest valid name, which clap would drop
+        (ErrorKind::ValueValidation, Some(Error::Input { message, help })) => {
+            let option = option.map(|option| format!("{option}: ")).unwrap_or_default();
+            Some(Error::Input { message: format!("{option}{message}"), help: help.clone() })
+        }
+        (ErrorKind::ValueValidation, _) => {
+            option.zip(text_of(ContextKind::InvalidValue)).map(|(option, value)| {
+                let why = source.map(ToString::to_string).unwrap_or_default();
+                Error::input(format!("{option}: '{value}' {}", wrong_number(&why)))
+            })
+        }
+        _ => text_of(ContextKind::InvalidSubcommand).and_then(|word| no_verb(word)),
+    };
+    if let Some(error) = in_words {
         print_error(&error);
         return 2;
     }

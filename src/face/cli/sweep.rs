@@ -6,26 +6,26 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::app::exit_status;
-use super::gate::{self, JudgedRuns};
+use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::progress::{SweepProgress, duration};
 use super::record_table::RecordPrinter;
-use super::run::{OnHangUp, TimeoutArgs, cancel_on_signals};
+use super::run::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::stderr;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
-use lab::launch;
-use lab::store::{Baseline, Store};
+use lab::store::Baseline;
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
 use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
 use machine::environment::load;
 use run::Shared;
-use study::analysis::Gate;
 use study::analysis::filter::Filter;
+use study::analysis::{Gate, judge};
 use study::answer::{Answer, CardLine};
 use table::Status;
 use table::render::{Shown, Sourced, Table};
@@ -99,7 +99,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     // tasks of Slurm outlive the terminal
     let on_hang_up = if args.slurm.is_some() { OnHangUp::Exit } else { OnHangUp::Cancel };
-    args.timeout.run_on_all_ranks(dir, on_hang_up, resolve, |runner, experiment| {
+    run_on_all_ranks(args.timeout.duration(), dir, on_hang_up, resolve, |runner, experiment| {
         run_cells(args, &runner, &experiment)
     })
 }
@@ -114,7 +114,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         stderr::note(note);
     }
     let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::with_limit(args.output.format, TABLE_ROWS);
+    let mut printer = RecordPrinter::new(args.output.format, TABLE_ROWS, Arc::default());
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);
@@ -232,8 +232,9 @@ fn compare_with_baseline(
 ) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let mut records = RunSelection::all(runner.store.dir())?.records;
-    records.retain(|record| keys.contains(&record.spec.key()));
-    let report = gate::judge_runs(baseline, records, JudgedRuns::SinceBaseline, &args.gate);
+    records.retain(|record| record.created >= baseline.created && keys.contains(&record.spec.key()));
+    let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
+    let report = judge(of_baseline, &baseline.records, &records, &args.gate);
     match args.output.format {
         Format::Table => gate::print_gates(&report, args.strict, Format::Table),
         _ => Ok(gate::print_gate_summary(&report, args.strict)),
@@ -421,16 +422,15 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
     })?;
     let opened = TaskCells::open(&args.file, args.array, number);
     let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
-    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let resolve = || {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };
-    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
-        let runner = Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) };
+    run_on_all_ranks(timeout, dir, OnHangUp::Cancel, resolve, |runner, task| {
+        let TaskCells { experiment, choice, .. } = task;
         let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
         let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();
-        if outcome?.interrupted || cancel.is_all() {
+        if outcome?.interrupted || runner.cancel.is_all() {
             stderr::print_error(&Error::Interrupted);
             return Ok(exit_status::INTERRUPTED);
         }

@@ -10,7 +10,7 @@ use crate::desk;
 use base::error::{Error, Result};
 use lab::store::Store;
 use table::render::{Shown, Sourced, Table};
-use trace::{LaunchSite, Trace, export};
+use trace::{ImportReport, LaunchSite, Trace, export};
 
 /// Arguments of `ladderscope trace`.
 #[derive(Debug, clap::Args)]
@@ -177,27 +177,14 @@ fn losses(trace: &Trace, target: &Target) -> Option<String> {
 fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf]) -> Converted {
     let (spans, ranges) = (trace.spans.len(), trace.ranges.len());
     let meta = &trace.meta;
-    let file = args.input.display().to_string();
-    let mut warnings: Vec<String> = Vec::new();
-    let read = match &meta.import {
-        Some(import) => {
-            warnings.extend(import.warnings.iter().cloned());
-            ReadFile {
-                file,
-                format: import.format.clone(),
-                events: import.events,
-                used: import.used.clone(),
-                ignored: import.ignored.clone(),
-            }
-        }
-        None => ReadFile {
-            file,
-            format: format!("Ladderscope trace, version {}", meta.version),
-            events: (spans + ranges) as u64,
-            used: [("span".into(), spans as u64), ("range".into(), ranges as u64)].into(),
-            ignored: BTreeMap::new(),
-        },
-    };
+    let import = meta.import.clone().unwrap_or_else(|| ImportReport {
+        format: format!("Ladderscope trace, version {}", meta.version),
+        events: (spans + ranges) as u64,
+        used: [("span".into(), spans as u64), ("range".into(), ranges as u64)].into(),
+        ..ImportReport::default()
+    });
+    let ImportReport { format, events, used, ignored, mut warnings, .. } = import;
+    let read = ReadFile { file: args.input.display().to_string(), format, events, used, ignored };
     warnings.extend(losses(trace, target));
     let written = files.iter().map(|path| WrittenFile {
         file: path.display().to_string(),

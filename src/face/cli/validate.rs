@@ -256,23 +256,24 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
             Some(none) if none.is_empty() => vec!["nothing"],
             Some(fitted) => fitted.iter().map(String::as_str).collect(),
         };
-        for (index, fitted) in fitted.iter().enumerate() {
-            let head = if index == 0 { "  fitted    " } else { "            " };
-            text += &output::wrapped(head, fitted, 12);
-        }
-        for (index, unknown) in set.unknown.iter().enumerate() {
-            let head = if index == 0 { "  unknown   " } else { "            " };
-            text += &output::wrapped(head, unknown, 12);
-        }
-        for (index, Worst { residual, cause }) in score.worst().iter().enumerate() {
-            let head = if index == 0 { "  largest   " } else { "            " };
+        let worst = |Worst { residual, cause }: &Worst<'_>| {
             let Residual { line, cell, measure, error, .. } = residual;
             let cause = cause.map_or(String::new(), |cause| format!("; likely: {cause}"));
-            let worst = format!("{} {error:+.1} %, line {line} ({cell}){cause}", measure.title());
-            text += &output::wrapped(head, &worst, 12);
-        }
+            format!("{} {error:+.1} %, line {line} ({cell}){cause}", measure.title())
+        };
+        text += &listed("fitted", fitted);
+        text += &listed("unknown", &set.unknown);
+        text += &listed("largest", score.worst().iter().map(worst));
     }
     text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"
+}
+
+/// Wraps paragraphs beside a title.
+fn listed<S: AsRef<str>>(title: &str, paragraphs: impl IntoIterator<Item = S>) -> String {
+    let titles = std::iter::once(title).chain(std::iter::repeat(""));
+    let wrapped =
+        |(title, text): (&str, S)| output::wrapped(&format!("  {title:<10}"), text.as_ref(), 12);
+    titles.zip(paragraphs).map(wrapped).collect()
 }
 
 /// Error of a measure in percent, as a cell of a table.

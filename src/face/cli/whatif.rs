@@ -151,24 +151,23 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let found = break_evens(&simulator, &variant, &points[0].answer, args.hidden_pct);
     match args.output.format {
-        Format::Json => output::json(&printed(&variant.cell, slider, &points, &found))?,
-        Format::Csv => output::emit(&rows(slider, &points, Shares::Exact).csv(Sourced::ByRow))?,
+        Format::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
+        Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
             let mut text = headline(slider, &points) + &cell_in_words(&variant.cell, &fixed);
             for point in &points {
                 text += &link_in_words(slider, point);
             }
-            text += &output::aligned(&rows(slider, &points, Shares::WholePercent));
+            text += &output::aligned(&rows(slider, &points));
             for line in footnotes(&points) {
                 text += &output::wrapped("", &line, 2);
             }
             let beaten = points.iter().find_map(|point| point.answer.beaten_limit());
             text.extend(beaten.map(|beaten| output::wrapped("", &beaten, 2)));
-            for of_cell in found.chunk_by(|a, b| a.cell == b.cell) {
+            for of_cell in found.chunk_by(|a, b| a.label == b.label) {
                 let words: Vec<BreakEven> =
                     of_cell.iter().map(|found| found.break_even.clone()).collect();
-                let line =
-                    format!("{} {}", of_cell[0].cell.architecture_label(), BreakEven::in_words(&words));
+                let line = format!("{} {}", of_cell[0].label, BreakEven::in_words(&words));
                 text += &output::wrapped("", &line, 2);
             }
             let error = nearest_error(&variant.cell);
@@ -223,19 +222,6 @@ fn variant(options: &CellOptions) -> Result<Variant> {
 struct SweepPoint {
     value: Option<f64>,
     answer: Answer,
-}
-
-/// Break-even of one cell of the answer.
-struct CellBreakEven {
-    cell: Spec,
-    break_even: BreakEven,
-}
-
-/// Precision of shares in the table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shares {
-    Exact,
-    WholePercent,
 }
 
 /// Value that is swept, and those that are settings.
@@ -341,7 +327,7 @@ fn break_evens(
     variant: &Variant,
     answer: &Answer,
     hidden_pct: f64,
-) -> Vec<CellBreakEven> {
+) -> Vec<PrintedBreakEven> {
     let mut found = Vec::new();
     for row in &answer.rows {
         let cell = Spec {
@@ -356,9 +342,11 @@ fn break_evens(
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
         if hides || answer.is_chosen(row) {
-            found.extend(
-                both.into_iter().map(|break_even| CellBreakEven { cell: cell.clone(), break_even }),
-            );
+            found.extend(both.into_iter().map(|break_even| PrintedBreakEven {
+                architecture: cell.architecture.clone(),
+                label: cell.architecture_label(),
+                break_even,
+            }));
         }
     }
     found
@@ -396,7 +384,7 @@ pub struct PrintedWhatif<'a> {
     /// Error of the nearest validated data, in words.
     error: String,
     points: Vec<PrintedWhatifRow>,
-    break_even: Vec<PrintedBreakEven<'a>>,
+    break_even: Vec<PrintedBreakEven>,
 }
 
 /// Architecture at a slider position.
@@ -433,19 +421,19 @@ struct PrintedWhatifRow {
 }
 
 /// Break-even up to which an architecture hides its communication.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedBreakEven<'a> {
+#[derive(Clone, Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedBreakEven {
     #[schemars(with = "String")]
-    architecture: &'a Architecture,
+    architecture: Architecture,
     label: String,
-    break_even: &'a BreakEven,
+    break_even: BreakEven,
 }
 
 fn printed<'a>(
     cell: &'a Spec,
     slider: &'a str,
     points: &[SweepPoint],
-    found: &'a [CellBreakEven],
+    break_even: Vec<PrintedBreakEven>,
 ) -> PrintedWhatif<'a> {
     let points = points
         .iter()
@@ -470,18 +458,13 @@ fn printed<'a>(
                 numbers: numbers.flat_map(named).collect(),
             }
         });
-    let break_even = found.iter().map(|CellBreakEven { cell, break_even }| PrintedBreakEven {
-        architecture: &cell.architecture,
-        label: cell.architecture_label(),
-        break_even,
-    });
     PrintedWhatif {
         cell,
         over: slider,
         provenance: Provenance::Simulated,
         error: nearest_error(cell),
         points: points.collect(),
-        break_even: break_even.collect(),
+        break_even,
     }
 }
 
@@ -562,16 +545,15 @@ fn cell_in_words(cell: &Spec, fixed: &[(&str, f64)]) -> String {
     output::wrapped("", &line, 2)
 }
 
-/// Rows of all points.
-fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
+/// Rows of all points. Shares are exact in files, whole percents on screen.
+fn rows(slider: &str, points: &[SweepPoint]) -> Table {
     // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
     let title = |name: &&str| match *name {
         "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
         "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),
         "exposed_comm_ms" => "exposed_comm_ms|exposed ms".to_owned(),
-        "overlap_pct" => "overlap_pct|hidden %".to_owned(),
-        "hidden_share" => "hidden_share|gap %".to_owned(),
+        "overlap_pct" | "hidden_share" => format!("{name}|"),
         "speedup" => "speedup|speedup (TPOT)".to_owned(),
         name => format!("{name}|{}", name.replace('_', " ")),
     };
@@ -584,12 +566,13 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     };
     let mut columns = vec![slider_title.to_owned(), "architecture".into()];
     columns.extend(names.iter().map(title));
+    columns.extend(["|hidden %".into(), "|gap %".into()]);
     // the reasons are below the table
     columns.extend(["provenance".into(), "reason|".into()]);
     let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
     let mut rows = Table::new(columns).least(&[
-        "overlap_pct",
-        "hidden_share",
+        "hidden %",
+        "gap %",
         "completion_ms",
         "tokens_per_s_per_gpu",
         "provenance",
@@ -597,16 +580,11 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     for SweepPoint { value, answer } in points {
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
-            let share = |name: &str| {
-                let share = row.numbers.as_ref().ok()?.by_name(name)?;
-                Some(whole_pct(if name == "hidden_share" { 100.0 * share } else { share }))
-            };
-            cells.extend(names.iter().map(|name| match *name {
-                "overlap_pct" | "hidden_share" if shares == Shares::WholePercent => {
-                    Shown::number(share(name), 0)
-                }
-                _ => row.shown(name),
-            }));
+            cells.extend(names.iter().map(|name| row.shown(name)));
+            let number = |name: &str| row.numbers.as_ref().ok()?.by_name(name);
+            let gap_pct = number("hidden_share").map(|share| 100.0 * share);
+            let shares = [number("overlap_pct"), gap_pct];
+            cells.extend(shares.map(|share| Shown::number(share.map(whole_pct), 0)));
             cells.extend([Shown::text("simulated"), row.reason()]);
             rows.push(cells);
         }
@@ -667,7 +645,8 @@ mod tests {
             .into();
         points[0].answer.arguments.extend(["--model".into(), "my models/one".into()]);
         let found = break_evens(&simulator, &variant, &points[0].answer, 95.0);
-        let object = serde_json::to_value(printed(&variant.cell, "alpha_us", &points, &found)).unwrap();
+        let printed = printed(&variant.cell, "alpha_us", &points, found.clone());
+        let object = serde_json::to_value(printed).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(
             (&object["cell"]["tp"], &object["cell"]["model"]),
@@ -679,7 +658,7 @@ mod tests {
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points, Shares::Exact).csv(Sourced::ByRow).lines().count(), 17);
+        assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
         let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
         // the sweep's values are not those of the break-even
         let is_at_profile =
@@ -693,7 +672,7 @@ mod tests {
         );
         let shown: Vec<String> =
             points[0].answer.rows.iter().map(|row| points[0].answer.label(row)).collect();
-        let labels: Vec<String> = found.iter().map(|found| found.cell.architecture_label()).collect();
+        let labels: Vec<String> = found.into_iter().map(|found| found.label).collect();
         assert!(
             labels.contains(&"ladder".to_owned()) && labels.contains(&"standard micro2".to_owned()),
             "{labels:?}"

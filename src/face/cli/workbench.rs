@@ -8,7 +8,8 @@ use super::select::{self, FilterArgs, OpenArgs, SelectArgs};
 use super::{output, stderr};
 use crate::desk;
 use crate::desk::export::FileKind;
-use crate::face::tui::{self, config_path, config_problems, config_template};
+use crate::face::tui;
+use crate::face::tui::config::{self, Config, Surroundings};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -130,7 +131,7 @@ pub struct ConfigArgs {
 /// Prints a template with every theme role and key, the path of the settings file, or its errors.
 pub fn config(args: &ConfigArgs) -> Result<u8> {
     let path = || {
-        config_path().ok_or_else(|| {
+        config::path().ok_or_else(|| {
             Error::input_help("no home directory", "set LADDERSCOPE_CONFIG to a file's path")
         })
     };
@@ -139,7 +140,7 @@ pub fn config(args: &ConfigArgs) -> Result<u8> {
         return Ok(0);
     }
     if args.check {
-        let (path, wrong) = (path()?, config_problems());
+        let (path, wrong) = (path()?, Config::load(&Surroundings::of_process()).wrong);
         if let [first, rest @ ..] = &wrong[..] {
             let more = rest.iter().map(|w| format!("\n{w}")).collect::<String>();
             return Err(Error::input(format!("{first}{more}")));
@@ -148,6 +149,6 @@ pub fn config(args: &ConfigArgs) -> Result<u8> {
         output::emit(&format!("{} {says}\n", path.display()))?;
         return Ok(0);
     }
-    output::emit(&config_template(&args.theme)?)?;
+    output::emit(&config::template(&args.theme)?)?;
     Ok(0)
 }

@@ -98,7 +98,7 @@ impl Surroundings {
 }
 
 /// Settings path: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in the user's configuration
-/// directory.
+/// directory; `None` without a home directory.
 pub fn path() -> Option<PathBuf> {
     variable(VARIABLE).or_else(|| Some(own_directory("XDG_CONFIG_HOME", ".config")?.join("config.toml")))
 }
@@ -195,20 +195,14 @@ impl Reader<'_> {
             return Some(theme);
         }
         if !name.ends_with(".toml") {
-            let names: Vec<_> = theme::names().collect();
-            let known = names.join(", ");
+            let known = theme::names().collect::<Vec<_>>().join(", ");
             self.say(start(item), &format!("unknown theme '{name}'; use {known}, or a .toml file"));
             return None;
         }
         // relative to the settings file
         let path = self.path.parent().unwrap_or(Path::new("")).join(name);
-        let text = match InputKind::SETTINGS.text(&path) {
-            Ok(text) => text,
-            Err(error) => {
-                self.say(start(item), &format!("theme {error}"));
-                return None;
-            }
-        };
+        let text = InputKind::SETTINGS.text(&path);
+        let text = text.map_err(|error| self.say(start(item), &format!("theme {error}"))).ok()?;
         let mut inner = Reader { text: &text, path: &path, wrong: Vec::new() };
         let mut theme = Theme::new(true);
         match Document::parse(text.as_str()) {
@@ -225,8 +219,7 @@ impl Reader<'_> {
             }
             Err(error) => inner.say(error.span().map_or(0, |s| s.start), error.message()),
         }
-        let wrong = inner.wrong;
-        self.wrong.extend(wrong);
+        self.wrong.extend(inner.wrong);
         Some(theme)
     }
 
@@ -238,14 +231,10 @@ impl Reader<'_> {
             return right;
         };
         for (role, item) in table.iter() {
-            let done = match item.as_str() {
-                Some(style) => theme.set(role, style),
-                None => Err(format!("{role} needs a text such as \"bold red\"")),
-            };
-            match (done, item.as_str()) {
-                (Ok(()), Some(style)) => right.push((role.to_owned(), style.to_owned())),
-                (Ok(()), None) => {}
-                (Err(why), _) => self.say(start(item), &why),
+            let style = item.as_str().ok_or_else(|| format!("{role} needs a text such as \"bold red\""));
+            match style.and_then(|style| theme.set(role, style).map(|()| style)) {
+                Ok(style) => right.push((role.to_owned(), style.to_owned())),
+                Err(why) => self.say(start(item), &why),
             }
         }
         right
@@ -274,15 +263,11 @@ impl Reader<'_> {
                     self.say(start(item), &format!("{id} needs a list of keys: [\"ctrl-f\", \"F5\"]"));
                     continue;
                 };
+                let change: (String, Vec<String>) = (id, words);
                 // checked one at a time first, so that each problem gets its line number
-                let (_, wrong) =
-                    Keymap::with(&[(id.clone(), words)].map(|(id, words): (String, Vec<String>)| {
-                        changes.push((id.clone(), words.clone()));
-                        (id, words)
-                    }));
-                if let Some(why) = wrong.first() {
-                    self.say(start(item), why);
-                    changes.pop();
+                match Keymap::with(std::slice::from_ref(&change)).1.first() {
+                    Some(why) => self.say(start(item), why),
+                    None => changes.push(change),
                 }
             }
         }

@@ -204,30 +204,27 @@ fn work_on(
     say: &mut dyn FnMut(std::result::Result<String, String>),
 ) -> Result<Arc<Snapshot>> {
     let before = std::mem::take(&mut told.as_of);
-    let snapshot = match (task, told.runs.as_ref()) {
+    // without a changed list, the store is reread
+    let changed = match (task, told.runs.as_ref()) {
         (StoreTask::Read, known) => {
-            let now = store.fingerprint()?;
-            told.as_of = Some(now);
+            told.as_of = Some(store.fingerprint()?);
             match known {
                 // an unchanged store is not reread
                 Some(known) if before == told.as_of => return Ok(Arc::clone(known)),
-                _ => list(store)?,
+                _ => None,
             }
         }
-        (StoreTask::Append(records), Some(before)) => before.and(records),
-        (StoreTask::Annotate { runs, edit }, before) => {
+        (StoreTask::Append(records), known) => known.map(|known| known.and(records)),
+        (StoreTask::Annotate { runs, edit }, known) => {
             store.annotate(&runs, &edit)?;
-            match before {
-                Some(before) => before.with(store.annotations()),
-                None => list(store)?,
-            }
+            known.map(|known| known.with(store.annotations()))
         }
         (StoreTask::Delete(runs), _) => {
             if let Err(error) = store.delete(&runs) {
                 say(Err(format::error(&error)));
             }
-            // rereads, so that runs that could not be deleted reappear
-            list(store)?
+            // runs that could not be deleted reappear
+            None
         }
         (StoreTask::Restore, _) => {
             say(Ok(match store.restore_last()?.as_slice() {
@@ -235,14 +232,15 @@ fn work_on(
                 [run] => format!("restored {run}"),
                 runs => format!("restored {} runs", runs.len()),
             }));
-            list(store)?
+            None
         }
-        (StoreTask::Append(_), None) => list(store)?,
+    };
+    let snapshot = match changed {
+        Some(snapshot) => snapshot,
+        None => {
+            let listing = store.list()?;
+            Snapshot::annotated(listing.records, listing.damaged, store.annotations())
+        }
     };
     Ok(Arc::clone(told.runs.insert(Arc::new(snapshot))))
-}
-
-fn list(store: &Store) -> Result<Snapshot> {
-    let listing = store.list()?;
-    Ok(Snapshot::annotated(listing.records, listing.damaged, store.annotations()))
 }

@@ -40,13 +40,18 @@ impl StoredRuns {
     /// Provenance of these runs, counting every round of their cells.
     fn provenance<'a>(&self, runs: impl Iterator<Item = &'a str>) -> ProvenanceSummary {
         let Some(stored) = &self.stored else { return ProvenanceSummary::default() };
-        let runs: HashSet<&str> = runs.collect();
-        let shown = stored.records.iter().filter(|record| runs.contains(record.run.as_str()));
-        let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
-        let finished = stored.records.iter().filter(|record| record.metrics.is_some());
-        let of_cells = finished.filter(|record| cells.contains(&record.spec.key()));
-        Stores::named(&[], &self.dir).provenance(&of_cells.cloned().collect::<Vec<_>>())
+        let mut records = all_rounds(stored, runs);
+        records.retain(|record| record.metrics.is_some());
+        Stores::named(&[], &self.dir).provenance(&records)
     }
+}
+
+/// Records of all rounds of these runs' cells.
+fn all_rounds<'a>(stored: &Snapshot, runs: impl Iterator<Item = &'a str>) -> Vec<Record> {
+    let runs: HashSet<&str> = runs.collect();
+    let shown = stored.records.iter().filter(|record| runs.contains(record.run.as_str()));
+    let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
+    stored.records.iter().filter(|record| cells.contains(&record.spec.key())).cloned().collect()
 }
 
 pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<OverlayPoint>) -> Export {
@@ -148,17 +153,12 @@ impl FigureSource {
 
     /// Records to draw: all rounds of the shown runs' cells, else the selected run's experiment.
     fn records(&self) -> Vec<Record> {
-        let all = self.stored.records.iter();
-        let Some(runs) = &self.subject.runs else {
-            let experiment = self.experiment();
-            let of =
-                |record: &&Record| experiment.is_none() || record.experiment.as_deref() == experiment;
-            return all.filter(of).cloned().collect();
-        };
-        let runs: HashSet<&str> = runs.iter().map(String::as_str).collect();
-        let shown = all.clone().filter(|record| runs.contains(record.run.as_str()));
-        let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
-        all.filter(|record| cells.contains(&record.spec.key())).cloned().collect()
+        if let Some(runs) = &self.subject.runs {
+            return all_rounds(&self.stored, runs.iter().map(String::as_str));
+        }
+        let experiment = self.experiment();
+        let of = |record: &&Record| experiment.is_none() || record.experiment.as_deref() == experiment;
+        self.stored.records.iter().filter(of).cloned().collect()
     }
 
     /// Draws the figure; also returns notes for the user.

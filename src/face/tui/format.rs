@@ -3,17 +3,14 @@
 use unicode_width::UnicodeWidthStr;
 
 use base::error::Error;
+use base::text::latency;
 pub use base::text::{digits, percent, si};
 
 /// Formats a duration in ns: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
 pub fn ns(value: i64) -> String {
-    let abs = value.unsigned_abs();
-    let v = value as f64;
-    match abs {
+    match value.unsigned_abs() {
         0..1_000 => format!("{value} ns"),
-        1_000..1_000_000 => format!("{} us", digits(v / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", digits(v / 1e6)),
-        _ => format!("{} s", digits(v / 1e9)),
+        _ => latency(value as f64 / 1e3),
     }
 }
 

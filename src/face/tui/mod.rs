@@ -7,7 +7,9 @@
 //! context   state shared by all screens (experiment, runs), and their ways to reach outside
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
-//! pick      searchable picker, also of actions (the palette), runs and files
+//! pick      searchable picker
+//! palette   picker of actions, items of all screens, traces and themes
+//! trace_picker  pickers of trace files and stored runs; recording a program
 //! arrangement  undo of filters, orders, groups and axes
 //! texts     overlays: help, texts, pictures, items to show or hide
 //! keys      terminal events; joins keys that crossterm takes apart
@@ -62,10 +64,10 @@ mod keymap;
 mod keys;
 mod memory;
 mod overlay;
+mod palette;
 mod pick;
 mod pictures;
 mod preview;
-mod recordings;
 mod screen;
 mod screens;
 mod screenshot;
@@ -73,6 +75,7 @@ mod task;
 mod terminal;
 mod texts;
 mod theme;
+mod trace_picker;
 mod trainings;
 mod update;
 mod view;
@@ -117,6 +120,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 pub use preview::Preview;
+pub use theme::names as theme_names;
 
 use crate::desk::Opened;
 use base::error::{Error, Result};
@@ -128,23 +132,6 @@ pub struct Options {
     pub traces: Vec<Opened>,
     /// Interval of the first trace to show (ns since its first start).
     pub window: Option<(i64, i64)>,
-}
-
-/// Path of the settings file; `None` without a home directory.
-pub fn config_path() -> Option<PathBuf> {
-    config::path()
-}
-
-pub fn config_problems() -> Vec<String> {
-    config::Config::load(&config::Surroundings::of_process()).wrong
-}
-
-pub fn theme_names() -> impl Iterator<Item = &'static str> {
-    theme::names()
-}
-
-pub fn config_template(theme: &str) -> Result<String> {
-    config::template(theme)
 }
 
 /// Restores the terminal if the workbench holds it; for exits from other threads.

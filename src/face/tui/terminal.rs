@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -103,9 +102,8 @@ pub fn copy(text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes text to tmux, killing the command if it does not finish in time.
+/// Passes text to tmux.
 fn to_tmux(program: &str, text: &str) -> io::Result<()> {
-    const PATIENCE: Duration = Duration::from_millis(500);
     let mut tmux = Command::new(program)
         .args(["load-buffer", "-w", "-"])
         .stdin(Stdio::piped())
@@ -115,17 +113,8 @@ fn to_tmux(program: &str, text: &str) -> io::Result<()> {
     if let Some(mut input) = tmux.stdin.take() {
         input.write_all(text.as_bytes())?;
     }
-    std::thread::spawn(move || {
-        let begun = Instant::now();
-        while matches!(tmux.try_wait(), Ok(None)) {
-            if begun.elapsed() > PATIENCE {
-                let _ = tmux.kill();
-                let _ = tmux.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
+    // no frame waits for it
+    std::thread::spawn(move || tmux.wait());
     Ok(())
 }
 
@@ -146,6 +135,7 @@ fn restore_on_panic(owner: ThreadId) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
     use super::*;
 

@@ -1,6 +1,8 @@
 //! Overlay with the stored trainings: curves comparable to the selected one, and a list of all. Running
 //! trainings are reread periodically so that their curves grow.
 
+use std::collections::BTreeMap;
+
 use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
@@ -8,7 +10,8 @@ use super::widgets::table::{self, Column, Rows};
 use ::table::{Curve, Status};
 use base::text::without_middle;
 use lab::store::Store;
-use study::analysis::training_sets;
+use plan::Architecture;
+use study::analysis::{ArchitectureCurve, training_sets};
 use study::plot::look_numbers;
 
 /// Height of the plot in rows, if the window has room.
@@ -70,6 +73,10 @@ impl Trainings {
         self.all.get(self.list.selected)
     }
 
+    fn looks(&self) -> BTreeMap<Architecture, usize> {
+        look_numbers(self.all.iter().map(|one| &one.training.spec.architecture))
+    }
+
     fn is_under_way(&self) -> bool {
         self.all.iter().any(|one| one.training.status == Status::Running)
     }
@@ -87,25 +94,19 @@ impl Trainings {
     fn draw_plot(&self, buf: &mut Buffer, area: Rect, selected: &Curve, cx: &Context) {
         let theme = cx.theme;
         let spec = selected.training.spec.set();
-        let sets = training_sets(&self.all);
-        let Some(set) = sets.into_iter().find(|set| set.spec == spec) else {
+        let Some(set) = training_sets(&self.all).into_iter().find(|set| set.spec == spec) else {
             return line(buf, area, 0, &[("no step was done yet", theme.style(Role::Dim))]);
         };
-        let lines: Vec<(usize, Vec<(f64, f64)>)> = {
-            let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
-            let points = |curve: &study::analysis::ArchitectureCurve| -> Vec<(f64, f64)> {
-                match self.steps {
-                    true => curve.loss.iter().map(|(step, loss)| (f64::from(*step), *loss)).collect(),
-                    false => curve.held_out.iter().map(|at| (f64::from(at.step), at.nll)).collect(),
-                }
+        let looks = self.looks();
+        let look = |architecture: &Architecture| looks.get(architecture).copied().unwrap_or_default();
+        let series = |curve: &ArchitectureCurve| -> (usize, Vec<(f64, f64)>) {
+            let points = match self.steps {
+                true => curve.loss.iter().map(|(step, loss)| (f64::from(*step), *loss)).collect(),
+                false => curve.held_out.iter().map(|at| (f64::from(at.step), at.nll)).collect(),
             };
-            set.curves
-                .iter()
-                .map(|curve| {
-                    (numbers.get(&curve.architecture).copied().unwrap_or_default(), points(curve))
-                })
-                .collect()
+            (look(&curve.architecture), points)
         };
+        let lines: Vec<_> = set.curves.iter().map(series).collect();
         let own: Vec<(f64, f64)> = match self.steps {
             true => Vec::new(),
             false => {
@@ -119,11 +120,10 @@ impl Trainings {
         for (look, points) in &lines {
             plot.draw_series(buf, theme, *look, points);
         }
-        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
-        let look = numbers.get(&selected.training.spec.architecture).copied().unwrap_or_default();
+        let mark = mark(look(&selected.training.spec.architecture), false, true);
         for point in own {
             let (x, y) = plot.cell(point);
-            put(buf, plot.area, x, y, mark(look, false, true), theme.style(Role::Selected));
+            put(buf, plot.area, x, y, mark, theme.style(Role::Selected));
         }
     }
 }
@@ -151,14 +151,14 @@ impl Overlay for Trainings {
         if areas.plot.height > 3 {
             self.draw_plot(buf, areas.plot, selected, cx);
         }
-        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
+        let looks = self.looks();
         let rows = Rows::new(&self.list, self.all.len());
         table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
             let one = &self.all[row];
             let (training, number) = (&one.training, |value: Option<f64>| {
                 value.map_or("-".to_owned(), |value| format!("{value:.4}"))
             });
-            let look = numbers.get(&training.spec.architecture).copied().unwrap_or_default();
+            let look = looks.get(&training.spec.architecture).copied().unwrap_or_default();
             let shown = match column {
                 0 => training.status.glyph().to_owned(),
                 1 => format!("{} {}", mark(look, false, false), training.spec.architecture),

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::keymap::{Action, Key};
-use super::pick::looks_like_path;
 use super::prelude::*;
 use super::task::{Answer, Task};
 use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
-    arrangement, context, conversions, figures, format, overlay, pick, recordings, trainings, view,
+    arrangement, context, conversions, figures, format, overlay, palette, trace_picker, trainings, view,
 };
 use lab::store;
 use lab::sweep::{Choice, Experiment};
@@ -86,7 +85,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         settle(state);
     }
     if is_news {
-        pick::renew_palette(state);
+        palette::renew(state);
     }
     std::mem::take(&mut state.cx.effects)
 }
@@ -173,7 +172,7 @@ fn paste(state: &mut State, text: &str) {
         screen.input(Input::Narrow, cx);
     } else if !screen.input(Input::Paste(text), cx) {
         let text: String = first_line(text).collect();
-        if looks_like_path(&text) {
+        if trace_picker::looks_like_path(&text) {
             cx.pick_file(&text, Opening::Alone(None));
         }
     }
@@ -195,8 +194,8 @@ pub fn act(state: &mut State, action: Action) {
             notes.retain(|note| note.is_folded);
             cx.lay(Help::with(notes));
         }
-        Action::Palette => pick::palette(state, ""),
-        Action::Find => pick::find(state),
+        Action::Palette => palette::open(state, ""),
+        Action::Find => palette::find(state),
         Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),
         Action::Close => {
             if cx.overlays.pop().is_none() && cx.notice.take().is_none() {
@@ -226,7 +225,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Picture => figures::ask_export(state, false),
         Action::Conversions => conversions::open(cx),
         Action::Trainings => trainings::open(cx),
-        Action::Record => recordings::ask(cx),
+        Action::Record => trace_picker::ask_recording(cx),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => figures::copy_command(state),

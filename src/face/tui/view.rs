@@ -131,15 +131,23 @@ pub fn footer_hint(area: Rect, state: &State, x: u16) -> Option<FooterHint> {
 }
 
 fn taken(area: Rect, hints: Hints) -> Vec<FooterHint> {
-    let mut x = area.x + 1;
     let hint = |(label, words): &(&str, &'static str)| {
         let key = label.split_whitespace().next().and_then(Key::labelled);
         let click = key.map_or(FooterClick::Nothing, |key| FooterClick::Press(key.event()));
-        let hint = FooterHint { x, label: (*label).to_owned(), words, click };
-        x += hint.width() + 2;
-        hint
+        FooterHint { x: 0, label: (*label).to_owned(), words, click }
     };
-    hints.iter().map(hint).collect()
+    placed(area.x + 1, hints.iter().map(hint))
+}
+
+/// Places hints beside each other from a column on.
+fn placed(from: u16, hints: impl IntoIterator<Item = FooterHint>) -> Vec<FooterHint> {
+    let mut next = from;
+    let place = |hint: FooterHint| {
+        let x = next;
+        next += hint.width() + 2;
+        FooterHint { x, ..hint }
+    };
+    hints.into_iter().map(place).collect()
 }
 
 /// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
@@ -161,20 +169,10 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     };
     let right: Vec<FooterHint> = hints(false).collect();
     let limit = area.right().saturating_sub(right.iter().map(|hint| hint.width() + 2).sum());
-    let mut all = Vec::new();
-    let mut x = area.x + 1;
-    for hint in hints(true) {
-        if x + hint.width() + 2 > limit {
-            break;
-        }
-        all.push(FooterHint { x, ..hint });
-        x += all.last().map_or(0, FooterHint::width) + 2;
-    }
-    let mut x = limit;
-    for hint in right {
-        all.push(FooterHint { x, ..hint });
-        x += all.last().map_or(0, FooterHint::width) + 2;
-    }
+    let mut all = placed(area.x + 1, hints(true));
+    let fits = |hint: &FooterHint| hint.x + hint.width() + 2 <= limit;
+    all.truncate(all.iter().take_while(|hint| fits(hint)).count());
+    all.extend(placed(limit, right));
     all
 }
 

@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::keymap::{Action, Keymap};
-use crate::face::tui::pick;
+use crate::face::tui::palette;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
 use crate::face::tui::screens::timeline::state::pane::OverlapOf;
@@ -133,7 +133,7 @@ fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
     for screen in Tab::ALL {
         let keys = Keymap::default();
         let help = help_lines(&keys, screen);
-        let offered: Vec<_> = pick::usable(&keys, screen).collect();
+        let offered: Vec<_> = palette::usable(&keys, screen).collect();
         assert!(offered.len() > 10);
         for bound in offered {
             let (name, label) = (bound.row.name, bound.label());

@@ -152,24 +152,16 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// [`Self::words`], in a narrow window without the noun.
+    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`, in a narrow window `← 2 → 3`;
+    /// empty if all are visible.
     pub fn words_in(&self, width: u16) -> String {
-        match (self.left, self.right) {
-            _ if width >= 80 => self.words(),
-            (0, 0) => String::new(),
-            (0, n) => format!("  → {n} "),
-            (n, 0) => format!("  ← {n} "),
-            (a, b) => format!("  ← {a} → {b} "),
-        }
-    }
-
-    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`; empty if all are visible.
-    pub fn words(&self) -> String {
+        let is_narrow = width < 80;
+        let more = |n: usize| if is_narrow { n.to_string() } else { counted(n, "more column") };
         match (self.left, self.right) {
             (0, 0) => String::new(),
-            (0, n) => format!("  → {} ", counted(n, "more column")),
-            (n, 0) => format!("  ← {} ", counted(n, "more column")),
-            (a, b) => format!("  ← {a}, → {} ", counted(b, "more column")),
+            (0, n) => format!("  → {} ", more(n)),
+            (n, 0) => format!("  ← {} ", more(n)),
+            (a, b) => format!("  ← {a}{} → {} ", if is_narrow { "" } else { "," }, more(b)),
         }
     }
 }
@@ -248,7 +240,7 @@ mod tests {
         assert_eq!(at(0), (vec![0, 1, 2, 3], 0, 3));
         assert_eq!(at(1), (vec![0, 2, 3, 4], 1, 2));
         assert_eq!(at(9), (vec![0, 4, 5, 6], 3, 0), "not beyond the last");
-        let words = |width| lay_out(&columns, Rect::new(0, 0, width, 9), Some(1)).words();
+        let words = |width| lay_out(&columns, Rect::new(0, 0, width, 9), Some(1)).words_in(80);
         assert_eq!(words(40), "  ← 1, → 2 more columns ");
         assert_eq!(words(90), "", "nothing to scroll");
         assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");

@@ -1,0 +1,265 @@
+//! The palette (actions with their shortcuts, items of all screens, traces, themes), and the pickers of one screen's items
+//! and of themes.
+
+use std::sync::Arc;
+
+use super::keymap::{Action, Bound, Keymap, MOVING, Scope};
+use super::prelude::*;
+use super::screens::experiments::state::Entry;
+use super::screens::live::state::LiveCell;
+use super::trace_picker::{clean, looks_like_path};
+use super::update::act;
+use base::text::folded;
+use study::analysis::NameRow;
+use study::whatif::Slider;
+
+/// Bindings usable on a screen: its main ones, then other ones, then those of all screens; moving last.
+pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
+    let holds = |b: &&Bound| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
+    // drop global bindings whose keys the screen uses itself
+    let is_seen = |b: &&Bound| b.scope != Scope::Anywhere || !hidden(keys, tab, b);
+    let mut all: Vec<&Bound> = keys.all().iter().filter(holds).filter(is_seen).collect();
+    all.sort_by_key(|b| {
+        let moves = MOVING.iter().any(|moving| moving.act == b.action);
+        (moves, b.scope == Scope::Anywhere, b.row.hint.is_none())
+    });
+    all.into_iter()
+}
+
+/// True if the screen overrides every key of a global binding.
+fn hidden(keys: &Keymap, tab: Tab, bound: &Bound) -> bool {
+    !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(tab, *k))
+}
+
+/// Path of a trace file, with or without a leading `open`; `None` for search words.
+fn path(typed: &str) -> Option<String> {
+    let typed = typed.trim_start();
+    let path = typed.strip_prefix("open ").unwrap_or(typed);
+    looks_like_path(path).then(|| clean(path))
+}
+
+pub(super) const PALETTE: &str = "palette: actions, experiments, runs, traces, settings";
+
+pub(super) const NOT_FOUND: &str = "nothing matches; words or letters find actions (export, sort), experiments (paper-70b), runs \
+                         (ladder tp8 b1), traces and their operations (all_reduce), and settings (theme: light)";
+
+/// Opens the palette: actions, items of all screens, traces opened before or near, themes.
+pub fn open(state: &mut State, typed: &str) {
+    let pick = palette_of(state).typed(typed);
+    state.cx.lay(pick);
+    state.cx.add_near(PALETTE, "trace  ");
+}
+
+/// Contents that the palette lists, by address and length: a palette is rebuilt when they change.
+#[derive(Debug, PartialEq)]
+pub struct PaletteBasis {
+    runs: Option<*const Snapshot>,
+    experiments: (*const (String, String), Option<*const Entry>),
+    operations: Option<(*const NameRow, usize)>,
+    cells: (*const LiveCell, usize),
+    sliders: &'static [Slider],
+}
+
+impl PaletteBasis {
+    fn of(state: &State) -> Self {
+        let counted = state.timeline.view.as_ref().and_then(|view| view.docked.counted.as_ref());
+        let cells = &state.live.cells;
+        Self {
+            runs: state.cx.stored.as_ref().map(Arc::as_ptr),
+            experiments: (
+                state.experiments.names.as_ptr(),
+                state.experiments.entries.as_ref().map(Vec::as_ptr),
+            ),
+            operations: counted.map(|counted| (counted.table.rows.as_ptr(), counted.table.rows.len())),
+            cells: (cells.as_ptr(), cells.len()),
+            sliders: state.whatif.sliders(),
+        }
+    }
+}
+
+/// Rebuilds the open palette if runs, experiments or a trace were loaded; keeps its text and its selected line.
+pub fn renew(state: &mut State) {
+    let basis = PaletteBasis::of(state);
+    let Some(before) = state.cx.top::<Pick>() else { return };
+    if before.basis.as_ref().is_none_or(|known| *known == basis) {
+        return;
+    }
+    let mut pick = palette_of(state);
+    let Some(before) = state.cx.top_mut::<Pick>() else { return };
+    let near = before.lines.split_off(before.fixed.min(before.lines.len()));
+    let on = before.found.get(before.selected);
+    let on = on.and_then(|at| before.lines.iter().chain(&near).nth(*at)).cloned();
+    pick.field = std::mem::take(&mut before.field);
+    pick.add(near.into_iter().map(|line| (line.name, line.about)).collect());
+    let is_on = |at: &usize| on.as_ref().is_some_and(|on| pick.lines[*at].is_same(on));
+    pick.selected = pick.found.iter().position(is_on).unwrap_or(0);
+    *before = pick;
+}
+
+fn palette_of(state: &State) -> Pick {
+    let cx = &state.cx;
+    let mut items: Vec<Find> = Vec::new();
+    for bound in usable(&cx.keys, cx.tab) {
+        let action = bound.action;
+        let go = Box::new(move |state: &mut State| act(state, action));
+        items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
+    }
+    let mut also: Vec<String> = usable(&cx.keys, cx.tab).map(words_of).collect();
+    items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
+    for path in cx.recent.clone() {
+        let (name, about) = (path.clone(), "trace  opened before".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| open_trace(state, path)) });
+    }
+    for theme in cx.themes.names() {
+        let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
+    }
+    let here = items.len();
+    also.resize(here, String::new());
+    for (tab, bound) in elsewhere(&cx.keys, cx.tab) {
+        let (action, about) = (bound.action, format!("{}  {}", tab.title(), bound.label()));
+        let go = Box::new(move |state: &mut State| {
+            state.cx.tab = tab;
+            act(state, action);
+        });
+        items.push(Find { name: bound.row.name.to_owned(), about, go });
+        also.push(words_of(bound));
+    }
+    // names of operations contain slashes, too
+    let literal = |typed: &str, nothing_matches: bool| {
+        let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
+        Some(format!("Enter opens {}", path(typed).filter(|_| is_meant)?))
+    };
+    let mut pick = pick_of(PALETTE, items, literal, |state, typed| {
+        if let Some(path) = path(&typed) {
+            open_trace(state, path);
+        }
+    });
+    for (at, (line, also)) in pick.lines.iter_mut().zip(also).enumerate() {
+        line.also = format!("{} {also}", line.also);
+        line.is_elsewhere = at >= here;
+    }
+    pick.basis = Some(PaletteBasis::of(state));
+    pick
+}
+
+/// Other words that find an action.
+fn words_of(bound: &Bound) -> String {
+    folded(&format!("{} {}", bound.row.id, bound.row.also))
+}
+
+/// Actions of other screens, without those that this screen has under the same id.
+fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
+    let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.id).collect();
+    keys.all().iter().filter_map(move |bound| match bound.scope {
+        Scope::On(other) if other != tab && !here.contains(&bound.row.id) => Some((other, bound)),
+        _ => None,
+    })
+}
+
+/// Opens a picker of the items of the current screen.
+pub fn find(state: &mut State) {
+    let tab = state.cx.tab;
+    let items = state.screen(tab).finds(&state.cx);
+    if items.is_empty() {
+        return state.cx.inform("this screen lists nothing to find yet");
+    }
+    let pick = pick_of(&format!("find in {}", tab.title()), items, |_, _| None, |_, _| ());
+    state.cx.lay(pick);
+}
+
+/// Picker of items; `text` takes a line that is none of them.
+fn pick_of(
+    title: &str,
+    items: Vec<Find>,
+    literal: impl Fn(&str, bool) -> Option<String> + 'static,
+    text: impl FnOnce(&mut State, String) + 'static,
+) -> Pick {
+    let lines = items.iter().map(|item| (item.name.clone(), item.about.clone())).collect();
+    Pick::new(title, lines, literal, move |state, chosen| match chosen {
+        Chosen::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
+        Chosen::Text(typed) => text(state, typed),
+    })
+}
+
+fn open_trace(state: &mut State, path: String) {
+    state.cx.open_typed(path, Opening::Alone(None));
+}
+
+impl Context {
+    /// Opens the theme picker; the choice is saved for the next session.
+    pub fn pick_theme(&mut self) {
+        let names = self.themes.names();
+        let shown = self.chosen_theme.clone().unwrap_or_else(|| self.themes.setting.clone());
+        let about = |name: &String| match (*name == shown, *name == self.themes.setting) {
+            (true, _) => "shown now",
+            (false, true) => "of the settings",
+            (false, false) => "",
+        };
+        let lines = names.iter().map(|name| (name.clone(), about(name).to_owned())).collect();
+        let pick = Pick::new(
+            "theme",
+            lines,
+            |_, _| None,
+            move |state, chosen| {
+                let Chosen::Line(at) = chosen else { return };
+                if let Some(name) = names.get(at) {
+                    state.cx.take_theme(name.clone());
+                }
+            },
+        );
+        self.lay(pick);
+    }
+
+    /// Applies a theme by name; ignores unknown names.
+    pub fn take_theme(&mut self, name: String) {
+        if let Some(theme) = self.themes.of(&name) {
+            self.theme = theme;
+            self.chosen_theme = (name != self.themes.setting).then_some(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::screens::{experiments, runs, timeline};
+
+    fn first(tab: Tab, typed: &str) -> Option<Action> {
+        let mut cx = Context::new("runs".into(), Theme::new(true), (80, 24));
+        cx.tab = tab;
+        let mut state = State::new(cx);
+        open(&mut state, typed);
+        let at = *state.cx.top::<Pick>()?.found().first()?;
+        usable(&Keymap::default(), tab).nth(at).map(|bound| bound.action)
+    }
+
+    #[test]
+    fn a_few_letters_find_an_action() {
+        assert_eq!(
+            first(Tab::Timeline, "undo"),
+            Some(Action::of::<timeline::Timeline>(timeline::Act::Undo))
+        );
+        assert_eq!(first(Tab::Runs, "rvrs"), Some(Action::of::<runs::Runs>(runs::Act::SortReverse)));
+        assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
+        assert_eq!(first(Tab::Runs, "qqqq"), None);
+        for (typed, action) in [
+            ("picture", Action::Picture),
+            ("screenshot", Action::Picture),
+            ("plot", Action::Figure),
+            ("exit", Action::Quit),
+            ("clipboard", Action::CopyCommand),
+            ("shortcuts", Action::Help),
+        ] {
+            assert_eq!(first(Tab::Runs, typed), Some(action), "{typed}");
+        }
+    }
+
+    #[test]
+    fn without_a_query_the_screen_comes_first() {
+        let map = Keymap::default();
+        let all: Vec<&Bound> = usable(&map, Tab::Experiments).collect();
+        assert_eq!(all[0].action, Action::of::<experiments::Experiments>(experiments::Act::Run));
+        assert!(all.iter().any(|b| b.action == Action::Quit));
+    }
+}
