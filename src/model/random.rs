@@ -39,45 +39,7 @@ pub(super) struct RandomWeights {
 
 /// Unique number of each tensor of a model.
 fn role(tensor: Tensor) -> u64 {
-    let (kind, layer) = match tensor {
-        Tensor::Embedding => (1u64, 0),
-        Tensor::InputNorm(l) => (2, l),
-        Tensor::Query(l) => (3, l),
-        Tensor::Key(l) => (4, l),
-        Tensor::Value(l) => (5, l),
-        Tensor::Output(l) => (6, l),
-        Tensor::PostAttentionNorm(l) => (7, l),
-        Tensor::Gate(l) => (8, l),
-        Tensor::Up(l) => (9, l),
-        Tensor::Down(l) => (10, l),
-        Tensor::FinalNorm => (11, 0),
-        Tensor::Head => (12, 0),
-        Tensor::QueryBias(l) => (13, l),
-        Tensor::KeyBias(l) => (14, l),
-        Tensor::ValueBias(l) => (15, l),
-        Tensor::QueryNorm(l) => (16, l),
-        Tensor::KeyNorm(l) => (17, l),
-        Tensor::OutputBias(l) => (18, l),
-        Tensor::Sinks(l) => (19, l),
-        Tensor::QueryDown(l) => (20, l),
-        Tensor::QueryLatentNorm(l) => (21, l),
-        Tensor::KeyValueDown(l) => (22, l),
-        Tensor::LatentNorm(l) => (23, l),
-        Tensor::KeyValueUp(l) => (24, l),
-        Tensor::AttentionGate(l) => (25, l),
-        Tensor::Router(l) => (26, l),
-        Tensor::RouterBias(l) => (27, l),
-        Tensor::ExpertGate(l) => (28, l),
-        Tensor::ExpertUp(l) => (29, l),
-        Tensor::ExpertDown(l) => (30, l),
-        Tensor::ExpertGateBias(l) => (31, l),
-        Tensor::ExpertUpBias(l) => (32, l),
-        Tensor::ExpertDownBias(l) => (33, l),
-        Tensor::SharedGate(l) => (34, l),
-        Tensor::SharedUp(l) => (35, l),
-        Tensor::SharedDown(l) => (36, l),
-    };
-    kind << 32 | u64::from(layer)
+    u64::from(tensor.number()) << 32 | u64::from(tensor.layer().unwrap_or(0))
 }
 
 /// Mean and standard deviation of a tensor's numbers.

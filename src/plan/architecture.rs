@@ -183,32 +183,43 @@ impl Wiring {
 }
 
 /// Syntax forms users can type, each with a short description.
-const SYNTAX: [(&str, &str); 15] = [
-    ("standard", "modules read the residual with all earlier outputs"),
-    ("ladder", "modules read the residual without the newest output"),
-    ("ladder:K", "ladder in the last K layers; ladder:[0+2]: layers 0, 2"),
-    ("parallel", "attention and MLP in parallel; one all-reduce per layer"),
-    ("desync:N", "one residual per rank, synchronised every N modules"),
-    ("delayed:D", "other ranks' partial sums join D modules later"),
-    ("sync-drop:K", "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2"),
-    (
+const SYNTAX: [[&str; 2]; 15] = [
+    ["standard", "modules read the residual with all earlier outputs"],
+    ["ladder", "modules read the residual without the newest output"],
+    ["ladder:K", "ladder in the last K layers; ladder:[0+2]: layers 0, 2"],
+    ["parallel", "attention and MLP in parallel; one all-reduce per layer"],
+    ["desync:N", "one residual per rank, synchronised every N modules"],
+    ["delayed:D", "other ranks' partial sums join D modules later"],
+    ["sync-drop:K", "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2"],
+    [
         "kraken",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
-    ),
-    ("tracks:D", "one residual per rank, averaged every D layers"),
-    (
+    ],
+    ["tracks:D", "one residual per rank, averaged every D layers"],
+    [
         "farskip:K",
         "in the last K layers (farskip: in all), experts skip attention, and the next attention the routed experts",
-    ),
-    (
+    ],
+    [
         "partial:P",
         "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
-    ),
-    ("partial:P+ladder", "partial, without the newest output"),
-    ("upper-bound", "no all-reduce: wrong on purpose, the speed limit"),
-    ("stale:S", "like ladder, without the newest S outputs"),
-    ("parallel+ladder", "parallel, without the newest output"),
+    ],
+    ["partial:P+ladder", "partial, without the newest output"],
+    ["upper-bound", "no all-reduce: wrong on purpose, the speed limit"],
+    ["stale:S", "like ladder, without the newest S outputs"],
+    ["parallel+ladder", "parallel, without the newest output"],
 ];
+
+/// Column of [`SYNTAX`]: 0 for the forms, 1 for their descriptions.
+const fn syntax(column: usize) -> [&'static str; SYNTAX.len()] {
+    let mut all = [""; SYNTAX.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = SYNTAX[at][column];
+        at += 1;
+    }
+    all
+}
 
 impl Architecture {
     /// Explains why the architecture does not fit a model at this TP: layers that do not exist, no channel
@@ -347,26 +358,10 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; SYNTAX.len()] = {
-        let mut forms = [""; SYNTAX.len()];
-        let mut at = 0;
-        while at < forms.len() {
-            forms[at] = SYNTAX[at].0;
-            at += 1;
-        }
-        forms
-    };
+    pub const FORMS: [&'static str; SYNTAX.len()] = syntax(0);
 
     /// Short description of each of [`Self::FORMS`], in the same order.
-    pub const MEANINGS: [&'static str; SYNTAX.len()] = {
-        let mut meanings = [""; SYNTAX.len()];
-        let mut at = 0;
-        while at < meanings.len() {
-            meanings[at] = SYNTAX[at].1;
-            at += 1;
-        }
-        meanings
-    };
+    pub const MEANINGS: [&'static str; SYNTAX.len()] = syntax(1);
 
     /// Error for two architectures that are not combined, with the reason; `None` if `text` names none or
     /// one.

@@ -334,106 +334,89 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Index of an operand whose placement does not suit an operation, and the required placement in words.
+type Misplaced = (usize, &'static str);
+
+/// Number of operands that a kind takes, given how many there are.
+fn operands(kind: &Kind, given: usize) -> usize {
+    match kind {
+        Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
+        Kind::LatentAttend | Kind::SigmoidMul => 2,
+        Kind::Experts | Kind::Dispatch | Kind::Combine => 2,
+        Kind::Join { .. } | Kind::JoinNorm { .. } => given.clamp(2, 4),
+        _ => 1,
+    }
+}
+
 impl Builder<'_> {
     /// Placement of the result of `kind` given its operands' placements.
-    pub(super) fn infer(
+    fn infer(
         &self,
         operation: &str,
         kind: &Kind,
         reads: &[ValueId],
         shard: Option<Shard>,
     ) -> Result<Placement, PlanError> {
-        use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
-        let wanted_operands = match kind {
-            Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
-            Kind::LatentAttend | Kind::SigmoidMul => 2,
-            Kind::Experts | Kind::Dispatch | Kind::Combine => 2,
-            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() > 2 => reads.len().min(4),
-            Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
-            _ => 1,
-        };
-        if reads.len() != wanted_operands {
-            return Err(PlanError::Operands {
-                operation: operation.into(),
-                found: reads.len(),
-                wanted: wanted_operands,
-            });
+        let (found, wanted) = (reads.len(), operands(kind, reads.len()));
+        if found != wanted {
+            return Err(PlanError::Operands { operation: operation.into(), found, wanted });
         }
-        let wrong = |operand: usize, wanted: &str| {
+        let placements: Vec<Placement> = reads.iter().map(|&value| self.placement(value)).collect();
+        self.place(kind, &placements, shard).map_err(|(operand, wanted)| {
             let value = &self.values[reads[operand].index()];
-            Err(PlanError::Placement {
+            PlanError::Placement {
                 operation: operation.into(),
                 value: value.name.clone(),
                 found: value.placement,
                 wanted: wanted.into(),
-            })
-        };
-        let first = self.placement(reads[0]);
+            }
+        })
+    }
+
+    fn place(
+        &self,
+        kind: &Kind,
+        placements: &[Placement],
+        shard: Option<Shard>,
+    ) -> Result<Placement, Misplaced> {
+        use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
+        let first = placements[0];
         let whole = matches!(first, Replicated | Divergent);
-        match kind {
+        let is_alone = self.spec.tp == 1;
+        let is_limit = self.spec.architecture.is_limit();
+        // fits, result, requirement
+        let (fits, placed, wanted) = match kind {
             // row selections keep the placement
-            Kind::SelectLast if first == Sharded => Ok(Sharded),
-            Kind::Embed if whole && self.scatters() => Ok(Scattered),
-            Kind::Norm if first == Scattered => Ok(Scattered),
-            Kind::Embed | Kind::Norm | Kind::SelectLast => {
-                if whole {
-                    Ok(first)
-                } else {
-                    wrong(0, "it must be replicated")
-                }
+            Kind::SelectLast => (whole || first == Sharded, first, "it must be replicated"),
+            Kind::Norm => (whole || first == Scattered, first, "it must be replicated"),
+            Kind::Embed if self.scatters() => (whole, Scattered, "it must be replicated"),
+            Kind::Sample if first == Sharded => (self.may_diverge, Divergent, "it must be replicated"),
+            Kind::Embed | Kind::Sample | Kind::LatentAppend => (whole, first, "it must be replicated"),
+            Kind::Narrow => (
+                first == Partial && self.may_diverge,
+                Partial,
+                "it must be partial, and private channels are for partial alone",
+            ),
+            Kind::MeanShare => {
+                (whole && self.may_diverge, Partial, "it must be replicated or divergent")
             }
-            Kind::Sample => match first {
-                Replicated | Divergent => Ok(first),
-                Sharded if self.may_diverge => Ok(Divergent),
-                _ => wrong(0, "it must be replicated"),
-            },
-            Kind::Add | Kind::AddNorm => match (first, self.placement(reads[1])) {
-                (Replicated, Replicated) => Ok(Replicated),
-                (Partial, Partial) => Ok(Partial),
-                (Scattered, Scattered) => Ok(Scattered),
-                (Divergent, Replicated | Divergent) => Ok(Divergent),
-                (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
-                (Replicated | Divergent, _) => wrong(
-                    1,
-                    "it must be replicated: reduce it first, or use an architecture that diverges",
-                ),
-                _ => wrong(0, "it must be replicated, or both partial"),
-            },
-            Kind::AddMean => match (first, self.placement(reads[1])) {
-                _ if !self.may_diverge => wrong(0, "averaging residuals is for desync alone"),
-                (Replicated | Divergent, Partial) => Ok(Partial),
-                (Replicated | Divergent, _) => wrong(1, "it must be partial"),
-                _ => wrong(0, "it must be a residual, replicated or divergent"),
-            },
-            Kind::Join { .. } | Kind::JoinNorm { .. } => {
-                let wanted = [Divergent, Partial, Replicated, Partial];
-                match reads.iter().zip(wanted).position(|(&value, wanted)| {
-                    let found = self.placement(value);
-                    found != wanted && !(wanted == Divergent && found == Replicated)
-                }) {
-                    _ if !self.may_diverge => {
-                        wrong(0, "joining by parts is for delayed and partial alone")
-                    }
-                    Some(0) => wrong(0, "it must be a residual, replicated or divergent"),
-                    Some(2) => wrong(2, "it must be the sum of an all-reduce"),
-                    Some(operand) => wrong(operand, "it must be partial"),
-                    None => Ok(Divergent),
-                }
+            Kind::Send | Kind::Receive => (true, first, ""),
+            Kind::Quantize { .. } => (first == Partial, Partial, "it must be partial"),
+            Kind::AllReduce | Kind::AllReduceAddNorm => {
+                (first == Partial, Replicated, "it must be partial")
             }
-            Kind::Narrow if first == Partial && self.may_diverge => Ok(Partial),
-            Kind::Narrow => wrong(0, "it must be partial, and private channels are for partial alone"),
-            Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
-            Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
-            Kind::Send | Kind::Receive => Ok(first),
-            Kind::Quantize { .. } if first == Partial => Ok(Partial),
-            Kind::Quantize { .. } => wrong(0, "it must be partial"),
-            Kind::MatMul => match (shard, first) {
-                (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
-                (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
-                (Some(Shard::Columns), Sharded) => Ok(Partial),
-                (Some(Shard::Whole), Replicated | Divergent) => Ok(first),
-                (Some(Shard::Columns), _) => wrong(0, "it must be sharded"),
-                _ => wrong(0, "it must be replicated"),
+            Kind::ReduceScatter => (first == Partial, Scattered, "it must be partial"),
+            Kind::AllGather => (
+                matches!(first, Sharded | Scattered | Divergent),
+                Replicated,
+                "it must be sharded, scattered or divergent",
+            ),
+            Kind::MatMul => match shard {
+                Some(Shard::Columns) if is_alone => (first == Sharded, Replicated, "it must be sharded"),
+                Some(Shard::Columns) => (first == Sharded, Partial, "it must be sharded"),
+                Some(Shard::Rows) => (whole, Sharded, "it must be replicated"),
+                Some(Shard::Whole) => (whole, first, "it must be replicated"),
+                Some(Shard::Experts) | None => (false, first, "it must be replicated"),
             },
             Kind::RopeAppend
             | Kind::BiasRopeAppend
@@ -441,56 +424,75 @@ impl Builder<'_> {
             | Kind::Append
             | Kind::Attend
             | Kind::WindowAttend { .. }
-            | Kind::SiluMul { .. } => {
-                if first == Sharded {
-                    Ok(Sharded)
-                } else {
-                    wrong(0, "it must be sharded")
+            | Kind::SiluMul { .. } => (first == Sharded, Sharded, "it must be sharded"),
+            // the numbers of a limit are wrong anyway
+            Kind::Router => (
+                first == Replicated || (first == Divergent && is_limit),
+                first,
+                "it must be replicated: routers of different ranks would choose other experts",
+            ),
+            Kind::Experts => (
+                whole || first == Sharded,
+                if first == Sharded || is_alone { first } else { Partial },
+                "it must be replicated, or dispatched to the experts' ranks",
+            ),
+            Kind::Dispatch => (
+                first == Replicated && is_alone,
+                Sharded,
+                "it must be whole rows of the rank's own tokens",
+            ),
+            Kind::Combine => (first == Sharded, Replicated, "it must be outputs of dispatched rows"),
+            Kind::Add
+            | Kind::AddNorm
+            | Kind::AddMean
+            | Kind::Join { .. }
+            | Kind::JoinNorm { .. }
+            | Kind::LatentAttend
+            | Kind::SigmoidMul => return self.place_pair(kind, placements),
+        };
+        if fits { Ok(placed) } else { Err((0, wanted)) }
+    }
+
+    /// [`Self::place`] for kinds whose further operands decide too.
+    fn place_pair(&self, kind: &Kind, placements: &[Placement]) -> Result<Placement, Misplaced> {
+        use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
+        match (kind, placements[0], placements[1]) {
+            (Kind::Join { .. } | Kind::JoinNorm { .. }, ..) => {
+                let wanted = [Divergent, Partial, Replicated, Partial];
+                let misplaced = placements.iter().zip(wanted).position(|(&found, wanted)| {
+                    found != wanted && !(wanted == Divergent && found == Replicated)
+                });
+                match misplaced {
+                    _ if !self.may_diverge => {
+                        Err((0, "joining by parts is for delayed and partial alone"))
+                    }
+                    Some(0) => Err((0, "it must be a residual, replicated or divergent")),
+                    Some(2) => Err((2, "it must be the sum of an all-reduce")),
+                    Some(operand) => Err((operand, "it must be partial")),
+                    None => Ok(Divergent),
                 }
             }
-            Kind::AllReduce | Kind::AllReduceAddNorm => {
-                if first == Partial {
-                    Ok(Replicated)
-                } else {
-                    wrong(0, "it must be partial")
-                }
+            (Kind::SigmoidMul, Sharded, Sharded) => Ok(Sharded),
+            (Kind::LatentAttend, Sharded, Replicated | Divergent) => Ok(Sharded),
+            (Kind::SigmoidMul | Kind::LatentAttend, Sharded, _) => {
+                Err((1, "latents must be replicated, gates sharded"))
             }
-            Kind::AllGather => {
-                if matches!(first, Sharded | Scattered | Divergent) {
-                    Ok(Replicated)
-                } else {
-                    wrong(0, "it must be sharded, scattered or divergent")
-                }
+            (Kind::SigmoidMul | Kind::LatentAttend, ..) => Err((0, "it must be sharded")),
+            (Kind::AddMean, ..) if !self.may_diverge => {
+                Err((0, "averaging residuals is for desync alone"))
             }
-            Kind::LatentAppend if whole => Ok(first),
-            Kind::LatentAppend => wrong(0, "it must be replicated"),
-            Kind::LatentAttend | Kind::SigmoidMul => match (first, self.placement(reads[1])) {
-                (Sharded, Sharded) if *kind == Kind::SigmoidMul => Ok(Sharded),
-                (Sharded, Replicated | Divergent) if *kind == Kind::LatentAttend => Ok(Sharded),
-                (Sharded, _) => wrong(1, "latents must be replicated, gates sharded"),
-                _ => wrong(0, "it must be sharded"),
-            },
-            Kind::Router => match first {
-                Replicated => Ok(Replicated),
-                // the numbers of a limit are wrong anyway
-                Divergent if self.spec.architecture.is_limit() => Ok(Divergent),
-                _ => wrong(
-                    0,
-                    "it must be replicated: routers of different ranks would choose other experts",
-                ),
-            },
-            Kind::Experts => match first {
-                Sharded => Ok(Sharded),
-                Replicated | Divergent if self.spec.tp == 1 => Ok(first),
-                Replicated | Divergent => Ok(Partial),
-                _ => wrong(0, "it must be replicated, or dispatched to the experts' ranks"),
-            },
-            Kind::Dispatch if first == Replicated && self.spec.tp == 1 => Ok(Sharded),
-            Kind::Dispatch => wrong(0, "it must be whole rows of the rank's own tokens"),
-            Kind::Combine if first == Sharded => Ok(Replicated),
-            Kind::Combine => wrong(0, "it must be outputs of dispatched rows"),
-            Kind::ReduceScatter if first == Partial => Ok(Scattered),
-            Kind::ReduceScatter => wrong(0, "it must be partial"),
+            (Kind::AddMean, Replicated | Divergent, Partial) => Ok(Partial),
+            (Kind::AddMean, Replicated | Divergent, _) => Err((1, "it must be partial")),
+            (Kind::AddMean, ..) => Err((0, "it must be a residual, replicated or divergent")),
+            (_, Replicated, Replicated) => Ok(Replicated),
+            (_, Partial, Partial) => Ok(Partial),
+            (_, Scattered, Scattered) => Ok(Scattered),
+            (_, Divergent, Replicated | Divergent) => Ok(Divergent),
+            (_, Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
+            (_, Replicated | Divergent, _) => {
+                Err((1, "it must be replicated: reduce it first, or use an architecture that diverges"))
+            }
+            _ => Err((0, "it must be replicated, or both partial")),
         }
     }
 }

@@ -240,17 +240,6 @@ impl ExpertLoad {
             }
         }
     }
-
-    /// Expected share of the mean load (1 if balanced) on each of `ep` ranks with consecutive experts.
-    pub fn rank_loads(&self, experts: u32, top_k: u32, tokens: f64, ep: u32) -> Vec<f64> {
-        let probabilities = self.probabilities(experts, top_k, tokens);
-        let mean = probabilities.iter().sum::<f64>() / f64::from(ep.max(1));
-        let each = (experts / ep.max(1)).max(1) as usize;
-        probabilities
-            .chunks(each)
-            .map(|rank| rank.iter().sum::<f64>() / mean.max(f64::MIN_POSITIVE))
-            .collect()
-    }
 }
 
 impl fmt::Display for ExpertLoad {
@@ -371,8 +360,6 @@ mod tests {
             let touched = load.touched(64, top_k, tokens.into());
             let most = f64::from(64.min(tokens * top_k));
             prop_assert!((f64::from(top_k) - 1e-6..=most + 1e-6).contains(&touched), "{touched}");
-            let ranks = load.rank_loads(64, top_k, tokens.into(), 4);
-            prop_assert!((ranks.iter().sum::<f64>() - 4.0).abs() < 1e-6);
         }
     }
 
@@ -385,10 +372,6 @@ mod tests {
         let skewed = ExpertLoad::PowerLaw(1.2).touched(128, 4, 32.0);
         assert!((0.5 * uniform..uniform).contains(&skewed), "{skewed}");
         assert!((ExpertLoad::PowerLaw(0.0).touched(128, 4, 32.0) - uniform).abs() < 1e-9);
-        let [most, .., least] = ExpertLoad::PowerLaw(1.2).rank_loads(128, 4, 32.0, 8)[..] else {
-            panic!("8 ranks")
-        };
-        assert!(most > 2.0 && least < 1.0, "{most} {least}");
     }
 
     #[test]

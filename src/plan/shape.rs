@@ -230,9 +230,6 @@ impl Temperature {
 }
 
 impl AttentionShape {
-    pub const PLAIN: Self =
-        Self { output_bias: false, sinks: false, window: None, latent: None, temperature: None };
-
     fn is_plain(&self) -> bool {
         *self == Self::default()
     }

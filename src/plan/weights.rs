@@ -89,89 +89,64 @@ pub enum Tensor {
 impl Tensor {
     /// Layer of the tensor; `None` for embedding, final norm and head.
     pub fn layer(self) -> Option<u32> {
-        match self {
-            Self::Embedding | Self::FinalNorm | Self::Head => None,
-            Self::InputNorm(layer)
-            | Self::Query(layer)
-            | Self::Key(layer)
-            | Self::Value(layer)
-            | Self::QueryBias(layer)
-            | Self::KeyBias(layer)
-            | Self::ValueBias(layer)
-            | Self::QueryNorm(layer)
-            | Self::KeyNorm(layer)
-            | Self::Output(layer)
-            | Self::OutputBias(layer)
-            | Self::Sinks(layer)
-            | Self::QueryDown(layer)
-            | Self::QueryLatentNorm(layer)
-            | Self::KeyValueDown(layer)
-            | Self::LatentNorm(layer)
-            | Self::KeyValueUp(layer)
-            | Self::AttentionGate(layer)
-            | Self::PostAttentionNorm(layer)
-            | Self::Gate(layer)
-            | Self::Up(layer)
-            | Self::Down(layer)
-            | Self::Router(layer)
-            | Self::RouterBias(layer)
-            | Self::ExpertGate(layer)
-            | Self::ExpertUp(layer)
-            | Self::ExpertDown(layer)
-            | Self::ExpertGateBias(layer)
-            | Self::ExpertUpBias(layer)
-            | Self::ExpertDownBias(layer)
-            | Self::SharedGate(layer)
-            | Self::SharedUp(layer)
-            | Self::SharedDown(layer) => Some(layer),
-        }
+        self.identity().1
+    }
+
+    /// Number of the tensor among those of its layer. It seeds random weights, so it never changes.
+    pub fn number(self) -> u32 {
+        self.identity().0
     }
 
     /// Name in checkpoints of Llama's family. Families name experts differently, and most store one tensor
     /// per expert: those names are unique, but only the model layer knows a checkpoint's.
     pub fn hf_name(self) -> String {
-        let attention = |l: u32, name: &str| format!("model.layers.{l}.self_attn.{name}");
-        let mlp = |l: u32, name: &str| format!("model.layers.{l}.mlp.{name}");
-        match self {
-            Self::OutputBias(l) => attention(l, "o_proj.bias"),
-            Self::Sinks(l) => attention(l, "sinks"),
-            Self::QueryDown(l) => attention(l, "q_a_proj.weight"),
-            Self::QueryLatentNorm(l) => attention(l, "q_a_layernorm.weight"),
-            Self::KeyValueDown(l) => attention(l, "kv_a_proj_with_mqa.weight"),
-            Self::LatentNorm(l) => attention(l, "kv_a_layernorm.weight"),
-            Self::KeyValueUp(l) => attention(l, "kv_b_proj.weight"),
-            Self::AttentionGate(l) => attention(l, "gate_proj.weight"),
-            Self::Router(l) => mlp(l, "gate.weight"),
-            Self::RouterBias(l) => mlp(l, "gate.bias"),
-            Self::ExpertGate(l) => mlp(l, "experts.gate_proj.weight"),
-            Self::ExpertUp(l) => mlp(l, "experts.up_proj.weight"),
-            Self::ExpertDown(l) => mlp(l, "experts.down_proj.weight"),
-            Self::ExpertGateBias(l) => mlp(l, "experts.gate_proj.bias"),
-            Self::ExpertUpBias(l) => mlp(l, "experts.up_proj.bias"),
-            Self::ExpertDownBias(l) => mlp(l, "experts.down_proj.bias"),
-            Self::SharedGate(l) => mlp(l, "shared_experts.gate_proj.weight"),
-            Self::SharedUp(l) => mlp(l, "shared_experts.up_proj.weight"),
-            Self::SharedDown(l) => mlp(l, "shared_experts.down_proj.weight"),
-            Self::Embedding => "model.embed_tokens.weight".into(),
-            Self::InputNorm(l) => format!("model.layers.{l}.input_layernorm.weight"),
-            Self::Query(l) => format!("model.layers.{l}.self_attn.q_proj.weight"),
-            Self::Key(l) => format!("model.layers.{l}.self_attn.k_proj.weight"),
-            Self::Value(l) => format!("model.layers.{l}.self_attn.v_proj.weight"),
-            Self::QueryBias(l) => format!("model.layers.{l}.self_attn.q_proj.bias"),
-            Self::KeyBias(l) => format!("model.layers.{l}.self_attn.k_proj.bias"),
-            Self::ValueBias(l) => format!("model.layers.{l}.self_attn.v_proj.bias"),
-            Self::QueryNorm(l) => format!("model.layers.{l}.self_attn.q_norm.weight"),
-            Self::KeyNorm(l) => format!("model.layers.{l}.self_attn.k_norm.weight"),
-            Self::Output(l) => format!("model.layers.{l}.self_attn.o_proj.weight"),
-            Self::PostAttentionNorm(l) => {
-                format!("model.layers.{l}.post_attention_layernorm.weight")
-            }
-            Self::Gate(l) => format!("model.layers.{l}.mlp.gate_proj.weight"),
-            Self::Up(l) => format!("model.layers.{l}.mlp.up_proj.weight"),
-            Self::Down(l) => format!("model.layers.{l}.mlp.down_proj.weight"),
-            Self::FinalNorm => "model.norm.weight".into(),
-            Self::Head => "lm_head.weight".into(),
+        match self.identity() {
+            (_, Some(layer), name) => format!("model.layers.{layer}.{name}"),
+            (_, None, name) => name.to_owned(),
         }
+    }
+
+    /// Number, layer, and name within the layer (the whole name without one).
+    fn identity(self) -> (u32, Option<u32>, &'static str) {
+        let (number, layer, name) = match self {
+            Self::Embedding => return (1, None, "model.embed_tokens.weight"),
+            Self::FinalNorm => return (11, None, "model.norm.weight"),
+            Self::Head => return (12, None, "lm_head.weight"),
+            Self::InputNorm(l) => (2, l, "input_layernorm.weight"),
+            Self::Query(l) => (3, l, "self_attn.q_proj.weight"),
+            Self::Key(l) => (4, l, "self_attn.k_proj.weight"),
+            Self::Value(l) => (5, l, "self_attn.v_proj.weight"),
+            Self::Output(l) => (6, l, "self_attn.o_proj.weight"),
+            Self::PostAttentionNorm(l) => (7, l, "post_attention_layernorm.weight"),
+            Self::Gate(l) => (8, l, "mlp.gate_proj.weight"),
+            Self::Up(l) => (9, l, "mlp.up_proj.weight"),
+            Self::Down(l) => (10, l, "mlp.down_proj.weight"),
+            Self::QueryBias(l) => (13, l, "self_attn.q_proj.bias"),
+            Self::KeyBias(l) => (14, l, "self_attn.k_proj.bias"),
+            Self::ValueBias(l) => (15, l, "self_attn.v_proj.bias"),
+            Self::QueryNorm(l) => (16, l, "self_attn.q_norm.weight"),
+            Self::KeyNorm(l) => (17, l, "self_attn.k_norm.weight"),
+            Self::OutputBias(l) => (18, l, "self_attn.o_proj.bias"),
+            Self::Sinks(l) => (19, l, "self_attn.sinks"),
+            Self::QueryDown(l) => (20, l, "self_attn.q_a_proj.weight"),
+            Self::QueryLatentNorm(l) => (21, l, "self_attn.q_a_layernorm.weight"),
+            Self::KeyValueDown(l) => (22, l, "self_attn.kv_a_proj_with_mqa.weight"),
+            Self::LatentNorm(l) => (23, l, "self_attn.kv_a_layernorm.weight"),
+            Self::KeyValueUp(l) => (24, l, "self_attn.kv_b_proj.weight"),
+            Self::AttentionGate(l) => (25, l, "self_attn.gate_proj.weight"),
+            Self::Router(l) => (26, l, "mlp.gate.weight"),
+            Self::RouterBias(l) => (27, l, "mlp.gate.bias"),
+            Self::ExpertGate(l) => (28, l, "mlp.experts.gate_proj.weight"),
+            Self::ExpertUp(l) => (29, l, "mlp.experts.up_proj.weight"),
+            Self::ExpertDown(l) => (30, l, "mlp.experts.down_proj.weight"),
+            Self::ExpertGateBias(l) => (31, l, "mlp.experts.gate_proj.bias"),
+            Self::ExpertUpBias(l) => (32, l, "mlp.experts.up_proj.bias"),
+            Self::ExpertDownBias(l) => (33, l, "mlp.experts.down_proj.bias"),
+            Self::SharedGate(l) => (34, l, "mlp.shared_experts.gate_proj.weight"),
+            Self::SharedUp(l) => (35, l, "mlp.shared_experts.up_proj.weight"),
+            Self::SharedDown(l) => (36, l, "mlp.shared_experts.down_proj.weight"),
+        };
+        (number, Some(layer), name)
     }
 
     /// True for matrices of linear layers and the head; false for the embedding, routers, norms and biases.

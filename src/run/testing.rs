@@ -38,7 +38,7 @@ pub mod cuda {
     pub use crate::cuda::Eight;
     pub use crate::cuda::fp8;
     pub use crate::cuda::kernels::compile::{
-        Constant, Defines, HEADERS, UNITS, Unit, cache_key, cubin, defines, options_for, unit_of,
+        Defines, HEADERS, UNITS, Unit, cache_key, cubin, defines, options_for, unit_of,
     };
     pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, geometry, matvec};
     pub use crate::cuda::one_shot::HEAD_BYTES;

@@ -16,7 +16,12 @@ pub(super) trait Lanes: Copy {
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `sum + w x`.
     fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V;
-    fn line(self, from: &Line) -> Self::V;
+    /// Loads a line of f32.
+    #[inline(always)]
+    fn line(self, from: &Line) -> Self::V {
+        self.load(bytemuck::cast_ref(&from.0))
+    }
+
     /// Loads a line of bf16 pairs, widened: first numbers, then second numbers.
     fn pairs(self, from: &Line) -> [Self::V; 2];
     /// `sum + a b`, lane by lane.
@@ -75,11 +80,6 @@ impl Lanes for Portable {
             *sum += w * x;
         }
         sum
-    }
-
-    #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
-        from.0.map(f32::from_bits)
     }
 
     #[inline(always)]

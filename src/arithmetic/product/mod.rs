@@ -100,7 +100,7 @@ impl InstructionSet {
     pub fn named() -> Vec<Self> {
         let mut all = Self::here();
         #[cfg(target_arch = "x86_64")]
-        all.extend(x86::Avx512Bf16::new().map(|_| Self::Avx512Bf16));
+        all.extend(x86::Avx512::with_bf16().map(|_| Self::Avx512Bf16));
         all
     }
 
@@ -168,7 +168,7 @@ impl InstructionSet {
                 }
             }
             Self::Avx512Bf16 => {
-                if let Some(lanes) = x86::Avx512Bf16::new() {
+                if let Some(lanes) = x86::Avx512::with_bf16() {
                     // SAFETY: the value exists, so the processor supports the instructions
                     return unsafe { with_avx512_bf16(lanes, x, w, panels, onto) };
                 }
@@ -198,7 +198,7 @@ fn with_avx512(lanes: x86::Avx512, x: &Arranged, w: &Panels, panels: Range<usize
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn with_avx512_bf16(
-    lanes: x86::Avx512Bf16,
+    lanes: x86::Avx512<true>,
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,

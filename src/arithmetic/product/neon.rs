@@ -54,15 +54,6 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
-        let from = from.0.as_ptr().cast::<f32>();
-        // SAFETY: as above; four quarters of a line, whose u32 are f32 of the same bits
-        unsafe {
-            [vld1q_f32(from), vld1q_f32(from.add(4)), vld1q_f32(from.add(8)), vld1q_f32(from.add(12))]
-        }
-    }
-
-    #[inline(always)]
     fn pairs(self, from: &Line) -> [Self::V; 2] {
         let mut wide = [self.zero(); 2];
         for (at, four) in from.0.as_chunks::<4>().0.iter().enumerate() {

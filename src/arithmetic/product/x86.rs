@@ -75,15 +75,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
-        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen numbers
-        unsafe {
-            let from = from.0.as_ptr().cast::<f32>();
-            [_mm256_load_ps(from), _mm256_load_ps(from.add(8))]
-        }
-    }
-
-    #[inline(always)]
     fn pairs(self, from: &Line) -> [Self::V; 2] {
         // SAFETY: as above; a line is aligned to 64 bytes and has sixteen pairs
         unsafe {
@@ -149,9 +140,9 @@ impl Lanes for Avx2 {
     }
 }
 
-/// AVX-512: sixteen lanes in one register.
+/// AVX-512: sixteen lanes in one register. With `BF16`, the processor also has dot products of bf16 pairs.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const BF16: bool = false>(());
 
 impl Avx512 {
     /// `None` if the processor lacks AVX-512 F.
@@ -166,7 +157,14 @@ impl Avx512 {
     }
 }
 
-impl Lanes for Avx512 {
+impl Avx512<true> {
+    /// `None` if the processor lacks AVX-512 F or BF16.
+    pub fn with_bf16() -> Option<Self> {
+        Avx512::new().filter(|_| is_x86_feature_detected!("avx512bf16")).map(|_| Self(()))
+    }
+}
+
+impl<const BF16: bool> Lanes for Avx512<BF16> {
     type V = __m512;
     const TWO_SUMS: usize = 12;
 
@@ -198,12 +196,6 @@ impl Lanes for Avx512 {
     fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V {
         // SAFETY: as above
         unsafe { _mm512_fmadd_ps(w, _mm512_set1_ps(x), sum) }
-    }
-
-    #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
-        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen numbers
-        unsafe { _mm512_load_ps(from.0.as_ptr().cast()) }
     }
 
     #[inline(always)]
@@ -254,78 +246,7 @@ impl Lanes for Avx512 {
     }
 }
 
-/// AVX-512 with dot products of bf16 pairs.
-#[derive(Clone, Copy)]
-pub(super) struct Avx512Bf16(Avx512);
-
-impl Avx512Bf16 {
-    /// `None` if the processor lacks either.
-    pub fn new() -> Option<Self> {
-        Avx512::new().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
-    }
-}
-
-impl Lanes for Avx512Bf16 {
-    type V = __m512;
-    const TWO_SUMS: usize = Avx512::TWO_SUMS;
-
-    #[inline(always)]
-    fn zero(self) -> Self::V {
-        self.0.zero()
-    }
-
-    #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::V {
-        self.0.load(from)
-    }
-
-    #[inline(always)]
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
-        self.0.store(numbers, to);
-    }
-
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        self.0.add(a, b)
-    }
-
-    #[inline(always)]
-    fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V {
-        self.0.multiply_add(sum, w, x)
-    }
-
-    #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
-        self.0.line(from)
-    }
-
-    #[inline(always)]
-    fn pairs(self, from: &Line) -> [Self::V; 2] {
-        self.0.pairs(from)
-    }
-
-    #[inline(always)]
-    fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
-        self.0.multiply_add_each(sum, a, b)
-    }
-
-    #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
-        self.0.e2m1(from)
-    }
-
-    #[inline(always)]
-    fn powers(self, from: &Line, at: usize) -> Self::V {
-        self.0.powers(from, at)
-    }
-
-    #[inline(always)]
-    fn prefetch(self, line: &Line) {
-        prefetch(line);
-    }
-}
-
-impl Dots for Avx512Bf16 {
+impl Dots for Avx512<true> {
     type Pairs = __m512bh;
 
     #[inline(always)]

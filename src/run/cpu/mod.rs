@@ -5,6 +5,7 @@
 //! | `backend` | the backend's interface |
 //! | `engine` | starts the ranks' threads, hands each its weights, stops all when one fails |
 //! | `rank` | executes a plan's operations on one rank, with its collectives in flight |
+//! | `operations` | executes one compute operation |
 //! | `team` | other threads of a rank, and the core of each thread |
 //! | `program` | compiled plan: buffers, waits, weights |
 //! | `kernels`, `attention` | arithmetic; its loops are in the crate `arithmetic` |
@@ -21,6 +22,7 @@ mod evaluate;
 pub(super) mod experts;
 pub(super) mod kernels;
 mod loss;
+mod operations;
 mod program;
 mod rank;
 mod run;

@@ -8,21 +8,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::attention;
-use super::attention::{
-    Attention, Before, KvCache, Projected, RopeTable, Sight, StepPart, StepRows, Turn,
-};
-use super::experts::{Experts, add_bias, choose};
-use super::kernels::{Kernels, quantize};
+use super::attention::{Attention, KvCache, RopeTable, StepPart, StepRows};
+use super::kernels::Kernels;
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::generate::Sampling;
 use crate::recorder::{Clock, SpanPlace, SpanRecorder, Started, range, start};
 use arithmetic::product::Panels;
-use model::Matrix;
-use plan::{
-    Element, Kind, Lane, ModelShape, Operation, Placement, Rows, Tensor, ValueId, Weight, WeightId,
-};
+use plan::{Element, Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use trace::Span;
 
 /// Step of a run that a rank executes.
@@ -38,8 +31,8 @@ pub(super) struct StepPlace {
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
     pub program: &'a Program,
-    weights: Vec<StoredWeight>,
-    slots: Vec<Vec<f32>>,
+    pub weights: Vec<StoredWeight>,
+    pub slots: Vec<Vec<f32>>,
     /// Values in each buffer in the current step.
     sizes: Vec<usize>,
     /// Spare buffers for copies of operands that are read again during the collective.
@@ -96,7 +89,7 @@ impl<'a> Bound<'a> {
         &self.slots[self.program.buffer_of[value.index()].0 as usize]
     }
 
-    fn slot(&self, value: ValueId) -> usize {
+    pub fn slot(&self, value: ValueId) -> usize {
         self.program.buffer_of[value.index()].0 as usize
     }
 
@@ -106,7 +99,7 @@ impl<'a> Bound<'a> {
         (own < all).then_some(own)
     }
 
-    fn columns(&self, value: ValueId) -> usize {
+    pub fn columns(&self, value: ValueId) -> usize {
         self.program.plan.values[value.index()].columns as usize
     }
 
@@ -313,190 +306,6 @@ impl Rank {
             }
         }
     }
-
-    fn execute(
-        &mut self,
-        bound: &mut Bound<'_>,
-        operation: &Operation,
-        part: &StepPart<'_>,
-        next: &mut Vec<u32>,
-    ) {
-        let (rows, tokens) = (&*part.rows, &*part.tokens);
-        if operation.kind == Kind::Sample {
-            let columns = bound.columns(operation.reads[0]);
-            let logits = &bound.slots[bound.slot(operation.reads[0])];
-            // one branch-free pass: a thousandth of the cost of the head's product
-            self.not_finite += logits.iter().map(|logit| u64::from(!logit.is_finite())).sum::<u64>();
-            let before = next.len();
-            next.extend(logits.chunks_exact(columns).zip(&rows.runs).map(|(logits, run)| {
-                self.sampling.choose(logits, run.sequence, run.position + run.count - 1)
-            }));
-            if self.to_next.is_some() {
-                // for the first stage; token ids are exact in f32 up to 2^24
-                let slot = bound.slot(operation.writes[0]);
-                bound.slots[slot].clear();
-                bound.slots[slot].extend(next[before..].iter().map(|token| *token as f32));
-            }
-            return;
-        }
-        let to = bound.slot(operation.writes[0]);
-        let mut out = std::mem::take(&mut bound.slots[to]);
-        let read = |i: usize| bound.slots[bound.slot(operation.reads[i])].as_slice();
-        let weight = operation.weight.map(|w| &bound.weights[w.index()]);
-        let further_weights: Vec<&StoredWeight> =
-            operation.more.iter().map(|w| &bound.weights[w.index()]).collect();
-        let further = |i: usize| further_weights.get(i).map_or(&[][..], |weight| weight.vector());
-        let layer = (operation.layer.unwrap_or(0) as usize).saturating_sub(self.first_layer);
-        match (&operation.kind, weight) {
-            (Kind::Embed, Some(StoredWeight::Panels(table))) => {
-                let received: Vec<u32>;
-                let tokens = if bound.program.plan.tokens.contains(&operation.reads[0]) {
-                    tokens
-                } else {
-                    received = read(0).iter().map(|token| *token as u32).collect();
-                    &received
-                };
-                let own = match bound.program.plan.values[operation.writes[0].index()].rows {
-                    Rows::Share => &tokens[Rows::share(tokens.len(), self.index, self.tp)],
-                    Rows::Tokens | Rows::Sequences => tokens,
-                };
-                embed(table, own, &mut out);
-            }
-            (Kind::Norm, Some(StoredWeight::Rows(weight))) => {
-                self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
-            }
-            (Kind::MatMul, Some(StoredWeight::Panels(weight))) => {
-                self.kernels.matmul(read(0), weight, &mut out);
-                let value = &bound.program.plan.values[operation.writes[0].index()];
-                // one rank adds the bias of a sum
-                if value.placement != Placement::Partial || self.index == 0 {
-                    add_bias(&mut out, Some(further(0)));
-                }
-            }
-            (Kind::Router, Some(StoredWeight::Panels(weight))) => {
-                self.route(read(0), weight, further(0), &mut out);
-            }
-            (Kind::Experts, Some(gate_up)) => {
-                let weight = &bound.program.plan.weights[operation.weight.map_or(0, WeightId::index)];
-                self.experts((weight, gate_up), &further_weights, [read(0), read(1)], &mut out);
-            }
-            (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
-            (Kind::AddMean, _) => {
-                self.kernels.add_scaled(read(0), 1.0 / self.tp as f32, read(1), &mut out);
-            }
-            (Kind::Join { root }, _) => {
-                let scale = if *root { (self.tp as f32).sqrt() } else { 1.0 };
-                let own = [read(0), read(1)];
-                if let [residual, _, sum] = operation.reads[..] {
-                    let (columns, sum) = (bound.columns(residual), (read(2), bound.columns(sum)));
-                    self.kernels.join_channels(own, scale, sum, columns, &mut out);
-                } else {
-                    let others = (operation.reads.len() == 4).then(|| [read(2), read(3)]);
-                    self.kernels.join(own, scale, others, &mut out);
-                }
-            }
-            (Kind::Narrow, _) => {
-                let [from, to] = [operation.reads[0], operation.writes[0]].map(|v| bound.columns(v));
-                self.kernels.narrow(read(0), from, to, &mut out);
-            }
-            (Kind::Quantize { to }, _) => {
-                let columns = bound.columns(operation.reads[0]);
-                quantize(read(0), columns, *to, &mut out);
-            }
-            (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
-            (
-                kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend | Kind::Append),
-                weight,
-            ) => {
-                let weight = weight.and_then(StoredWeight::rows).map(Matrix::numbers);
-                let before = match (kind, &weight) {
-                    (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
-                    (Kind::NormRopeAppend, norms) => {
-                        let norms = norms.as_ref().map_or(&[][..], |norms| norms);
-                        Before::Norm(norms, self.shape.norm_eps as f32)
-                    }
-                    _ => Before::Nothing,
-                };
-                let turn = match kind {
-                    Kind::Append => Turn::Scale(self.shape.attention.temperature),
-                    _ => Turn::Rope(&self.rope),
-                };
-                let columns = bound.columns(operation.reads[0]);
-                let projected = Projected { x: read(0), columns, before };
-                self.cache.append(layer, rows, turn, projected, &mut out);
-            }
-            (kind @ (Kind::Attend | Kind::WindowAttend { .. }), sinks) => {
-                let (window, is_chunked) = match kind {
-                    Kind::WindowAttend { tokens, is_chunked } => (*tokens as usize, *is_chunked),
-                    _ => (usize::MAX, false),
-                };
-                let sinks = sinks.map_or(&[][..], StoredWeight::vector);
-                let sight = Sight { window, is_chunked, sinks };
-                let cached = (&self.cache, layer);
-                self.attention.attend(&self.kernels, cached, sight, rows, read(0), &mut out);
-            }
-            (Kind::LatentAppend, Some(StoredWeight::Rows(norm))) => {
-                let norm = (&self.shape, &**norm);
-                let cached = (&mut self.cache, layer);
-                attention::append(&self.kernels, cached, &self.rope, rows, norm, read(0), &mut out);
-            }
-            (Kind::LatentAttend, Some(StoredWeight::Each(each))) => {
-                let units = (&mut self.kernels, &mut self.attention);
-                let (cached, up) = ((&self.cache, layer), (&self.shape, &**each));
-                attention::attend(units, cached, &self.rope, rows, up, read(0), &mut out);
-            }
-            (Kind::SigmoidMul, _) => self.kernels.sigmoid_mul(read(0), read(1), &mut out),
-            (Kind::SiluMul { offset }, _) => {
-                let (columns, width) =
-                    (bound.columns(operation.reads[0]), bound.columns(operation.writes[0]));
-                self.kernels.silu_mul(read(0), columns, *offset as usize, width, &mut out);
-            }
-            (Kind::SelectLast, _) => {
-                select_last(read(0), bound.columns(operation.reads[0]), rows, &mut out)
-            }
-            // plans for the cpu never contain these, and collectives are not executed here
-            (kind, _) => unreachable!("{} is not a compute operation of the cpu backend", kind.as_str()),
-        }
-        bound.slots[to] = out;
-    }
-
-    /// Chooses each row's experts.
-    fn route(&mut self, x: &[f32], weight: &Arc<Panels>, bias: &[f32], choices: &mut [f32]) {
-        let Some(of) = &self.shape.experts else { return };
-        let (experts, top_k) = (of.count as usize, of.top_k as usize);
-        let mut logits = vec![0.0; x.len() / weight.inputs * experts];
-        self.kernels.matmul(x, weight, &mut logits);
-        let rows = logits.chunks_exact_mut(experts).zip(choices.chunks_exact_mut(2 * top_k));
-        rows.for_each(|(logits, choice)| choose(&of.routing, bias, logits, choice));
-    }
-
-    /// MLPs of the experts of a weight `gate_up` and its `further` ones: down, and biases if the model has them.
-    fn experts(
-        &mut self,
-        gate_up: (&Weight, &StoredWeight),
-        further: &[&StoredWeight],
-        [x, choices]: [&[f32]; 2],
-        out: &mut [f32],
-    ) {
-        let Some(of) = &self.shape.experts else { return };
-        let (weight, gate_up) = gate_up;
-        let part = weight.parts.first();
-        let own = part.map_or(0..0, |part| part.experts(&self.shape, self.index, self.tp));
-        // with a slice of every expert, one rank adds the bias of the sum
-        let is_alone = own.len() < of.count as usize || self.index == 0;
-        let vector = |i: usize| further.get(i).map_or(&[][..], |weight| weight.vector());
-        let experts = Experts {
-            own: own.start as usize..own.end as usize,
-            top_k: of.top_k as usize,
-            gate_up: gate_up.each(),
-            down: further.first().map_or(&[][..], |down| down.each()),
-            gate_up_bias: vector(1),
-            down_bias: if is_alone { vector(2) } else { &[] },
-            activation: of.activation,
-            weighs_input: of.routing.weighs_input,
-        };
-        self.kernels.experts(&experts, choices, x, out);
-    }
 }
 
 /// Collectives in flight, in order, with their times. The lane has no thread of its own: a posted collective completes
@@ -567,12 +376,6 @@ impl CommLane {
     }
 }
 
-fn embed(table: &Panels, tokens: &[u32], out: &mut [f32]) {
-    for (token, out) in tokens.iter().zip(out.chunks_exact_mut(table.inputs)) {
-        table.row(*token as usize, out);
-    }
-}
-
 /// Interleaves all-gathered columns: rank-major blocks become rows of all columns.
 pub(super) fn side_by_side<T: Copy>(gathered: Vec<T>, columns: usize, all_columns: usize) -> Vec<T> {
     let rows = gathered.len() / all_columns;
@@ -586,12 +389,4 @@ pub(super) fn side_by_side<T: Copy>(gathered: Vec<T>, columns: usize, all_column
         }
     }
     out
-}
-
-fn select_last(x: &[f32], columns: usize, rows: &StepRows, out: &mut [f32]) {
-    let mut end = 0;
-    for (run, out) in rows.runs.iter().zip(out.chunks_exact_mut(columns)) {
-        end += run.count;
-        out.copy_from_slice(&x[(end - 1) * columns..end * columns]);
-    }
 }

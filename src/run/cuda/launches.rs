@@ -31,11 +31,6 @@ pub(super) enum Call {
     Exchange { exchange: Exchange, send: DevicePtr, receive: DevicePtr, count: u64, bytes: bool },
 }
 
-/// Factor of a rank's own part when it joins the residual ([`Kind::Join`]).
-fn own_scale(root: bool, tp: u32) -> f32 {
-    if root { (tp as f32).sqrt() } else { 1.0 }
-}
-
 /// SMs that operations leave to a collective in flight.
 #[derive(Clone, Copy)]
 pub(super) struct OverlappedSms<'a> {
@@ -160,20 +155,8 @@ impl Binder<'_> {
                 let arguments = arguments![read(0), read(1), write(0), mean, elements];
                 self.kernel("add_mean", by_element, arguments)
             }
-            Kind::Join { root } => {
-                let (mut calls, mut arguments) = self.joined(operation, size)?;
-                arguments.push(write(0)).push(columns).push(self.shared(operation));
-                arguments.push(own_scale(*root, plan.tp)).push(elements);
-                calls.push(self.kernel("join", by_element, arguments)?);
-                return Ok(calls);
-            }
-            Kind::JoinNorm { root } => {
-                let (mut calls, mut arguments) = self.joined(operation, size)?;
-                arguments.push(weight()?).push(write(0)).push(write(1)).push(columns);
-                arguments.push(self.shared(operation)).push(own_scale(*root, plan.tp)).push(eps);
-                calls.push(self.kernel("join_norm", by_row, arguments)?);
-                return Ok(calls);
-            }
+            Kind::Join { root } => return self.join(operation, size, rows, *root, None),
+            Kind::JoinNorm { root } => return self.join(operation, size, rows, *root, Some(weight()?)),
             Kind::Narrow => {
                 let from = self.columns(operation.reads[0]);
                 self.kernel("narrow", by_row, arguments![read(0), write(0), from, columns])
@@ -183,18 +166,7 @@ impl Binder<'_> {
             }
             Kind::MatMul => {
                 let mut calls = self.matmul(at, operation, size, weight()?)?;
-                // one rank adds the bias of a sum
-                if !operation.more.is_empty()
-                    && (written.placement != Placement::Partial || self.rank.index == 0)
-                {
-                    let bias = self.further(operation, 0)?;
-                    let arguments = arguments![write(0), bias, columns, columns];
-                    calls.push(self.kernel(
-                        "bias_heads",
-                        geometry::bias_heads(rows, columns),
-                        arguments,
-                    )?);
-                }
+                calls.extend(self.output_bias(operation, rows)?);
                 return Ok(calls);
             }
             Kind::Router => return self.router(operation, size, weight()?),
@@ -210,31 +182,15 @@ impl Binder<'_> {
                 let launch = geometry::silu_mul(size.rows(), columns);
                 self.kernel("silu_mul", launch, arguments![read(0), write(0), stride, *offset, columns])
             }
-            Kind::SelectLast => {
-                let value = &plan.values[operation.reads[0].index()];
-                // logits are always f32: copy them as `ratio` times more columns of the kernels' format
-                let ratio = match value.element {
-                    Element::Activation => 1,
-                    Element::Logit | Element::Token | Element::Eight | Element::Choice => {
-                        4 / self.program.dtype.bytes() as u32
-                    }
-                };
-                let columns = value.columns * ratio;
-                let launch = geometry::rows(size.sequences, columns);
-                self.kernel("select_last", launch, arguments![read(0), write(0), size.tokens, columns])
-            }
+            Kind::SelectLast => self.select_last(operation, size),
             Kind::AllReduce if self.one_shot.is_some() => self.one_shot_sum(operation, size),
             Kind::AllReduceAddNorm => self.one_shot_add_norm(operation, rows, weight()?),
             // depends on the location of the ranks, so the engine launches it
             Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => return Ok(Vec::new()),
-            kind @ (Kind::Send | Kind::Receive) => {
-                return Err(Error::failed(format!(
-                    "{} has no kernel: cuda runs no pipeline stages",
-                    kind.as_str()
-                )));
-            }
-            // the backend refuses models with latents or chunks, and sends no tokens between ranks
-            kind @ (Kind::Append
+            // the backend refuses pipeline stages, latents and chunks, and sends no tokens between ranks
+            kind @ (Kind::Send
+            | Kind::Receive
+            | Kind::Append
             | Kind::LatentAppend
             | Kind::LatentAttend
             | Kind::SigmoidMul
@@ -252,15 +208,17 @@ impl Binder<'_> {
         Ok(vec![call?])
     }
 
-    /// Columns of the sum that a join reads; 0 without a sum.
-    fn shared(&self, operation: &Operation) -> u32 {
-        operation.reads.get(2).map_or(0, |sum| self.columns(*sum))
-    }
-
-    /// First arguments of a join: residual, own part, and the sum containing that part, or null for absent
-    /// operands. Returns the calls needed first as well: with 8-bit messages, the own part is replaced by its
-    /// quantized value.
-    fn joined(&self, operation: &Operation, size: &StepSize) -> Result<(Vec<Call>, Arguments)> {
+    /// Joins the residual with the rank's own part and the sum containing that part; operands that the join does not
+    /// have are null. With 8-bit messages, the own part is first replaced by its quantized value. With the weight of
+    /// a norm, also norms the result.
+    fn join(
+        &self,
+        operation: &Operation,
+        size: &StepSize,
+        rows: u32,
+        root: bool,
+        norm: Option<DevicePtr>,
+    ) -> Result<Vec<Call>> {
         let eight = self.program.eight_of_join(operation);
         let own_part = self.activations.buffer(self.program.own_part());
         let mut arguments = Arguments::default();
@@ -271,12 +229,57 @@ impl Binder<'_> {
             });
             arguments.push(value.unwrap_or(DevicePtr(0)));
         }
+        if let Some(weight) = norm {
+            arguments.push(weight);
+        }
+        for written in &operation.writes {
+            arguments.push(self.value(*written));
+        }
+        let columns = self.columns(operation.writes[0]);
+        let columns_of_sum = operation.reads.get(2).map_or(0, |sum| self.columns(*sum));
+        let own_scale = if root { (self.program.plan.tp as f32).sqrt() } else { 1.0 };
+        arguments.push(columns).push(columns_of_sum).push(own_scale);
+        let (name, launch) = if norm.is_some() {
+            arguments.push(self.shape.norm_eps as f32);
+            ("join_norm", geometry::rows(rows, columns))
+        } else {
+            let elements = self.elements(operation.writes[0], size);
+            arguments.push(elements);
+            ("join", self.elementwise(elements))
+        };
         let unpacked = eight.map(|part| {
             let (message, numbers) = (self.value(part), self.elements(part, size));
             let eight = self.program.eight(self.columns(part));
             eight.sum(self.kernels, message, own_part, 1, numbers, self.multiprocessors)
         });
-        Ok((unpacked.into_iter().collect::<Result<_>>()?, arguments))
+        unpacked.into_iter().chain([self.kernel(name, launch, arguments)]).collect()
+    }
+
+    /// Adds the bias of a product, if it has one; of a sum, one rank adds it.
+    fn output_bias(&self, operation: &Operation, rows: u32) -> Result<Option<Call>> {
+        let written = operation.writes[0];
+        let is_sum = self.program.plan.values[written.index()].placement == Placement::Partial;
+        if operation.more.is_empty() || (is_sum && self.rank.index != 0) {
+            return Ok(None);
+        }
+        let (bias, columns) = (self.further(operation, 0)?, self.columns(written));
+        let arguments = arguments![self.value(written), bias, columns, columns];
+        self.kernel("bias_heads", geometry::bias_heads(rows, columns), arguments).map(Some)
+    }
+
+    fn select_last(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
+        let (read, written) = (operation.reads[0], operation.writes[0]);
+        let value = &self.program.plan.values[read.index()];
+        // logits are always f32: copy them as `ratio` times more columns of the kernels' format
+        let ratio = match value.element {
+            Element::Activation => 1,
+            Element::Logit | Element::Token | Element::Eight | Element::Choice => {
+                4 / self.program.dtype.bytes() as u32
+            }
+        };
+        let columns = value.columns * ratio;
+        let arguments = arguments![self.value(read), self.value(written), size.tokens, columns];
+        self.kernel("select_last", geometry::rows(size.sequences, columns), arguments)
     }
 
     pub(super) fn elements(&self, value: ValueId, size: &StepSize) -> u64 {

@@ -1,9 +1,10 @@
 //! Sources of the kernels, and their compilation and cache.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
@@ -239,12 +240,10 @@ pub fn defines(
             defines.push(("NO_PREFETCH".to_owned(), String::new()));
         }
     }
-    for constant in unit.constants {
-        let (name, value) = match constant {
-            Constant::HeadDim => ("HEAD_DIM", options.head_dim),
-            Constant::Group => ("GROUP", options.group),
-        };
-        defines.push((name.to_owned(), value.to_string()));
+    for (name, value) in [("HEAD_DIM", options.head_dim), ("GROUP", options.group)] {
+        if unit.source.contains(name) {
+            defines.push((name.to_owned(), value.to_string()));
+        }
     }
     for (name, value) in constants {
         defines.retain(|(known, _)| known != name);
@@ -336,71 +335,41 @@ pub fn cache_key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) ->
 pub struct Unit {
     pub name: &'static str,
     pub source: &'static str,
-    /// Kernels defined with `KERNEL` or `BOUNDED_KERNEL`.
-    pub kernels: &'static [&'static str],
-    /// Model options the unit reads, in addition to the number format.
-    pub constants: &'static [Constant],
 }
 
-/// Model option that a unit is compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Constant {
-    HeadDim,
-    /// Query heads per KV head.
-    Group,
+impl Unit {
+    /// Kernels in the order of their definitions, `KERNEL(name, ...)` or `BOUNDED_KERNEL(name, ...)`.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        let definitions = self.source.lines().filter_map(|line| {
+            line.strip_prefix("KERNEL(").or_else(|| line.strip_prefix("BOUNDED_KERNEL("))
+        });
+        definitions.filter_map(|rest| rest.split([',', ')']).next())
+    }
 }
 
 macro_rules! unit {
-    ($name:literal, [$($kernel:literal),*], [$($constant:ident),*]) => {
-        Unit {
-            name: $name,
-            source: include_str!(concat!("../../../../kernels/", $name)),
-            kernels: &[$($kernel),*],
-            constants: &[$(Constant::$constant),*],
-        }
+    ($name:literal) => {
+        Unit { name: $name, source: include_str!(concat!("../../../../kernels/", $name)) }
     };
 }
 
 pub const UNITS: &[Unit] = &[
-    unit!("embed.cu", ["embed", "select_last", "narrow"], []),
-    unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
-    unit!("elementwise.cu", ["add", "add_mean", "join", "mean_share", "silu_mul"], []),
-    unit!("rope.cu", ["rope_append", "bias_heads", "norm_heads"], [HeadDim]),
-    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
-    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
-    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
-    unit!(
-        "experts.cu",
-        [
-            "choose_experts",
-            "group_choices",
-            "place_choices",
-            "experts_up",
-            "activate_experts",
-            "experts_down",
-            "sum_experts"
-        ],
-        []
-    ),
-    unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
-    unit!(
-        "collective.cu",
-        [
-            "loopback_sum",
-            "loopback_scatter",
-            "loopback_gather",
-            "loopback_columns",
-            "order_columns",
-            "emulated_collective"
-        ],
-        []
-    ),
-    unit!("one_shot.cu", ["one_shot_sum", "one_shot_add_norm"], []),
-    unit!("eight.cu", ["quantize", "sum_eight", "loopback_eight"], []),
-    unit!("random.cu", ["random_fill"], []),
-    unit!("fp8.cu", ["random_fp8", "expand_fp8"], []),
-    unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
-    unit!("stamp.cu", ["stamp", "keep_stamps"], []),
+    unit!("embed.cu"),
+    unit!("norm.cu"),
+    unit!("elementwise.cu"),
+    unit!("rope.cu"),
+    unit!("attend_decode.cu"),
+    unit!("attend_prefill.cu"),
+    unit!("matvec.cu"),
+    unit!("experts.cu"),
+    unit!("sample.cu"),
+    unit!("collective.cu"),
+    unit!("one_shot.cu"),
+    unit!("eight.cu"),
+    unit!("random.cu"),
+    unit!("fp8.cu"),
+    unit!("measure.cu"),
+    unit!("stamp.cu"),
 ];
 
 pub const HEADERS: &[(&str, &str)] = &[
@@ -419,10 +388,11 @@ pub const HEADERS: &[(&str, &str)] = &[
 ];
 
 pub fn unit_of(kernel: &str) -> Result<&'static Unit> {
-    UNITS
-        .iter()
-        .find(|unit| unit.kernels.contains(&kernel))
-        .ok_or_else(|| Error::failed(format!("no file of kernels/ defines '{kernel}'")))
+    static UNIT_OF: LazyLock<HashMap<&str, &Unit>> = LazyLock::new(|| {
+        UNITS.iter().flat_map(|unit| unit.kernels().map(move |kernel| (kernel, unit))).collect()
+    });
+    let unit = UNIT_OF.get(kernel).copied();
+    unit.ok_or_else(|| Error::failed(format!("no file of kernels/ defines '{kernel}'")))
 }
 
 #[cfg(test)]
@@ -491,38 +461,13 @@ mod tests {
         assert_eq!(keys[0].len(), 64 + ".cubin".len());
     }
 
-    /// Names in KERNEL(name, ...) and BOUNDED_KERNEL(name, ...), in order.
-    fn defined(source: &str) -> Vec<&str> {
-        let starts = source.lines().filter_map(|line| {
-            line.strip_prefix("KERNEL(").or_else(|| line.strip_prefix("BOUNDED_KERNEL("))
-        });
-        starts.filter_map(|rest| rest.split([',', ')']).next()).collect()
-    }
-
-    #[test]
-    fn units_list_what_their_files_define() {
-        for unit in UNITS {
-            let (mut listed, mut defined) = (unit.kernels.to_vec(), defined(unit.source));
-            listed.sort_unstable();
-            defined.sort_unstable();
-            assert_eq!(listed, defined, "{}", unit.name);
-            for (constant, text) in [(Constant::HeadDim, "HEAD_DIM"), (Constant::Group, "GROUP")] {
-                assert_eq!(
-                    unit.constants.contains(&constant),
-                    unit.source.contains(text),
-                    "{}: {text}",
-                    unit.name
-                );
-            }
-        }
-    }
-
     /// A kernel that did not would have no times in a trace.
     #[test]
     fn every_kernel_can_say_when_it_ran() {
         for unit in UNITS {
             let said = unit.source.matches("    SAY_WHEN();").count();
-            assert_eq!(said, unit.kernels.len(), "{}: each kernel begins with SAY_WHEN();", unit.name);
+            let kernels = unit.kernels().count();
+            assert_eq!(said, kernels, "{}: each kernel begins with SAY_WHEN();", unit.name);
         }
     }
 
@@ -539,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_kernel_belongs_to_one_unit() {
-        let all: Vec<&str> = UNITS.iter().flat_map(|unit| unit.kernels).copied().collect();
+        let all: Vec<&str> = UNITS.iter().flat_map(|unit| unit.kernels()).collect();
         let distinct: std::collections::HashSet<&str> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());
         let problem = unit_of("no_such_kernel").expect_err("unknown").to_string();

@@ -203,7 +203,7 @@ impl Kernels {
                     }
                 };
                 compiled.time += begin.elapsed();
-                let functions = unit.kernels.iter().map(|kernel| module.function(kernel));
+                let functions = unit.kernels().map(|kernel| module.function(kernel));
                 place.insert(functions.collect::<Result<_>>()?)
             }
         };

@@ -10,7 +10,7 @@ use machine::driver::libraries::{self, Library};
 use plan::DType;
 use run::testing::cuda::geometry::grouped;
 use run::testing::cuda::matvec::matvec_geometry;
-use run::testing::cuda::{Constant, HEADERS, UNITS, Unit};
+use run::testing::cuda::{HEADERS, UNITS, Unit};
 use run::testing::cuda::{KernelOptions, Nvrtc};
 use run::testing::cuda::{cubin, defines, options_for};
 
@@ -46,9 +46,9 @@ const FP8_PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (16, 4096, 14_336
 
 /// The formats and constants that a unit is compiled with, a few of each.
 fn variants(unit: &'static Unit) -> Vec<Variant> {
-    let reads = |constant| unit.constants.contains(&constant);
+    let reads = |constant: &str| unit.source.contains(constant);
     // each size and each group once, and both groups with the size that most models have
-    let heads: &[(u32, u32)] = match (reads(Constant::HeadDim), reads(Constant::Group)) {
+    let heads: &[(u32, u32)] = match (reads("HEAD_DIM"), reads("GROUP")) {
         (true, true) => &[(8, 8), (64, 8), (72, 1), (128, 1), (128, 8), (256, 8)],
         (true, false) => &[(8, 1), (64, 1), (72, 1), (128, 1), (256, 1)],
         (false, true) => &[(128, 1), (128, 8)],
@@ -177,8 +177,8 @@ fn every_unit_compiles_for_every_architecture() {
         let most = most.entry(kernel).or_insert(0);
         *most = registers.max(*most);
     }
-    for kernel in UNITS.iter().flat_map(|unit| unit.kernels) {
-        let registers = most.get(*kernel).copied().unwrap_or(0);
+    for kernel in UNITS.iter().flat_map(|unit| unit.kernels()) {
+        let registers = most.get(kernel).copied().unwrap_or(0);
         assert!(registers > 0, "the compiler tells nothing of {kernel}");
         println!("{kernel}: at most {registers} registers");
     }
@@ -190,8 +190,6 @@ fn a_kernel_that_does_not_compile_is_an_error_with_its_place() {
     let broken = Unit {
         name: "broken.cu",
         source: "#include \"block.cuh\"\nKERNEL(broken, T* out) {\n    out[0] = nobody;\n}\n",
-        kernels: &["broken"],
-        constants: &[],
     };
     let sm = (9, 0);
     let options = options_for(&defines(&broken, &KernelOptions::default(), &[], sm), sm);

@@ -104,8 +104,6 @@ KERNEL(shared_memory_unset, T* out) {
     out[threadIdx.x] = to_number(numbers[threadIdx.x]);
 }
 "#,
-    kernels: &[],
-    constants: &[],
 };
 
 /// What a check of this kernel fails with; empty where it passes. `x`: an input of 128 numbers besides `out`.
