@@ -299,7 +299,7 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("waited_at_least_us|waited at least", &|r| Shown::time(r.waited_at_least_us)),
             ("algorithm_gb_s|alg GB/s", &|r| Shown::number(r.algorithm_gb_s, 1)),
             ("bus_gb_s|bus GB/s", &|r| Shown::number(r.bus_gb_s, 1)),
-            ("bandwidth_of|", &|r| text(r.bandwidth_of)),
+            ("bandwidth_of|", &|r| r.bandwidth_of.into()),
         ],
     )
     .least(&["group", "bytes", "bus_gb_s", "dtype", "algorithm_gb_s", "ranks", "algorithm"])

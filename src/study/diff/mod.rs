@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::analysis::{
-    ComputeTimes, LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment,
+    ComputeTimes, LayerRow, OperationDifference, OperationDifferences, OperationShare, StepAlignment,
     StepSummary, StepTime, clocks, layers_of_steps, operation_differences, step_windows, trace_report,
 };
 use crate::rewire::{Asked, Steps};
@@ -395,7 +395,7 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperati
 }
 
 impl PerStep {
-    fn add(&mut self, share: &Share, ranks: f64) {
+    fn add(&mut self, share: &OperationShare, ranks: f64) {
         self.count += share.count as f64 / ranks;
         self.us += share.us;
         self.exposed_us += share.exposed_us;

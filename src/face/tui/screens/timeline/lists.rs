@@ -22,7 +22,7 @@ use base::text::fitting_name;
 use plan::Lane;
 use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
-    OperationDifferences, Share, StretchFamily, Why, totals_of,
+    OperationDifferences, OperationShare, StretchFamily, Why, totals_of,
 };
 use study::verdict::{Verdict, VerdictPlace};
 use trace::overlap::StepKey;
@@ -243,7 +243,7 @@ const NARROW_DIFFERENCE_COLUMNS: [Column; 6] = [
 
 /// Cell text of a row; the last column holds names.
 fn difference(group: &OperationDifference, mark: &str, column: usize, columns: usize) -> String {
-    let us = |share: &Option<Share>, get: fn(&Share) -> f64| {
+    let us = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
         share.as_ref().map_or("-".into(), |share| digits(get(share)))
     };
     let (a, b) = (&group.a, &group.b);
@@ -279,8 +279,9 @@ pub fn time_of(us: f64) -> String {
 
 pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
     let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
-    let number =
-        |share: &Option<Share>, get: fn(&Share) -> f64| Shown::number(share.as_ref().map(get), 3);
+    let number = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
+        Shown::number(share.as_ref().map(get), 3)
+    };
     Table::of(
         &report.groups,
         &[
