@@ -177,10 +177,11 @@ fn legend(
     words
 }
 
-/// Short label of a link; empty for the machine's own link.
+/// Short label of a link; empty for the machine's own link, and for one that the P2P setting names.
 pub fn link(spec: &Spec) -> String {
     match spec.link {
         Link::Native => String::new(),
+        _ if spec.has_link_of_p2p() => String::new(),
         Link::P2pOn | Link::P2pOff => format!("link={}", spec.link),
         Link::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
     }
