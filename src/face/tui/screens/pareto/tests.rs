@@ -308,6 +308,17 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
 }
 
 #[test]
+fn without_colours_lines_have_the_marks_of_their_architectures() {
+    let mut driver = driver(120, 40);
+    let marks = |driver: &Driver| ["•", "▪", "▴"].map(|mark| driver.screen().matches(mark).count());
+    let before = marks(&driver);
+    driver.state.cx.theme = Theme::new(false);
+    let now = marks(&driver);
+    assert!(before.iter().zip(now).all(|(before, now)| *before < now), "{before:?} {now:?}");
+    driver.shows("• small: dominated, or along a line");
+}
+
+#[test]
 fn it_opens_on_the_group_of_the_experiment_and_otherwise_on_the_largest() {
     let opened_with = |experiment: Option<&str>| {
         let mut all = records();
