@@ -18,7 +18,7 @@ const COLUMNS: [Column; 12] = [
     Column::text("cell", 12, 0),
     Column::number("tok/s x", 8, 1),
     Column::text("[95 %]", 14, 1),
-    Column::text("verdict", 7, 1),
+    Column::text("verdict", 8, 1),
     Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 17, 1),
@@ -122,7 +122,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        let notes = notes(compare, body);
+        let notes = notes(compare, body, cx);
         heat::draw_detail(buf, places.detail, (&compared.axis, selected), &notes, cx);
     } else if compare.shows_pivot() && compare.selected_row().is_some() {
         empty(buf, places.detail, "no result for this value at this setting", theme);
@@ -146,36 +146,44 @@ fn trust_note(trust: &str) -> String {
     format!("simulated: {trust}")
 }
 
-/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells,
-/// and the result of the selected pair.
-pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
+/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the settings that all cells share,
+/// the validation of simulated cells, and the result of the selected pair.
+pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
     let (places, rows) = (compare.areas(body), compare.headline_rows(body));
+    let width = usize::from(body.width);
+    let has_legend = usize::from(places.title.height) > rows.len() + 1;
     let mut notes = Vec::new();
     if compare.shows_pivot() {
         if !is_whole(&rows, compare.headline()) {
             notes.push(Note::new(compare.headline(), true));
         }
-        let has_legend = usize::from(places.title.height) > rows.len() + 1;
-        let shown = pivot::legend(compare, compared, body.width);
-        let is_folded = !has_legend || shown.width() > body.width.into();
+        let is_folded = !has_legend || pivot::legend(compare, compared, body.width).width() > width;
         let all = pivot::legend(compare, compared, u16::MAX);
         notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
     } else {
         let shown = compared_counts(compare, compared, body.width >= 110).concat();
         let all = compared_counts(compare, compared, true).concat();
-        notes.push(Note::new(all.trim(), shown.width() > body.width.into()));
+        notes.push(Note::new(all.trim(), shown.width() > width));
+    }
+    let common = common(compare, compared);
+    if !common.is_empty() {
+        let is_folded = match has_legend {
+            true => !common_beside_legend(compare, compared, body.width).ends_with(&common),
+            // the filter takes room in the status row
+            false => {
+                let room = StatusTexts::of(compare, compared, cx, body.width).room(body.width);
+                !compare.filter.text().is_empty() || common.width() + 2 > room
+            }
+        };
+        notes.push(Note::new(common, is_folded));
     }
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
-        let result = heat::result(pair, false).concat();
-        let inner = inside(places.detail);
-        let is_folded = inner.height < 2 || result.width() > inner.width.into();
-        let pair = format!("{}, {} against {}", pair.matched, pair.value, pair.baseline);
-        notes.push(Note::new(format!("{pair}: {result}"), is_folded));
+        notes.extend(heat::notes(pair, inside(places.detail)));
     }
     notes
 }
@@ -193,10 +201,9 @@ fn header(
     cx: &Context,
     (compared, body): (&Compared, Rect),
 ) {
-    let (theme, report) = (cx.theme, &compared.report);
+    let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let counts = compare.counts;
-    if compare.shows_pivot() && !report.pairs.is_empty() {
+    if compare.shows_pivot() && !compared.report.pairs.is_empty() {
         for (row, text) in compare.headline_rows(body).iter().enumerate() {
             line(buf, area, row as u16, &[(" ", title), (text, title)]);
         }
@@ -206,29 +213,101 @@ fn header(
         let counts: Vec<(&str, Style)> = counts.iter().map(String::as_str).zip(styles).collect();
         line(buf, area, 0, &counts);
     }
-    let title_area = area;
-    let area = status_row(area, compare, body);
-    let mut x = area.x;
-    if let Some(provenance) = compare.told(compared).provenance {
-        let label = format!(" [{provenance}]");
-        x = put(buf, area, x, area.y, &label, theme.provenance(provenance));
+    let status = status_row(area, compare, body);
+    let rest = draw_status(buf, status, compare, cx, compared);
+    if area.bottom() > status.bottom() {
+        let below = Rect { y: status.bottom(), ..status };
+        let legend = pivot::legend(compare, compared, below.width);
+        let common = common_beside_legend(compare, compared, below.width);
+        line(buf, below, 0, &[(&legend, dim), (&common, dim)]);
+    } else if !compare.filter.typing {
+        let common = common(compare, compared);
+        let common = if common.is_empty() { common } else { format!("; {common}") };
+        put(buf, rest, rest.x, rest.y, &whole_words(&common, rest.width.into()), dim);
     }
+}
+
+/// Settings that all cells of the filtered pairs share: `all tiny f32 tp2`; empty if none.
+fn common(compare: &Compare, compared: &Compared) -> String {
+    match &*compare.told(compared).common {
+        "" => String::new(),
+        common => format!("all {common}"),
+    }
+}
+
+/// [`common`] as it fits beside the legend of the pivot.
+fn common_beside_legend(compare: &Compare, compared: &Compared, width: u16) -> String {
+    let legend = pivot::legend(compare, compared, width).width();
+    let common = common(compare, compared);
+    let common = if common.is_empty() { common } else { format!(" · {common}") };
+    whole_words(&common, usize::from(width).saturating_sub(legend))
+}
+
+/// Texts of the status row.
+struct StatusTexts {
+    /// Provenance, if all pairs share one.
+    label: String,
+    /// Settings or pairs, their order, and marks.
+    counts: String,
+    /// Suspicious results, at the right end before `hidden`.
+    flags: String,
+    /// Columns that are scrolled off.
+    hidden: String,
+}
+
+impl StatusTexts {
+    fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+        let provenance = compare.told(compared).provenance;
+        let area = Rect::new(0, 0, width, 1);
+        let hidden = match &compare.map {
+            None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(width),
+            None => scrolled(compare, compared, width).words_in(width),
+            Some(_) => String::new(),
+        };
+        let flags = match compare.flagged.len() {
+            0 => String::new(),
+            count => {
+                let key = cx.key::<Compare>(Act::Flags);
+                match width {
+                    ..100 => format!(" ⚑ {count} suspicious: {key} "),
+                    _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
+                }
+            }
+        };
+        Self {
+            label: provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]")),
+            counts: status_counts(compare, compared, cx, width),
+            flags,
+            hidden,
+        }
+    }
+
+    /// Columns between the texts at the two ends.
+    fn room(&self, width: u16) -> usize {
+        let texts = [&self.label, &self.counts, &self.flags, &self.hidden];
+        usize::from(width).saturating_sub(texts.map(|text| text.width()).iter().sum())
+    }
+}
+
+/// Number of settings or pairs, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
+fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> String {
+    let (report, pairs) = (&compared.report, compare.counts.pairs);
     let mut words = match compare.shows_pivot() {
         true => {
             let settings = match (compare.pivot.rows.len(), compared.settings) {
                 (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
                 (_, all) => counted(all, "setting"),
             };
-            match area.width {
+            match width {
                 ..80 => format!(" {settings}"),
                 _ => format!(" {}: {settings}", report.by),
             }
         }
-        false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
+        false => format!(" {pairs} of {} pairs", report.pairs.len()),
     };
     // a filter being typed needs the room
     if compare.map.is_none() && !compare.filter.typing {
-        if !compare.shows_pivot() && compare.shown.len() < counts.pairs {
+        if !compare.shows_pivot() && compare.shown.len() < pairs {
             let key = cx.key::<Compare>(Act::Fold);
             words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
         }
@@ -246,48 +325,38 @@ fn header(
     if !compare.marked.is_empty() {
         words += &format!(", {} marked ●", compare.marked.len());
     }
-    let x = put(buf, area, x, area.y, &words, dim);
+    words
+}
+
+/// Draws the status row; returns what is free of it.
+fn draw_status(
+    buf: &mut Buffer,
+    area: Rect,
+    compare: &Compare,
+    cx: &Context,
+    compared: &Compared,
+) -> Rect {
+    let (theme, texts) = (cx.theme, StatusTexts::of(compare, compared, cx, area.width));
+    let dim = theme.style(Role::Dim);
+    let label = compare.told(compared).provenance.map_or(dim, |known| theme.provenance(known));
+    let x = put(buf, area, area.x, area.y, &texts.label, label);
+    let x = put(buf, area, x, area.y, &texts.counts, dim);
     // important text goes to the right end, and long text is cut before it
-    let hidden = match &compare.map {
-        None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(area.width),
-        None => scrolled(compare, compared, area.width).words_in(area.width),
-        Some(_) => String::new(),
-    };
-    let mut right = area.right().saturating_sub(hidden.width() as u16);
-    put(buf, area, right, area.y, &hidden, dim);
-    if !compare.flagged.is_empty() {
-        let key = cx.key::<Compare>(Act::Flags);
-        let count = compare.flagged.len();
-        let flags = match area.width {
-            ..100 => format!(" ⚑ {count} suspicious: {key} "),
-            _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
-        };
-        right = right.saturating_sub(flags.width() as u16);
-        put(buf, area, right, area.y, &flags, theme.style(Role::Warn));
+    let mut right = area.right();
+    for (text, role) in [(&texts.hidden, Role::Dim), (&texts.flags, Role::Warn)] {
+        right = right.saturating_sub(text.width() as u16);
+        put(buf, area, right, area.y, text, theme.style(role));
     }
-    let rest = Rect { height: 1, width: right.saturating_sub(area.x), ..area };
-    let mut end = x;
-    if compare.filter.typing || !compare.filter.text().is_empty() {
-        let rest = Rect { x: x + 1, width: right.saturating_sub(x + 1), ..rest };
-        end = compare.filter.draw(buf, rest, theme, "").saturating_sub(1);
-        if !compare.filter.typing && !compare.filter.value().is_empty() {
-            end = put(buf, rest, end, rest.y, " (Esc clears)", theme.style(Role::Key));
+    let mut free = Rect { x, width: right.saturating_sub(x), ..area };
+    let filter = &compare.filter;
+    if filter.typing || !filter.text().is_empty() {
+        let mut end = filter.draw(buf, cut_left(free, 1).1, theme, "").saturating_sub(1);
+        if !filter.typing && !filter.value().is_empty() {
+            end = put(buf, free, end, area.y, " (Esc clears)", theme.style(Role::Key));
         }
+        free = Rect { x: end, width: right.saturating_sub(end), ..area };
     }
-    let common = match &*compare.told(compared).common {
-        "" => String::new(),
-        common => format!("all {common}"),
-    };
-    if title_area.bottom() > area.bottom() {
-        let below = Rect { y: area.bottom(), ..area };
-        let end = put(buf, below, below.x, below.y, &pivot::legend(compare, compared, area.width), dim);
-        let separator = if common.is_empty() { "" } else { " · " };
-        let room = usize::from(below.right().saturating_sub(end));
-        put(buf, below, end, below.y, &whole_words(&format!("{separator}{common}"), room), dim);
-    } else if !compare.filter.typing && !common.is_empty() {
-        let room = usize::from(rest.right().saturating_sub(end));
-        put(buf, rest, end, rest.y, &whole_words(&format!("; {common}"), room), dim);
-    }
+    free
 }
 
 /// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
@@ -403,11 +472,11 @@ fn content(
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         5 => match pair.verdict {
             Verdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
-            Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
-            Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
+            Verdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),
+            Verdict::Slower => ("▼ slower".into(), theme.style(Role::Bad)),
             Verdict::Same => ("= same".into(), theme.style(Role::Dim)),
             Verdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
-            Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
+            Verdict::Chance => ("· noise".into(), theme.style(Role::Dim)),
             Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
         // standard closes no gap, so show its share only if it is not the baseline

@@ -270,8 +270,8 @@ impl Screen for Compare {
         ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
     }
 
-    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
-        draw::notes(self, body)
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+        draw::notes(self, body, cx)
     }
 
     fn selection(&self, _cx: &Context) -> Selection {
