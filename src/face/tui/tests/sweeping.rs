@@ -555,13 +555,23 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
 
 #[test]
 fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
-    for (size, unable) in [((80, 24), "⊘ 2 unable"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
+    for (size, unable) in [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
     {
         let screen = Driver::full(size.0, size.1).with_sweep().screen();
         for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
             assert!(screen.contains(said), "{said} in\n{screen}");
         }
     }
+}
+
+#[test]
+fn a_narrow_header_has_whole_numbers_and_the_shared_settings_in_the_notes() {
+    let narrow = Driver::full(60, 16).with_sweep();
+    narrow.shows("⊘ 2 cannot run  left about 0:20\n");
+    let mut small = Driver::full(80, 24).with_sweep();
+    small.shows("all tiny f32 b4 … +1 note: ?");
+    keys(&mut small, "?");
+    small.shows("emulated:alpha_us=100,gb_s=20");
 }
 
 #[test]
