@@ -184,6 +184,20 @@ fn a_screen_without_a_sweep_offers_no_key_that_does_nothing() {
 }
 
 #[test]
+fn the_footer_of_the_grid_has_the_keys_of_the_selected_row() {
+    use crossterm::event::KeyCode;
+    let mut driver = on(Tab::Experiments, (80, 24));
+    driver.shows("a add value");
+    driver.hides("u undo");
+    // into the grid, from its axis to a setting
+    driver.tap(KeyCode::Right);
+    driver.tap(KeyCode::Down);
+    driver.hides("a add value");
+    driver.taps("D");
+    driver.shows("u undo");
+}
+
+#[test]
 fn experiments_are_listed_by_name_before_they_are_planned() {
     let mut driver = Driver::empty(80, 24);
     driver.state.experiments.react(&News::Reload, &mut driver.state.cx);

@@ -580,7 +580,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
 fn meaning(provenance: Provenance) -> &'static str {
     match provenance {
         Provenance::Measured => "this machine runs it",
-        Provenance::EmulatedLink => "computed here; the link is emulated",
+        Provenance::EmulatedLink => "run here, link emulated",
         Provenance::SharedGpu => "several ranks run on one GPU",
         Provenance::Simulated => "predicted; nothing runs",
     }
