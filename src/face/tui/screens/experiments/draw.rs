@@ -130,7 +130,7 @@ fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context
                 format!("{} or {}", act(Act::Choose), act(Act::Run)),
                 format!("run the quickstart (about {time})"),
             ),
-            (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)".into()),
+            (act(Act::Paper), "run the paper's 70B sweep (simulated, 1 s)".into()),
             (open, "open a profile of your engine".into()),
             (cx.keys.label(Action::Help), "help".into()),
         ],
