@@ -17,7 +17,7 @@ const COLUMNS: [Column; 12] = [
     Column::text("", 12, 0),
     Column::text("cell", 12, 0),
     Column::number("tok/s x", 8, 1),
-    Column::text("[95 %]", 14, 1),
+    Column::text("95 % CI", 14, 1),
     Column::text("verdict", 8, 1),
     Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),

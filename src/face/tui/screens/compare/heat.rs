@@ -233,12 +233,12 @@ const SHARES: [&str; 3] = [
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
-    Column::number("TPOT ms [95 %]", 20, 0),
+    Column::number("TPOT ms [95 % CI]", 20, 0),
     Column::number("comm ms", 8, 2),
     Column::number("exposed ms", 10, 2),
     Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
-    Column::number("gap closed [95 %]", 20, 1),
+    Column::number("gap closed [95 % CI]", 20, 1),
     Column::text("", 12, 3),
 ];
 
@@ -415,7 +415,7 @@ fn draw_sides(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
     let latencies = pair.latencies_ms();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let mut columns = SIDES;
-    columns[1].title = format!("{} ms [95 %]", pair.latency()).into();
+    columns[1].title = format!("{} ms [95 % CI]", pair.latency()).into();
     let area = Rect { height: area.height.min(3), ..area };
     table::draw_all(buf, area, theme, &columns, 2, |row, column| {
         let (value, side) = sides[row];

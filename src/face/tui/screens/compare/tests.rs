@@ -334,7 +334,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
         assert!(now.contains("architecture"), "what is compared stays: {now}");
         seen.push_str(&now);
     }
-    for title in ["tok/s x", "[95 %]", "adj. p", "TPOT ms", "exposed", "overlap"] {
+    for title in ["tok/s x", "95 % CI", "adj. p", "TPOT ms", "exposed", "overlap"] {
         assert!(seen.contains(title), "{title} is never shown: {seen}");
     }
     assert!(driver.screen().lines().nth(2).is_some_and(|line| line.contains("←")));

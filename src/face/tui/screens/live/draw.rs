@@ -23,7 +23,7 @@ const COLUMNS: [Column; 9] = [
     Column::text("samples", 10, 3),
     Column::number("tok/s", RATE, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("[95 %]", 14, 3),
+    Column::number("95 % CI", 14, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
