@@ -1,6 +1,7 @@
 //! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
 
 mod draw;
+mod header;
 mod heat;
 mod pivot;
 pub mod state;
