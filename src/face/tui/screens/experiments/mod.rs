@@ -2,6 +2,7 @@
 
 mod draft;
 mod draw;
+mod list;
 pub mod state;
 mod typing;
 
