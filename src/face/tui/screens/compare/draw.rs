@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::compared::{Compared, Row, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::state::{Compared, Row, one_of};
 use super::{Act, Compare, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
@@ -41,19 +41,19 @@ const PROVENANCE: usize = 11;
 
 /// Visible columns for a window of this width, sized to their content, with their indices. Empty columns
 /// are omitted.
-fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)> {
-    let simulated = told.provenance == Some(Provenance::Simulated);
+fn columns(compared: &Compared, pair_settings: &PairSettings, width: u16) -> Vec<(usize, Column)> {
+    let simulated = pair_settings.provenance == Some(Provenance::Simulated);
     let says = |column: &usize| match *column {
-        PROVENANCE => told.provenance.is_none(),
-        CELL => !told.settings.is_empty(),
+        PROVENANCE => pair_settings.provenance.is_none(),
+        CELL => !pair_settings.settings.is_empty(),
         // simulations are deterministic
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
     let fixed = |column: usize| match column {
-        VALUE => widest(told.widths.0.max(compared.report.by.len()), width / 3),
-        CELL => widest(told.widths.1, width * 2 / 5),
+        VALUE => widest(pair_settings.widths.0.max(compared.report.by.len()), width / 3),
+        CELL => widest(pair_settings.widths.1, width * 2 / 5),
         // a share without an interval is short
         GAP if simulated => 13,
         _ => COLUMNS[column].width,
@@ -69,8 +69,10 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
 
 /// Layout of the list of pairs, scrolled sideways.
 pub fn layout(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
-    let columns: Vec<Column> =
-        columns(compared, compare.told(compared), width).into_iter().map(|(_, column)| column).collect();
+    let columns: Vec<Column> = columns(compared, compare.pair_settings(compared), width)
+        .into_iter()
+        .map(|(_, column)| column)
+        .collect();
     table::lay_out(&columns, Rect::new(0, 0, width, 1), Some(compare.scrolled))
 }
 
@@ -209,7 +211,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<Column>) =
-        columns(compared, compare.told(compared), area.width).into_iter().unzip();
+        columns(compared, compare.pair_settings(compared), area.width).into_iter().unzip();
     columns[VALUE].title = match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
@@ -254,7 +256,7 @@ fn content(
             (format!("{mark}{fold}"), theme.style(Role::Active))
         }
         VALUE => (compared.values(pair), text),
-        CELL => (compare.told(compared).cell(compared, row), text),
+        CELL => (compare.pair_settings(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         5 => match pair.verdict {
             Verdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
@@ -336,8 +338,9 @@ fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone
     pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
 }
 
+/// Settings in which pairs differ, and those that they share.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct PairSettings {
     varied: Varied,
     /// Varying settings other than the axis.
     pub settings: Varied,
@@ -348,7 +351,7 @@ pub struct Told {
     pub widths: (usize, usize),
 }
 
-impl Told {
+impl PairSettings {
     /// Settings of these pairs other than the axis; widths are not measured yet.
     pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
         Self::with(Varied::of(sides(pairs)), pairs, axis)

@@ -1,6 +1,7 @@
 //! Header of screen 6: the headline or what is compared, the status row, and the legend of the pivot.
 
-use super::state::{Compared, Order};
+use super::compared::Compared;
+use super::state::Order;
 use super::{Act, Compare, draw, pivot};
 use crate::face::tui::prelude::*;
 use study::analysis::{Comparison, ComparisonReport};
@@ -47,7 +48,7 @@ pub fn draw(
 
 /// Settings that all cells of the filtered pairs share: `all tiny f32 tp2`; empty if none.
 pub fn common(compare: &Compare, compared: &Compared) -> String {
-    match &*compare.told(compared).common {
+    match &*compare.pair_settings(compared).common {
         "" => String::new(),
         common => format!("all {common}"),
     }
@@ -75,7 +76,7 @@ pub struct StatusTexts {
 
 impl StatusTexts {
     pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
-        let provenance = compare.told(compared).provenance;
+        let provenance = compare.pair_settings(compared).provenance;
         let area = Rect::new(0, 0, width, 1);
         let hidden = match &compare.map {
             None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(width),
@@ -156,7 +157,7 @@ fn draw_status(
 ) -> Rect {
     let (theme, texts) = (cx.theme, StatusTexts::of(compare, compared, cx, area.width));
     let dim = theme.style(Role::Dim);
-    let label = compare.told(compared).provenance.map_or(dim, |known| theme.provenance(known));
+    let label = compare.pair_settings(compared).provenance.map_or(dim, |known| theme.provenance(known));
     let x = put(buf, area, area.x, area.y, &texts.label, label);
     let x = put(buf, area, x, area.y, &texts.counts, dim);
     // important text goes to the right end, and long text is cut before it
@@ -184,7 +185,7 @@ pub fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [S
         Some(baseline) => baseline.clone(),
         None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
     };
-    let adjusted = match compare.told(compared).provenance {
+    let adjusted = match compare.pair_settings(compared).provenance {
         // simulations are deterministic
         Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
         _ => format!("; {}", adjusted(compare, report, wide)),

@@ -90,7 +90,8 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
         .map(|pair| pair.provenance)
         .max();
     // provenance shared by all pairs is shown above
-    let said = compare.compared().is_some_and(|compared| compare.told(compared).provenance.is_some());
+    let said =
+        compare.compared().is_some_and(|compared| compare.pair_settings(compared).provenance.is_some());
     let label = match provenance.filter(|_| !said) {
         Some(provenance) => format!(" [{provenance}] "),
         None => " ".into(),
@@ -438,8 +439,8 @@ fn draw_sides(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
 /// One bar per side on a common scale, with a legend of the parts.
 fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2]) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let told: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
-    let (Some((first, whole)), Some((second, _))) = (told[0], told[1]) else {
+    let all: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
+    let (Some((first, whole)), Some((second, _))) = (all[0], all[1]) else {
         put(buf, inner, inner.x, inner.y + 5, "where the time went was not recorded", dim);
         return;
     };

@@ -1,5 +1,6 @@
 //! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
 
+pub mod compared;
 mod draw;
 mod header;
 mod heat;
@@ -14,8 +15,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use serde::{Deserialize, Serialize};
 
+use self::compared::Compared;
 pub use self::state::Compare;
-use self::state::Compared;
 use self::state::{Order, View};
 use crate::desk::figure::FigureKind;
 use crate::face::tui::context::{Context, SelectedRun};
