@@ -542,6 +542,12 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
     {
         assert!(screen.contains(said), "{said} in\n{screen}");
     }
+    let what = "ladder of model, seed 0".to_owned();
+    let training =
+        SweepEvent::Training { what, done: 3, found: 0, of: 200, loss: 2.0, tokens_per_s: 9.0 };
+    send(&mut driver, news(training));
+    driver.shows("▶ training");
+    driver.shows("3/200 steps");
     send(&mut driver, news(SweepEvent::Note("quality of ladder: KL 0.1250".into())));
     let screen = driver.screen();
     assert!(

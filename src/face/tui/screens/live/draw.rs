@@ -1,7 +1,7 @@
 //! Screen 2: the current or most recent sweep.
 
 use super::progress::{communication, coverage, exposed, sparkline};
-use super::state::{CellState, Live, LiveCell, Pause};
+use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si};
 use crate::face::tui::prelude::*;
@@ -109,8 +109,14 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
         (None, _) if live.cancelling => ("■ being cancelled".to_owned(), Role::Warn),
         (None, Pause::Asked) => ("‖ pausing: the run under way ends first".into(), Role::Warn),
         (None, Pause::Yes) => (format!("‖ paused: {} resumes", cx.key::<Live>(Act::Pause)), Role::Warn),
-        (None, Pause::No) if live.evaluation.is_some() => ("▶ evaluating quality".into(), Role::Active),
-        (None, Pause::No) => ("▶ running".into(), Role::Active),
+        (None, Pause::No) => {
+            let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {
+                None => "▶ running",
+                Some(WorkUnit::Window) => "▶ evaluating quality",
+                Some(WorkUnit::Step) => "▶ training",
+            };
+            (word.into(), Role::Active)
+        }
         (Some((_, ended)), _) if ended.interrupted => {
             let progress = live.progress(cx.now_ms);
             let (done, of) = (progress.done, progress.total);
@@ -168,7 +174,11 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
         let left = evaluation.left_ms(cx.now_ms);
         let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
-        let (done, of) = (evaluation.done, counted(evaluation.of, "window"));
+        let unit = match evaluation.unit {
+            WorkUnit::Window => "window",
+            WorkUnit::Step => "step",
+        };
+        let (done, of) = (evaluation.done, counted(evaluation.of, unit));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
     } else if let Some(note) = &live.note {
         numbers.push_str(&format!("  {note}"));
