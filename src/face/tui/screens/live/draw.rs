@@ -158,8 +158,8 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let (progress, width) = (live.progress(cx.now_ms), usize::from(area.width));
     let elapsed = clock(live.worked_ms(cx.now_ms));
-    let mut numbers =
-        format!("  {}/{}{}", progress.done, counted(progress.total, "run"), unable(live, area.width));
+    let unable = unable(live, progress.unable, area.width);
+    let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
@@ -199,13 +199,13 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     pieces(buf, area, 1, &row);
 }
 
-/// Cells that cannot run: `  ⊘ 1 cell skipped  ▣ 1 cell oom`.
-fn unable(live: &Live, width: u16) -> String {
+/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell oom`.
+fn unable(live: &Live, all: usize, width: u16) -> String {
     let wide = width >= 110;
     let by_status: Vec<(Status, usize)> = live.unable().collect();
     match by_status[..] {
         // leaves room for the rest of the line
-        [(_, a), (_, b)] if !wide => format!("  ⊘ {} cannot run", a + b),
+        [_, _] if !wide => format!("  ⊘ {all} cannot run"),
         _ => {
             let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
             let text = |(status, cells): (Status, usize)| {
