@@ -1,6 +1,6 @@
 //! Labels, keys and provenance of cells.
 
-use super::options::{Backend, OPTIONS, Spec, option};
+use super::options::{Backend, Link, OPTIONS, P2p, Spec, option};
 use crate::shared_gpu;
 use base::error::{Error, Result};
 use base::words::words;
@@ -161,6 +161,11 @@ impl Spec {
     pub fn key(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         base::checksum::short_key(text)
+    }
+
+    /// True if the link has the name of the P2P setting, so that labels name both once: `p2p-on`.
+    pub fn has_link_of_p2p(&self) -> bool {
+        matches!((self.link, self.p2p), (Link::P2pOn, P2p::On) | (Link::P2pOff, P2p::Off))
     }
 
     /// Number of ranks, one GPU each: TP x PP x DP. Rank r is rank r mod TP of stage r / TP.

@@ -8,7 +8,7 @@ use super::output::{self, Format};
 use crate::desk;
 use base::error::Result;
 use lab::store::{Annotation, Annotations};
-use study::analysis::{RunTable, settings};
+use study::analysis::{RunTable, joined_labels, settings};
 use table::options::{OptionEntry, option};
 use table::render::{Shown, Table};
 use table::{Measure, Record, measure};
@@ -187,7 +187,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     });
     let words: Vec<String> = words.collect();
     let common =
-        (!words.is_empty()).then(|| format!("all {} cells: {}", records.len(), words.join(" ")));
+        (!words.is_empty()).then(|| format!("all {} cells: {}", records.len(), joined_labels(words)));
     // a pooled row has the id of one run and numbers of all
     let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1);
     let pooled = rounds

@@ -617,6 +617,10 @@ impl Revisions {
         true
     }
 
+    pub fn can_undo(&self) -> bool {
+        !self.past.is_empty()
+    }
+
     /// Undoes the last edit. Returns false if there is none.
     pub fn undo(&mut self) -> bool {
         let Some(text) = self.past.pop() else { return false };

@@ -84,7 +84,7 @@ pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, layers_of_steps, ranks_table, trace_report};
 pub use run_table::{Column, RunCell, RunTable, SortKeys};
-pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
+pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, settings};
 pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;
 pub use steps::{StepSummary, StepTime, mixed_steps, steps, steps_table};

@@ -114,8 +114,15 @@ const COUNTS: [&str; 2] = ["samples", "warmup"];
 /// Options that experiments set once per model, hardware and P2P setting.
 const WORKLOAD: [&str; 6] = ["dtype", "prompt_tokens", "output_tokens", "backend", "link", "stack"];
 
-fn joined(words: impl Iterator<Item = String>) -> String {
-    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+/// Joins labels, each once: a link may have the name of its P2P setting.
+pub fn joined_labels(labels: impl IntoIterator<Item = String>) -> String {
+    let mut joined: Vec<String> = Vec::new();
+    for label in labels {
+        if !label.is_empty() && !joined.contains(&label) {
+            joined.push(label);
+        }
+    }
+    joined.join(" ")
 }
 
 /// True if each P2P setting has a single link.
@@ -232,7 +239,7 @@ impl Varied {
 
     /// Label of a cell: `tp8 p2p-off link.alpha_us=20`; empty if nothing varies.
     pub fn words(&self, spec: &Spec) -> String {
-        joined(self.axes().map(|axis| axis.label(spec)))
+        joined_labels(self.axes().map(|axis| axis.label(spec)))
     }
 
     /// Words of a cell for a sentence: `TP 8, batch 1, P2P off`; empty if nothing varies.
@@ -243,7 +250,7 @@ impl Varied {
 
     /// Label of several cells, with all values: `tp8 link.alpha_us=5,20,50`.
     pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
-        joined(self.axes().map(|axis| {
+        joined_labels(self.axes().map(|axis| {
             let mut labels: Vec<String> = Vec::new();
             for label in specs.clone().map(|spec| axis.label(spec)).filter(|label| !label.is_empty()) {
                 // name a variable only before its first value
@@ -270,7 +277,7 @@ impl Varied {
         let keys = spec.env.keys().cloned().map(Axis::Env);
         let keys = keys.chain(spec.set.keys().cloned().map(Axis::Set));
         let same = options.chain(keys).filter(|axis| !self.axes.contains(axis));
-        joined(same.map(|axis| axis.label(spec)))
+        joined_labels(same.map(|axis| axis.label(spec)))
     }
 }
 
@@ -391,6 +398,20 @@ mod tests {
         let more = [&specs[..], &[spec("1b", 128, "5")]].concat();
         let varied = Varied::of(more.iter()).model_last(more.iter());
         assert_eq!(varied.words(&more[0]), "output64 link.alpha_us=5 1b");
+    }
+
+    #[test]
+    fn a_link_with_the_name_of_its_p2p_setting_is_named_once() {
+        let links = [(P2p::On, Link::P2pOn), (P2p::Off, Link::P2pOff), (P2p::On, Link::Native)];
+        let specs = links.map(|(p2p, link)| Spec { p2p, link, ..Spec::default() });
+        let varied = Varied::of(specs.iter());
+        assert_eq!(
+            specs.each_ref().map(|spec| varied.words(spec)),
+            ["p2p-on", "p2p-off", "p2p-on native"]
+        );
+        assert_eq!(varied.words_of(specs[..2].iter()), "p2p-on,p2p-off");
+        let alike = Varied::of(specs[1..2].iter());
+        assert_eq!(alike.common(&specs[1]).matches("p2p-off").count(), 1);
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let samples = match (least, most) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
-            badge(cells.specs()).map_or_else(String::new, |badge| format!(", {badge}"))
+            badge(cells.specs()).map_or_else(String::new, |badge| format!("; {badge}"))
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {

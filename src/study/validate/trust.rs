@@ -86,12 +86,32 @@ impl Trust {
         }
     }
 
-    /// Words beside a result: `fitted to these runs (mean error 2 %)`, `held out (mean error 12 %)`, `not validated`.
+    /// Words beside a result: `mean error 2 % on cells used for calibration`, `mean error 12 % on cells not used for
+    /// calibration`, `not validated`.
     pub fn badge(&self) -> String {
         match self {
-            Self::Fitted(of) => format!("fitted to these runs (mean error {:.0} %)", of.pct().ceil()),
-            Self::HeldOut(of) => format!("held out (mean error {:.0} %)", of.pct().ceil()),
+            Self::Fitted(of) => format!("mean error {} on cells used for calibration", of.percent()),
+            Self::HeldOut(of) => {
+                format!("mean error {} on cells not used for calibration", of.percent())
+            }
             Self::NotValidated(_) => "not validated".into(),
+        }
+    }
+
+    /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 not used`.
+    fn badge_of(&self, cells: usize, is_first: bool) -> String {
+        let (evidence, used) = match self {
+            Self::Fitted(of) => (of, "used"),
+            Self::HeldOut(of) => (of, "not used"),
+            Self::NotValidated(_) => return format!("{} not validated", counted(cells, "cell")),
+        };
+        match is_first {
+            true => format!(
+                "mean error {} on {} {used} for calibration",
+                evidence.percent(),
+                counted(cells, "cell")
+            ),
+            false => format!("{} on {cells} {used}", evidence.percent()),
         }
     }
 
@@ -110,7 +130,7 @@ impl fmt::Display for Trust {
             Self::Fitted(of) => {
                 let out = of.known.held_out.iter();
                 let out: Vec<String> =
-                    out.map(|out| format!("{:.0} % with {} held out", out.pct.ceil(), out.by)).collect();
+                    out.map(|out| format!("{:.0} % with {} left out", out.pct.ceil(), out.by)).collect();
                 let out = if out.is_empty() { String::new() } else { format!("; {}", out.join(", ")) };
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
                 write!(f, "fitted to these runs (mean {measure} error {pct:.0} %{out}): {of}")
@@ -118,7 +138,7 @@ impl fmt::Display for Trust {
             Self::HeldOut(of) => {
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
                 let by = of.held_out.map_or("", |out| &out.by);
-                write!(f, "{pct:.0} % mean {measure} error with {by} held out: {of}")
+                write!(f, "{pct:.0} % mean {measure} error with {by} left out: {of}")
             }
             Self::NotValidated(why) => write!(f, "not validated {why}"),
         }
@@ -129,6 +149,10 @@ impl Evidence {
     /// Mean absolute error: left after the fit, or of rows left out of it (percent).
     fn pct(&self) -> f64 {
         self.held_out.map_or(self.known.pct, |out| out.pct.max(self.known.pct))
+    }
+
+    fn percent(&self) -> String {
+        format!("{:.0} %", self.pct().ceil())
     }
 }
 
@@ -144,7 +168,7 @@ pub(super) fn has_experts(model: &str) -> bool {
 }
 
 /// Validation of a simulated cell in words: `fitted to these runs (mean TPOT error 2 %; ...): gpt-fast on h100_sxm
-/// (paper_70b)`, `5 % mean TPOT error with each TP held out: ...`, or `not validated for ...`.
+/// (paper_70b)`, `5 % mean TPOT error with each TP left out: ...`, or `not validated for ...`.
 pub fn nearest_error(spec: &Spec) -> String {
     Trust::of(spec).with_other_version(spec).to_string()
 }
@@ -160,26 +184,26 @@ pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<Stri
     groups.iter().map(line).collect()
 }
 
-/// Words beside the result of these cells; `None` if none of them is simulated: `fitted to these runs (mean error 2 %)`, or
-/// with several validations `fitted to these runs (mean error 2 %) in 60 of 80 cells, not validated in 20`. Prefills alone add
-/// the error of the first token.
+/// Words beside the result of these cells; `None` if none of them is simulated: `mean error 2 % on cells used for
+/// calibration`, or with several validations `mean error 2 % on 60 cells used for calibration, 12 % on 8 not used, 20 cells not
+/// validated`. Prefills alone add the error of the first token.
 pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let specs: Vec<&Spec> = specs.into_iter().filter(|spec| spec.backend.is_simulated()).collect();
-    let (groups, total) = grouped(specs.iter().copied());
-    let mut by: Vec<(String, usize)> = Vec::new();
+    let (groups, _) = grouped(specs.iter().copied());
+    let mut by: Vec<(&Trust, usize)> = Vec::new();
     for (cells, trust) in &groups {
-        let badge = trust.badge();
-        match by.iter_mut().find(|(known, _)| *known == badge) {
+        match by.iter_mut().find(|(known, _)| known.badge() == trust.badge()) {
             Some((_, known)) => *known += cells,
-            None => by.push((badge, *cells)),
+            None => by.push((trust, *cells)),
         }
     }
     let badge = match by.as_slice() {
         [] => return None,
-        [(badge, _)] => badge.clone(),
-        [(badge, first), rest @ ..] => {
-            let rest = rest.iter().map(|(badge, cells)| format!(", {badge} in {cells}"));
-            format!("{badge} in {first} of {}{}", counted(total, "cell"), rest.collect::<String>())
+        [(trust, _)] => trust.badge(),
+        several => {
+            let badges = several.iter().enumerate();
+            let badges = badges.map(|(at, (trust, cells))| trust.badge_of(*cells, at == 0));
+            badges.collect::<Vec<_>>().join(", ")
         }
     };
     let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
@@ -393,24 +417,25 @@ mod tests {
             let said = nearest_error(&paper(8, 1, p2p));
             assert_eq!(
                 said,
-                "fitted to these runs (mean TPOT error 2 %; 5 % with each TP held out, 12 % with each batch \
-                 size held out): gpt-fast on h100_sxm (paper_70b)"
+                "fitted to these runs (mean TPOT error 2 %; 5 % with each TP left out, 12 % with each batch \
+                 size left out): gpt-fast on h100_sxm (paper_70b)"
             );
         }
         let between = Trust::of(&paper(8, 4, P2p::On));
-        assert_eq!(between.badge(), "held out (mean error 12 %)");
+        assert_eq!(between.badge(), "mean error 12 % on cells not used for calibration");
         assert!(
             between
                 .to_string()
-                .starts_with("12 % mean TPOT error with each batch size held out: gpt-fast")
+                .starts_with("12 % mean TPOT error with each batch size left out: gpt-fast")
         );
         // TP 2 was measured, but not with this batch
-        assert_eq!(Trust::of(&paper(2, 16, P2p::On)).badge(), "held out (mean error 5 %)");
+        let badge = |spec: &Spec| Trust::of(spec).badge();
+        assert_eq!(badge(&paper(2, 16, P2p::On)), "mean error 5 % on cells not used for calibration");
         // P2P changes nothing without communication
         let limit = Spec { architecture: Architecture::UpperBound, ..paper(8, 16, P2p::Off) };
-        assert_eq!(Trust::of(&limit).badge(), "fitted to these runs (mean error 2 %)");
+        assert_eq!(badge(&limit), "mean error 2 % on cells used for calibration");
         let bf16 = Spec { dtype: DType::Bf16, ..paper(8, 1, P2p::On) };
-        assert_eq!(Trust::of(&bf16).badge(), "fitted to these runs (mean error 2 %)");
+        assert_eq!(badge(&bf16), "mean error 2 % on cells used for calibration");
         let desync: Architecture = "desync:4".parse().unwrap();
         for (spec, why) in [
             (paper(16, 1, P2p::On), "TP 16"),
@@ -510,10 +535,10 @@ mod tests {
             Spec { architecture: desync, ..paper(8, 1, P2p::On) },
             Spec { stack: "native".into(), ..paper(8, 1, P2p::On) },
         ];
-        assert_eq!(badge(&cells[..1]).unwrap(), "fitted to these runs (mean error 2 %)");
+        assert_eq!(badge(&cells[..1]).unwrap(), "mean error 2 % on cells used for calibration");
         assert_eq!(
             badge(&cells).unwrap(),
-            "fitted to these runs (mean error 2 %) in 2 of 5 cells, held out (mean error 12 %) in 1, not validated in 2"
+            "mean error 2 % on 2 cells used for calibration, 12 % on 1 not used, 2 cells not validated"
         );
         let lines = nearest_errors(&cells);
         assert_eq!(lines.len(), 4, "{lines:?}");
@@ -530,7 +555,7 @@ mod tests {
         let badge = badge([&ladder, &parallel]).unwrap();
         let reversed =
             ", ladder/parallel order reversed in 5 of 14 published pairs (gpt-fast on h100_sxm)";
-        assert_eq!(badge, format!("fitted to these runs (mean error 2 %){reversed}"));
+        assert_eq!(badge, format!("mean error 2 % on cells used for calibration{reversed}"));
         let measured = Spec { backend: Backend::Cpu, ..parallel };
         assert_eq!(reversed_orders([&ladder, &measured]), None);
     }
@@ -570,7 +595,7 @@ mod tests {
         // the published prefills of this stack
         let rows = known_errors().iter().find(|known| known.measure == Measure::Prefill).unwrap().rows();
         assert_eq!(words(&[&rows[0]]), "simulator TTFT error 3 %");
-        assert_eq!(badge(&rows[..1]).unwrap(), "fitted to these runs (mean error 3 %)");
+        assert_eq!(badge(&rows[..1]).unwrap(), "mean error 3 % on cells used for calibration");
     }
 
     #[test]

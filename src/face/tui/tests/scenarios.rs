@@ -268,7 +268,7 @@ fn a_sweep_is_told_cell_by_cell() {
     assert_eq!((progress.done, progress.total, progress.unable), (1, 4, 2));
     assert!((progress.fraction - 1.5 / 4.0).abs() < 1e-9);
     let screen = driver.screen();
-    assert!(screen.contains("1/4 runs  ⊘ 2 unable  left"), "{screen}");
+    assert!(screen.contains("1/4 runs  ⊘ 2 cannot run  left"), "{screen}");
     // 12 s for a run and a half; a half and two whole ones are left
     assert_eq!(progress.left_ms, Some(20_000));
     assert_eq!(live.cells[1].tpot_ms, Some(4.0));

@@ -542,6 +542,12 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
     {
         assert!(screen.contains(said), "{said} in\n{screen}");
     }
+    let what = "ladder of model, seed 0".to_owned();
+    let training =
+        SweepEvent::Training { what, done: 3, found: 0, of: 200, loss: 2.0, tokens_per_s: 9.0 };
+    send(&mut driver, news(training));
+    driver.shows("▶ training");
+    driver.shows("3/200 steps");
     send(&mut driver, news(SweepEvent::Note("quality of ladder: KL 0.1250".into())));
     let screen = driver.screen();
     assert!(
@@ -555,13 +561,23 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
 
 #[test]
 fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
-    for (size, unable) in [((80, 24), "⊘ 2 unable"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
+    for (size, unable) in [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
     {
         let screen = Driver::full(size.0, size.1).with_sweep().screen();
         for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
             assert!(screen.contains(said), "{said} in\n{screen}");
         }
     }
+}
+
+#[test]
+fn a_narrow_header_has_whole_numbers_and_the_shared_settings_in_the_notes() {
+    let narrow = Driver::full(60, 16).with_sweep();
+    narrow.shows("⊘ 2 cannot run  left about 0:20\n");
+    let mut small = Driver::full(80, 24).with_sweep();
+    small.shows("all tiny f32 b4 … +1 note: ?");
+    keys(&mut small, "?");
+    small.shows("emulated:alpha_us=100,gb_s=20");
 }
 
 #[test]

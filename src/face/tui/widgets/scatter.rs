@@ -96,9 +96,13 @@ impl Plot {
     }
 
     pub fn cell(&self, point: (f64, f64)) -> (u16, u16) {
-        let across =
-            self.x.share(point.0).clamp(0.0, 1.0) * f64::from(self.area.width.saturating_sub(1));
-        let up = self.y.share(point.1).clamp(0.0, 1.0) * f64::from(self.area.height.saturating_sub(1));
+        self.cell_at(self.x.share(point.0), self.y.share(point.1))
+    }
+
+    /// Cell at shares of the area, from the lower left.
+    fn cell_at(&self, x: f64, y: f64) -> (u16, u16) {
+        let across = x.clamp(0.0, 1.0) * f64::from(self.area.width.saturating_sub(1));
+        let up = y.clamp(0.0, 1.0) * f64::from(self.area.height.saturating_sub(1));
         let (across, up) = (across.round() as u16, up.round() as u16);
         (self.area.x + across, (self.area.y + self.area.height.saturating_sub(1)).saturating_sub(up))
     }
@@ -144,19 +148,55 @@ impl Plot {
         put(buf, whole, x, base, &name, title);
     }
 
-    /// Draws a series' line by its look index: in colour, or dashed on themes without colours.
+    /// Draws a series' line by its look index: in colour, or with marks on themes without colours.
     pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
-        self.draw_lines(buf, &[self.series(theme, look, points.to_vec())]);
+        self.draw_lines(buf, &[self.series(theme, look, false, points.to_vec())]);
     }
 
-    /// Line of a series, for [`Self::draw_lines`].
-    pub fn series(&self, theme: Theme, look: usize, points: Vec<(f64, f64)>) -> Drawn {
-        let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
-        Drawn { style: theme.style(Role::Architecture(look)), dash, points }
+    /// Line of a series, for [`Self::draw_lines`]; without colours, small marks of its look distinguish it.
+    pub fn series(
+        &self,
+        theme: Theme,
+        look: usize,
+        is_hollow: bool,
+        points: Vec<(f64, f64)>,
+    ) -> PlotLine {
+        let marked = match theme.tells_series() {
+            true => Vec::new(),
+            false => self.cells_along(&points, 3.0 + (2 * look) as f64 % BETWEEN_MARKS),
+        };
+        let style = theme.style(Role::Architecture(look));
+        PlotLine { style, mark: mark(look, is_hollow, true), marked, points }
     }
 
-    /// Draws lines on one canvas, so that those that share a cell all stay visible. Dashes continue across segments.
-    pub fn draw_lines(&self, buf: &mut Buffer, lines: &[Drawn]) {
+    /// Cells along a line, [`BETWEEN_MARKS`] columns apart; the first is `from` columns after its begin.
+    fn cells_along(&self, points: &[(f64, f64)], from: f64) -> Vec<(u16, u16)> {
+        let (mut next, mut cells) = (from, Vec::new());
+        for pair in points.windows(2) {
+            let [(x1, y1), (x2, y2)] =
+                [pair[0], pair[1]].map(|(x, y)| (self.x.share(x), self.y.share(y)));
+            let wide = (x2 - x1) * f64::from(self.area.width);
+            // a row is about as high as two columns are wide
+            let length = wide.hypot((y2 - y1) * f64::from(self.area.height) * 2.0);
+            // far outside a zoomed window, marks are of no use
+            if length.is_nan() || length > MOST_MARKED {
+                continue;
+            }
+            while next < length {
+                let along = |a: f64, b: f64| a + (b - a) * next / length;
+                let (x, y) = (along(x1, x2), along(y1, y2));
+                if (0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y) {
+                    cells.push(self.cell_at(x, y));
+                }
+                next += BETWEEN_MARKS;
+            }
+            next -= length;
+        }
+        cells
+    }
+
+    /// Draws lines on one canvas, so that those that share a cell all stay visible; their marks cover them.
+    pub fn draw_lines(&self, buf: &mut Buffer, lines: &[PlotLine]) {
         let area = self.area.intersection(buf.area);
         if area.is_empty() {
             return;
@@ -175,90 +215,64 @@ impl Plot {
                 }
             })
             .render(area, buf);
+        for line in lines {
+            line.marked.iter().for_each(|(x, y)| _ = put(buf, area, *x, *y, line.mark, line.style));
+        }
     }
 
-    fn paint(&self, context: &mut canvas::Context<'_>, line: &Drawn) {
-        let mut run = 0.0;
+    fn paint(&self, context: &mut canvas::Context<'_>, line: &PlotLine) {
         for pair in line.points.windows(2) {
             // the canvas clips what is outside
-            let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
-            let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
-            // a row is about as high as two columns are wide
-            let wide = (x2 - x1) * f64::from(self.area.width);
-            let high = (y2 - y1) * f64::from(self.area.height) * 2.0;
-            let length = wide.hypot(high);
-            for (from, to) in line.dash.within(run, length) {
-                let along = |a: f64, b: f64, share: f64| a + (b - a) * share;
-                let color = line.style.fg.unwrap_or(Color::Reset);
-                let [(x1, y1), (x2, y2)] =
-                    [from, to].map(|share| (along(x1, x2, share), along(y1, y2, share)));
-                context.draw(&Line { x1, y1, x2, y2, color });
-            }
-            run += length;
+            let [(x1, y1), (x2, y2)] =
+                [pair[0], pair[1]].map(|(x, y)| (self.x.share(x), self.y.share(y)));
+            let color = line.style.fg.unwrap_or(Color::Reset);
+            context.draw(&Line { x1, y1, x2, y2, color });
         }
     }
 }
 
 /// Line through points.
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub struct PlotLine {
     style: Style,
-    dash: Dash,
+    /// Mark drawn over the line in the cells of `marked`.
+    mark: &'static str,
+    marked: Vec<(u16, u16)>,
     points: Vec<(f64, f64)>,
 }
 
-impl Drawn {
-    pub fn solid(style: Style, points: &[(f64, f64)]) -> Self {
-        Self { style, dash: Dash::default(), points: points.to_vec() }
+impl PlotLine {
+    pub fn unmarked(style: Style, points: &[(f64, f64)]) -> Self {
+        Self { style, mark: "", marked: Vec::new(), points: points.to_vec() }
     }
 }
 
-/// Maximum dashes per segment; a longer segment is drawn solid.
-const MOST_DASHES: f64 = 1000.0;
+/// Columns between the marks of a line.
+const BETWEEN_MARKS: f64 = 10.0;
 
-/// Dash pattern: `on` columns drawn, `off` columns skipped; solid if `off` is 0. Distinguishes lines
-/// without colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Dash {
-    on: f64,
-    off: f64,
-}
-
-impl Dash {
-    /// Dash pattern by look index; the first is solid.
-    fn of_look(look: usize) -> Self {
-        let all = [(0.0, 0.0), (4.0, 3.0), (1.0, 3.0), (8.0, 3.0), (1.0, 1.5), (6.0, 6.0), (2.0, 6.0)];
-        let (on, off) = all[look % all.len()];
-        Self { on, off }
-    }
-
-    /// Dashes of a segment `length` columns long that starts `run` columns into the line, as fractions
-    /// of the segment.
-    fn within(self, run: f64, length: f64) -> Vec<(f64, f64)> {
-        let period = self.on + self.off;
-        if self.off <= 0.0 || !length.is_finite() || length <= 0.0 || length > MOST_DASHES * period {
-            return vec![(0.0, 1.0)];
-        }
-        let first = (run / period).floor();
-        let dashes = (0..).map(|at| (first + f64::from(at)) * period - run);
-        let dashes = dashes.take_while(|from| *from < length).map(|from| (from, from + self.on));
-        let dashes = dashes.filter(|(_, to)| *to > 0.0);
-        dashes.map(|(from, to)| (from.max(0.0) / length, to.min(length) / length)).collect()
-    }
-}
+/// Maximum length of a segment with marks, in columns.
+const MOST_MARKED: f64 = 10_000.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn dashes_go_on_over_the_corners_of_a_line() {
-        let dash = Dash { on: 4.0, off: 2.0 };
-        assert_eq!(dash.within(0.0, 8.0), [(0.0, 0.5), (0.75, 1.0)]);
-        assert_eq!(dash.within(8.0, 4.0), [(0.0, 0.5)], "the dash that began before the corner");
-        assert_eq!(dash.within(4.0, 1.0), [], "a gap");
-        assert_eq!(Dash::default().within(3.0, 5.0), [(0.0, 1.0)]);
-        assert_eq!(dash.within(0.0, f64::NAN), [(0.0, 1.0)]);
+    fn without_colours_each_line_has_the_marks_of_its_look() {
+        let points = [(1.0, 1.0), (2.0, 3.0), (9.0, 4.0)];
+        let plot = Plot::new(Rect::new(0, 0, 60, 20), points.into_iter());
+        let drawn = |theme, look, is_hollow| {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 60, 20));
+            plot.draw_lines(&mut buf, &[plot.series(theme, look, is_hollow, points.to_vec())]);
+            buf.content.iter().map(|cell| cell.symbol()).collect::<String>()
+        };
+        for (look, is_hollow, mark) in [(0, false, "•"), (1, false, "▪"), (1, true, "▫")] {
+            let marks = drawn(Theme::new(false), look, is_hollow).matches(mark).count();
+            assert!(marks > 3, "{marks} {mark}");
+            assert!(!drawn(Theme::new(true), look, is_hollow).contains(mark), "colours do");
+        }
+        let far = [(1.0, 1.0), (f64::INFINITY, 2.0), (1e300, 3.0), (2.0, 2.0)];
+        assert!(plot.cells_along(&far, 0.0).len() < 100);
     }
 
     #[test]

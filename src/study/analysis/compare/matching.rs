@@ -431,10 +431,15 @@ impl Label {
     fn words(&self, a: &PooledCell, b: &PooledCell, without: &[&str]) -> String {
         let p2p = self.axis == Some(Axis::P2P);
         let is_axis = |name: &str| self.axis.as_ref().is_some_and(|axis| axis.spans(name));
-        // Variables set because of P2P repeat what P2P says.
+        // Variables set because of P2P, and links named after it, repeat what P2P says.
         let brought = p2p && a.record.spec.env != b.record.spec.env;
-        let left_out =
-            |name: &str| is_axis(name) || without.contains(&name) || (brought && name == "env");
+        let is_link_named = [a, b].iter().all(|cell| cell.record.spec.has_link_of_p2p());
+        let left_out = |name: &str| {
+            is_axis(name)
+                || without.contains(&name)
+                || (brought && name == "env")
+                || (is_link_named && name == "link")
+        };
         let shown = |name: &str, text: &str| {
             !left_out(name)
                 && !text.is_empty()

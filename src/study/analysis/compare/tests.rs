@@ -133,6 +133,24 @@ fn links_of_a_grid_pair_with_themselves_and_baselines_are_the_first_met() {
 }
 
 #[test]
+fn a_link_with_the_name_of_its_p2p_setting_is_named_once() {
+    let cell = |name: &str, architecture: Architecture, p2p, link| {
+        let change = move |s: &mut Spec| {
+            (s.architecture, s.p2p, s.link) = (architecture.clone(), p2p, link);
+        };
+        sim_record(name, change, 0.0, 1.0)
+    };
+    let records = [
+        cell("s", Architecture::Standard, P2p::On, Link::P2pOn),
+        cell("l", LADDER, P2p::On, Link::P2pOn),
+        cell("t", Architecture::Standard, P2p::Off, Link::P2pOff),
+    ];
+    let matched = |axis| compare(&records, axis).unwrap().pairs.remove(0).matched;
+    assert_eq!(matched("architecture"), "tiny tp2 b1 p2p-on sim");
+    assert_eq!(matched("p2p"), "standard tiny tp2 b1 sim");
+}
+
+#[test]
 fn more_ranks_that_are_slower_are_flagged() {
     let tp = |name, tp, step| sim_record(name, move |s| s.tp = tp, 0.0, step);
     let report = compare(&[tp("a", 2, 1.0), tp("b", 4, 0.9), tp("c", 8, 1.1)], "tp").unwrap();

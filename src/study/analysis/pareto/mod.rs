@@ -268,7 +268,8 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
 
 /// Link, settings and variables of a spec as text, without P2P's own variables.
 fn setting(spec: &Spec) -> String {
-    let mut words = vec![spec.link.to_string()];
+    let link = if spec.has_link_of_p2p() { "profile's link".to_owned() } else { spec.link.to_string() };
+    let mut words = vec![link];
     words.extend(spec.settings());
     let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
     words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));

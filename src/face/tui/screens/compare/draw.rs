@@ -1,14 +1,14 @@
-//! Drawing of screen 6: header, list of pairs, selected pair, flags.
+//! Drawing of screen 6: list of pairs, selected pair, flags, and what the notes have.
 
 use unicode_width::UnicodeWidthStr;
 
-use super::state::Order;
-use super::state::{Compared, Row, one_of};
+use super::compared::{Compared, Row, one_of};
+use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
 use super::{Act, Compare, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::{Provenance, Spec};
-use study::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Side, Varied};
+use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
@@ -17,8 +17,8 @@ const COLUMNS: [Column; 12] = [
     Column::text("", 12, 0),
     Column::text("cell", 12, 0),
     Column::number("tok/s x", 8, 1),
-    Column::text("[95 %]", 14, 1),
-    Column::text("verdict", 7, 1),
+    Column::text("95 % CI", 14, 1),
+    Column::text("verdict", 8, 1),
     Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 17, 1),
@@ -41,19 +41,19 @@ const PROVENANCE: usize = 11;
 
 /// Visible columns for a window of this width, sized to their content, with their indices. Empty columns
 /// are omitted.
-fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)> {
-    let simulated = told.provenance == Some(Provenance::Simulated);
+fn columns(compared: &Compared, pair_settings: &PairSettings, width: u16) -> Vec<(usize, Column)> {
+    let simulated = pair_settings.provenance == Some(Provenance::Simulated);
     let says = |column: &usize| match *column {
-        PROVENANCE => told.provenance.is_none(),
-        CELL => !told.settings.is_empty(),
+        PROVENANCE => pair_settings.provenance.is_none(),
+        CELL => !pair_settings.settings.is_empty(),
         // simulations are deterministic
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
     let fixed = |column: usize| match column {
-        VALUE => widest(told.widths.0.max(compared.report.by.len()), width / 3),
-        CELL => widest(told.widths.1, width * 2 / 5),
+        VALUE => widest(pair_settings.widths.0.max(compared.report.by.len()), width / 3),
+        CELL => widest(pair_settings.widths.1, width * 2 / 5),
         // a share without an interval is short
         GAP if simulated => 13,
         _ => COLUMNS[column].width,
@@ -67,17 +67,20 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
     (0..COLUMNS.len()).filter(says).map(column).collect()
 }
 
-fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
-    let columns: Vec<Column> =
-        columns(compared, compare.told(compared), width).into_iter().map(|(_, column)| column).collect();
+/// Layout of the list of pairs, scrolled sideways.
+pub fn layout(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
+    let columns: Vec<Column> = columns(compared, compare.pair_settings(compared), width)
+        .into_iter()
+        .map(|(_, column)| column)
+        .collect();
     table::lay_out(&columns, Rect::new(0, 0, width, 1), Some(compare.scrolled))
 }
 
 pub fn scroll(compare: &mut Compare, by: isize, width: u16) {
     let Some(compared) = compare.compared().cloned() else { return };
-    compare.scrolled = scrolled(compare, &compared, width).left.saturating_add_signed(by);
+    compare.scrolled = layout(compare, &compared, width).left.saturating_add_signed(by);
     // clamp to the last column
-    compare.scrolled = scrolled(compare, &compared, width).left;
+    compare.scrolled = layout(compare, &compared, width).left;
 }
 
 pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
@@ -98,7 +101,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         return empty(buf, body, &nothing(cx, compared), theme);
     }
     let places = compare.areas(body);
-    header(buf, places.title, compare, cx, (compared, body));
+    header::draw(buf, places.title, compare, cx, (compared, body));
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if let Some(map) = &compare.map {
@@ -118,11 +121,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
             );
         }
     }
-    compare.filter.draw_offers(buf, status_row(places.title, compare, body), body, theme);
+    compare.filter.draw_offers(buf, header::status_row(places.title, compare, body), body, theme);
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        let notes = notes(compare, body);
+        let notes = notes(compare, body, cx);
         heat::draw_detail(buf, places.detail, (&compared.axis, selected), &notes, cx);
     } else if compare.shows_pivot() && compare.selected_row().is_some() {
         empty(buf, places.detail, "no result for this value at this setting", theme);
@@ -146,192 +149,46 @@ fn trust_note(trust: &str) -> String {
     format!("simulated: {trust}")
 }
 
-/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells,
-/// and the result of the selected pair.
-pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
+/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the settings that all cells share,
+/// the validation of simulated cells, and the result of the selected pair.
+pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
     let (places, rows) = (compare.areas(body), compare.headline_rows(body));
+    let width = usize::from(body.width);
+    let has_legend = usize::from(places.title.height) > rows.len() + 1;
     let mut notes = Vec::new();
     if compare.shows_pivot() {
         if !is_whole(&rows, compare.headline()) {
             notes.push(Note::new(compare.headline(), true));
         }
-        let has_legend = usize::from(places.title.height) > rows.len() + 1;
-        let shown = pivot::legend(compare, compared, body.width);
-        let is_folded = !has_legend || shown.width() > body.width.into();
+        let is_folded = !has_legend || pivot::legend(compare, compared, body.width).width() > width;
         let all = pivot::legend(compare, compared, u16::MAX);
         notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
     } else {
         let shown = compared_counts(compare, compared, body.width >= 110).concat();
         let all = compared_counts(compare, compared, true).concat();
-        notes.push(Note::new(all.trim(), shown.width() > body.width.into()));
+        notes.push(Note::new(all.trim(), shown.width() > width));
+    }
+    let common = common(compare, compared);
+    if !common.is_empty() {
+        let is_folded = match has_legend {
+            true => !common_beside_legend(compare, compared, body.width).ends_with(&common),
+            // the filter takes room in the status row
+            false => {
+                let room = StatusTexts::of(compare, compared, cx, body.width).room(body.width);
+                !compare.filter.text().is_empty() || common.width() + 2 > room
+            }
+        };
+        notes.push(Note::new(common, is_folded));
     }
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
-        let result = heat::result(pair, false).concat();
-        let inner = inside(places.detail);
-        let is_folded = inner.height < 2 || result.width() > inner.width.into();
-        let pair = format!("{}, {} against {}", pair.matched, pair.value, pair.baseline);
-        notes.push(Note::new(format!("{pair}: {result}"), is_folded));
+        notes.extend(heat::notes(pair, inside(places.detail)));
     }
     notes
-}
-
-/// Row below the headline: provenance, filter, settings, flags.
-fn status_row(title: Rect, compare: &Compare, body: Rect) -> Rect {
-    let y = title.y + compare.headline_rows(body).len() as u16;
-    Rect { y, height: 1, ..title }.intersection(title)
-}
-
-fn header(
-    buf: &mut Buffer,
-    area: Rect,
-    compare: &Compare,
-    cx: &Context,
-    (compared, body): (&Compared, Rect),
-) {
-    let (theme, report) = (cx.theme, &compared.report);
-    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let counts = compare.counts;
-    if compare.shows_pivot() && !report.pairs.is_empty() {
-        for (row, text) in compare.headline_rows(body).iter().enumerate() {
-            line(buf, area, row as u16, &[(" ", title), (text, title)]);
-        }
-    } else {
-        let counts = compared_counts(compare, compared, area.width >= 110);
-        let styles = [text, title, text, title, text, dim];
-        let counts: Vec<(&str, Style)> = counts.iter().map(String::as_str).zip(styles).collect();
-        line(buf, area, 0, &counts);
-    }
-    let title_area = area;
-    let area = status_row(area, compare, body);
-    let mut x = area.x;
-    if let Some(provenance) = compare.told(compared).provenance {
-        let label = format!(" [{provenance}]");
-        x = put(buf, area, x, area.y, &label, theme.provenance(provenance));
-    }
-    let mut words = match compare.shows_pivot() {
-        true => {
-            let settings = match (compare.pivot.rows.len(), compared.settings) {
-                (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
-                (_, all) => counted(all, "setting"),
-            };
-            match area.width {
-                ..80 => format!(" {settings}"),
-                _ => format!(" {}: {settings}", report.by),
-            }
-        }
-        false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
-    };
-    // a filter being typed needs the room
-    if compare.map.is_none() && !compare.filter.typing {
-        if !compare.shows_pivot() && compare.shown.len() < counts.pairs {
-            let key = cx.key::<Compare>(Act::Fold);
-            words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
-        }
-        let way = if compare.descending { "▼" } else { "▲" };
-        words += &match compare.order {
-            Order::Stored if compare.shows_pivot() && !compare.descending => String::new(),
-            Order::Stored => format!(", {} {way}", compare.order.name()),
-            order if compare.shows_pivot() => {
-                let of = compare.column.as_deref().unwrap_or("the fastest");
-                format!(", by {} of {of} {way}", order.name())
-            }
-            order => format!(", by {} {way}", order.name()),
-        };
-    }
-    if !compare.marked.is_empty() {
-        words += &format!(", {} marked ●", compare.marked.len());
-    }
-    let x = put(buf, area, x, area.y, &words, dim);
-    // important text goes to the right end, and long text is cut before it
-    let hidden = match &compare.map {
-        None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(area.width),
-        None => scrolled(compare, compared, area.width).words_in(area.width),
-        Some(_) => String::new(),
-    };
-    let mut right = area.right().saturating_sub(hidden.width() as u16);
-    put(buf, area, right, area.y, &hidden, dim);
-    if !compare.flagged.is_empty() {
-        let key = cx.key::<Compare>(Act::Flags);
-        let count = compare.flagged.len();
-        let flags = match area.width {
-            ..100 => format!(" ⚑ {count} suspicious: {key} "),
-            _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
-        };
-        right = right.saturating_sub(flags.width() as u16);
-        put(buf, area, right, area.y, &flags, theme.style(Role::Warn));
-    }
-    let rest = Rect { height: 1, width: right.saturating_sub(area.x), ..area };
-    let mut end = x;
-    if compare.filter.typing || !compare.filter.text().is_empty() {
-        let rest = Rect { x: x + 1, width: right.saturating_sub(x + 1), ..rest };
-        end = compare.filter.draw(buf, rest, theme, "").saturating_sub(1);
-        if !compare.filter.typing && !compare.filter.value().is_empty() {
-            end = put(buf, rest, end, rest.y, " (Esc clears)", theme.style(Role::Key));
-        }
-    }
-    let common = match &*compare.told(compared).common {
-        "" => String::new(),
-        common => format!("all {common}"),
-    };
-    if title_area.bottom() > area.bottom() {
-        let below = Rect { y: area.bottom(), ..area };
-        let end = put(buf, below, below.x, below.y, &pivot::legend(compare, compared, area.width), dim);
-        let separator = if common.is_empty() { "" } else { " · " };
-        let room = usize::from(below.right().saturating_sub(end));
-        put(buf, below, end, below.y, &whole_words(&format!("{separator}{common}"), room), dim);
-    } else if !compare.filter.typing && !common.is_empty() {
-        let room = usize::from(rest.right().saturating_sub(end));
-        put(buf, rest, end, rest.y, &whole_words(&format!("; {common}"), room), dim);
-    }
-}
-
-/// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
-fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [String; 6] {
-    let report = &compared.report;
-    let baseline = match &compare.asked.baseline {
-        Some(baseline) => baseline.clone(),
-        None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
-    };
-    let adjusted = match compare.told(compared).provenance {
-        // simulations are deterministic
-        Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
-        _ => format!("; {}", adjusted(compare, report, wide)),
-    };
-    let made = made(compare, report);
-    [" by ".into(), report.by.clone(), " against ".into(), baseline, made, adjusted]
-}
-
-/// Number of comparisons and of those that differ, among the filtered pairs.
-fn made(compare: &Compare, report: &ComparisonReport) -> String {
-    let (shown, differ) = (compare.counts.pairs, compare.counts.differ);
-    match report.pairs.len() {
-        all if shown < all => {
-            format!(": {shown} of {}, {differ} differ", counted(all, "comparison"))
-        }
-        _ => format!(": {}, {} differ", counted(report.comparisons, "comparison"), report.differ),
-    }
-}
-
-/// Number of pairs that differ after correction for multiple comparisons.
-fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String {
-    let counts = compare.counts;
-    match counts.tested {
-        _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
-        0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
-        0 if wide => "no p-values: too few samples".to_owned(),
-        0 => "no p-values".to_owned(),
-        tested => format!(
-            "{} of {tested} after {} {} %",
-            counts.adjusted,
-            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
-            100.0 * report.adjusted.false_discovery_rate
-        ),
-    }
 }
 
 fn nothing(cx: &Context, compared: &Compared) -> String {
@@ -354,7 +211,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<Column>) =
-        columns(compared, compare.told(compared), area.width).into_iter().unzip();
+        columns(compared, compare.pair_settings(compared), area.width).into_iter().unzip();
     columns[VALUE].title = match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
@@ -399,15 +256,15 @@ fn content(
             (format!("{mark}{fold}"), theme.style(Role::Active))
         }
         VALUE => (compared.values(pair), text),
-        CELL => (compare.told(compared).cell(compared, row), text),
+        CELL => (compare.pair_settings(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         5 => match pair.verdict {
             PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
-            PairVerdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
-            PairVerdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
+            PairVerdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),
+            PairVerdict::Slower => ("▼ slower".into(), theme.style(Role::Bad)),
             PairVerdict::Same => ("= same".into(), theme.style(Role::Dim)),
             PairVerdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
-            PairVerdict::Chance => ("· no".into(), theme.style(Role::Dim)),
+            PairVerdict::Chance => ("· noise".into(), theme.style(Role::Dim)),
             PairVerdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
         // standard closes no gap, so show its share only if it is not the baseline
@@ -481,8 +338,9 @@ fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone
     pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
 }
 
+/// Settings in which pairs differ, and those that they share.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct PairSettings {
     varied: Varied,
     /// Varying settings other than the axis.
     pub settings: Varied,
@@ -493,7 +351,7 @@ pub struct Told {
     pub widths: (usize, usize),
 }
 
-impl Told {
+impl PairSettings {
     /// Settings of these pairs other than the axis; widths are not measured yet.
     pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
         Self::with(Varied::of(sides(pairs)), pairs, axis)

@@ -7,7 +7,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue, PairVerdict, Side};
+use study::analysis::{Axis, Comparison, Difference, HeatCell, HeatMap, HeatValue, PairVerdict, Side};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
@@ -90,7 +90,8 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
         .map(|pair| pair.provenance)
         .max();
     // provenance shared by all pairs is shown above
-    let said = compare.compared().is_some_and(|compared| compare.told(compared).provenance.is_some());
+    let said =
+        compare.compared().is_some_and(|compared| compare.pair_settings(compared).provenance.is_some());
     let label = match provenance.filter(|_| !said) {
         Some(provenance) => format!(" [{provenance}] "),
         None => " ".into(),
@@ -153,7 +154,7 @@ fn legend(
 ) -> String {
     let Some([low, high]) = range else { return " no values for these cells".into() };
     let decimals = value.decimals();
-    let mut words = format!(" {slice} of {slices} ");
+    let mut words = if slices > 1 { format!(" slice {slice} of {slices} ") } else { String::new() };
     if is_one(value, [low, high]) {
         return words + &format!(" {low:.decimals$} everywhere");
     }
@@ -162,7 +163,7 @@ fn legend(
             let from = (farthest([low, high]) * index as f64 / 5.0).exp();
             words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
         }
-        for remark in [" times, up or down", "; ( ) not shown"] {
+        for remark in [" times, up or down", "; ( ): no clear difference"] {
             let fits = words.width() + remark.width() <= usize::from(width);
             words += if fits { remark } else { "" };
         }
@@ -177,10 +178,11 @@ fn legend(
     words
 }
 
-/// Short label of a link; empty for the machine's own link.
+/// Short label of a link; empty for the machine's own link, and for one that the P2P setting names.
 pub fn link(spec: &Spec) -> String {
     match spec.link {
         Link::Native => String::new(),
+        _ if spec.has_link_of_p2p() => String::new(),
         Link::P2pOn | Link::P2pOff => format!("link={}", spec.link),
         Link::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
     }
@@ -224,26 +226,26 @@ fn parts(side: &Side) -> Option<([f64; 6], bool)> {
 
 /// Definitions of the shares in the columns, the longest that fits.
 const SHARES: [&str; 3] = [
-    " exposed: communication beside no compute · overlap: the rest of it · gap closed: of the TPOT that upper-bound saves ",
-    " exposed: beside no compute · gap closed: of upper-bound's TPOT gain ",
-    " exposed: communication beside no compute ",
+    " exposed: communication not hidden by compute · overlap: its hidden share · gap closed: share of upper-bound's gain ",
+    " exposed: not hidden by compute · gap closed: share of upper-bound's gain ",
+    " exposed: communication not hidden by compute ",
 ];
 
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
-    Column::number("TPOT ms [95 %]", 20, 0),
+    Column::number("TPOT ms [95 % CI]", 20, 0),
     Column::number("comm ms", 8, 2),
     Column::number("exposed ms", 10, 2),
     Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
-    Column::number("gap closed [95 %]", 20, 1),
+    Column::number("gap closed [95 % CI]", 20, 1),
     Column::text("", 12, 3),
 ];
 
 /// Result of a pair: measure, ratio, verdict with what goes with it, and its statistics. `is_short` has the exposed shares in
 /// place of the ratio of TPOT.
-pub fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
+fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
     let ci = pair.speedup_ci95.map_or_else(String::new, |[a, b]| format!(" [{a:.2}, {b:.2}]"));
     // tokens/s includes the prefill
     let of_tpot = if is_short {
@@ -286,6 +288,81 @@ pub fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
     ]
 }
 
+/// Result without the last clauses that do not fit; [`notes`] have all of them.
+fn fitted_result(pair: &Comparison, is_short: bool, room: usize) -> [String; 4] {
+    let mut pieces = result(pair, is_short);
+    let width = |pieces: &[String; 4]| pieces.iter().map(|piece| piece.width()).sum::<usize>();
+    let is_whole = width(&pieces) <= room;
+    for at in [3, 2] {
+        while !is_whole
+            && width(&pieces) + 2 > room
+            && let Some((kept, _)) = pieces[at].rsplit_once("; ")
+        {
+            pieces[at] = kept.to_owned();
+        }
+    }
+    pieces[3] += if is_whole { "" } else { " …" };
+    pieces
+}
+
+/// Source of the difference in decode latency, as a sentence each: from the baseline to the cell, and from the cell to
+/// `upper-bound`; none without a recorded split.
+fn differences(pair: &Comparison) -> Vec<String> {
+    let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound");
+    let by = [
+        (format!("{} less {}", pair.baseline, pair.value), pair.saved),
+        (format!("{} less upper-bound", pair.value), above),
+    ];
+    let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by))).enumerate();
+    let sentence = |(row, (name, by)): (usize, (String, Difference))| {
+        let parts = [
+            ("exposed transfer", by.transfer_ms),
+            ("waiting for peers", by.peer_wait_ms),
+            ("contention", by.contention_ms),
+            ("operations", by.operations_ms),
+            ("idle", by.idle_ms),
+            (rest([&pair.baseline_side.spec, &pair.side.spec]), by.rest_ms),
+        ];
+        // skip parts that contribute nothing to the difference
+        let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
+        let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
+        let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
+        let capped = if row == 1 && pair.is_capped() {
+            let stack = &pair.side.spec.stack;
+            format!(": contention, constants of stack {stack}, caps the gap closed")
+        } else {
+            String::new()
+        };
+        format!("{name}: {} ms{sum}{capped}", digits(by.decode_ms))
+    };
+    known.map(sentence).collect()
+}
+
+/// Rows of the details above the differences: two of the result, three of the sides, four of the bars.
+const ABOVE_DIFFERENCES: u16 = 9;
+
+/// Rows of [`differences`].
+fn difference_rows(pair: &Comparison, width: u16) -> Vec<String> {
+    differences(pair).iter().flat_map(|sentence| wrap(sentence, width.into())).collect()
+}
+
+/// Caveats of the selected pair, whose details have this area: its result, and the differences.
+pub fn notes(pair: &Comparison, inner: Rect) -> Vec<Note> {
+    let width = usize::from(inner.width);
+    let text = result(pair, false).concat();
+    let place = format!("[{}] {}", pair.provenance, pair.matched);
+    let is_folded = inner.height < 2 || text.width() > width || place.width() > width;
+    let result = format!("{}, {} against {}: {text}", pair.matched, pair.value, pair.baseline);
+    let mut notes = vec![Note::new(result, is_folded)];
+    let sentences = differences(pair);
+    if !sentences.is_empty() {
+        let rows = usize::from(inner.height.saturating_sub(ABOVE_DIFFERENCES));
+        let is_folded = difference_rows(pair, inner.width).len() > rows;
+        notes.push(Note::new(sentences.join("; "), is_folded));
+    }
+    notes
+}
+
 pub fn draw_detail(
     buf: &mut Buffer,
     area: Rect,
@@ -317,84 +394,53 @@ pub fn draw_detail(
         let fits = runs.iter().find(|runs| runs.width() <= room).unwrap_or(&runs[2]);
         put(buf, inner, x, inner.y, fits, dim);
     }
-    let pieces = result(pair, is_low);
+    let pieces = fitted_result(pair, is_low, inner.width.into());
     let roles = [Role::Text, Role::Title, Role::Text, Role::Dim];
     let pieces: Vec<(&str, Style)> =
         pieces.iter().map(String::as_str).zip(roles.map(|role| theme.style(role))).collect();
     line(buf, inner, u16::from(!is_low), &pieces);
+    draw_sides(buf, cut_top(inner, 2).1, pair, theme);
+    let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
+    bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
+    for (row, words) in (ABOVE_DIFFERENCES..).zip(difference_rows(pair, inner.width)) {
+        line(buf, inner, row, &[(&words, text)]);
+    }
+}
+
+/// Table of the two sides: latency, communication, and the shares of them.
+fn draw_sides(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
     let interval = |ci: Option<[f64; 2]>| {
         ci.map(|[a, b]| format!(" [{}, {}]", digits(a), digits(b))).unwrap_or_default()
     };
     let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
     let latencies = pair.latencies_ms();
-    let mut columns = SIDES;
-    columns[1].title = format!("{} ms [95 %]", pair.latency()).into();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
-    let below = cut_top(inner, 2).1;
-    table::draw_all(
-        buf,
-        Rect { height: below.height.min(3), ..below },
-        theme,
-        &columns,
-        2,
-        |row, column| {
-            let (value, side) = sides[row];
-            // per step, like TPOT; the bars cover all steps
-            let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
-            let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
-            match column {
-                0 => value.clone(),
-                1 => format!("{}{}", digits(latencies[row]), interval(side.tpot_ms_ci95)),
-                2 => ms(side.comm_ms),
-                3 => ms(side.exposed_comm_ms),
-                4 => percent(side.exposed_pct),
-                5 => percent(overlaps[row]),
-                6 => side.gap_closed(),
-                _ => link(&side.spec),
-            }
-        },
-    );
-    bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
-    let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound");
-    let by = [
-        (format!("{} less {}", pair.baseline, pair.value), pair.saved),
-        (format!("{} less upper-bound", pair.value), above),
-    ];
-    let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
-    let mut below = 9;
-    for (row, (name, by)) in known.enumerate() {
-        let parts = [
-            ("exposed transfer", by.transfer_ms),
-            ("waiting for peers", by.peer_wait_ms),
-            ("contention", by.contention_ms),
-            ("operations", by.operations_ms),
-            ("idle", by.idle_ms),
-            (rest([&pair.baseline_side.spec, &pair.side.spec]), by.rest_ms),
-        ];
-        // skip parts that contribute nothing to the difference
-        let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
-        let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
-        let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
-        let capped = if row == 1 && pair.is_capped() {
-            let stack = &pair.side.spec.stack;
-            format!(": contention, constants of stack {stack}, caps the gap closed")
-        } else {
-            String::new()
-        };
-        let words = format!("{name}: {} ms{sum}{capped}", digits(by.decode_ms));
-        let words = wrap(&words, inner.width.into());
-        for words in &words {
-            line(buf, inner, below, &[(words, text)]);
-            below += 1;
+    let mut columns = SIDES;
+    columns[1].title = format!("{} ms [95 % CI]", pair.latency()).into();
+    let area = Rect { height: area.height.min(3), ..area };
+    table::draw_all(buf, area, theme, &columns, 2, |row, column| {
+        let (value, side) = sides[row];
+        // per step, like TPOT; the bars cover all steps
+        let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
+        match column {
+            0 => value.clone(),
+            1 => format!("{}{}", digits(latencies[row]), interval(side.tpot_ms_ci95)),
+            2 => ms(side.comm_ms),
+            3 => ms(side.exposed_comm_ms),
+            4 => percent(side.exposed_pct),
+            5 => percent(overlaps[row]),
+            6 => side.gap_closed(),
+            _ => link(&side.spec),
         }
-    }
+    });
 }
 
 /// One bar per side on a common scale, with a legend of the parts.
 fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2]) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let told: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
-    let (Some((first, whole)), Some((second, _))) = (told[0], told[1]) else {
+    let all: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
+    let (Some((first, whole)), Some((second, _))) = (all[0], all[1]) else {
         put(buf, inner, inner.x, inner.y + 5, "where the time went was not recorded", dim);
         return;
     };
@@ -499,7 +545,7 @@ mod tests {
         let alike = |value, number: f64| is_one(value, [number, number + 1e-4]);
         assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
         assert!(!is_one(HeatValue::GapClosed, [0.5, 0.52]));
-        assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), (1, 1), 80), " 1 of 1  2.00 everywhere");
+        assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), (1, 1), 80), " 2.00 everywhere");
         // a fifth of a percent is nothing, also where it is the most
         let shown = [0.0, 0.2, 27.0].map(|v| shade_of(HeatValue::ExposedPct, v, [0.0, v.max(0.2)]));
         assert_eq!(shown, [0, 0, 4]);

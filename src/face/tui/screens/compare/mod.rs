@@ -1,6 +1,8 @@
 //! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
 
+pub mod compared;
 mod draw;
+mod header;
 mod heat;
 mod pivot;
 pub mod state;
@@ -13,8 +15,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use serde::{Deserialize, Serialize};
 
+use self::compared::Compared;
 pub use self::state::Compare;
-use self::state::Compared;
 use self::state::{Order, View};
 use crate::desk::figure::FigureKind;
 use crate::face::tui::context::{Context, SelectedRun};
@@ -270,8 +272,8 @@ impl Screen for Compare {
         ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
     }
 
-    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
-        draw::notes(self, body)
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+        draw::notes(self, body, cx)
     }
 
     fn selection(&self, _cx: &Context) -> Selection {

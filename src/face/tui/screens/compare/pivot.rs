@@ -1,7 +1,7 @@
 //! Pivot of screen 6: one row per setting, one column per compared value.
 
 use super::Compare;
-use super::state::Compared;
+use super::compared::Compared;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::Provenance;
@@ -20,11 +20,11 @@ const VALUE_AND_GAPS: u16 = 15;
 const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
 
 fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
-    let told = compare.told(compared);
+    let pair_settings = compare.pair_settings(compared);
     let way = if compare.descending { "▼" } else { "▲" };
     // nothing but the axis may vary
-    let title = if told.settings.is_empty() { "" } else { "setting" };
-    let widest = told.widths.1.max(title.width()) as u16;
+    let title = if pair_settings.settings.is_empty() { "" } else { "setting" };
+    let widest = pair_settings.widths.1.max(title.width()) as u16;
     let baseline = match width {
         ..80 => format!("{} ms", compared.report.latency()),
         _ => format!(
@@ -51,7 +51,7 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
         let title = if wanted { format!("[{title}]") } else { format!(" {title} ") };
         titled(Column::number("", width, 1), title)
     }));
-    if told.provenance.is_none() {
+    if pair_settings.provenance.is_none() {
         columns.push(Column::text("provenance", 13, 1));
     }
     columns
@@ -95,7 +95,7 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let shown = compare.pivot.rows.iter().flat_map(|row| row.pairs.iter().flatten());
     let band = compared.report.band_of(shown.map(|at| &compared.report.pairs[*at]));
     let within = band.map_or_else(String::new, |band| band.within());
-    let tie = match compare.told(compared).provenance {
+    let tie = match compare.pair_settings(compared).provenance {
         Some(Provenance::Simulated) => within,
         Some(_) => "not significant".into(),
         None => format!("{within} or not significant"),
@@ -154,7 +154,7 @@ fn content(
             let marked = compare.is_marked(first) || pairs.any(|pair| compare.is_marked(pair));
             (if marked { "●" } else { "" }.into(), theme.style(Role::Active))
         }
-        1 => (compare.told(compared).settings.words(&first.side.spec), text),
+        1 => (compare.pair_settings(compared).settings.words(&first.side.spec), text),
         2 => {
             let name = match &compared.baseline {
                 Some(_) => String::new(),

@@ -1,22 +1,17 @@
 //! State of screen 6: compared axis, order, pivot, list of pairs or map.
 //! The comparison itself is computed off the drawing thread ([`Compared`]).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
-use super::draw::Told;
-use crate::face::tui::context::Snapshot;
+use super::compared::{Compared, KeptCells, Row};
+use super::draw::PairSettings;
 use crate::face::tui::prelude::*;
-use base::error::Result;
-use base::text::capitalized;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue,
-    Pivot, PivotRow, Reasons, Varied, compared_rows, first_equal, slices,
+    Axis, Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow, Reasons,
+    compared_rows,
 };
-use study::answer::{MOST_RUNS, headlines};
-use study::validate::badge;
-use table::Spec;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -129,7 +124,7 @@ pub struct Compare {
     pub reading: u64,
     pub cells: Arc<KeptCells>,
     /// Comparison or error; `None` until computed.
-    pub compared: Option<std::result::Result<Arc<Compared>, String>>,
+    pub compared: Option<Result<Arc<Compared>, String>>,
     pub view: View,
     /// Filtered pairs, in the order of the report.
     pub kept: Arc<Vec<usize>>,
@@ -142,7 +137,7 @@ pub struct Compare {
     pub headline: Option<Headline>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
-    pub narrowed: Option<Told>,
+    pub narrowed: Option<PairSettings>,
     pub counts: Counts,
     /// Indices in the report of the flags on filtered cells.
     pub flagged: Vec<usize>,
@@ -171,7 +166,7 @@ pub struct Compare {
 
 impl Compare {
     /// Shows a comparison or its error, keeping the selection if possible.
-    pub fn set(&mut self, result: std::result::Result<Arc<Compared>, String>) {
+    pub fn set(&mut self, result: Result<Arc<Compared>, String>) {
         let selected = self.selected().map(runs_of);
         self.compared = Some(result);
         let slices = self.compared().map_or(0, |compared| compared.slices.len());
@@ -289,8 +284,8 @@ impl Compare {
         }
     }
 
-    pub fn told<'a>(&'a self, compared: &'a Compared) -> &'a Told {
-        self.narrowed.as_ref().unwrap_or(&compared.told)
+    pub fn pair_settings<'a>(&'a self, compared: &'a Compared) -> &'a PairSettings {
+        self.narrowed.as_ref().unwrap_or(&compared.pair_settings)
     }
 
     /// Filters, sorts and groups the pairs.
@@ -337,11 +332,12 @@ impl Compare {
         let (rows, narrowed) = match self.compared() {
             Some(compared) => {
                 let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
-                let told =
-                    (left.len() < pairs.len()).then(|| compared.told.narrowed(&left, &compared.axis));
+                let pair_settings = (left.len() < pairs.len())
+                    .then(|| compared.pair_settings.narrowed(&left, &compared.axis));
                 let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
-                let told = told.map(|told| told.measured(compared, &rows));
-                (rows, told)
+                let pair_settings =
+                    pair_settings.map(|pair_settings| pair_settings.measured(compared, &rows));
+                (rows, pair_settings)
             }
             None => Default::default(),
         };
@@ -564,187 +560,5 @@ pub struct Asked {
 impl Default for Asked {
     fn default() -> Self {
         Self { axis: Axis::ARCHITECTURE, baseline: None }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct Compared {
-    pub axis: Axis,
-    pub axes: Vec<AxisCount>,
-    pub report: ComparisonReport,
-    pub slices: Vec<HeatSlice>,
-    /// Settings that distinguish the pairs, and those they share.
-    pub told: Told,
-    pub(super) runs: Arc<Snapshot>,
-    /// Baseline, if all pairs share one; shown once above the table.
-    pub baseline: Option<String>,
-    pub slice_names: Vec<String>,
-    /// Rows of the unfiltered pivot.
-    pub settings: usize,
-    /// For each pair, the index of the first pair with the same numbers.
-    pub(super) equal: Vec<usize>,
-}
-
-/// Returns the common value, if all are equal.
-pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
-    all.next().filter(|first| all.all(|other| other == *first))
-}
-
-impl Compared {
-    /// Compares cells; too slow for the drawing thread.
-    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
-        let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let told = Told::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
-        let slices = slices(&report);
-        let mut compared = Self {
-            axis: asked.axis.clone(),
-            axes: cells.axes.clone(),
-            slice_names: slice_names(&report, &slices, &told.settings),
-            slices,
-            told: Told::default(),
-            runs: Arc::clone(&cells.runs),
-            baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
-            equal: first_equal(&report),
-            settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
-            report,
-        };
-        let rows: Vec<Row> =
-            compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
-        compared.told = told.measured(&compared, &rows);
-        Ok(compared)
-    }
-
-    /// Winners among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
-    pub fn headline(&self, pairs: &[usize]) -> String {
-        if pairs.len() > MOST_RUNS {
-            return capitalized(&Pivot::new(&self.report, pairs).wins());
-        }
-        let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
-        let settings = self.told.narrowed(&pairs, &self.axis).settings;
-        headlines(&self.axis, &self.report, &pairs, &settings)
-    }
-
-    /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
-    pub fn trust(&self, pairs: &[usize]) -> Option<String> {
-        // several pairs share a baseline
-        let mut specs: HashMap<&str, &Spec> = HashMap::new();
-        for pair in pairs.iter().map(|at| &self.report.pairs[*at]) {
-            specs.insert(&pair.run, &pair.side.spec);
-            specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
-        }
-        badge(specs.into_values())
-    }
-
-    pub fn map(&self, slice: usize) -> Option<HeatMap> {
-        Some(HeatMap::new(&self.report, self.slices.get(slice)?))
-    }
-
-    /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
-    pub fn gaps(&self, slice: usize) -> Reasons {
-        let map = self.map(slice);
-        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).reasons(&map))
-    }
-
-    /// Compared value of a pair, preceded by its baseline unless all pairs share one.
-    pub fn values(&self, pair: &Comparison) -> String {
-        match self.baseline {
-            Some(_) => pair.value.clone(),
-            None => format!("{} → {}", pair.baseline, pair.value),
-        }
-    }
-
-    /// Groups pairs into rows, in order: pairs with equal numbers share a row unless `opened` returns
-    /// true for the first of them.
-    pub(super) fn rows<'a>(
-        &'a self,
-        shown: impl Iterator<Item = usize>,
-        opened: &'a dyn Fn(&Comparison) -> bool,
-    ) -> impl Iterator<Item = Row> + 'a {
-        let mut classes: Vec<Vec<usize>> = Vec::new();
-        let mut class_of: HashMap<usize, usize> = HashMap::new();
-        for at in shown {
-            let class = *class_of.entry(self.equal[at]).or_insert_with(|| {
-                classes.push(Vec::new());
-                classes.len() - 1
-            });
-            classes[class].push(at);
-        }
-        classes.into_iter().flat_map(|class| {
-            let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
-            match (open, class.split_first()) {
-                (false, Some((first, folded))) => {
-                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
-                }
-                _ => {
-                    let row = |at: &usize| Row {
-                        pair: *at,
-                        folded: Vec::new(),
-                        of: class.len(),
-                        first: *at == class[0],
-                    };
-                    class.iter().map(row).collect()
-                }
-            }
-        })
-    }
-}
-
-/// Names of slices: the compared value and the settings that vary. Falls back to all settings if names
-/// would collide.
-fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
-    let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
-    let name =
-        |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.members[0]].side.spec));
-    let names: Vec<String> = slices.iter().map(name).collect();
-    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
-        true => names,
-        false => slices.iter().map(HeatSlice::name).collect(),
-    }
-}
-
-/// Table row: a pair, and the equal pairs folded into it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Index in the report of the pair whose numbers are shown.
-    pub pair: usize,
-    /// Indices in the report of the other pairs with the same numbers.
-    pub folded: Vec<usize>,
-    /// Number of pairs with these numbers, folded into this row or not.
-    pub of: usize,
-    /// True for the first row of the pairs with these numbers.
-    pub first: bool,
-}
-
-impl Row {
-    /// Indices in the report of all pairs in the row, the shown one first.
-    pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        std::iter::once(self.pair).chain(self.folded.iter().copied())
-    }
-}
-
-/// Pooled cells of some runs and the axes along which they differ.
-#[derive(Debug)]
-pub struct KeptCell {
-    runs: Arc<Snapshot>,
-    cells: Cells,
-    axes: Vec<AxisCount>,
-}
-
-/// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
-#[derive(Debug, Default)]
-pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
-
-impl KeptCells {
-    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, cells)) = &*kept
-            && Arc::ptr_eq(of, runs)
-        {
-            return Arc::clone(cells);
-        }
-        let cells = Cells::of(&runs.records);
-        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
-        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
-        made
     }
 }

@@ -263,7 +263,7 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
     driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("by NCCL_ALGO against unset: 5 comparisons, 0 differ"), "{shown}");
-    assert!(shown.contains("Tree      standard") && shown.contains("· no"), "{shown}");
+    assert!(shown.contains("Tree      standard") && shown.contains("· noise"), "{shown}");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
         assert!(now.contains("architecture"), "what is compared stays: {now}");
         seen.push_str(&now);
     }
-    for title in ["tok/s x", "[95 %]", "adj. p", "TPOT ms", "exposed", "overlap"] {
+    for title in ["tok/s x", "95 % CI", "adj. p", "TPOT ms", "exposed", "overlap"] {
         assert!(seen.contains(title), "{title} is never shown: {seen}");
     }
     assert!(driver.screen().lines().nth(2).is_some_and(|line| line.contains("←")));
@@ -642,18 +642,31 @@ fn the_key_of_the_map_opens_it_from_each_view() {
 
 #[test]
 fn the_validation_of_simulated_cells_is_shown_where_rows_are_empty() {
-    let mut driver = on(grid().to_vec(), (120, 60));
+    let mut driver = on(grid().to_vec(), (140, 60));
     driver.taps("/tp8");
     driver.enter();
     let trust = driver.state.compare.trust().expect("it is simulated").to_owned();
     let begins: String = trust.chars().take(60).collect();
     driver.shows(&format!("simulated: {begins}"));
     driver.hides("+1 note");
-    let mut low = on(grid().to_vec(), (120, 30));
+    let mut low = on(grid().to_vec(), (140, 30));
     low.hides(&format!("simulated: {begins}"));
-    low.shows("+1 note: ?");
+    low.shows("notes: ?");
     low.taps("t");
     assert!(low.screen().contains(" note"), "{}", low.screen());
+}
+
+#[test]
+fn a_small_window_shows_whole_clauses_and_has_the_rest_in_the_notes() {
+    let folded = |driver: &Driver, text: &str| {
+        let notes = driver.state.screen(Tab::Compare).notes(driver.state.cx.body(), &driver.state.cx);
+        notes.iter().any(|note| note.is_folded && note.text.contains(text))
+    };
+    let driver = on(compared(), (80, 24));
+    driver.shows("by TPOT 1.25x; adjusted p <.001 …");
+    assert!(folded(&driver, "9 samples in 3 rounds each") && folded(&driver, "all tiny f32 tp2"));
+    let driver = on(grid().to_vec(), (80, 24));
+    assert!(folded(&driver, "standard less ladder: "), "{}", driver.screen());
 }
 
 #[test]
@@ -662,7 +675,7 @@ fn a_lead_of_upper_bound_is_the_limit() {
     driver.taps("/upper-bound tp8 p2p-off");
     driver.enter();
     driver.shows("▲ limit");
-    driver.hides("▲ yes");
+    driver.hides("▲ faster");
     driver.shows("▲ the limit");
 }
 

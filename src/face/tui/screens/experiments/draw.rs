@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
-use super::{Act, Experiments};
+use super::{Act, Experiments, list};
 use crate::face::tui::format::clock;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -25,30 +25,8 @@ use table::Provenance;
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let areas = experiments.areas(body);
-    welcome(buf, areas.welcome, experiments, cx);
-    let list = frame(buf, areas.list, "experiments", theme);
-    for row in experiments.list.offset..experiments.len() {
-        let item = (row - experiments.list.offset) as u16 * areas.rows;
-        let y = list.y.saturating_add(item);
-        if y >= list.bottom() {
-            break;
-        }
-        let area = Rect { y, height: areas.rows.min(list.bottom() - y), ..list };
-        match (&experiments.entries, experiments.ahead(row)) {
-            (Some(entries), _) => draw_entry(buf, area, experiments, cx, row, &entries[row]),
-            (None, Some((entry, _))) => draw_entry(buf, area, experiments, cx, row, entry),
-            (None, None) => {
-                let (name, question) = &experiments.names[row];
-                put(buf, list, list.x + 2, y, name, theme.style(Role::Text));
-                // its runs are counted in a moment
-                put(buf, list, list.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
-                draw_question(buf, area, question, theme);
-            }
-        }
-        if row == experiments.list.selected {
-            select(buf, list, y, theme);
-        }
-    }
+    list::welcome(buf, areas.welcome, experiments, cx);
+    list::draw(buf, &areas, experiments, cx);
     let Some(entry) = experiments.selected() else {
         let named = experiments.names.get(experiments.list.selected);
         let title = named.map_or("", |(name, _)| name.as_str());
@@ -86,124 +64,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let border = Rect { width: areas.editor.width.saturating_sub(2), ..areas.editor };
     folded_notes(buf, cut_bottom(border, 1).1, &notes(experiments, areas.editor, cx), cx);
     draw_editor(buf, inner, experiments, cx, entry);
-}
-
-const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
-
-/// Introduction and first keys to press; once runs are stored, the keys alone.
-fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context) {
-    let (theme, is_first_use) = (cx.theme, experiments.is_first_use);
-    if area.height == 0 {
-        return;
-    }
-    let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
-    let title = match area.width {
-        ..71 => "Measures how much of LLM decoding waits for communication",
-        71..100 => "Measures how much of LLM decoding waits for communication, and what hides it",
-        _ => {
-            "Measures how much of LLM decoding waits for communication, and which architecture hides it best"
-        }
-    };
-    let mut top = area.y;
-    if is_first_use {
-        line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
-        top += 1;
-    }
-    if area.width >= 120 && area.height > 2 {
-        line(buf, area, 1, &[(" ", text), (LADDER, theme.style(Role::Dim))]);
-        top += 1;
-    }
-    let act = |act| cx.key::<Experiments>(act);
-    let open = cx.keys.label(Action::TypeOpen);
-    let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
-    let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
-    let time = seconds.map_or_else(|| "a minute".to_owned(), |seconds| clock((seconds * 1e3) as u64));
-    let keys = match area.width {
-        ..71 => [
-            (act(Act::Choose), format!("quickstart ({time})")),
-            (act(Act::Paper), "paper's 70B".into()),
-            (open, "open trace".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
-        _ => [
-            (
-                format!("{} or {}", act(Act::Choose), act(Act::Run)),
-                format!("run the quickstart (about {time})"),
-            ),
-            (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)".into()),
-            (open, "open a profile of your engine".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
-    };
-    let (mut x, mut y) = (area.x + 1, top);
-    // the footer has the first key of them
-    for (label, what) in keys.iter().skip(usize::from(!is_first_use)) {
-        let width = (label.width() + what.width() + 1) as u16;
-        if x + width > area.right() && x > area.x + 1 {
-            (x, y) = (area.x + 1, y + 1);
-        }
-        x = put(buf, area, x, y, label, key);
-        x = put(buf, area, x + 1, y, what, text) + 3;
-    }
-}
-
-/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs; then the question, if there is a second row.
-fn draw_entry(
-    buf: &mut Buffer,
-    area: Rect,
-    experiments: &Experiments,
-    cx: &Context,
-    row: usize,
-    entry: &Entry,
-) {
-    let theme = cx.theme;
-    let draft = experiments.drafts.get(&entry.name);
-    let is_this = |name: &String| name_before_edits(name) == entry.name;
-    let running = cx.sweeps.running.as_ref().is_some_and(is_this);
-    let queued = cx.sweeps.queued.iter().any(is_this);
-    let broken = match draft.and_then(|draft| draft.checked.as_ref()) {
-        Some(checked) => checked.experiment.is_err(),
-        None => entry.experiment.is_err(),
-    };
-    let (glyph, role) = match () {
-        () if running => ("▶ ", Role::Active),
-        () if queued => ("… ", Role::Active),
-        () if broken => ("✘ ", Role::Bad),
-        () => ("  ", Role::Text),
-    };
-    let star = if draft.is_some_and(|draft| draft.revisions.is_edited()) { "*" } else { "" };
-    let stored = match draft.filter(|draft| draft.revisions.is_edited()) {
-        // counts for the file's cells do not apply to edited ones
-        Some(draft) => draft.stored(),
-        None => experiments.stored_of(row),
-    };
-    let counts =
-        if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
-    let right = area.right().saturating_sub(counts.width() as u16);
-    let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
-    let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
-    draw_question(buf, area, question.unwrap_or_default(), theme);
-    let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
-    let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
-    put(buf, name, x, area.y, star, theme.style(Role::Warn));
-    let done = stored.runs > 0 && stored.done >= stored.runs;
-    let role = if done { Role::Good } else { Role::Dim };
-    put(buf, area, right, area.y, &counts, theme.style(role));
-}
-
-/// Draws the question below the name, in the rows that an entry has.
-fn draw_question(buf: &mut Buffer, area: Rect, question: &str, theme: Theme) {
-    let (_, below) = cut_top(cut_left(area, 2).1, 1);
-    let mut lines = wrap(question, below.width.into());
-    let rows = usize::from(below.height);
-    if lines.len() > rows && rows > 0 {
-        // `put` cuts the last line with an ellipsis
-        let rest = lines.split_off(rows - 1).join(" ");
-        lines.push(rest);
-    }
-    for (text, row) in lines.iter().zip(below.rows()) {
-        put(buf, below, row.x, row.y, text, theme.style(Role::Dim));
-    }
 }
 
 const NAME: usize = 26;
@@ -580,7 +440,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
 fn meaning(provenance: Provenance) -> &'static str {
     match provenance {
         Provenance::Measured => "this machine runs it",
-        Provenance::EmulatedLink => "computed here; the link is emulated",
+        Provenance::EmulatedLink => "run here, link emulated",
         Provenance::SharedGpu => "several ranks run on one GPU",
         Provenance::Simulated => "predicted; nothing runs",
     }

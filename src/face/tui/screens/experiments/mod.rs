@@ -2,6 +2,7 @@
 
 mod draft;
 mod draw;
+mod list;
 pub mod state;
 mod typing;
 
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::draft::history;
-use self::draft::{RowKind, check};
+use self::draft::{Draft, RowKind, check};
 use self::state::Entry;
 pub use self::state::Experiments;
 use self::typing::{Save, SaveTo, What};
@@ -29,8 +30,8 @@ acts! {
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", None;
-    AddValue: "add-value", "a", "add values to the axis", Some("value");
-    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis"), "option parameter environment nccl";
+    AddValue: "add-value", "a", "add values to the axis", Some("add value");
+    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
@@ -44,6 +45,22 @@ acts! {
 
 impl Acts for Experiments {
     type Act = Act;
+
+    fn can(&self, act: Act) -> bool {
+        // until the files are read, any key is kept for later
+        if self.entries.is_none() {
+            return true;
+        }
+        let draft = self.draft().filter(|draft| draft.broken.is_none());
+        let row = draft.and_then(Draft::row);
+        match act {
+            Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
+            Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
+            Act::Right | Act::AddAxis => draft.is_some(),
+            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
+            _ => self.selected().is_some(),
+        }
+    }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {

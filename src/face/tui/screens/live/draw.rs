@@ -1,7 +1,7 @@
 //! Screen 2: the current or most recent sweep.
 
 use super::progress::{communication, coverage, exposed, sparkline};
-use super::state::{CellState, Live, LiveCell, Pause};
+use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si};
 use crate::face::tui::prelude::*;
@@ -23,7 +23,7 @@ const COLUMNS: [Column; 9] = [
     Column::text("samples", 10, 3),
     Column::number("tok/s", RATE, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("[95 %]", 14, 3),
+    Column::number("95 % CI", 14, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
@@ -78,115 +78,157 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
 
 fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let theme = cx.theme;
-    let progress = live.progress(cx.now_ms);
-    let elapsed = clock(live.worked_ms(cx.now_ms));
-    let pause = cx.key::<Live>(Act::Pause);
-    let paused = format!("‖ paused: {pause} resumes");
-    let interrupted = format!(
-        "◼ interrupted at {} of {}: {} resumes",
-        progress.done,
-        progress.total,
-        cx.key::<Live>(Act::RetryFailed)
-    );
+    let notes = notes(live, cx, area.width);
+    let state = state(live, cx, name);
+    let (mut first, _) = cut_top(area, 1);
+    let warning = live.warning();
+    // the state of the sweep comes before the hint
+    if warning.is_none() && width_of(&state) + notes_hint(&notes, cx).width() <= area.width.into() {
+        first = folded_notes(buf, first, &notes, cx);
+    }
+    let room = usize::from(first.width).saturating_sub(width_of(&state));
+    let common = (whole_words(&common(live), room), theme.style(Role::Dim));
+    pieces(buf, first, 0, &[&state[..], &[common]].concat());
+    draw_progress(buf, area, live, cx);
+    if let Some(warning) = warning {
+        let row = cut_top(cut_top(area, 2).1, 1).0;
+        let row = folded_notes(buf, row, &notes, cx);
+        let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
+        line(buf, row, 0, &[(" ", theme.style(Role::Text)), (&shown, theme.style(Role::Warn))]);
+    }
+}
+
+fn width_of(pieces: &[(String, Style)]) -> usize {
+    pieces.iter().map(|(text, _)| text.width()).sum()
+}
+
+/// Name, provenance and state of the sweep.
+fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
+    let theme = cx.theme;
     let (word, role) = match (live.ended, live.pause) {
-        (None, _) if live.cancelling => ("■ being cancelled", Role::Warn),
-        (None, Pause::Asked) => ("‖ pausing: the run under way ends first", Role::Warn),
-        (None, Pause::Yes) => (paused.as_str(), Role::Warn),
-        (None, Pause::No) if live.evaluation.is_some() => ("▶ evaluating quality", Role::Active),
-        (None, Pause::No) => ("▶ running", Role::Active),
-        (Some((_, ended)), _) if ended.interrupted => (interrupted.as_str(), Role::Warn),
-        (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
-        (Some(_), _) => ("✔ done", Role::Good),
-    };
-    let wide = area.width >= 110;
-    let unable: Vec<(Status, usize)> = live.unable().collect();
-    let unable: String = match unable[..] {
-        // leaves room for the rest of the line
-        [_, _] if !wide => format!("  ⊘ {} unable", progress.unable),
-        _ => {
-            let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
-            let text = |(status, cells): (Status, usize)| {
-                format!("  {} {} {}", status.glyph(), word(cells), status.as_str())
+        (None, _) if live.cancelling => ("■ being cancelled".to_owned(), Role::Warn),
+        (None, Pause::Asked) => ("‖ pausing: the run under way ends first".into(), Role::Warn),
+        (None, Pause::Yes) => (format!("‖ paused: {} resumes", cx.key::<Live>(Act::Pause)), Role::Warn),
+        (None, Pause::No) => {
+            let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {
+                None => "▶ running",
+                Some(WorkUnit::Window) => "▶ evaluating quality",
+                Some(WorkUnit::Step) => "▶ training",
             };
-            unable.into_iter().map(text).collect()
+            (word.into(), Role::Active)
         }
+        (Some((_, ended)), _) if ended.interrupted => {
+            let progress = live.progress(cx.now_ms);
+            let (done, of) = (progress.done, progress.total);
+            let resume = cx.key::<Live>(Act::RetryFailed);
+            (format!("◼ interrupted at {done} of {of}: {resume} resumes"), Role::Warn)
+        }
+        (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures".into(), Role::Bad),
+        (Some(_), _) => ("✔ done".into(), Role::Good),
     };
+    let failed = match live.failures() {
+        0 => String::new(),
+        n => format!("  ✘ {n} failed"),
+    };
+    let provenance = common_provenance(live);
+    let label = provenance.map(|provenance| format!(" [{provenance}]")).unwrap_or_default();
+    let text = theme.style(Role::Text);
+    let follow = if live.follow && live.is_running() { "  following" } else { "" };
+    vec![
+        (" ".to_owned(), text),
+        (name.to_owned(), theme.style(Role::Title)),
+        (label, provenance.map_or(text, |provenance| theme.provenance(provenance))),
+        ("  ".to_owned(), text),
+        (word, theme.style(role)),
+        (failed, theme.style(Role::Bad)),
+        (follow.to_owned(), theme.style(Role::Dim)),
+    ]
+}
+
+/// Settings that all cells share: `  all tiny f32 b4`; empty beside a result, which names them.
+fn common(live: &Live) -> String {
+    match live.cells.first().filter(|_| !live.shows_answer()) {
+        Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
+        _ => String::new(),
+    }
+}
+
+/// Draws the bar of the sweep, the numbers of runs, and the times.
+fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
+    let theme = cx.theme;
+    let (progress, width) = (live.progress(cx.now_ms), usize::from(area.width));
+    let elapsed = clock(live.worked_ms(cx.now_ms));
+    let unable = unable(live, progress.unable, area.width);
     let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
+    let running = live.cells.iter().find(|cell| cell.state == CellState::Running);
+    let round = running.map(|cell| format!("  round {}/{}", cell.round + 1, live.rounds));
     // whole or not at all
-    let passed = format!("  elapsed {elapsed}");
-    if numbers.width() + passed.width() + LEAST_BAR < area.width.into() {
-        numbers.push_str(&passed);
-    }
-    if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
-        numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
+    for text in [Some(format!("  elapsed {elapsed}")), round].into_iter().flatten() {
+        if numbers.width() + text.width() + LEAST_BAR < width {
+            numbers.push_str(&text);
+        }
     }
     if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
         let left = evaluation.left_ms(cx.now_ms);
         let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
-        let (done, of) = (evaluation.done, counted(evaluation.of, "window"));
+        let unit = match evaluation.unit {
+            WorkUnit::Window => "window",
+            WorkUnit::Step => "step",
+        };
+        let (done, of) = (evaluation.done, counted(evaluation.of, unit));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
     } else if let Some(note) = &live.note {
         numbers.push_str(&format!("  {note}"));
     }
     // gives way to the numbers in narrow windows
-    let room = usize::from(area.width).saturating_sub(numbers.width() + 2);
-    let columns = room.clamp(LEAST_BAR, usize::from(area.width / 4).max(LEAST_BAR));
+    let room = width.saturating_sub(numbers.width() + 2);
+    let columns = room.clamp(LEAST_BAR, (width / 4).max(LEAST_BAR));
     // failed runs end the bar, so that only good ones fill it
     let crosses = ((progress.failed * columns as f64).round() as usize).min(columns);
     let full: String = bar(progress.fraction, columns).chars().take(columns - crosses).collect();
-    let crosses = "×".repeat(crosses);
-    let failed = match live.failures() {
-        0 => String::new(),
-        n => format!("  ✘ {n} failed"),
-    };
-    let (title, text) = (theme.style(Role::Title), theme.style(Role::Text));
-    let provenance = common_provenance(live);
-    let label = provenance.map(|provenance| format!(" [{provenance}]")).unwrap_or_default();
-    let label_style = provenance.map_or(text, |provenance| theme.provenance(provenance));
-    let follow = if live.follow && live.is_running() { "  following" } else { "" };
-    // the result names what the cells share
-    let common = match live.cells.first().filter(|_| !live.shows_answer()) {
-        Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
-        _ => String::new(),
-    };
-    let dim = theme.style(Role::Dim);
-    let told = [
-        (" ", text),
-        (name, title),
-        (&*label, label_style),
-        ("  ", text),
-        (word, theme.style(role)),
-        (&*failed, theme.style(Role::Bad)),
-        (follow, dim),
+    let text = theme.style(Role::Text);
+    let row = [
+        (" ".to_owned(), text),
+        (full, theme.style(Role::Active)),
+        ("×".repeat(crosses), theme.style(Role::Bad)),
+        (numbers, text),
     ];
-    let taken: usize = told.iter().map(|(text, _)| text.width()).sum();
-    let common = whole_words(&common, usize::from(area.width).saturating_sub(taken));
-    line(buf, area, 0, &[&told[..], &[(&*common, dim)]].concat());
-    let second = [
-        (" ", text),
-        (&*full, theme.style(Role::Active)),
-        (&*crosses, theme.style(Role::Bad)),
-        (&*numbers, text),
-    ];
-    line(buf, area, 1, &second);
-    if let Some(warning) = live.warning() {
-        let row = cut_top(cut_top(area, 2).1, 1).0;
-        let row = folded_notes(buf, row, &notes(live, area.width), cx);
-        let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
-        line(buf, row, 0, &[(" ", text), (&shown, theme.style(Role::Warn))]);
+    pieces(buf, area, 1, &row);
+}
+
+/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell oom`.
+fn unable(live: &Live, all: usize, width: u16) -> String {
+    let wide = width >= 110;
+    let by_status: Vec<(Status, usize)> = live.unable().collect();
+    match by_status[..] {
+        // leaves room for the rest of the line
+        [_, _] if !wide => format!("  ⊘ {all} cannot run"),
+        _ => {
+            let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
+            let text = |(status, cells): (Status, usize)| {
+                format!("  {} {} {}", status.glyph(), word(cells), status.as_str())
+            };
+            by_status.into_iter().map(text).collect()
+        }
     }
 }
 
-/// Warning of a running sweep, in full.
-pub fn notes(live: &Live, width: u16) -> Vec<Note> {
-    let note = |warning: String| {
+/// Warning of a running sweep, and the settings that all cells share, in full.
+pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let Some(warning) = live.warning() {
         let is_cut = warning.width() + 1 > width.into();
-        Note::new(warning, is_cut)
-    };
-    live.warning().map(note).into_iter().collect()
+        notes.push(Note::new(warning, is_cut));
+    }
+    let (common, name) = (common(live), live.experiment.as_deref().unwrap_or_default());
+    if !common.is_empty() {
+        let is_cut = width_of(&state(live, cx, name)) + common.width() > width.into();
+        notes.push(Note::new(common.trim(), is_cut));
+    }
+    notes
 }
 
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {

@@ -216,8 +216,8 @@ impl Screen for Live {
         }
     }
 
-    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
-        draw::notes(self, body.width)
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+        draw::notes(self, cx, body.width)
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {

@@ -121,9 +121,9 @@ fn lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> 
         let basis = (CardLine::Basis(answer.provenance), trust.as_str());
         let head = [(CardLine::Headline, answer.headline.as_str()), basis];
         lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
-        let table = answer.table.fitted(width).text;
-        let rule = table.lines().position(|line| line.starts_with('─'));
-        for (at, line) in table.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
+        let table = answer.table.fitted(width);
+        let rule = table.text.lines().position(|line| line.starts_with('─'));
+        for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
             let role = match rule {
                 Some(rule) if at + 1 == rule => Role::Title,
                 Some(rule) if at < rule => Role::Dim,
@@ -131,10 +131,15 @@ fn lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> 
             };
             lines.push((line.to_owned(), role));
         }
+        let compare = Tab::Compare.title();
         if answer.left_out > 0 {
-            let compare = Tab::Compare.title();
             let more = counted(answer.left_out, "more row");
             lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+        }
+        if !table.left_out.is_empty() {
+            let columns = table.left_out.join(", ");
+            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
+            lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
         }
         let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
         lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));

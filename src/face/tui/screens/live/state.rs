@@ -195,16 +195,24 @@ pub struct Progress {
     pub left_ms: Option<u64>,
 }
 
+/// Evaluation of quality, or training, that a sweep does besides its runs.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     pub what: String,
-    /// Finished windows times architectures, both computed and found in the store (`found` counts the
-    /// latter).
+    pub unit: WorkUnit,
+    /// Finished units, both computed and found in the store (`found` counts the latter).
     pub done: usize,
     found: usize,
-    /// Total windows times architectures.
     pub of: usize,
     since_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkUnit {
+    /// Window of text, for each architecture.
+    Window,
+    /// Training step.
+    Step,
 }
 
 impl Evaluation {
@@ -290,19 +298,11 @@ impl Live {
                 }
             }
             SweepEvent::Evaluating { what, done, found, of } => {
-                let since_ms = match &self.evaluation {
-                    Some(known) if known.what == what => known.since_ms,
-                    _ => now_ms,
-                };
-                self.evaluation = Some(Evaluation { what, done, found, of, since_ms });
+                self.follow_work(what, WorkUnit::Window, [done, found, of], now_ms);
             }
             SweepEvent::Training { what, done, found, of, .. } => {
-                let since_ms = match &self.evaluation {
-                    Some(known) if known.what == what => known.since_ms,
-                    _ => now_ms,
-                };
-                let [done, found, of] = [done, found, of].map(|steps| steps as usize);
-                self.evaluation = Some(Evaluation { what, done, found, of, since_ms });
+                let steps = [done, found, of].map(|steps| steps as usize);
+                self.follow_work(what, WorkUnit::Step, steps, now_ms);
             }
             SweepEvent::Note(note) => {
                 self.evaluation = None;
@@ -360,6 +360,15 @@ impl Live {
                 self.remaining.finished(elapsed_s, self.worked());
             }
         }
+    }
+
+    /// Follows an evaluation or a training of the sweep.
+    fn follow_work(&mut self, what: String, unit: WorkUnit, [done, found, of]: [usize; 3], now_ms: u64) {
+        let since_ms = match &self.evaluation {
+            Some(known) if known.what == what => known.since_ms,
+            _ => now_ms,
+        };
+        self.evaluation = Some(Evaluation { what, unit, done, found, of, since_ms });
     }
 
     /// Working time of the sweep without pauses, in ms.

@@ -14,7 +14,7 @@ use super::state::{Line, Pareto};
 use super::{Act, info, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::scatter::{self, Plot};
+use crate::face::tui::widgets::scatter::{Plot, PlotLine};
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -119,15 +119,23 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
 
 fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
+    let (mut x, mut y) = (area.x, area.y);
     for (row, pieces) in legend(pareto, area.width).iter().enumerate() {
-        let mut x = area.x;
+        (x, y) = (area.x, area.y + row as u16);
         for piece in pieces {
             let style = match piece.look {
                 Some(look) if !piece.hidden => theme.style(Role::Architecture(look)),
                 _ => theme.style(Role::Dim),
             };
-            x = put(buf, area, x, area.y + row as u16, &piece.text, style);
+            x = put(buf, area, x, y, &piece.text, style);
         }
+    }
+    // without colours, marks along the lines distinguish them
+    let small = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
+    let small = format!("{} small: {small}", glyph(0, P2p::On, true));
+    let has_room = x + small.width() as u16 <= area.right();
+    if has_room && pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier) {
+        put(buf, area, x, y, &small, theme.style(Role::Dim));
     }
 }
 
@@ -135,17 +143,19 @@ fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
 fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-    let series = |line: &Line| plot.series(theme, look(line.entry), line.places.clone());
+    let series = |line: &Line| {
+        let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
+        plot.series(theme, look(line.entry), is_off, line.places.clone())
+    };
     // more than two lines on three rows leave no room for points: only the selected series keeps its own
     let is_crowded = 3 * pareto.lines.len() > 2 * usize::from(plot.area.height);
     let is_drawn = |line: &&Line| !is_crowded || Some(line.entry) == pareto.selected_entry();
     // of lines on the same points, the first series' stays visible, as its glyphs do
-    let mut lines: Vec<scatter::Drawn> =
-        pareto.lines.iter().filter(is_drawn).rev().map(series).collect();
+    let mut lines: Vec<PlotLine> = pareto.lines.iter().filter(is_drawn).rev().map(series).collect();
     // bars of all points would clutter the plot
     if let (Some(point), Some(entry)) = (pareto.current(), pareto.selected_entry()) {
         let style = theme.style(Role::Architecture(look(entry)));
-        lines.extend(bars(pareto, point).iter().map(|bar| scatter::Drawn::solid(style, bar)));
+        lines.extend(bars(pareto, point).iter().map(|bar| PlotLine::unmarked(style, bar)));
     }
     plot.draw_lines(buf, &lines);
     let own = pareto.current().map(|point| &point.spec.architecture);

@@ -3,6 +3,7 @@
 use super::draw::covered;
 use super::layout::{LOW, areas, plot};
 use super::state::Pareto;
+use super::state::series::Entry;
 use super::{Act, errors};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
@@ -333,7 +334,7 @@ const CELL: u16 = 23;
 
 const RATIOS: &str = "×: over standard's best, same batch and P2P";
 
-const LIMITS: &str = "~: just misses; limits are round, `pareto --at X,Y` takes yours";
+const LIMITS: &str = "~: just misses the limit; `pareto --at X,Y` sets other limits";
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -342,100 +343,119 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let entries = pareto.lines.iter().filter(|line| !line.places.is_empty());
-    let all: Vec<usize> = entries.map(|line| line.entry).collect();
-    // a low window shows the rows around the selected series and counts the rest
-    let rows = usize::from(area.height) - 1;
-    let fitting = if all.len() > rows { rows - 1 } else { all.len() };
-    let selected = all.iter().position(|entry| Some(*entry) == pareto.selected_entry());
-    let first = selected.map_or(0, |at| (at + 1).saturating_sub(fitting.max(1)));
-    let left_out = all.len() - fitting;
-    let entries = all.iter().skip(first).take(fitting);
-    let entries: Vec<_> = entries.filter_map(|entry| pareto.entries.get(*entry)).collect();
+    let (entries, left_out) = table_entries(pareto, area.height - 1);
     let bound = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
     let head = format!(" best {} {bound}", pareto.axes.y.title());
-    let names = entries.iter().map(|e| e.series.label().width() + 4);
-    let names = names.chain([head.width() + 1]).max().unwrap_or(0) as u16;
+    let names: Vec<String> =
+        entries.iter().map(|entry| format!(" {} {}", entry.mark(), entry.series.label())).collect();
+    let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
+    let name_width = widths.chain([head.width() + 1]).max().unwrap_or(0) as u16;
     let mut limits: Vec<f64> = pareto.limits.iter().map(|row| row.limit).collect();
     limits.sort_by(f64::total_cmp);
     limits.dedup();
-    let named = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
-    // with their expert and data parallelism, points have longer names
-    let cell = CELL + named as u16 - 6;
-    let fit = usize::from(area.width.saturating_sub(names) / cell);
+    let label_width = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
+    // with their expert and data parallelism, points have longer labels
+    let cell_width = CELL + label_width as u16 - 6;
+    let fit = usize::from(area.width.saturating_sub(name_width) / cell_width);
     put(buf, area, area.x, area.y, &head, title);
-    let (mut ratios, mut near) = (false, false);
-    for (column, limit) in limits.iter().take(fit).enumerate() {
-        let x = area.x + names + column as u16 * cell;
+    for (row, (entry, name)) in (1..).zip(entries.iter().zip(&names)) {
+        put(buf, area, area.x, area.y + row, name, theme.style(Role::Architecture(entry.look)));
+    }
+    let (mut has_ratios, mut has_misses) = (false, false);
+    for (column, limit) in (0..).zip(limits.into_iter().take(fit)) {
+        let x = area.x + name_width + column * cell_width;
         let (unit, by) = pareto.unit();
-        let name = format!("{} {unit}", digits(*limit / by));
-        put(buf, area, x, area.y, &name, title);
-        for (row, entry) in entries.iter().enumerate() {
-            let found = pareto.limits.iter().find(|at| {
-                at.limit == *limit
-                    && at.architecture == entry.series.architecture
-                    && at.p2p == entry.series.p2p
-                    && at.setting == entry.series.setting
-            });
-            let y = area.y + 1 + row as u16;
-            let best = found.and_then(|at| at.best.as_ref());
-            let missed = found.and_then(|at| at.near_miss.as_ref());
-            let missed = missed.map(|point| {
-                let of = |p: &&ParetoPoint| {
-                    p.series() == entry.series && pareto.axes.x.value(p) == Some(point.x)
-                };
-                let name = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
-                let (x, limit) = (digits(point.x / by), digits(*limit / by));
-                // a rounded value must not read as the limit itself
-                let beyond = match pareto.axes.x.is_more_better() {
-                    _ if x != limit => "",
-                    true => "<",
-                    false => ">",
-                };
-                format!("~{name} {beyond}{x}")
-            });
-            near |= missed.is_some();
-            let Some(best) = best else {
-                put(
-                    buf,
-                    area,
-                    x,
-                    y,
-                    &format!("{:>5} {:<named$}{}", "-", "", missed.unwrap_or_default()),
-                    dim,
-                );
-                continue;
-            };
-            let name = pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label);
-            let value = format!("{:>5} {name:<named$}", digits(best.y));
-            // across batch sizes a ratio is no speedup
-            let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
-            let of_itself = entry.series.architecture == Architecture::Standard;
-            let over = best.over_standard.filter(|_| same && !of_itself);
-            ratios |= over.is_some();
-            let over = over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default();
-            let end = put(buf, area, x, y, &value, text);
-            put(buf, area, end, y, &over, dim);
+        put(buf, area, x, area.y, &format!("{} {unit}", digits(limit / by)), title);
+        for (row, entry) in (1..).zip(&entries) {
+            let cell = LimitCell::of(pareto, entry, limit);
+            has_ratios |= cell.is_ratio;
+            has_misses |= cell.is_near_miss;
+            let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
+            let style = if cell.label.is_empty() { dim } else { text };
+            let end = put(buf, area, x, area.y + row, &best, style);
+            put(buf, area, end, area.y + row, &cell.beside, dim);
         }
     }
-    if area.height as usize > 1 + entries.len() {
+    if usize::from(area.height) > 1 + entries.len() {
         let more = (left_out > 0).then(|| format!("{left_out} more series"));
-        let words: Vec<String> = more
-            .into_iter()
-            .chain(ratios.then(|| RATIOS.to_owned()))
-            .chain(near.then(|| LIMITS.to_owned()))
-            .collect();
+        let ratios = has_ratios.then(|| RATIOS.to_owned());
+        let words = [more, ratios, has_misses.then(|| LIMITS.to_owned())];
+        let words: Vec<String> = words.into_iter().flatten().collect();
         put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
     }
-    for (row, entry) in entries.iter().enumerate() {
-        let name = format!(" {} {}", entry.mark(), entry.series.label());
-        put(
-            buf,
-            area,
-            area.x,
-            area.y + 1 + row as u16,
-            &name,
-            theme.style(Role::Architecture(entry.look)),
-        );
+}
+
+/// Series with points for a table of this many rows, and the number of those left out: a low window shows the rows around
+/// the selected series, and counts the rest in its last row.
+fn table_entries(pareto: &Pareto, rows: u16) -> (Vec<&Entry>, usize) {
+    let all = pareto.lines.iter().filter(|line| !line.places.is_empty());
+    let all: Vec<usize> = all.map(|line| line.entry).collect();
+    let rows = usize::from(rows);
+    let fitting = if all.len() > rows { rows - 1 } else { all.len() };
+    let selected = all.iter().position(|entry| Some(*entry) == pareto.selected_entry());
+    let first = selected.map_or(0, |at| (at + 1).saturating_sub(fitting.max(1)));
+    let entries = all.iter().skip(first).take(fitting);
+    (entries.filter_map(|entry| pareto.entries.get(*entry)).collect(), all.len() - fitting)
+}
+
+/// Best point of a series within a limit.
+struct LimitCell {
+    /// Value of the point; a dash without one.
+    value: String,
+    /// TP x batch of the point; empty without one.
+    label: String,
+    /// Ratio to standard, or the point that just misses the limit.
+    beside: String,
+    is_ratio: bool,
+    /// True if a point just misses the limit.
+    is_near_miss: bool,
+}
+
+impl LimitCell {
+    fn of(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
+        let found = pareto.limits.iter().find(|at| {
+            at.limit == limit
+                && at.architecture == entry.series.architecture
+                && at.p2p == entry.series.p2p
+                && at.setting == entry.series.setting
+        });
+        let missed = found.and_then(|at| at.near_miss.as_ref());
+        let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
+        let is_near_miss = missed.is_some();
+        let Some(best) = found.and_then(|at| at.best.as_ref()) else {
+            return Self {
+                value: "-".into(),
+                label: String::new(),
+                beside: missed.unwrap_or_default(),
+                is_ratio: false,
+                is_near_miss,
+            };
+        };
+        // across batch sizes a ratio is no speedup
+        let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
+        let of_itself = entry.series.architecture == Architecture::Standard;
+        let over = best.over_standard.filter(|_| same && !of_itself);
+        Self {
+            value: digits(best.y),
+            label: pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label),
+            beside: over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default(),
+            is_ratio: over.is_some(),
+            is_near_miss,
+        }
     }
+}
+
+/// Point of a series that just misses a limit: `~8x4 205`.
+fn near_miss(pareto: &Pareto, entry: &Entry, x: f64, limit: f64) -> String {
+    let by = pareto.unit().1;
+    let of = |p: &&ParetoPoint| p.series() == entry.series && pareto.axes.x.value(p) == Some(x);
+    let label = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
+    let (x, limit) = (digits(x / by), digits(limit / by));
+    // a rounded value must not read as the limit itself
+    let beyond = match pareto.axes.x.is_more_better() {
+        _ if x != limit => "",
+        true => "<",
+        false => ">",
+    };
+    format!("~{label} {beyond}{x}")
 }

@@ -138,14 +138,6 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
             row.push(piece);
         }
     }
-    // shown only if it fits on the last row
-    let text = format!("{} small: dominated", series::glyph(0, P2p::On, true));
-    if pareto.looks.iter().any(|(_, on)| !on)
-        && used + text.width() as u16 <= width
-        && let Some(row) = rows.last_mut()
-    {
-        row.push(Piece { text, look: None, hidden: true });
-    }
     rows
 }
 

@@ -70,7 +70,7 @@ fn timed(number: usize, spec: Spec, step: f64) -> Record {
     record
 }
 
-/// A workbench at the Pareto screen that has read the grid.
+/// A workbench at the Pareto screen that has read the grid, on the measured group.
 fn driver(columns: u16, rows: u16) -> Driver {
     let mut driver = Driver::empty(columns, rows);
     let records = records();
@@ -78,6 +78,9 @@ fn driver(columns: u16, rows: u16) -> Driver {
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
     driver.taps("5");
+    driver.state.pareto.choose_group(0);
+    let effects = driver.send(Message::Resize(columns, rows));
+    driver.answer(effects);
     driver
 }
 
@@ -302,6 +305,44 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
     assert_eq!(again([both.clone(), more.clone()].concat()), "1b");
     let last = of_model("llama-3-70b", "20260104-0900");
     assert_eq!(again([both, more, last].concat()), "llama-3-70b");
+}
+
+#[test]
+fn without_colours_lines_have_the_marks_of_their_architectures() {
+    let mut driver = driver(120, 40);
+    let marks = |driver: &Driver| ["•", "▪", "▴"].map(|mark| driver.screen().matches(mark).count());
+    let before = marks(&driver);
+    driver.state.cx.theme = Theme::new(false);
+    let now = marks(&driver);
+    assert!(before.iter().zip(now).all(|(before, now)| *before < now), "{before:?} {now:?}");
+    driver.shows("• small: dominated, or along a line");
+}
+
+#[test]
+fn it_opens_on_the_group_of_the_experiment_and_otherwise_on_the_largest() {
+    let opened_with = |experiment: Option<&str>| {
+        let mut all = records();
+        all.retain(|record| record.provenance == Provenance::Simulated);
+        all.iter_mut().for_each(|record| record.experiment = None);
+        // the newest run is alone in its group
+        let mut lone = all[0].clone();
+        (lone.run, lone.spec.model) = ("lone".into(), "llama-3-8b".into());
+        (lone.created, lone.experiment) = ("2026-02-03T03:04:05Z".into(), experiment.map(str::to_owned));
+        all.push(lone);
+        let mut driver = Driver::empty(120, 40);
+        driver.taps("5");
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+        driver.answer(effects);
+        driver
+    };
+    let shown = |driver: &Driver| driver.state.pareto.current().unwrap().spec.model.clone();
+    assert_eq!(shown(&opened_with(None)), "tiny");
+    let mut driver = opened_with(Some("alone"));
+    driver.shows("[alone]");
+    assert_eq!(shown(&driver), "llama-3-8b");
+    driver.taps("*");
+    driver.hides("[alone]");
+    assert_eq!(shown(&driver), "llama-3-8b", "all runs, in the group that was shown");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct KeptPareto {
     x_scale: Scale,
     y_scale: Scale,
     group: String,
-    /// Newest run at save time; if newer ones exist, they are shown first.
+    /// Newest run at save time; if newer ones exist, the group is not restored.
     newest: Option<String>,
     p2p: Option<P2p>,
     hidden: BTreeSet<String>,

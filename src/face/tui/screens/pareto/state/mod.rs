@@ -110,8 +110,12 @@ pub struct Pareto {
     /// Number of filtered points per group.
     pub left: Vec<usize>,
     pub group: usize,
-    /// True if the user chose the group; new runs then do not change it.
+    /// Indices of the groups by their newest run.
+    oldest_first: Vec<usize>,
+    /// True if the user chose the group, now or in the previous session; new runs then do not change it.
     pub chosen: bool,
+    /// Experiment that the screen last opened on.
+    opened_on: Option<String>,
     /// Run of the newest point at the last update.
     pub newest: Option<String>,
     /// Validation of each simulated group's cells, in words.
@@ -163,14 +167,6 @@ pub struct Pareto {
     pub picture: Shown,
 }
 
-/// Point of the most recent run; among simultaneous ones, the one closest to a measurement.
-fn newest<'a>(points: &'a [ParetoPoint], stored: &Snapshot) -> Option<&'a ParetoPoint> {
-    let records = stored.records.iter();
-    let created: HashMap<&str, &str> =
-        records.map(|record| (record.run.as_str(), record.created.as_str())).collect();
-    points.iter().max_by_key(|p| (created.get(p.run.as_str()), Reverse(p.provenance)))
-}
-
 /// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
 pub fn trust(points: &[ParetoPoint]) -> HashMap<String, String> {
     let mut groups: HashMap<&str, Vec<&Spec>> = HashMap::new();
@@ -183,7 +179,9 @@ pub fn trust(points: &[ParetoPoint]) -> HashMap<String, String> {
 impl Pareto {
     /// Sets the points of these runs, with frontiers marked on these axes.
     pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>, stored: Arc<Snapshot>) {
+        let selected = self.current().map(|point| point.run.clone());
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
+        let is_wanted = wanted.is_some();
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
         for point in &points {
             let series = point.series();
@@ -191,57 +189,71 @@ impl Pareto {
                 self.hidden.insert(series);
             }
         }
-        let mut groups: BTreeMap<_, usize> = BTreeMap::new();
-        for point in &points {
-            *groups.entry((point.provenance, point.group.as_str())).or_default() += 1;
+        let newest = self.list_groups(&points, &stored);
+        // new runs may open another group, unless the user chose this one
+        let is_kept = self.chosen || newest == self.newest;
+        self.chosen |= is_wanted && is_kept;
+        (self.newest, self.marked, self.stored) = (newest, axes, Some(stored));
+        self.points = Some(points);
+        self.shown.clear();
+        self.count_left();
+        let place = |name: &String| self.groups.iter().position(|known| known == name);
+        // with quality on an axis, texts divide a group
+        let of_selected = || place(&self.point(selected.as_ref()?)?.group);
+        let kept = group.as_ref().filter(|_| is_kept).and_then(|name| place(name).or_else(of_selected));
+        self.group = kept.or_else(|| self.default_group()).unwrap_or_default();
+        if group.is_some() && group.as_ref() != self.groups.get(self.group) {
+            self.zoom.forget();
+        }
+        self.arrange();
+        self.follow_filter();
+        selected.iter().for_each(|run| _ = self.select(run));
+    }
+
+    /// Lists the groups of these points, measurements first; returns the newest run.
+    fn list_groups(&mut self, points: &[ParetoPoint], stored: &Snapshot) -> Option<String> {
+        let records = stored.records.iter();
+        let created: HashMap<&str, &str> =
+            records.map(|record| (record.run.as_str(), record.created.as_str())).collect();
+        // among simultaneous runs, the one closest to a measurement is the newest
+        let age =
+            |point: &ParetoPoint| (created.get(point.run.as_str()).copied(), Reverse(point.provenance));
+        let mut groups: BTreeMap<_, Vec<&ParetoPoint>> = BTreeMap::new();
+        for point in points {
+            groups.entry((point.provenance, point.group.as_str())).or_default().push(point);
         }
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups
             .sort_by(|((a, one), _), ((b, other), _)| a.cmp(b).then_with(|| natural_order(one, other)));
-        let (groups, counts): (Vec<String>, Vec<usize>) =
-            groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
-        let (apart, common) = split_group_names(&groups.iter().map(String::as_str).collect::<Vec<_>>());
+        self.oldest_first = (0..groups.len()).collect();
+        self.oldest_first.sort_by_key(|at| groups[*at].1.iter().map(|point| age(point)).max());
+        self.groups = groups.iter().map(|((_, name), _)| (*name).to_owned()).collect();
+        self.counts = groups.iter().map(|(_, points)| points.len()).collect();
+        let names: Vec<&str> = self.groups.iter().map(String::as_str).collect();
+        let (apart, common) = split_group_names(&names);
         let titles = apart.iter().map(|apart| match apart.is_empty() {
             true => common.clone(),
             false => format!("{apart}, {common}"),
         });
         self.titles = titles.collect();
-        let newest = newest(&points, &stored);
-        let latest = newest.map(|point| point.run.clone());
-        // switch to the newest group if there are new runs, unless the user chose one
-        let kept = group.as_ref().filter(|_| self.chosen || latest == self.newest);
-        let now = kept.or(newest.map(|point| &point.group)).cloned();
-        if group.is_some() && group != now {
-            self.zoom.forget();
-        }
-        self.newest = latest;
-        (self.marked, self.stored) = (axes, Some(stored));
-        self.group = now.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
-        let run = self.current().map(|p| p.run.clone());
-        (self.groups, self.counts) = (groups, counts);
-        self.points = Some(points);
-        self.arrange();
-        self.follow_filter();
-        run.iter().for_each(|run| _ = self.select(run));
+        points.iter().max_by_key(|point| age(point)).map(|point| point.run.clone())
+    }
+
+    /// Group with the most filtered points, the newest of several; `None` if the filter leaves no point.
+    fn default_group(&self) -> Option<usize> {
+        let with_points = self.oldest_first.iter().copied().filter(|at| self.left[*at] > 0);
+        with_points.max_by_key(|at| self.left[*at])
     }
 
     /// Filters the points and updates everything derived from them, keeping the selected run if possible.
     pub fn arrange(&mut self) {
         let run = self.current().map(|p| p.run.clone());
-        let chosen = self.chosen();
+        let chosen = self.count_left();
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
         self.first = points.iter().position(|point| of_group(&point));
         let left = |p: &&ParetoPoint| chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
-        self.left = match &chosen {
-            None => self.counts.clone(),
-            Some(_) => {
-                let mut by_group: HashMap<&str, usize> = HashMap::new();
-                points.iter().filter(left).for_each(|p| *by_group.entry(&p.group).or_default() += 1);
-                self.groups.iter().map(|g| by_group.get(g.as_str()).copied().unwrap_or(0)).collect()
-            }
-        };
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
         // marks belong to the group, the legend to its filtered points
         let series: BTreeSet<Series> =
@@ -269,18 +281,40 @@ impl Pareto {
             run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(choice);
     }
 
-    /// Switches to the group with the most filtered points if the current group has none.
+    /// Switches to the default group when the screen opens on another experiment, unless the user chose a group; and from
+    /// a group that the filter leaves without points.
     pub fn follow_filter(&mut self) {
-        if !self.shown.is_empty() || self.filter.text().trim().is_empty() {
-            return;
+        let experiment = self.filter.experiment.as_ref();
+        let is_opened = experiment.is_some() && experiment != self.opened_on.as_ref();
+        if is_opened {
+            self.opened_on = self.filter.experiment.clone();
         }
-        let most = self.left.iter().enumerate().rev().max_by_key(|(_, count)| **count);
-        if let Some((group, _)) = most.filter(|(_, count)| **count > 0) {
-            // the filter chose this group, so clearing it returns to the newest
+        let is_empty = self.shown.is_empty() && !self.filter.text().trim().is_empty();
+        if (is_opened && !self.chosen || is_empty)
+            && let Some(group) = self.default_group()
+        {
+            // the filter chose this group, not the user
             let held = self.chosen;
             self.choose_group(group);
             self.chosen = held;
         }
+    }
+
+    /// Counts the filtered points of each group; returns the runs that match the filter, `None` without a filter.
+    fn count_left(&mut self) -> Option<HashSet<String>> {
+        let chosen = self.chosen();
+        self.left = match &chosen {
+            None => self.counts.clone(),
+            Some(runs) => {
+                let mut by_group: HashMap<&str, usize> = HashMap::new();
+                let points = self.points.iter().flatten();
+                for point in points.filter(|point| runs.contains(point.run.as_str())) {
+                    *by_group.entry(&point.group).or_default() += 1;
+                }
+                self.groups.iter().map(|g| by_group.get(g.as_str()).copied().unwrap_or(0)).collect()
+            }
+        };
+        chosen
     }
 
     /// Runs that match the filter; `None` without a filter.

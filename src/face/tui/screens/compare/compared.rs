@@ -1,0 +1,199 @@
+//! Comparison of stored runs along an axis, computed off the drawing thread, and the rows of its list of pairs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::draw::PairSettings;
+use super::state::Asked;
+use crate::face::tui::context::Snapshot;
+use base::error::Result;
+use base::text::capitalized;
+use study::analysis::{
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Pivot, Reasons,
+    Varied, first_equal, slices,
+};
+use study::answer::{MOST_RUNS, headlines};
+use study::validate::badge;
+use table::Spec;
+
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub axis: Axis,
+    pub axes: Vec<AxisCount>,
+    pub report: ComparisonReport,
+    pub slices: Vec<HeatSlice>,
+    /// Settings that distinguish the pairs, and those they share.
+    pub pair_settings: PairSettings,
+    pub(super) runs: Arc<Snapshot>,
+    /// Baseline, if all pairs share one; shown once above the table.
+    pub baseline: Option<String>,
+    pub slice_names: Vec<String>,
+    /// Rows of the unfiltered pivot.
+    pub settings: usize,
+    /// For each pair, the index of the first pair with the same numbers.
+    pub(super) equal: Vec<usize>,
+}
+
+/// Returns the common value, if all are equal.
+pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    all.next().filter(|first| all.all(|other| other == *first))
+}
+
+impl Compared {
+    /// Compares cells; too slow for the drawing thread.
+    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
+        let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
+        let pair_settings = PairSettings::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
+        let slices = slices(&report);
+        let mut compared = Self {
+            axis: asked.axis.clone(),
+            axes: cells.axes.clone(),
+            slice_names: slice_names(&report, &slices, &pair_settings.settings),
+            slices,
+            pair_settings: PairSettings::default(),
+            runs: Arc::clone(&cells.runs),
+            baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
+            equal: first_equal(&report),
+            settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
+            report,
+        };
+        let rows: Vec<Row> =
+            compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
+        compared.pair_settings = pair_settings.measured(&compared, &rows);
+        Ok(compared)
+    }
+
+    /// Winners among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
+    pub fn headline(&self, pairs: &[usize]) -> String {
+        if pairs.len() > MOST_RUNS {
+            return capitalized(&Pivot::new(&self.report, pairs).wins());
+        }
+        let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
+        let settings = self.pair_settings.narrowed(&pairs, &self.axis).settings;
+        headlines(&self.axis, &self.report, &pairs, &settings)
+    }
+
+    /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
+    pub fn trust(&self, pairs: &[usize]) -> Option<String> {
+        // several pairs share a baseline
+        let mut specs: HashMap<&str, &Spec> = HashMap::new();
+        for pair in pairs.iter().map(|at| &self.report.pairs[*at]) {
+            specs.insert(&pair.run, &pair.side.spec);
+            specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
+        }
+        badge(specs.into_values())
+    }
+
+    pub fn map(&self, slice: usize) -> Option<HeatMap> {
+        Some(HeatMap::new(&self.report, self.slices.get(slice)?))
+    }
+
+    /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
+    pub fn gaps(&self, slice: usize) -> Reasons {
+        let map = self.map(slice);
+        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).reasons(&map))
+    }
+
+    /// Compared value of a pair, preceded by its baseline unless all pairs share one.
+    pub fn values(&self, pair: &Comparison) -> String {
+        match self.baseline {
+            Some(_) => pair.value.clone(),
+            None => format!("{} → {}", pair.baseline, pair.value),
+        }
+    }
+
+    /// Groups pairs into rows, in order: pairs with equal numbers share a row unless `opened` returns
+    /// true for the first of them.
+    pub(super) fn rows<'a>(
+        &'a self,
+        shown: impl Iterator<Item = usize>,
+        opened: &'a dyn Fn(&Comparison) -> bool,
+    ) -> impl Iterator<Item = Row> + 'a {
+        let mut classes: Vec<Vec<usize>> = Vec::new();
+        let mut class_of: HashMap<usize, usize> = HashMap::new();
+        for at in shown {
+            let class = *class_of.entry(self.equal[at]).or_insert_with(|| {
+                classes.push(Vec::new());
+                classes.len() - 1
+            });
+            classes[class].push(at);
+        }
+        classes.into_iter().flat_map(|class| {
+            let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
+            match (open, class.split_first()) {
+                (false, Some((first, folded))) => {
+                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
+                }
+                _ => {
+                    let row = |at: &usize| Row {
+                        pair: *at,
+                        folded: Vec::new(),
+                        of: class.len(),
+                        first: *at == class[0],
+                    };
+                    class.iter().map(row).collect()
+                }
+            }
+        })
+    }
+}
+
+/// Names of slices: the compared value and the settings that vary. Falls back to all settings if names
+/// would collide.
+fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
+    let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
+    let name =
+        |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.members[0]].side.spec));
+    let names: Vec<String> = slices.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => slices.iter().map(HeatSlice::name).collect(),
+    }
+}
+
+/// Table row: a pair, and the equal pairs folded into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Index in the report of the pair whose numbers are shown.
+    pub pair: usize,
+    /// Indices in the report of the other pairs with the same numbers.
+    pub folded: Vec<usize>,
+    /// Number of pairs with these numbers, folded into this row or not.
+    pub of: usize,
+    /// True for the first row of the pairs with these numbers.
+    pub first: bool,
+}
+
+impl Row {
+    /// Indices in the report of all pairs in the row, the shown one first.
+    pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        std::iter::once(self.pair).chain(self.folded.iter().copied())
+    }
+}
+
+/// Pooled cells of some runs and the axes along which they differ.
+#[derive(Debug)]
+pub struct KeptCell {
+    runs: Arc<Snapshot>,
+    cells: Cells,
+    axes: Vec<AxisCount>,
+}
+
+/// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
+#[derive(Debug, Default)]
+pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+
+impl KeptCells {
+    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, cells)) = &*kept
+            && Arc::ptr_eq(of, runs)
+        {
+            return Arc::clone(cells);
+        }
+        let cells = Cells::of(&runs.records);
+        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
+        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        made
+    }
+}

@@ -1,0 +1,223 @@
+//! Header of screen 6: the headline or what is compared, the status row, and the legend of the pivot.
+
+use super::compared::Compared;
+use super::state::Order;
+use super::{Act, Compare, draw, pivot};
+use crate::face::tui::prelude::*;
+use study::analysis::{Comparison, ComparisonReport};
+use table::Provenance;
+
+/// Row below the headline: provenance, filter, settings, flags.
+pub fn status_row(title: Rect, compare: &Compare, body: Rect) -> Rect {
+    let y = title.y + compare.headline_rows(body).len() as u16;
+    Rect { y, height: 1, ..title }.intersection(title)
+}
+
+pub fn draw(
+    buf: &mut Buffer,
+    area: Rect,
+    compare: &Compare,
+    cx: &Context,
+    (compared, body): (&Compared, Rect),
+) {
+    let theme = cx.theme;
+    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    if compare.shows_pivot() && !compared.report.pairs.is_empty() {
+        for (row, text) in compare.headline_rows(body).iter().enumerate() {
+            line(buf, area, row as u16, &[(" ", title), (text, title)]);
+        }
+    } else {
+        let counts = compared_counts(compare, compared, area.width >= 110);
+        let styles = [text, title, text, title, text, dim];
+        let counts: Vec<(&str, Style)> = counts.iter().map(String::as_str).zip(styles).collect();
+        line(buf, area, 0, &counts);
+    }
+    let status = status_row(area, compare, body);
+    let rest = draw_status(buf, status, compare, cx, compared);
+    if area.bottom() > status.bottom() {
+        let below = Rect { y: status.bottom(), ..status };
+        let legend = pivot::legend(compare, compared, below.width);
+        let common = common_beside_legend(compare, compared, below.width);
+        line(buf, below, 0, &[(&legend, dim), (&common, dim)]);
+    } else if !compare.filter.typing {
+        let common = common(compare, compared);
+        let common = if common.is_empty() { common } else { format!("; {common}") };
+        put(buf, rest, rest.x, rest.y, &whole_words(&common, rest.width.into()), dim);
+    }
+}
+
+/// Settings that all cells of the filtered pairs share: `all tiny f32 tp2`; empty if none.
+pub fn common(compare: &Compare, compared: &Compared) -> String {
+    match &*compare.pair_settings(compared).common {
+        "" => String::new(),
+        common => format!("all {common}"),
+    }
+}
+
+/// [`common`] as it fits beside the legend of the pivot.
+pub fn common_beside_legend(compare: &Compare, compared: &Compared, width: u16) -> String {
+    let legend = pivot::legend(compare, compared, width).width();
+    let common = common(compare, compared);
+    let common = if common.is_empty() { common } else { format!(" · {common}") };
+    whole_words(&common, usize::from(width).saturating_sub(legend))
+}
+
+/// Texts of the status row.
+pub struct StatusTexts {
+    /// Provenance, if all pairs share one.
+    label: String,
+    /// Settings or pairs, their order, and marks.
+    counts: String,
+    /// Suspicious results, at the right end before `hidden`.
+    flags: String,
+    /// Columns that are scrolled off.
+    hidden: String,
+}
+
+impl StatusTexts {
+    pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+        let provenance = compare.pair_settings(compared).provenance;
+        let area = Rect::new(0, 0, width, 1);
+        let hidden = match &compare.map {
+            None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(width),
+            None => draw::layout(compare, compared, width).words_in(width),
+            Some(_) => String::new(),
+        };
+        let flags = match compare.flagged.len() {
+            0 => String::new(),
+            count => {
+                let key = cx.key::<Compare>(Act::Flags);
+                match width {
+                    ..100 => format!(" ⚑ {count} suspicious: {key} "),
+                    _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
+                }
+            }
+        };
+        Self {
+            label: provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]")),
+            counts: status_counts(compare, compared, cx, width),
+            flags,
+            hidden,
+        }
+    }
+
+    /// Columns between the texts at the two ends.
+    pub fn room(&self, width: u16) -> usize {
+        let texts = [&self.label, &self.counts, &self.flags, &self.hidden];
+        usize::from(width).saturating_sub(texts.map(|text| text.width()).iter().sum())
+    }
+}
+
+/// Number of settings or pairs, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
+fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> String {
+    let (report, pairs) = (&compared.report, compare.counts.pairs);
+    let mut words = match compare.shows_pivot() {
+        true => {
+            let settings = match (compare.pivot.rows.len(), compared.settings) {
+                (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
+                (_, all) => counted(all, "setting"),
+            };
+            match width {
+                ..80 => format!(" {settings}"),
+                _ => format!(" {}: {settings}", report.by),
+            }
+        }
+        false => format!(" {pairs} of {} pairs", report.pairs.len()),
+    };
+    // a filter being typed needs the room
+    if compare.map.is_none() && !compare.filter.typing {
+        if !compare.shows_pivot() && compare.shown.len() < pairs {
+            let key = cx.key::<Compare>(Act::Fold);
+            words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
+        }
+        let way = if compare.descending { "▼" } else { "▲" };
+        words += &match compare.order {
+            Order::Stored if compare.shows_pivot() && !compare.descending => String::new(),
+            Order::Stored => format!(", {} {way}", compare.order.name()),
+            order if compare.shows_pivot() => {
+                let of = compare.column.as_deref().unwrap_or("the fastest");
+                format!(", by {} of {of} {way}", order.name())
+            }
+            order => format!(", by {} {way}", order.name()),
+        };
+    }
+    if !compare.marked.is_empty() {
+        words += &format!(", {} marked ●", compare.marked.len());
+    }
+    words
+}
+
+/// Draws the status row; returns what is free of it.
+fn draw_status(
+    buf: &mut Buffer,
+    area: Rect,
+    compare: &Compare,
+    cx: &Context,
+    compared: &Compared,
+) -> Rect {
+    let (theme, texts) = (cx.theme, StatusTexts::of(compare, compared, cx, area.width));
+    let dim = theme.style(Role::Dim);
+    let label = compare.pair_settings(compared).provenance.map_or(dim, |known| theme.provenance(known));
+    let x = put(buf, area, area.x, area.y, &texts.label, label);
+    let x = put(buf, area, x, area.y, &texts.counts, dim);
+    // important text goes to the right end, and long text is cut before it
+    let mut right = area.right();
+    for (text, role) in [(&texts.hidden, Role::Dim), (&texts.flags, Role::Warn)] {
+        right = right.saturating_sub(text.width() as u16);
+        put(buf, area, right, area.y, text, theme.style(role));
+    }
+    let mut free = Rect { x, width: right.saturating_sub(x), ..area };
+    let filter = &compare.filter;
+    if filter.typing || !filter.text().is_empty() {
+        let mut end = filter.draw(buf, cut_left(free, 1).1, theme, "").saturating_sub(1);
+        if !filter.typing && !filter.value().is_empty() {
+            end = put(buf, free, end, area.y, " (Esc clears)", theme.style(Role::Key));
+        }
+        free = Rect { x: end, width: right.saturating_sub(end), ..area };
+    }
+    free
+}
+
+/// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
+pub fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [String; 6] {
+    let report = &compared.report;
+    let baseline = match &compare.asked.baseline {
+        Some(baseline) => baseline.clone(),
+        None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
+    };
+    let adjusted = match compare.pair_settings(compared).provenance {
+        // simulations are deterministic
+        Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
+        _ => format!("; {}", adjusted(compare, report, wide)),
+    };
+    let made = made(compare, report);
+    [" by ".into(), report.by.clone(), " against ".into(), baseline, made, adjusted]
+}
+
+/// Number of comparisons and of those that differ, among the filtered pairs.
+fn made(compare: &Compare, report: &ComparisonReport) -> String {
+    let (shown, differ) = (compare.counts.pairs, compare.counts.differ);
+    match report.pairs.len() {
+        all if shown < all => {
+            format!(": {shown} of {}, {differ} differ", counted(all, "comparison"))
+        }
+        _ => format!(": {}, {} differ", counted(report.comparisons, "comparison"), report.differ),
+    }
+}
+
+/// Number of pairs that differ after correction for multiple comparisons.
+fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String {
+    let counts = compare.counts;
+    match counts.tested {
+        _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
+        0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
+        0 if wide => "no p-values: too few samples".to_owned(),
+        0 => "no p-values".to_owned(),
+        tested => format!(
+            "{} of {tested} after {} {} %",
+            counts.adjusted,
+            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
+            100.0 * report.adjusted.false_discovery_rate
+        ),
+    }
+}
