@@ -9,7 +9,7 @@ use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::P2p;
-use base::text::without_middle;
+use base::text::{latency, without_middle};
 use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
@@ -418,7 +418,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
             delta,
             or_none(n.overlap_pct.map(hidden_words)),
             or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
-            or_none(n.completion_ms.map(|ms| format!("{} ms", digits(ms)))),
+            or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
         ];
         let words = numbers.iter().zip(cells).filter(|(n, _)| shown(n.2));
@@ -574,7 +574,7 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 base => delta(n.tpot_ms, base),
             }),
             4 => number(&|n| n.overlap_pct.map_or_else(|| "-".into(), hidden_words)),
-            5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| format!("{} ms", digits(ms)))),
+            5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
             _ => {
                 let spec = &pin.answer.spec;
                 let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
@@ -705,10 +705,21 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
     }
     match slider {
         Slider::Architecture => about_architecture(&answer.spec.architecture),
-        Slider::Alpha if values.latency_scale != 1.0 => format!(
-            "latency of a small all-reduce inside a node, as in nccl-tests; stack {} scales it by {}",
-            answer.spec.stack, values.latency_scale
-        ),
+        // the all-reduces of a trace change in proportion
+        Slider::Alpha if whatif.traced.is_some() => about,
+        Slider::Alpha => {
+            let stack = &answer.spec.stack;
+            match (values.latency_scale, answer.spec.link.is_emulated()) {
+                (Some(1.0), _) => format!("{about}, as in nccl-tests"),
+                (Some(scale), _) => {
+                    format!("{about}, as in nccl-tests; stack {stack} scales it by {scale}")
+                }
+                (None, true) => format!("{about}, emulated; stack {stack} does not scale it"),
+                (None, false) => {
+                    format!("{about}, by the profile's formula, which stack {stack} does not scale")
+                }
+            }
+        }
         // a stand-in has a sentence of its own
         Slider::P2p | Slider::Hardware => {
             match values.link_note.as_ref().filter(|_| stand_in(values).is_none()) {

@@ -391,11 +391,19 @@ impl Screen for WhatIf {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        match (self.current(), &self.error) {
-            (Some(answer), _) => Ok(answer.arguments.clone().into()),
-            (None, Some(_)) => Err("these values cannot be simulated: there is no command for them"),
-            (None, None) => Err("the answer is under way: once more, please"),
-        }
+        const NONE: &str = "these values cannot be simulated: there is no command for them";
+        let words = match (self.current(), &self.error) {
+            // `rewire`, which changes steps of traces
+            (Some(answer), _) if self.traced.is_some() => answer.arguments.clone(),
+            (Some(answer), _) => {
+                let has_link = answer.profile_values.no_link.is_none();
+                self.variant.whatif_arguments(has_link).map_err(|_| NONE)?
+            }
+            (None, Some(_)) => return Err(NONE),
+            (None, None) => return Err("still simulating; press the key again in a moment"),
+        };
+        let beyond = if self.pins.is_empty() { Vec::new() } else { vec!["kept variants".into()] };
+        Ok(Command { words, beyond })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
