@@ -2,6 +2,10 @@
 //! trace. All numbers are predictions and labelled so.
 
 mod draw;
+mod layout;
+mod notes;
+mod numbers;
+mod plots;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -215,8 +219,8 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
 
 impl WhatIf {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
-        let (x, columns) = draw::tracks(area);
+        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let (x, columns) = layout::tracks(area);
         // a drag that began on a track keeps moving its slider, wherever the pointer is
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
         let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
@@ -356,7 +360,7 @@ impl Screen for WhatIf {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
         Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 
@@ -379,7 +383,7 @@ impl Screen for WhatIf {
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
-        draw::notes(self, body, cx)
+        notes::notes(self, body, cx)
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {

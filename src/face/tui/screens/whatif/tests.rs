@@ -353,9 +353,9 @@ fn what_was_slid_is_there_at_the_next_start() {
 fn a_track_is_clicked_and_dragged() {
     let mut driver = on((120, 40));
     let area =
-        super::draw::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
+        super::layout::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
             .sliders;
-    let (x, columns) = super::draw::tracks(area);
+    let (x, columns) = super::layout::tracks(area);
     let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
     let mut mouse = |kind, column| {
         let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };
