@@ -25,7 +25,8 @@ use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Note, Pointer, PointerKind, Screen, ScreenList,
+    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Pointer, PointerKind, Screen,
+    ScreenList,
 };
 use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::task::Stop;
@@ -48,6 +49,7 @@ acts! {
     ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
     ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
     Undo: "undo", "u", "undo the last change", Some("undo"), "revert back";
+    Redo: "redo", "ctrl-r", "redo", None;
     Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep"), "remember save variant";
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
@@ -128,7 +130,7 @@ impl Acts for WhatIf {
                 }
             }
             Act::Undo => {
-                let undone = self.undo().map(|words| {
+                let undone = self.travel(true).map(|words| {
                     let kept = self.pins.len().checked_sub(1).map(letter);
                     let kept = kept.map_or(String::new(), |last| {
                         let drop = cx.key::<Self>(Act::Unpin);
@@ -141,6 +143,10 @@ impl Acts for WhatIf {
                     format!("undone: {words}{kept}")
                 });
                 cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
+            }
+            Act::Redo => {
+                let redone = self.travel(false).map(|words| format!("redone: {words}"));
+                cx.inform(redone.unwrap_or_else(|| "nothing to redo".into()));
             }
             Act::Pin => {
                 let told = match self.pin() {
@@ -371,6 +377,10 @@ impl Screen for WhatIf {
             _ => return false,
         }
         true
+    }
+
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits { count: self.edits(), are_views: false })
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

@@ -88,6 +88,10 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
     driver.shows("nothing to undo");
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.shows("redone: alpha from 15.9 to ");
+    assert!(tpot(&driver.state, "standard") > standard * 1.1);
+    driver.taps("u");
     driver.taps("LLL");
     select(&mut driver, Slider::Tp);
     driver.taps("h");

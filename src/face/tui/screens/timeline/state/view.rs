@@ -206,6 +206,11 @@ impl View {
         self.window = window;
     }
 
+    /// Number of windows that [`Self::undo`] can return to.
+    pub fn edits(&self) -> usize {
+        self.history.edits()
+    }
+
     /// Returns to the previous window; false if there is none.
     pub fn undo(&mut self) -> bool {
         let window = self.history.undo(self.window);
