@@ -20,11 +20,10 @@ use table::Record;
 
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     let theme = cx.theme;
-    if let Some(what) = &timeline.loading {
-        empty(buf, body, &format!("opening {what}…"), theme);
-        return;
-    }
     let Some(view) = &timeline.view else {
+        if let Some(what) = &timeline.loading {
+            return empty(buf, body, &format!("opening {what}…"), theme);
+        }
         let key = |action| cx.keys.label(action);
         let offer = offered(cx).map_or(String::new(), |record| {
             let experiment =
@@ -42,7 +41,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         return;
     };
     let Some(areas) = layout::open(timeline, body) else { return };
-    header(buf, areas.header, view, cx);
+    header(buf, areas.header, view, timeline.loading.as_deref(), cx);
     draw_overview(buf, areas.overview, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
     marks(buf, areas.marks, view, theme);
@@ -96,14 +95,17 @@ fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
     window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
-fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: &Context) {
     let theme = cx.theme;
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let is_predicting = cx.is_under_way::<Timeline>(ask::PREDICTION);
-    let back = if is_predicting { "simulating the run…  " } else { "" };
+    let busy = match loading {
+        Some(what) => format!("opening {}…  ", cut(what, area.width / 2)),
+        None if cx.is_under_way::<Timeline>(ask::PREDICTION) => "simulating the run…  ".to_owned(),
+        None => String::new(),
+    };
     let position = |whole: &str| format!("window {shown} of {whole}, at {} s", seconds(from, 6));
     // at the right end of the title's row, if the title keeps most of it
     let fits = |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
@@ -123,13 +125,13 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         let other = &names(view)[1 - view.focus.min(1)];
         let aligned = format!(" {}", view.aligned_words(area.width < 80, other));
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        line(buf, area, 1, &[(&aligned, title), ("   ", text), (back, key), (&window, dim)]);
+        line(buf, area, 1, &[(&aligned, title), ("   ", text), (&busy, key), (&window, dim)]);
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
-        let room = usize::from(area.width).saturating_sub(1 + back.width());
+        let room = usize::from(area.width).saturating_sub(1 + busy.width());
         let [verdict, hidden, beside] = fitting_header(verdict, hidden(view, view.focus), beside, room);
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        let pieces = [(back, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
+        let pieces = [(&*busy, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
         line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
     }
 }

@@ -103,6 +103,9 @@ impl Screen for Timeline {
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        if self.view.is_some() && matches!(input, Input::Key(_) | Input::Mouse(..)) {
+            self.opened_from = None;
+        }
         match (input, &mut self.view) {
             (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
             (Input::Key(key), None) if self.loading.is_some() => return self.hold(key, cx),

@@ -23,6 +23,8 @@ pub struct Timeline {
     pub view: Option<View>,
     /// Description of the traces being loaded.
     pub loading: Option<String>,
+    /// Screen to return to if they cannot be opened, unless the user acts on the open trace meanwhile.
+    pub opened_from: Option<Tab>,
     /// Keys pressed while they load, if no other trace is shown.
     pub early: Vec<KeyEvent>,
     /// Traces of the previous session, until the screen is shown.
