@@ -86,6 +86,15 @@ pub struct Search {
     pub zoom: bool,
 }
 
+/// Zero of the times shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulerOrigin {
+    /// In window time (ns).
+    pub time: i64,
+    /// Such as `step 12`.
+    pub label: String,
+}
+
 /// Cursor location: pane, line, position on the line.
 pub type Place = (usize, Line, usize);
 
@@ -196,6 +205,18 @@ impl View {
     pub fn bounds(&self) -> Window {
         let all = self.panes.iter().map(Pane::bounds);
         all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
+    }
+
+    /// Origin of the times shown: the start of the step that is looked at; of the trace if the whole trace is shown, or no
+    /// step is.
+    pub fn ruler_origin(&self) -> RulerOrigin {
+        let pane = self.pane();
+        let step = self.step_looked_at(self.focus).filter(|_| self.window != self.bounds());
+        let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
+            Some(step) => (step.window.from, pane.index.step_label(step.key)),
+            None => (pane.index.zero, "the start".to_owned()),
+        };
+        RulerOrigin { time: zero.saturating_sub(pane.origin), label }
     }
 
     /// Shows a window, clamped to the bounds, and records the current one in the history.
