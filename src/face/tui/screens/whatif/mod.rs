@@ -53,7 +53,7 @@ acts! {
     Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep"), "remember save variant";
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
-    Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
+    Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
     Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;

@@ -114,10 +114,14 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let below = area.y + 1 + answer.rows.len() as u16;
     if below < area.bottom() && shown(58) {
         let terms = match whatif.traced.is_some() {
-            true => "speedup: over the traced step; hidden: behind compute; gap: closed",
-            false => "hidden: comm behind compute; gap: closed to upper-bound",
+            true => ["speedup: over the traced step; hidden: behind compute; gap: closed"; 2],
+            false => [
+                "change: vs base; hidden: behind compute; gap: closed to upper-bound",
+                "hidden: comm behind compute; gap: closed to upper-bound",
+            ],
         };
-        put(buf, area, area.x, below, &cut(terms, area.width), theme.style(Role::Dim));
+        let terms = first_fitting(&terms.map(str::to_owned), area.width).to_owned();
+        put(buf, area, area.x, below, &cut(&terms, area.width), theme.style(Role::Dim));
     }
 }
 

@@ -50,7 +50,9 @@ pub fn draw_differences(
     let inner = frame(buf, area, &title, theme);
     let order = if by_exposed && report.recorders.is_none() { "by exposed" } else { "by time" };
     let change = format!("change: {} minus {}", cut(&lower, 16), cut(&upper, 16));
-    note(buf, area, &format!(" {change}; Enter: layers; {order} "), theme);
+    let words = format!("{change}; Enter: layers; {order} ");
+    let notes = [format!(" us; exp.: exposed; {words}"), format!(" {words}")];
+    note(buf, area, first_fitting(&notes, area.width.saturating_sub(4)), theme);
     let shown = difference_rows(report, by_exposed, open);
     let mut columns =
         if wide { DIFFERENCE_COLUMNS.to_vec() } else { NARROW_DIFFERENCE_COLUMNS.to_vec() };
@@ -59,7 +61,8 @@ pub fn draw_differences(
             Some(format!("{} {}", cut(name, 8), column.title.strip_prefix(place)?.trim_start()))
         });
         if let Some(title) = named {
-            column.width = column.width.max(title.width() as u16);
+            // a gap to the column before, if names keep their room
+            column.width = column.width.max(title.width() as u16 + u16::from(wide));
             column.title = title.into();
         }
     }

@@ -49,7 +49,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         }
         Some(Panel::Stretches(shown)) => stretches::draw_stretches(buf, area, view, shown, cx),
         Some(Panel::Verdict { lines, list }) => {
-            verdict::draw_verdict(buf, (area, rows), view, (lines, list), theme);
+            verdict::draw_verdict(buf, (area, rows), view, (lines, list), cx);
         }
         Some(Panel::Legend(list, _)) => legend::draw_legend(buf, (area, rows), list, theme),
         None => {}

@@ -47,8 +47,9 @@ pub fn draw_verdict(
     (area, rows): (Rect, Rect),
     view: &View,
     (lines, list): (&[String], &List),
-    theme: Theme,
+    cx: &Context,
 ) {
+    let theme = cx.theme;
     let of = match &view.panes[..] {
         [pane] => format!(" [{}]", pane.index.provenance()),
         _ => String::new(),
@@ -69,7 +70,8 @@ pub fn draw_verdict(
             Some(_) => "the gap",
             None => "the longest exposed communication of a typical step",
         };
-        let keys = [to, "the cause"].map(|to| format!(" Enter: go to {to}; V: close "));
+        let [go, close] = [Act::ToggleRank, Act::Verdict].map(|act| cx.key::<Timeline>(act));
+        let keys = [to, "the cause"].map(|to| format!(" {go}: go to {to}; {close}: close "));
         // beside the mark of hidden rows
         let fits = |keys: &&String| keys.width() + 20 <= usize::from(area.width);
         if let Some(keys) = keys.iter().find(fits) {
