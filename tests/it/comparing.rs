@@ -94,6 +94,12 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
         table.contains("us alone") && table.contains("us inside the model (stack gpt-fast)"),
         "{table}"
     );
+    // without P2P the profile has a formula, which the stack does not scale
+    let off = place.run(&[&["whatif", "--p2p", "off"], &cell[..]].concat()).exits(0).stdout;
+    assert!(
+        off.replace("\n  ", " ").contains("us, alone and inside the model (stack gpt-fast)"),
+        "{off}"
+    );
     let set = place.run(&[&["whatif", "--set", "link.alpha_us=5"], &cell[..]].concat()).exits(0).stdout;
     assert!(set.contains("--set link.alpha_us=5"), "{set}");
     assert!(set.contains(" speedup (TPOT) ") && set.contains(" hidden % "), "{set}");

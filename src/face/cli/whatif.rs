@@ -24,18 +24,20 @@ use table::{Backend, CellOptions, Provenance, Spec};
 
 const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of standard / TPOT, hidden the share of the communication \
     behind compute, gap (hidden_share in CSV and JSON) the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
-    latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Latencies \
-    are of an all-reduce alone, as in nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
-    search varies the network. For the engine of a trace: `ladderscope rewire TRACE`. One sweep option may have several values; a single value is a setting. A mixture with \
-    other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
+    latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Measured latencies \
+    are of an all-reduce alone, as in nccl-tests; inside a model the stack scales them, and the output shows both. The stack does \
+    not scale formulas (P2P off on h100_sxm) and emulated links. With several nodes, the search varies the network. For the \
+    engine of a trace: `ladderscope rewire TRACE`. One sweep option may have several values; a single value is a setting. A \
+    mixture with other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
 const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
 
 /// Defaults that differ from those of `run`.
-const DEFAULTS: [(&str, &str); 4] = [
+const DEFAULTS: [(&str, &str); 5] = [
     ("architecture", "ladder"),
     ("model", "llama-3-70b"),
+    ("dtype", "f16 without --model, else the checkpoint's or bf16"),
     ("tp", "8 without --model, else 1"),
     ("stack", "gpt-fast without --model, else native"),
 ];
@@ -132,7 +134,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if values.is_empty() {
         points.push(SweepPoint { value: None, answer: variant.answer(&simulator)? });
     }
-    for value in values {
+    for &value in &values {
         let mut changed = variant.clone();
         set_swept(&mut changed, slider, value)?;
         points.push(SweepPoint { value: Some(value), answer: changed.answer(&simulator)? });
@@ -149,7 +151,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let rows = points.iter().flat_map(|point| predicted(&point.answer)).collect();
         save_prediction(&Store::open(dir), Prediction::new(name, "whatif", source, machine, rows))?;
     }
-    let found = break_evens(&simulator, &variant, &points[0].answer, args.hidden_pct);
+    // a single value is a setting
+    let mut searched = variant.clone();
+    if let [value] = values.as_slice() {
+        set_swept(&mut searched, slider, *value)?;
+    }
+    let found = break_evens(&simulator, &searched, &points[0].answer, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
@@ -204,6 +211,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     options.architecture.get_or_insert(paper.architecture);
     if options.model.is_none() {
         options.model = Some(paper.model);
+        options.dtype.get_or_insert(paper.dtype);
         options.tp.get_or_insert(paper.tp);
         options.stack.get_or_insert(paper.stack);
     }
@@ -360,12 +368,15 @@ fn link_in_words(slider: &str, SweepPoint { value, answer }: &SweepPoint) -> Str
         .taken
         .as_ref()
         .map(|(taken, switches)| format!(" by {taken} (by size: {})", switches_in_words(switches)));
+    let us = [times.alone_us, times.charged_us].map(|us| format!("{us:.1} us"));
+    let us = match us {
+        [alone, charged] if alone == charged => format!("{alone}, alone and inside the model"),
+        [alone, charged] => format!("{alone} alone, {charged} inside the model"),
+    };
     let line = format!(
-        "{at}all-reduce of {}{}: {:.1} us alone, {:.1} us inside the model (stack {}){}",
+        "{at}all-reduce of {}{}: {us} (stack {}){}",
         output::bytes(*message_bytes),
         taken.unwrap_or_default(),
-        times.alone_us,
-        times.charged_us,
         answer.spec.stack,
         times.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default()
     );
@@ -631,6 +642,25 @@ mod tests {
         let saved = ["whatif", "--gb-s", "1", "--save", "one"];
         assert!(Command::try_parse_from(saved).is_err(), "a prediction is of one setting");
         assert!(variant(&parsed("--backend cpu").cell).is_err());
+    }
+
+    #[test]
+    fn the_command_that_the_workbench_copies_shows_the_same_cell() {
+        let mut slid = Variant::default();
+        (slid.alpha_us, slid.gb_s, slid.sms) = (Some(33.3), Some(120.0), Some(20.0));
+        (slid.comm_loss_pct, slid.launch_us) = (Some(5.0), Some(2.0));
+        (slid.cell.batch, slid.cell.p2p) = (4, table::P2p::Off);
+        slid.cell.architecture = Architecture::Standard;
+        for variant in [Variant::default(), slid] {
+            let words = variant.whatif_arguments(true).unwrap();
+            let args = Command::try_parse_from(&words).unwrap().args;
+            let Sweep { slider, values, fixed } = sweep_of(&args).unwrap();
+            let mut typed = super::variant(&args.cell).unwrap();
+            for (name, value) in values.into_iter().map(|value| (slider, value)).chain(fixed) {
+                set_swept(&mut typed, name, value).unwrap();
+            }
+            assert_eq!(typed.spec().unwrap(), variant.spec().unwrap(), "{words:?}");
+        }
     }
 
     #[test]

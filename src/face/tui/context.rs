@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::arrangement::Arrangements;
 use super::config::Themes;
+use super::history::SessionHistory;
 use super::keymap::{Action, Keymap};
 use super::overlay::{Folder, Overlay};
 use super::prelude::*;
@@ -81,7 +81,7 @@ pub struct Context {
     /// Keys pressed while a trace was opening, to be pressed once it is shown.
     pub early: Vec<KeyEvent>,
     pub effects: Vec<Effect>,
-    pub arrangements: Arrangements,
+    pub history: SessionHistory,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Context {
             requests: VecDeque::new(),
             early: Vec::new(),
             effects: Vec::new(),
-            arrangements: Arrangements::default(),
+            history: SessionHistory::default(),
         }
     }
 

@@ -10,7 +10,7 @@
 //! pick      searchable picker
 //! palette   picker of actions, items of all screens, traces and themes
 //! trace_picker  pickers of trace files and stored runs; recording a program
-//! arrangement  undo of filters, orders, groups and axes
+//! history   undo and redo of the session's changes on all screens
 //! texts     overlays: help, texts, pictures, items to show or hide
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
@@ -52,7 +52,6 @@
 //! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
 //! by ratatui's `Table`.
 
-mod arrangement;
 pub mod config;
 mod context;
 mod conversions;
@@ -60,6 +59,7 @@ mod effects;
 mod event;
 mod figures;
 mod format;
+mod history;
 mod keymap;
 mod keys;
 mod memory;
@@ -97,8 +97,8 @@ mod prelude {
     pub use super::overlay::{Completing, Prompt};
     pub use super::pick::{Chosen, Pick};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Note, Pointer,
-        PointerKind, Screen, ScreenList, ScreenStatus, Selection,
+        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Note, OwnEdits,
+        Pointer, PointerKind, Screen, ScreenList, ScreenStatus, Selection,
     };
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};

@@ -94,9 +94,10 @@ pub trait Screen: AnyScreen {
         false
     }
 
-    /// Number of edits that the screen's own undo can take back.
-    fn own_edits(&self) -> usize {
-        0
+    /// Edits that the acts `undo` and `redo` of the screen take back and repeat. `None` if the session's history leaves
+    /// these acts to the screen.
+    fn own_edits(&self) -> Option<OwnEdits> {
+        None
     }
 
     /// Reacts to news sent to all screens, visible or not.
@@ -138,6 +139,14 @@ pub trait Screen: AnyScreen {
     fn export(&self, _kind: FileKind, _cx: &Context) -> std::result::Result<Option<Export>, String> {
         Ok(None)
     }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnEdits {
+    /// Number of edits to undo.
+    pub count: usize,
+    /// True for moves of a view, which are undone on their own screen only.
+    pub are_views: bool,
 }
 
 #[derive(Debug)]

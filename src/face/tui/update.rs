@@ -15,7 +15,7 @@ use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
-    arrangement, context, conversions, figures, format, overlay, palette, trace_picker, trainings, view,
+    context, conversions, figures, format, history, overlay, palette, trace_picker, trainings, view,
 };
 use lab::store;
 use lab::sweep::{Choice, Experiment};
@@ -38,7 +38,7 @@ fn tell_all(state: &mut State, news: &News) {
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     let is_news = matches!(message, Message::Runs(_) | Message::Answered(_));
     let is_input = matches!(message, Message::Key(_) | Message::Mouse(_) | Message::Paste(_));
-    let before = is_input.then(|| arrangement::before(state));
+    let before = is_input.then(|| history::before(state));
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
@@ -76,7 +76,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     }
     serve(state);
     if let Some(before) = before {
-        arrangement::after(state, before);
+        history::after(state, before);
     }
     let tab = state.cx.tab;
     settle(state);
@@ -230,7 +230,12 @@ pub fn act(state: &mut State, action: Action) {
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => figures::copy_command(state),
         Action::On(tab, at) => {
-            if is_undo(tab, at) && arrangement::undo(state, tab) {
+            let back = match tab.bindings().get(at).map(|row| row.id) {
+                Some("undo") => Some(true),
+                Some("redo") => Some(false),
+                _ => None,
+            };
+            if back.is_some_and(|back| history::travel(state, tab, back)) {
                 return;
             }
             let (screen, cx) = state.split(tab);
@@ -241,10 +246,6 @@ pub fn act(state: &mut State, action: Action) {
             cx.request(Request::WhatIf(selected));
         }
     }
-}
-
-fn is_undo(tab: Tab, at: usize) -> bool {
-    tab.bindings().get(at).is_some_and(|row| row.id == "undo")
 }
 
 /// Quits, after confirmation if edits would be lost or a sweep cut short.

@@ -378,6 +378,11 @@ impl LinkTable {
         self.rows(tp).iter().any(|(_, row)| row.measured_bytes != Some((0, 0)))
     }
 
+    /// True if a stack scales the latency at `tp` ranks: it is measured back to back, not a formula.
+    pub fn is_scaled(&self, tp: u32) -> bool {
+        self.rows(tp).iter().any(|(_, row)| !row.points.is_empty())
+    }
+
     /// True if the message size lies within the measured range at `tp` ranks.
     pub fn covers(&self, tp: u32, bytes: f64) -> bool {
         self.rows(tp).iter().all(|(_, row)| {

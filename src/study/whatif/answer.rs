@@ -14,7 +14,7 @@ use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::nearest_error;
 use base::error::{Error, Result};
 use base::text::latency;
-use machine::hardware::{Profile, Target};
+use machine::hardware::{LinkTable, Profile, Target};
 use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
 use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
@@ -55,8 +55,8 @@ pub struct ProfileValues {
     pub tp_note: Option<String>,
     /// Experts of a layer and top-k, in a mixture.
     pub experts: Option<[u32; 2]>,
-    /// Factor of the stack for the latency of measured all-reduces.
-    pub latency_scale: f64,
+    /// Factor by which the stack scales the latency; `None` where it scales none: formulas, emulated links, traces.
+    pub latency_scale: Option<f64>,
     pub link_note: Option<String>,
     /// Reason why no value of the link changes the communication, if so.
     pub no_link: Option<String>,
@@ -430,7 +430,8 @@ impl<'a> Question<'a> {
 
     fn profile_values(&self, variant: &Variant) -> Result<ProfileValues> {
         let cell = &variant.cell;
-        let Target { profile, stack } = &variant.plain_target()?;
+        let target = variant.plain_target()?;
+        let Target { profile, stack } = &target;
         let (alpha_us, gb_s, link_note) = match cell.link {
             Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s, None),
             _ => native_link(profile, cell),
@@ -459,7 +460,7 @@ impl<'a> Question<'a> {
             }),
             experts: self.shape.experts.as_ref().map(|experts| [experts.count, experts.top_k]),
             tp_note: None,
-            latency_scale: stack.collective.latency_scale,
+            latency_scale: latency_scale(&target, cell),
             link_note,
             no_link: self.no_link(),
         })
@@ -635,10 +636,23 @@ pub(super) fn compare_with(rows: &mut [Row], standard: Option<f64>, limit: Optio
 
 /// Latency, bandwidth and caveat of the link that a cell uses inside a node.
 pub(super) fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
-    let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
-    let inside = cell.tp.clamp(2, profile.gpus_per_node.max(2));
+    let (table, inside) = table_inside(profile, cell);
     let (alpha_us, gb_s) = table.at(inside);
     (alpha_us, gb_s, table.note(inside))
+}
+
+/// Factor by which the stack scales the latency of a cell's all-reduces. A formula is fitted to whole runs, so that it
+/// has the latency inside a model already.
+fn latency_scale(Target { profile, stack }: &Target, cell: &Spec) -> Option<f64> {
+    let (table, inside) = table_inside(profile, cell);
+    let is_scaled = table.is_scaled(inside) && !cell.link.is_emulated();
+    is_scaled.then_some(stack.collective.latency_scale)
+}
+
+/// Link table of a cell's all-reduces, and the number of its ranks in a node.
+fn table_inside<'a>(profile: &'a Profile, cell: &Spec) -> (&'a LinkTable, u32) {
+    let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
+    (table, cell.tp.clamp(2, profile.gpus_per_node.max(2)))
 }
 
 fn throughput(spec: &Spec, completion_ms: f64) -> f64 {

@@ -81,7 +81,7 @@ sliders! {
     Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above the GPUs of a node, all-reduces cross the network";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
-    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node, as in nccl-tests; the stack scales it";
+    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
     Sms: "comm SMs", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs that a large all-reduce takes from compute (contention)";
     CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "share of its bandwidth that an all-reduce loses while compute runs";
@@ -119,6 +119,21 @@ sliders! {
 /// Weight format in which a model is released, as far as known; models without one are simulated in bf16.
 fn native_dtype(model: &str) -> DType {
     Model::resolve(model).ok().and_then(|model| model.dtype).unwrap_or(DType::Bf16)
+}
+
+/// Takes the weight format of the model's checkpoint if the former model had its own, `before`. The two 16-bit formats
+/// count as one, so that fp16 stays fp16.
+fn follow_checkpoint(variant: &mut Variant, before: DType) {
+    let is_16_bit = |dtype: DType| matches!(dtype, DType::Bf16 | DType::F16);
+    let (dtype, next) = (variant.cell.dtype, native_dtype(&variant.cell.model));
+    if dtype != before && !(is_16_bit(dtype) && is_16_bit(before)) {
+        return;
+    }
+    let remembered = &mut variant.dtype_of_16_bits.0;
+    if is_16_bit(dtype) {
+        *remembered = Some(dtype);
+    }
+    variant.cell.dtype = remembered.filter(|_| is_16_bit(next)).unwrap_or(next);
 }
 
 /// GPUs of a pipeline stage.
@@ -428,9 +443,7 @@ impl Slider {
                 if self == Self::Model {
                     // the next model may have no experts
                     variant.division_above_one.0 = 0;
-                }
-                if self == Self::Model && variant.cell.dtype == native {
-                    variant.cell.dtype = native_dtype(&variant.cell.model);
+                    follow_checkpoint(variant, native);
                 }
             }
             None if self.is_count() => {

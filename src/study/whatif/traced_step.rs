@@ -238,7 +238,7 @@ impl TracedStep {
                 let tp = self.base.cell.tp;
                 format!("the trace does not name its model; only divisors of TP {tp} are certain to divide its heads")
             }),
-            latency_scale: stack.collective.latency_scale,
+            latency_scale: None,
             link_note,
             no_link: (self.rewiring.steps.ends == Ends::Exchanges).then(|| {
                 let is = self.rewiring.provenance;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
 use model::Model;
-use plan::{Architecture, LayerSet};
+use plan::{Architecture, DType, LayerSet};
 use table::options::{OPTIONS, OptionKind, PAIRS};
 use table::{Backend, Link, P2p, Spec};
 
@@ -36,25 +36,29 @@ pub struct Variant {
     pub no_launch_gaps: bool,
     /// Division of the GPUs that returns when TP rises from 1, by index; one GPU has nothing to divide.
     #[serde(skip)]
-    pub division_above_one: RememberedDivision,
+    pub division_above_one: Remembered<usize>,
+    /// Weight format that returns when a model of 16-bit weights follows one of quantized weights.
+    #[serde(skip)]
+    pub dtype_of_16_bits: Remembered<Option<DType>>,
 }
 
-/// Division of the GPUs, by index, that takes no part in comparisons: it changes no number.
+/// Value to return to. It takes no part in comparisons, because it changes no number.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RememberedDivision(pub usize);
+pub struct Remembered<T>(pub T);
 
-impl PartialEq for RememberedDivision {
+impl<T> PartialEq for Remembered<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
 impl Default for Variant {
-    /// 70B, TP 8, batch 1, on H100 with gpt-fast: the cell of the Ladder Residual paper.
+    /// 70B in fp16, TP 8, batch 1, on H100 with gpt-fast: the cell of the Ladder Residual paper.
     fn default() -> Self {
         Self::new(Spec {
             architecture: Architecture::Ladder(LayerSet::All),
             model: "llama-3-70b".into(),
+            dtype: DType::F16,
             tp: 8,
             hardware: INSTEAD_OF_HOST.into(),
             stack: "gpt-fast".into(),
@@ -76,7 +80,8 @@ impl Variant {
             hbm_gb_s: None,
             launch_us: None,
             no_launch_gaps: false,
-            division_above_one: RememberedDivision::default(),
+            division_above_one: Remembered::default(),
+            dtype_of_16_bits: Remembered::default(),
         }
     }
 
@@ -163,27 +168,52 @@ impl Variant {
     /// Arguments of the command that reproduces these numbers, starting with `run`. Returns the errors of
     /// [`Self::spec`].
     pub fn arguments(&self) -> Result<Vec<String>> {
-        let spec = self.spec()?;
-        let mut words: Vec<String> = ["run", "--backend", "sim"].map(str::to_owned).to_vec();
-        for option in OPTIONS.iter().filter(|option| option.is_used_by(Backend::Sim)) {
-            let text = option.text(&spec);
-            match (option.name, option.kind) {
-                // already set, or fixed by the simulator
-                ("backend" | "samples" | "warmup", _) => {}
-                (_, OptionKind::Flag) => {
-                    words.extend((text == "true").then(|| format!("--{}", option.flag)))
-                }
-                ("link" | "seed", _) if option.is_default(&spec) => {}
-                _ if !option.is_required && option.is_default(&spec) => {}
-                _ => words.extend([format!("--{}", option.flag), text.into_owned()]),
-            }
+        let words = ["run", "--backend", "sim"].map(str::to_owned).into_iter();
+        Ok(words.chain(option_words(&self.spec()?)).collect())
+    }
+
+    /// Arguments of the `whatif` that shows these numbers, starting with the verb. `has_link` is false if no value of the
+    /// link has an effect; `whatif` refuses those. Returns the errors of [`Self::spec`].
+    pub fn whatif_arguments(&self, has_link: bool) -> Result<Vec<String>> {
+        let own = [("alpha-us", self.alpha_us), ("gb-s", self.gb_s), ("sms", self.sms)];
+        let rest = Self { alpha_us: None, gb_s: None, sms: None, ..self.clone() };
+        // `whatif` has no seed and no variables
+        let mut spec = Spec { seed: Spec::default().seed, env: BTreeMap::new(), ..rest.spec()? };
+        if !has_link {
+            spec.p2p = P2p::On;
+            spec.set.retain(|key, _| !key.starts_with("link."));
         }
-        for pairs in &PAIRS {
-            let pair = |(key, value)| [format!("--{}", pairs.name), format!("{key}={value}")];
-            words.extend((pairs.get)(&spec).iter().flat_map(pair));
+        let mut words = vec!["whatif".to_owned()];
+        words.extend(option_words(&spec));
+        for (name, value) in own {
+            let value = value.filter(|_| has_link || name == "sms");
+            words.extend(value.into_iter().flat_map(|value| [format!("--{name}"), value.to_string()]));
         }
         Ok(words)
     }
+}
+
+/// Options of a simulated cell as the command line takes them, without the backend.
+fn option_words(spec: &Spec) -> Vec<String> {
+    let mut words = Vec::new();
+    for option in OPTIONS.iter().filter(|option| option.is_used_by(Backend::Sim)) {
+        let text = option.text(spec);
+        match (option.name, option.kind) {
+            // already set, or fixed by the simulator
+            ("backend" | "samples" | "warmup", _) => {}
+            (_, OptionKind::Flag) => {
+                words.extend((text == "true").then(|| format!("--{}", option.flag)));
+            }
+            ("link" | "seed", _) if option.is_default(spec) => {}
+            _ if !option.is_required && option.is_default(spec) => {}
+            _ => words.extend([format!("--{}", option.flag), text.into_owned()]),
+        }
+    }
+    for pairs in &PAIRS {
+        let pair = |(key, value)| [format!("--{}", pairs.name), format!("{key}={value}")];
+        words.extend((pairs.get)(spec).iter().flat_map(pair));
+    }
+    words
 }
 
 const MOST_LOST: f64 = 0.99;

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
-use crate::face::tui::screen::{AnyScreen as _, FileKind};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
 use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{Annotations, Edit};
 use table::{Backend, P2p, Record, Status};
@@ -262,10 +262,50 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     assert_eq!(driver.state.cx.stored.clone().unwrap().annotations, before);
     driver.keys("u");
     driver.shows("undone: filter");
-    assert!(
-        matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]),
-        "nothing else was done"
-    );
+    assert!(driver.keys("u").is_empty(), "no deletion of an earlier session is restored");
+    driver.shows("nothing to undo");
+    // and forward again, the filter first
+    redo(&mut driver);
+    driver.shows("redone: filter");
+    let effects = redo(&mut driver);
+    assert!(matches!(effects[..], [Effect::Store(StoreTask::Annotate { .. }), ..]), "{effects:?}");
+    driver.shows("changed tags and notes of 2 runs again");
+}
+
+fn redo(driver: &mut Driver) -> Vec<Effect> {
+    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL)))
+}
+
+#[test]
+fn a_deletion_of_an_earlier_session_is_restored_only_when_asked_for() {
+    let mut driver = driver((120, 40));
+    assert!(driver.keys("u").is_empty());
+    driver.shows("Nothing was changed in this session.");
+    assert!(driver.keys("n").is_empty());
+    driver.keys("u");
+    assert!(matches!(driver.keys("y")[..], [Effect::Store(StoreTask::Restore)]));
+}
+
+#[test]
+fn a_change_of_another_screen_is_undone_there_and_redone() {
+    let mut driver = Driver::full(120, 30);
+    driver.keys("3/ladder");
+    driver.enter();
+    // a view is moved back on its own screen only
+    driver.keys("4f");
+    let window = |driver: &Driver| driver.state.timeline.view.as_ref().map(|view| view.window);
+    let whole = window(&driver);
+    driver.keys("6u");
+    driver.shows("undone on runs: filter");
+    assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Runs, ""));
+    driver.keys("6");
+    redo(&mut driver);
+    driver.shows("redone on runs: filter");
+    assert_eq!(driver.state.runs.filter.value(), "ladder");
+    driver.keys("6u4");
+    assert_eq!(window(&driver), whole);
+    driver.keys("u");
+    assert_ne!(window(&driver), whole);
 }
 
 #[test]

@@ -233,6 +233,21 @@ fn enter_opens_the_timeline_of_the_selected_run() {
 }
 
 #[test]
+fn a_trace_that_cannot_be_opened_leaves_the_open_one_to_its_reader() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/ladder p2p=off");
+    driver.enter();
+    let effects = driver.enter();
+    driver.shows("opening 20260102-0304-3…");
+    driver.shows("tiny standard tp2");
+    driver.press(KeyCode::Right);
+    driver.answer(effects);
+    driver.shows("the trace of run 20260102-0304-3 is gone");
+    driver.shows("tiny standard tp2");
+    assert_eq!(driver.state.cx.tab, Tab::Timeline);
+}
+
+#[test]
 fn a_run_without_numbers_says_why_it_has_no_timeline() {
     let mut driver = Driver::full(80, 24);
     driver.keys("3/failed");

@@ -4,6 +4,7 @@
 //! Cells follow [`super::shade`]; `◆` marks a search match.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
-use trace::Span;
 use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
+use trace::{OperationInfo, Span};
 
 /// Left-aligned blocks in eighths of a column.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
@@ -423,17 +424,35 @@ impl Canvas<'_> {
     }
 }
 
-/// Role of a compute span, by its module.
+/// Role of a compute span, by its module; of an imported kernel that no rule classifies, by its name.
 pub fn module_role(index: &TraceIndex, span: Option<usize>) -> Role {
     let span = span.and_then(|i| index.trace.spans.get(i));
     let operation = span.and_then(|s| index.trace.operations.get(s.operation as usize));
-    Role::Series(match operation.map(|o| (o.module.as_str(), o.kind.as_str())) {
-        Some(("attn", _)) => 0,
+    let Some(operation) = operation else { return Role::Series(3) };
+    match (operation.module.as_str(), operation.kind.as_str()) {
+        ("attn", _) => Role::Series(0),
         // experts take the place of the MLP; kernels of imported traces have a kind only
-        Some(("mlp" | "moe", _) | (_, EXPERTS)) => 1,
-        Some(("head", _)) => 2,
-        _ => 3,
-    })
+        ("mlp" | "moe", _) | (_, EXPERTS) => Role::Series(1),
+        ("head", _) => Role::Series(2),
+        _ if is_unclassified(index, operation) => role_of_name(&operation.name),
+        _ => Role::Series(3),
+    }
+}
+
+/// True for a compute operation of an imported trace that no rule classifies.
+pub fn is_unclassified(index: &TraceIndex, operation: &OperationInfo) -> bool {
+    index.trace.meta.import.is_some() && operation.module.is_empty() && operation.kind != EXPERTS
+}
+
+/// Roles of kernels without a class. Experts are the only class of imported compute kernels; copies share the third role, with
+/// a mark of their own.
+pub const UNCLASSIFIED: [Role; 3] = [Role::Series(0), Role::Series(2), Role::Series(3)];
+
+/// Role by the short name, so that the instances of a template share it, in every trace.
+fn role_of_name(name: &str) -> Role {
+    let mut hasher = DefaultHasher::new();
+    short(name).hash(&mut hasher);
+    UNCLASSIFIED[(hasher.finish() % UNCLASSIFIED.len() as u64) as usize]
 }
 
 fn reversed(style: Style) -> Style {
@@ -451,14 +470,32 @@ pub fn short(name: &str) -> &str {
     if last.is_empty() { name } else { last }
 }
 
-/// Tick positions (ns since the window's start) for an axis of this width.
-pub fn ticks(window: Window, columns: usize) -> Vec<i64> {
+/// Ticks (ns since `origin`) of an axis of this width, at multiples of a round step, and the step.
+pub fn ticks(window: Window, origin: i64, columns: usize) -> (Vec<i64>, i64) {
     let wanted = (columns / 14).max(1) as f64;
     let rough = window.width() as f64 / wanted;
     let power = 10f64.powf(rough.max(1.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough);
     let step = (step as i64).max(1);
-    (0..=window.width() / step).map(|i| i * step).take(columns.max(1)).collect()
+    let [from, to] = [window.from, window.to].map(|time| time.saturating_sub(origin));
+    let first = from.div_euclid(step) + i64::from(from.rem_euclid(step) > 0);
+    let ticks = (first..=to.div_euclid(step)).map(|i| i * step).take(columns.max(1));
+    (ticks.collect(), step)
+}
+
+/// Labels of ticks in the unit of the largest one, with the decimals that tell them apart: `1.25 ms`.
+pub fn tick_labels((ticks, step): &(Vec<i64>, i64)) -> Vec<String> {
+    let most = ticks.iter().map(|tick| tick.unsigned_abs()).max().unwrap_or(0);
+    let (unit, name) = match most {
+        0..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "us"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let is_exact = |decimals: &usize| step.saturating_mul(10_i64.pow(*decimals as u32)) % unit == 0;
+    let decimals = (0..9).find(is_exact).unwrap_or(9);
+    let label = |tick: &i64| format!("{:.*} {name}", decimals, *tick as f64 / unit as f64);
+    ticks.iter().map(label).collect()
 }
 
 #[cfg(test)]
@@ -522,6 +559,17 @@ mod tests {
     }
 
     #[test]
+    fn kernels_without_a_class_are_coloured_by_name() {
+        let roles: Vec<Role> =
+            (0..40).map(|at| role_of_name(&format!("void kernel_{at}<int>(float*)"))).collect();
+        assert!(UNCLASSIFIED.iter().all(|role| roles.contains(role)), "{roles:?}");
+        assert_eq!(role_of_name("void kernel_1<8>(float*)"), role_of_name("void kernel_1<int>(half*)"));
+        let index = crate::face::tui::tests::fixtures::imported();
+        let gemm = index.trace.spans.iter().position(|span| span.operation == 0);
+        assert_eq!(module_role(&index, gemm), role_of_name("gemm_kernel"));
+    }
+
+    #[test]
     fn many_operations_are_a_height_and_the_edge_of_one_a_width() {
         let many = Column { places: (3, 5), ..column([50, 0, 0, 0]) };
         assert_eq!(cell(&many, 0, 100, false, || None), Some(Cell::Compute(Ink::High(4))));
@@ -546,7 +594,16 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_not_crowded() {
-        assert_eq!(ticks(Window::new(7, 1007), 70), [0, 200, 400, 600, 800, 1000]);
-        assert!(ticks(Window::new(0, i64::MAX), 70).len() <= 6);
+        assert_eq!(ticks(Window::new(7, 1007), 7, 70).0, [0, 200, 400, 600, 800, 1000]);
+        assert_eq!(ticks(Window::new(7, 1007), 500, 70).0, [-400, -200, 0, 200, 400]);
+        assert!(ticks(Window::new(0, i64::MAX), 0, 70).0.len() <= 6);
+    }
+
+    #[test]
+    fn labels_of_ticks_differ_however_far_from_the_origin() {
+        let labels = |from: i64, to: i64| tick_labels(&ticks(Window::new(from, to), 0, 70));
+        assert_eq!(labels(0, 90_000), ["0 us", "20 us", "40 us", "60 us", "80 us"]);
+        assert_eq!(labels(1_234_000, 1_234_900)[..2], ["1.2340 ms", "1.2342 ms"]);
+        assert_eq!(labels(-500, 400)[..2], ["-400 ns", "-200 ns"]);
     }
 }

@@ -25,7 +25,7 @@ use crate::face::tui::figures::Subject;
 use crate::face::tui::keymap::acts;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Note, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Note, OwnEdits, PointerKind, Screen,
     ScreenList, ScreenStatus, Selection,
 };
 use crate::face::tui::view::{cut_bottom, cut_top};
@@ -47,6 +47,7 @@ acts! {
     PickOrder: "sort-by", "O", "choose the column to sort by", None, "order";
     SortReverse: "sort-reverse", "I", "reverse the order", None;
     Undo: "undo", "u", "undo a change of the filter, order, axis or baseline", None, "back revert";
+    Redo: "redo", "ctrl-r", "redo", None;
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose the fixed options", None;
     NextValue: "value", "v", "map over TP and batch; again: ratio, exposed communication, gap closed", None;
@@ -147,8 +148,9 @@ impl Acts for Compare {
                 self.descending = !self.descending;
                 self.arrange();
             }
-            // changes of the arrangement are undone for all screens alike
+            // the session's history undoes arrangements
             Act::Undo => cx.inform("nothing to undo"),
+            Act::Redo => cx.inform("nothing to redo"),
             Act::Mark => self.toggle_mark(),
             Act::Flags => (self.flags, self.first_flag) = (!self.flags, 0),
         }
@@ -206,6 +208,10 @@ impl Screen for Compare {
             _ => return false,
         }
         true
+    }
+
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits::default())
     }
 
     fn command(&self) -> Result<Command, &'static str> {

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::{KeyCode, MouseButton, MouseEventKind};
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEventKind};
 
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
@@ -623,6 +623,10 @@ fn filters_orders_and_axes_are_undone_one_by_one() {
     driver.taps("u");
     driver.shows("undone: filter");
     driver.shows("architecture: 24 settings");
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.shows("redone: filter");
+    driver.shows("4 of 24 settings");
+    driver.taps("u");
     driver.taps("u");
     driver.shows("nothing to undo");
 }

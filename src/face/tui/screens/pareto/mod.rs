@@ -27,8 +27,8 @@ use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, Pointer, PointerKind, Screen,
-    ScreenStatus, Selection,
+    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, OwnEdits, Pointer, PointerKind,
+    Screen, ScreenStatus, Selection,
 };
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::theme::Role;
@@ -69,6 +69,7 @@ acts! {
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None, "reset zoom";
     Undo: "undo", "u", "undo a zoom, filter, or change of axes, scale, group or P2P", Some("undo"), "back revert";
+    Redo: "redo", "ctrl-r", "redo", None;
     ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
     ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
     Picture: "picture", "i", "draw the plot as an image or as text", None;
@@ -136,6 +137,11 @@ impl Acts for Pareto {
                     cx.inform("nothing to undo");
                 }
             }
+            Act::Redo => {
+                if !self.zoom.redo() {
+                    cx.inform("nothing to redo");
+                }
+            }
             Act::Picture => self.toggle_picture(cx),
             Act::Open => {
                 cx.open_runs(self.current().map(|p| p.run.clone()));
@@ -167,8 +173,8 @@ impl Screen for Pareto {
         true
     }
 
-    fn own_edits(&self) -> usize {
-        self.zoom.edits()
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits { count: self.zoom.edits(), are_views: true })
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

@@ -478,6 +478,10 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
     driver.mouse(MouseEventKind::ScrollUp, (plot.area.x + 20, plot.area.y + 5));
     driver.taps("uu");
     assert_eq!(driver.state.pareto.zoom.window, None);
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    let again = layout::plot(&driver.state.pareto, driver.state.cx.body());
+    assert_eq!(again.cell(corner), (again.area.x, again.area.y));
+    driver.taps("u");
     driver.taps("u");
     assert!(driver.screen().contains("nothing to undo"));
     // a click selects what is near

@@ -13,8 +13,13 @@ use lab::store::Edit;
 pub enum Done {
     /// Deleted runs.
     Deleted(Vec<String>),
-    /// Changed tags or notes: the inverse edits, each with its runs.
-    Annotated(Vec<(Vec<String>, Edit)>),
+    /// Changed tags or notes of runs.
+    Annotated {
+        runs: Vec<String>,
+        edit: Edit,
+        /// Inverse edits, each with its runs.
+        back: Vec<(Vec<String>, Edit)>,
+    },
     Unmarked(Marked),
 }
 
@@ -35,35 +40,70 @@ impl Runs {
         }
         let undo = cx.key::<Self>(Act::Undo);
         cx.inform(format!("took away {}: {undo} brings them back", counted(self.marked.len(), "mark")));
-        self.done.push(Done::Unmarked(std::mem::take(&mut self.marked)));
+        let marked = std::mem::take(&mut self.marked);
+        self.record(Done::Unmarked(marked));
         if std::mem::take(&mut self.only_marked) {
             self.rearrange(cx);
         }
     }
 
-    /// Undoes the last edit; without one in this session, restores the latest deletion.
+    /// Undoes the last edit. If nothing was changed in this session, asks whether to restore the latest deletion of an
+    /// earlier one.
     pub(super) fn undo(&mut self, cx: &mut Context) {
-        match self.done.pop() {
-            Some(Done::Unmarked(marked)) => {
+        let Some(done) = self.done.pop() else {
+            if cx.history.is_used() {
+                return cx.inform("nothing to undo");
+            }
+            let text =
+                "Nothing was changed in this session. Restore the runs deleted last, in an earlier one?";
+            let restore = |_: &mut Self, cx: &mut Context| cx.perform(Effect::Store(StoreTask::Restore));
+            return cx.confirm(text, restore);
+        };
+        match done.clone() {
+            Done::Unmarked(marked) => {
                 // marks made since are kept
                 let since = std::mem::replace(&mut self.marked, marked);
                 cx.stored.iter().for_each(|runs| self.drop_marks_of_gone(runs));
                 cx.inform(format!("{} again", counted(self.marked.len(), "mark")));
                 since.as_slice().iter().for_each(|run| self.marked.insert(run.clone()));
             }
-            Some(Done::Annotated(edits)) => {
-                let runs: usize = edits.iter().map(|(runs, _)| runs.len()).sum();
+            Done::Annotated { back, .. } => {
+                let runs: usize = back.iter().map(|(runs, _)| runs.len()).sum();
                 cx.inform(format!("restored tags and notes of {}", counted(runs, "run")));
-                for (runs, edit) in edits {
+                for (runs, edit) in back {
                     cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
                 }
             }
-            Some(Done::Deleted(runs)) => {
+            Done::Deleted(runs) => {
                 self.restored = runs.into_iter().next();
                 cx.perform(Effect::Store(StoreTask::Restore));
             }
-            None => cx.perform(Effect::Store(StoreTask::Restore)),
         }
+        self.undone.push(done);
+    }
+
+    /// Repeats the edit that was undone last.
+    pub(super) fn redo(&mut self, cx: &mut Context) {
+        let Some(undone) = self.undone.pop() else { return cx.inform("nothing to redo") };
+        let others = std::mem::take(&mut self.undone);
+        match undone {
+            Done::Unmarked(_) => self.unmark(cx),
+            Done::Deleted(runs) => self.delete(runs, cx),
+            Done::Annotated { runs, edit, back } => {
+                cx.inform(format!("changed tags and notes of {} again", counted(runs.len(), "run")));
+                cx.perform(Effect::Store(StoreTask::Annotate {
+                    runs: runs.clone(),
+                    edit: edit.clone(),
+                }));
+                self.record(Done::Annotated { runs, edit, back });
+            }
+        }
+        self.undone = others;
+    }
+
+    fn record(&mut self, done: Done) {
+        self.done.push(done);
+        self.undone.clear();
     }
 
     /// Edits tags or notes of the runs chosen when the prompt was opened, regardless of the current
@@ -96,7 +136,7 @@ impl Runs {
         } else {
             let undo = cx.key::<Self>(Act::Undo);
             cx.inform(format!("{}: {what}; {undo} undoes it", named(&runs)));
-            self.done.push(Done::Annotated(back));
+            self.record(Done::Annotated { runs: runs.clone(), edit: edit.clone(), back });
         }
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
     }
@@ -112,7 +152,7 @@ impl Runs {
         self.rearrange(cx);
         // the next run moves up to the selection
         self.list.selected = at.min(self.lines.len().saturating_sub(1));
-        self.done.push(Done::Deleted(runs.clone()));
+        self.record(Done::Deleted(runs.clone()));
         cx.perform(Effect::Store(StoreTask::Delete(runs)));
     }
 

@@ -37,6 +37,7 @@ acts! {
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
     Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
     Undo: "undo", "u", "undo the last tag, note, deletion, unmarking, filter, order or grouping", None, "revert restore back";
+    Redo: "redo", "ctrl-r", "redo", None;
     MarkAll: "mark-all", "a", "mark all runs shown", None;
     MarkNone: "mark-none", "A", "unmark all", None, "clear deselect unselect";
     OnlyMarked: "only-marked", "v", "show marked runs only, or all", None;
@@ -51,7 +52,7 @@ impl Acts for Runs {
     /// Without runs, only the filter that hides them and the undo of a deletion are possible.
     fn can(&self, act: Act) -> bool {
         let filters = act == Act::Filter && !self.filter.text().is_empty();
-        self.count > 0 || filters || act == Act::Undo
+        self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -158,6 +159,7 @@ impl Acts for Runs {
                 }
             }
             Act::Undo => self.undo(cx),
+            Act::Redo => self.redo(cx),
         }
     }
 }
@@ -186,8 +188,8 @@ impl Screen for Runs {
         true
     }
 
-    fn own_edits(&self) -> usize {
-        self.done.len()
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits { count: self.done.len(), are_views: false })
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

@@ -102,8 +102,10 @@ pub struct Runs {
     pub whole: Option<Box<Record>>,
     pub marked: Marked,
     pub only_marked: bool,
-    /// Undo history, newest last.
+    /// Edits to undo, newest last.
     pub done: Vec<Done>,
+    /// Edits to redo, newest last.
+    pub undone: Vec<Done>,
     pub grouped: bool,
     /// Width of the groups of a numeric column with many values.
     pub bin: Option<f64>,
@@ -135,6 +137,7 @@ impl Default for Runs {
             marked: Marked::default(),
             only_marked: false,
             done: Vec::new(),
+            undone: Vec::new(),
             grouped: false,
             bin: None,
             restored: None,

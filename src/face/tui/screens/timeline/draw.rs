@@ -10,7 +10,7 @@ use super::{Timeline, ask, info, lists};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
-use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
+use crate::face::tui::widgets::lanes::{self, Canvas, tick_labels, ticks};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use base::text::{rank_list, without_middle};
@@ -20,11 +20,10 @@ use table::Record;
 
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     let theme = cx.theme;
-    if let Some(what) = &timeline.loading {
-        empty(buf, body, &format!("opening {what}…"), theme);
-        return;
-    }
     let Some(view) = &timeline.view else {
+        if let Some(what) = &timeline.loading {
+            return empty(buf, body, &format!("opening {what}…"), theme);
+        }
         let key = |action| cx.keys.label(action);
         let offer = offered(cx).map_or(String::new(), |record| {
             let experiment =
@@ -42,9 +41,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         return;
     };
     let Some(areas) = layout::open(timeline, body) else { return };
-    header(buf, areas.header, view, cx);
+    header(buf, areas.header, view, timeline.loading.as_deref(), cx);
     draw_overview(buf, areas.overview, view, theme);
-    axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
+    let (since, over) = cut_left(areas.ticks, LANE_LABEL);
+    let origin = view.ruler_origin();
+    let words = cut(&format!("since {}", origin.label), LANE_LABEL - 1);
+    put(buf, since, since.x + 1, since.y, &words, theme.style(Role::Dim));
+    axis(buf, over, view.window, origin.time, theme);
     marks(buf, areas.marks, view, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
         if i > 0 {
@@ -96,15 +99,17 @@ fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
     window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
-fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: &Context) {
     let theme = cx.theme;
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
-    let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let is_predicting = cx.is_under_way::<Timeline>(ask::PREDICTION);
-    let back = if is_predicting { "simulating the run…  " } else { "" };
-    let position = |whole: &str| format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    let busy = match loading {
+        Some(what) => format!("opening {}…  ", cut(what, area.width / 2)),
+        None if cx.is_under_way::<Timeline>(ask::PREDICTION) => "simulating the run…  ".to_owned(),
+        None => String::new(),
+    };
+    let position = |whole: &str| format!("window {shown} of {whole}");
     // at the right end of the title's row, if the title keeps most of it
     let fits = |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
     let kernels = ns(pane.index.extent().width());
@@ -123,13 +128,13 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         let other = &names(view)[1 - view.focus.min(1)];
         let aligned = format!(" {}", view.aligned_words(area.width < 80, other));
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        line(buf, area, 1, &[(&aligned, title), ("   ", text), (back, key), (&window, dim)]);
+        line(buf, area, 1, &[(&aligned, title), ("   ", text), (&busy, key), (&window, dim)]);
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
-        let room = usize::from(area.width).saturating_sub(1 + back.width());
+        let room = usize::from(area.width).saturating_sub(1 + busy.width());
         let [verdict, hidden, beside] = fitting_header(verdict, hidden(view, view.focus), beside, room);
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        let pieces = [(back, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
+        let pieces = [(&*busy, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
         line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
     }
 }
@@ -257,22 +262,17 @@ fn apart(view: &View, at: usize, room: u16) -> String {
     }
 }
 
-/// Formats seconds with fixed decimals, to distinguish windows deep in a long trace.
-pub fn seconds(ns: i64, decimals: usize) -> String {
-    let value = ns.unsigned_abs();
-    let fraction = format!("{:09}", value % 1_000_000_000);
-    let text = format!("{}.{}", value / 1_000_000_000, &fraction[..decimals.min(9)]);
-    let sign = if ns < 0 && text.contains(|digit| ('1'..='9').contains(&digit)) { "-" } else { "" };
-    format!("{sign}{text}")
-}
-
-pub fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
+/// Draws the time axis: ticks at round times since an origin (window time).
+pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Theme) {
     let columns = usize::from(area.width);
-    for tick in ticks(window, columns) {
-        let Some(column) = window.column(window.from.saturating_add(tick), columns) else { continue };
-        let label = format!("╷+{}", ns(tick));
+    let ticks = ticks(window, origin, columns);
+    let column = |tick: &i64| window.column(origin.saturating_add(*tick), columns);
+    let nexts = ticks.0.iter().skip(1).map(|tick| column(tick).unwrap_or(columns)).chain([columns]);
+    for ((tick, label), next) in ticks.0.iter().zip(tick_labels(&ticks)).zip(nexts) {
+        let Some(column) = column(tick) else { continue };
+        let label = format!("╷{label}");
         // a truncated number would look like a different one
-        let label = if label.width() <= columns - column { &label } else { "╷" };
+        let label = if label.width() <= next.saturating_sub(column) { &label } else { "╷" };
         put(buf, area, area.x + column as u16, area.y, label, theme.style(Role::Dim));
     }
 }

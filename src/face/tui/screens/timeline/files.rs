@@ -107,7 +107,7 @@ impl Timeline {
         read: impl FnOnce(&Store) -> Result<Vec<Arc<TraceIndex>>> + Send + 'static,
         cx: &mut Context,
     ) {
-        let from = std::mem::replace(&mut cx.tab, Tab::Timeline);
+        self.opened_from = Some(std::mem::replace(&mut cx.tab, Tab::Timeline));
         self.loading = Some(what.clone());
         self.kept = None;
         let store = Store::open(&cx.dir);
@@ -127,8 +127,7 @@ impl Timeline {
                     }
                     Err(why) => {
                         cx.open_failed(&what, why);
-                        // nothing new to show here
-                        if cx.tab == Tab::Timeline {
+                        if let Some(from) = timeline.opened_from.filter(|_| cx.tab == Tab::Timeline) {
                             cx.tab = from;
                         }
                     }

@@ -1,7 +1,6 @@
 //! Descriptions below the lanes: the item under the cursor (an operation, a range, exposed communication), and the
 //! numbers of the selected interval.
 
-use super::draw::seconds;
 use super::lists;
 use super::state::measure::Measured;
 use super::state::row::Class;
@@ -21,7 +20,7 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
         Some(Line::Row(_)) => span(view, pane),
-        Some(Line::Ranges(row)) => range(pane, row),
+        Some(Line::Ranges(row)) => range(view, pane, row),
         Some(Line::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
     };
@@ -63,21 +62,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
         line(buf, inner, row, &[(" ", text), (&words, text)]);
     }
-    // a narrow frame has no room for the last two
-    let most = if area.width < 78 { 5 } else { lists::LEGEND.len() };
-    let (attention, feed_forward) = (lists::has_attention(view), lists::feed_forward(view));
-    let named = |(mark, role, words): &(&'static str, Role, &'static str)| match (*words, feed_forward) {
-        (" attention ", _) if !attention => None,
-        (" MLP ", None) => None,
-        (" MLP ", Some(words)) => Some((*mark, *role, words)),
-        // kernels of other programs are not classified
-        (" other ", None) if !attention => Some((*mark, *role, " compute ")),
-        (words, _) => Some((*mark, *role, words)),
-    };
-    let shown: Vec<_> = lists::LEGEND[..most].iter().filter_map(named).collect();
+    let shown = lists::short_legend(view, area.width);
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
-    let mut x = area.right().saturating_sub(width as u16 + 2).max(area.x + 1);
+    let start = area.right().saturating_sub(width as u16 + 3).max(area.x + 1);
     let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
+    let mut x = put(buf, within, start, bottom, " ", theme.style(Role::Dim));
     for (mark, role, words) in shown {
         x = put(buf, within, x, bottom, &lists::in_theme(mark, role, theme), theme.style(role));
         x = put(buf, within, x, bottom, words, theme.style(Role::Dim));
@@ -201,18 +190,24 @@ fn totals(view: &View) -> Vec<String> {
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
 
-/// Interval exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.
-fn interval(pane: &Pane, (start, end): (i64, i64)) -> String {
-    let zero = pane.index.zero;
-    let (from, to) = (seconds(start.saturating_sub(zero), 9), seconds(end.saturating_sub(zero), 9));
-    format!("took {}: {from} to {to} s", exact(end.saturating_sub(start)))
+/// Interval of the focused trace, exact to the nanosecond, since the ruler's origin: `took 10.000 us: 46.000 us to 56.000 us`.
+fn interval(view: &View, (start, end): (i64, i64)) -> String {
+    format!("took {}: {}", exact(end.saturating_sub(start)), bounds(view, Window::new(start, end)))
+}
+
+/// Start and end of a stretch of the focused trace (ns), since the ruler's origin.
+fn bounds(view: &View, stretch: Window) -> String {
+    let origin = view.pane().own(view.ruler_origin().time);
+    let [from, to] = [stretch.from, stretch.to].map(|time| exact(time.saturating_sub(origin)));
+    format!("{from} to {to}")
 }
 
 fn exact(value: i64) -> String {
-    match value {
-        ..1_000 => format!("{value} ns"),
-        1_000..1_000_000 => format!("{}.{:03} us", value / 1_000, value % 1_000),
-        _ => format!("{}.{:06} ms", value / 1_000_000, value % 1_000_000),
+    let (sign, size) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
+    match size {
+        0..1_000 => format!("{sign}{size} ns"),
+        1_000..1_000_000 => format!("{sign}{}.{:03} us", size / 1_000, size % 1_000),
+        _ => format!("{sign}{}.{:06} ms", size / 1_000_000, size % 1_000_000),
     }
 }
 
@@ -250,7 +245,7 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
         .map_or(String::new(), |key| format!(", {}", pane.index.step_label(key)));
     let mut lines = vec![
         format!("interval {} of {}{step}", pane.place + 1, all.len()),
-        interval(pane, interval_here),
+        interval(view, interval_here),
     ];
     let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
     if let Some(collective) = pane.index.collective(at, interval_here) {
@@ -265,13 +260,13 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     (title, lines)
 }
 
-fn range(pane: &Pane, row: usize) -> (String, Vec<String>) {
+fn range(view: &View, pane: &Pane, row: usize) -> (String, Vec<String>) {
     let Some(range) = pane.index.range(row, pane.place) else {
         return ("no range".into(), Vec::new());
     };
     let title = pane.index.range_name(range).to_string();
     let place = format!("range on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
-    (title, vec![place, interval(pane, (range.start_ns, range.end_ns))])
+    (title, vec![place, interval(view, (range.start_ns, range.end_ns))])
 }
 
 fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
@@ -290,7 +285,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", index.step_label(step.key)));
     }
-    let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
+    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));
@@ -373,8 +368,8 @@ fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     })
 }
 
-fn timing(pane: &Pane, span: &Span) -> String {
-    let mut text = interval(pane, (span.start_ns, span.end_ns));
+fn timing(view: &View, span: &Span) -> String {
+    let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
@@ -448,17 +443,14 @@ pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
 }
 
-/// Title such as `selection 46.0 us: 0.000051000 to 0.000097000 s`.
+/// Title such as `selection 46.0 us: 5.000 us to 51.000 us`.
 fn stretch_title(view: &View, stretch: Window) -> String {
-    let pane = view.pane();
-    let own = pane.window(stretch);
-    let at = |ns: i64| seconds(ns.saturating_sub(pane.index.zero), 9);
     let what = match view.selected {
         Some(selected) if selected.extending => "selecting",
         Some(_) => "selection",
         None => "A to B",
     };
-    format!("{what} {}: {} to {} s", ns(stretch.width()), at(own.from), at(own.to))
+    format!("{what} {}: {}", ns(stretch.width()), bounds(view, view.pane().window(stretch)))
 }
 
 fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
@@ -569,11 +561,12 @@ pub fn stretch_text(view: &View) -> Option<String> {
 
 fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let own = pane.window(stretch);
-    let at = |ns: i64| seconds(ns.saturating_sub(pane.index.zero), 9);
+    // the clipboard has no ruler: since the first start, as in `overlap --from`
+    let at = |time: i64| exact(time.saturating_sub(pane.index.zero));
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{:.3} us", value / ranks);
     format!(
-        "{} [{}] {} to {} s ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations",
+        "{} [{}] {} to {} of the trace ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations",
         pane.index.title,
         pane.index.provenance(),
         at(own.from),

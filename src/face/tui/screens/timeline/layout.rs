@@ -14,7 +14,7 @@ use crate::face::tui::prelude::*;
 /// | step 12: overlap 85% ...                             |
 /// | whole 1.2 s  ▇▇▇[▇]▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇ |  overview of the trace with the cursor
 /// | exposed      ╱╱╱[╱]╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱ |
-/// |            +0        +10 us     +20 us               |  ticks
+/// | since step 12  0 us      10 us      20 us            |  ticks, and the origin of all times
 /// |            A├── 12.3 us ──┤B                         |  marks, if any
 /// |            ├step 12─────────────▼─────┤step 13       |  ruler of the first trace
 /// | critical   ███▓▓▓████                                |  its critical path, if highlighted

@@ -18,7 +18,9 @@ use ratatui::layout::Rect;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Find, Input, NO_COMMAND, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, Find, Input, NO_COMMAND, OwnEdits, Screen,
+};
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::Typed;
@@ -101,6 +103,9 @@ impl Screen for Timeline {
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        if self.view.is_some() && matches!(input, Input::Key(_) | Input::Mouse(..)) {
+            self.opened_from = None;
+        }
         match (input, &mut self.view) {
             (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
             (Input::Key(key), None) if self.loading.is_some() => return self.hold(key, cx),
@@ -121,6 +126,10 @@ impl Screen for Timeline {
             (Input::Narrow, Some(_)) => return false,
         }
         true
+    }
+
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits { count: self.view.as_ref().map_or(0, View::edits), are_views: true })
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {

@@ -47,14 +47,14 @@ fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
     for width in 40..160 {
         let row = Rect::new(0, 0, width, 1);
         let mut buf = Buffer::empty(row);
-        super::draw::axis(&mut buf, row, window, Theme::new(true));
+        super::draw::axis(&mut buf, row, window, 0, Theme::new(true));
         let drawn: String = (0..width).map(|x| buf[(x, 0)].symbol()).collect();
         let labels: Vec<&str> = drawn.split('╷').skip(1).map(str::trim_end).collect();
-        let ticks = lanes::ticks(window, width.into());
-        assert_eq!(labels.len(), ticks.len(), "{drawn}");
-        for (label, tick) in labels.into_iter().zip(ticks) {
+        let whole = lanes::tick_labels(&lanes::ticks(window, 0, width.into()));
+        assert_eq!(labels.len(), whole.len(), "{drawn}");
+        for (label, whole) in labels.into_iter().zip(whole) {
             alone += usize::from(label.is_empty());
-            assert!(label.is_empty() || label == format!("+{}", ns(tick)), "{drawn}");
+            assert!(label.is_empty() || label == whole, "{drawn}");
         }
     }
     assert!(alone > 0, "some window has no room for the last number");
@@ -182,8 +182,10 @@ fn a_typed_target_is_gone_to_and_undone() {
         let window = view(driver).window;
         (window.from - zero, window.to - zero)
     };
+    // times are those of the ruler, here since step 0
+    driver.shows(" since step 0   ╷0 us");
     type_line(&mut driver, "t", "50us..60us");
-    assert_eq!(window(&driver), (50_000, 60_000));
+    assert_eq!(window(&driver), (96_000, 106_000));
     type_line(&mut driver, "t", "step 2");
     assert_eq!(window(&driver), (46_000 * 3, 46_000 * 3 + 45_000));
     type_line(&mut driver, "t", "step 1..3");
@@ -201,7 +203,7 @@ fn a_typed_target_is_gone_to_and_undone() {
     }
     assert_eq!(view(&driver).window, first);
     driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
-    assert_eq!(window(&driver), (50_000, 60_000));
+    assert_eq!(window(&driver), (96_000, 106_000));
     type_line(&mut driver, "t", "decode mlp/reduce");
     let at = view(&driver).span().map(|span| (span.step, span.operation));
     assert_eq!(at, Some((1, 5)), "the next one with that name: the cursor was at 100 us");
@@ -228,7 +230,7 @@ fn marks_measure_what_lies_between_them() {
     driver.tap(KeyCode::Right);
     driver.taps(")");
     // A where the first operation of step 0 starts, B where its second ends: 30 us
-    driver.shows("A to B 30.0 us: 0.000046000 to 0.000076000 s");
+    driver.shows("A to B 30.0 us: 0 ns to 30.000 us");
     let effects = driver.press(KeyCode::Char('y'));
     let [Effect::Copy(text)] = &effects[..] else { panic!("{effects:?}") };
     assert!(text.contains("[emulated-link]") && text.contains("compute 29.000 us"), "{text}");

@@ -2,6 +2,10 @@
 //! trace. All numbers are predictions and labelled so.
 
 mod draw;
+mod layout;
+mod notes;
+mod numbers;
+mod plots;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -21,7 +25,8 @@ use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Note, Pointer, PointerKind, Screen, ScreenList,
+    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Pointer, PointerKind, Screen,
+    ScreenList,
 };
 use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::task::Stop;
@@ -44,10 +49,11 @@ acts! {
     ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
     ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
     Undo: "undo", "u", "undo the last change", Some("undo"), "revert back";
+    Redo: "redo", "ctrl-r", "redo", None;
     Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep"), "remember save variant";
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
-    Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
+    Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
     Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
@@ -124,7 +130,7 @@ impl Acts for WhatIf {
                 }
             }
             Act::Undo => {
-                let undone = self.undo().map(|words| {
+                let undone = self.travel(true).map(|words| {
                     let kept = self.pins.len().checked_sub(1).map(letter);
                     let kept = kept.map_or(String::new(), |last| {
                         let drop = cx.key::<Self>(Act::Unpin);
@@ -137,6 +143,10 @@ impl Acts for WhatIf {
                     format!("undone: {words}{kept}")
                 });
                 cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
+            }
+            Act::Redo => {
+                let redone = self.travel(false).map(|words| format!("redone: {words}"));
+                cx.inform(redone.unwrap_or_else(|| "nothing to redo".into()));
             }
             Act::Pin => {
                 let told = match self.pin() {
@@ -215,8 +225,8 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
 
 impl WhatIf {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
-        let (x, columns) = draw::tracks(area);
+        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let (x, columns) = layout::tracks(area);
         // a drag that began on a track keeps moving its slider, wherever the pointer is
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
         let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
@@ -356,7 +366,7 @@ impl Screen for WhatIf {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
         Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 
@@ -369,6 +379,10 @@ impl Screen for WhatIf {
         true
     }
 
+    fn own_edits(&self) -> Option<OwnEdits> {
+        Some(OwnEdits { count: self.edits(), are_views: false })
+    }
+
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         // an open trace is what the user looks at, unless sliders were moved already
         if cx.open_trace.is_some() && self.is_untouched() && self.seeded != cx.open_trace {
@@ -379,7 +393,7 @@ impl Screen for WhatIf {
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
-        draw::notes(self, body, cx)
+        notes::notes(self, body, cx)
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
@@ -391,11 +405,19 @@ impl Screen for WhatIf {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        match (self.current(), &self.error) {
-            (Some(answer), _) => Ok(answer.arguments.clone().into()),
-            (None, Some(_)) => Err("these values cannot be simulated: there is no command for them"),
-            (None, None) => Err("the answer is under way: once more, please"),
-        }
+        const NONE: &str = "these values cannot be simulated: there is no command for them";
+        let words = match (self.current(), &self.error) {
+            // `rewire`, which changes steps of traces
+            (Some(answer), _) if self.traced.is_some() => answer.arguments.clone(),
+            (Some(answer), _) => {
+                let has_link = answer.profile_values.no_link.is_none();
+                self.variant.whatif_arguments(has_link).map_err(|_| NONE)?
+            }
+            (None, Some(_)) => return Err(NONE),
+            (None, None) => return Err("still simulating; press the key again in a moment"),
+        };
+        let beyond = if self.pins.is_empty() { Vec::new() } else { vec!["kept variants".into()] };
+        Ok(Command { words, beyond })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {

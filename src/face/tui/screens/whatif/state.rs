@@ -26,6 +26,7 @@ pub struct WhatIf {
     pub seeded: Option<String>,
     pub variant: Variant,
     undo: Vec<Variant>,
+    redo: Vec<Variant>,
     pub list: List,
     pub base_answer: Option<Arc<Answer>>,
     base_error: Option<String>,
@@ -116,6 +117,7 @@ impl Default for WhatIf {
             seeded: None,
             variant: Variant::default(),
             undo: Vec::new(),
+            redo: Vec::new(),
             list: List::default(),
             base_answer: None,
             base_error: None,
@@ -230,6 +232,7 @@ impl WhatIf {
         if self.variant == before {
             return false;
         }
+        self.redo.clear();
         self.undo.push(before);
         if self.undo.len() > MOST_UNDO {
             self.undo.remove(0);
@@ -237,10 +240,17 @@ impl WhatIf {
         true
     }
 
-    /// Undoes the last change; returns it in words, or `None` if there is none.
-    pub fn undo(&mut self) -> Option<String> {
-        let before = self.undo.pop()?;
-        let undone = std::mem::replace(&mut self.variant, before);
+    /// Number of changes to undo.
+    pub fn edits(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Undoes the last change, or redoes the one undone last; returns it in words, or `None` if there is none.
+    pub fn travel(&mut self, back: bool) -> Option<String> {
+        let (from, onto) =
+            if back { (&mut self.undo, &mut self.redo) } else { (&mut self.redo, &mut self.undo) };
+        let undone = std::mem::replace(&mut self.variant, from.pop()?);
+        onto.push(undone.clone());
         let values = self.profile_values();
         // experts are part of the model's name
         let is_moved = |slider: &Slider| slider.is_changed(&undone, &self.variant);
@@ -249,7 +259,8 @@ impl WhatIf {
         let moved = moved.filter(|slider| !(of_model && *slider == Slider::Model));
         let words = moved.filter_map(|slider| {
             let [from, to] = [&undone, &self.variant].map(|of| slider.text(of, values));
-            (from != to).then(|| format!("{} from {from} back to {to}", slider.name()))
+            let back = if back { "back " } else { "" };
+            (from != to).then(|| format!("{} from {from} {back}to {to}", slider.name()))
         });
         Some(words.collect::<Vec<_>>().join(", "))
     }

@@ -88,6 +88,10 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
     driver.shows("nothing to undo");
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.shows("redone: alpha from 15.9 to ");
+    assert!(tpot(&driver.state, "standard") > standard * 1.1);
+    driver.taps("u");
     driver.taps("LLL");
     select(&mut driver, Slider::Tp);
     driver.taps("h");
@@ -173,8 +177,8 @@ fn it_is_labelled_and_copies_the_command() {
     driver.shows("[simulated]");
     let effects = driver.keys("Y");
     let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
-    assert!(command.starts_with("ladderscope run --backend sim --architecture ladder"), "{command}");
-    assert!(command.contains("--set link.alpha_us=16"), "{command}");
+    assert!(command.starts_with("ladderscope whatif --architecture ladder"), "{command}");
+    assert!(command.contains("--dtype f16") && command.contains("--alpha-us 16"), "{command}");
 }
 
 #[test]
@@ -184,12 +188,36 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
     let pending = driver.keys("l");
     let effects = driver.keys("Y");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Copy(_))), "{effects:?}");
-    driver.shows("the answer is under way");
+    driver.shows("still simulating");
     assert!(driver.state.whatif.export(FileKind::Csv, &driver.state.cx).is_err());
     driver.answer(pending);
     let effects = driver.keys("Y");
     let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
-    assert!(command.contains("--set link.alpha_us=16"), "{command}");
+    assert!(command.contains("--alpha-us 16"), "{command}");
+    // kept variants are not in the command, and the message says so
+    driver.taps("p");
+    driver.keys("Y");
+    driver.shows("copied, but for kept variants: ladderscope whatif");
+}
+
+/// The profile's formula for P2P off has the latency inside a model already; the stack scales measured latencies alone.
+#[test]
+fn alpha_says_what_the_stack_scales() {
+    let mut driver = on((120, 40));
+    let about = |driver: &mut Driver| {
+        select(driver, Slider::Alpha);
+        driver.tap(KeyCode::Up);
+        driver.tap(KeyCode::Down);
+        let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
+        let about = notes.into_iter().find(|note| note.text.starts_with("alpha: "));
+        about.expect("a note on alpha").text
+    };
+    let on = about(&mut driver);
+    assert!(on.ends_with("as in nccl-tests; stack gpt-fast scales it by 1.485"), "{on}");
+    select(&mut driver, Slider::P2p);
+    driver.taps("l");
+    let off = about(&mut driver);
+    assert!(off.ends_with("by the profile's formula, which stack gpt-fast does not scale"), "{off}");
 }
 
 /// The model is found by some of its letters, as in every other picker; the title names it, and its experts can be
@@ -211,7 +239,7 @@ fn a_model_is_picked_by_letters_and_named_in_the_title() {
     let cell = &driver.state.whatif.variant.cell;
     assert_eq!((cell.tp, cell.ep, cell.dp), (1, 8, 8));
     // in the format of its checkpoint, unless another is chosen
-    driver.shows("mxfp4 (bf16)");
+    driver.shows("mxfp4 (f16)");
     select(&mut driver, Slider::Dtype);
     driver.tap(KeyCode::Enter);
     driver.taps("bf16");
@@ -329,9 +357,9 @@ fn what_was_slid_is_there_at_the_next_start() {
 fn a_track_is_clicked_and_dragged() {
     let mut driver = on((120, 40));
     let area =
-        super::draw::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
+        super::layout::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
             .sliders;
-    let (x, columns) = super::draw::tracks(area);
+    let (x, columns) = super::layout::tracks(area);
     let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
     let mut mouse = |kind, column| {
         let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };

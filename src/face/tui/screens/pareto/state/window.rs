@@ -12,6 +12,7 @@ pub struct Window {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Zoom {
     stack: Vec<Option<Window>>,
+    undone: Vec<Option<Window>>,
     /// Current window; `None` shows everything.
     pub window: Option<Window>,
 }
@@ -27,6 +28,7 @@ impl Zoom {
         if window == self.window {
             return;
         }
+        self.undone.clear();
         self.stack.push(self.window);
         if self.stack.len() > MOST {
             self.stack.remove(0);
@@ -40,11 +42,15 @@ impl Zoom {
     }
 
     pub fn undo(&mut self) -> bool {
-        let before = self.stack.pop();
-        if let Some(before) = before {
-            self.window = before;
-        }
-        before.is_some()
+        let Some(window) = self.stack.pop() else { return false };
+        self.undone.push(std::mem::replace(&mut self.window, window));
+        true
+    }
+
+    pub fn redo(&mut self) -> bool {
+        let Some(window) = self.undone.pop() else { return false };
+        self.stack.push(std::mem::replace(&mut self.window, window));
+        true
     }
 
     /// Resets the zoom and its history after the axes changed.

@@ -4,6 +4,7 @@ use super::index::{Line, StepKey, StepRange};
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::view::View;
 use super::window::Window;
+use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
@@ -13,9 +14,8 @@ const TRAIL: usize = 200;
 impl View {
     /// Goes to a target; returns `Ok(true)` if it needs a search first.
     pub fn go(&mut self, target: Target) -> Result<bool, String> {
-        let (zero, origin) = (self.pane().index.zero, self.pane().origin);
-        // converts a time since the trace's first start to window time
-        let shown = |ns: i64| ns.saturating_add(zero).saturating_sub(origin);
+        let origin = self.ruler_origin().time;
+        let shown = |ns: i64| ns.saturating_add(origin);
         let window = match target {
             Target::All => self.bounds(),
             Target::Marks => self
@@ -58,23 +58,14 @@ impl View {
                 return Ok(true);
             }
         };
-        let bounds = self.bounds();
-        if window.to <= bounds.from || window.from >= bounds.to {
-            let (from, to) = (self.pane().index.bounds.from - zero, self.pane().index.bounds.to - zero);
-            return Err(format!(
-                "nothing is there: the trace lasts from {} to {}",
-                crate::face::tui::format::ns(from),
-                crate::face::tui::format::ns(to)
-            ));
+        if !self.show_window(window) {
+            let bounds = self.pane().bounds();
+            let since = |time: i64| format::ns(time.saturating_sub(origin));
+            let (from, to) = (since(bounds.from), since(bounds.to));
+            return Err(format!("nothing is there: the trace lasts from {from} to {to}"));
         }
-        self.set(window);
         if let Target::Time(ns) = target {
-            let at = shown(ns);
-            self.pane_mut().point_at(at);
-            self.follow();
-        } else if !self.window.contains(self.time) {
-            let from = self.window.from;
-            self.pane_mut().point_from(from);
+            self.pane_mut().point_at(shown(ns));
             self.follow();
         }
         Ok(false)
@@ -82,9 +73,27 @@ impl View {
 
     /// Opens at an interval of the upper trace (ns since its first start), with an empty history.
     pub fn show(&mut self, from: i64, to: i64) {
+        let pane = &self.panes[0];
+        let shown = |ns: i64| ns.saturating_add(pane.index.zero).saturating_sub(pane.origin);
+        let window = Window::new(shown(from), shown(to));
         // outside the trace, the view stays where it opened
-        let _ = self.go(Target::Interval(from, to));
+        self.show_window(window);
         self.history.clear();
+    }
+
+    /// Shows a window, with the cursor in it; false if nothing is there.
+    fn show_window(&mut self, window: Window) -> bool {
+        let bounds = self.bounds();
+        if window.to <= bounds.from || window.from >= bounds.to {
+            return false;
+        }
+        self.set(window);
+        if !self.window.contains(self.time) {
+            let from = self.window.from;
+            self.pane_mut().point_from(from);
+            self.follow();
+        }
+        true
     }
 
     /// Zooms to decode steps, preferring the sample under the cursor.
@@ -348,7 +357,7 @@ impl View {
     }
 }
 
-/// Target in a trace. Times are ns since the trace's first start.
+/// Target in a trace. Times are ns since [`View::ruler_origin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Interval: `12.5ms..13ms`.
@@ -367,8 +376,7 @@ pub enum Target {
     Name(String),
 }
 
-pub const FORMS: &str =
-    "type 12.5ms..13ms, 12.5ms, +-50us, step 12, step 12..14, prefill, all, A..B, or words of a name";
+pub const FORMS: &str = "type 12.5ms..13ms or 12.5ms (as on the ruler), +-50us, step 12, step 12..14, prefill, all, A..B, or words of a name";
 
 impl Target {
     /// Parses typed text; returns the reason if it has none of the forms.

@@ -1,10 +1,11 @@
 //! State of screen 4: indexed traces, the window onto them, the cursor, the search.
 //!
-//! An `index` of a trace consists of `row`s; a `pane` shows one index, a `view` one or two panes. The methods of a
-//! view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths), `select` (selection,
-//! marks) and `align` (two traces). A `panel` is a list below the lanes.
+//! An `index` of a trace, made by `build`, consists of `row`s; a `pane` shows one index, a `view` one or two panes. The
+//! methods of a view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths), `select`
+//! (selection, marks) and `align` (two traces). A `panel` is a list below the lanes.
 
 pub mod align;
+mod build;
 pub mod go;
 pub mod index;
 pub mod measure;

@@ -23,6 +23,8 @@ pub struct Timeline {
     pub view: Option<View>,
     /// Description of the traces being loaded.
     pub loading: Option<String>,
+    /// Screen to return to if they cannot be opened, unless the user acts on the open trace meanwhile.
+    pub opened_from: Option<Tab>,
     /// Keys pressed while they load, if no other trace is shown.
     pub early: Vec<KeyEvent>,
     /// Traces of the previous session, until the screen is shown.
@@ -82,6 +84,15 @@ pub struct Search {
     pub awaited: bool,
     /// True to also zoom to the match.
     pub zoom: bool,
+}
+
+/// Zero of the times shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulerOrigin {
+    /// In window time (ns).
+    pub time: i64,
+    /// Such as `step 12`.
+    pub label: String,
 }
 
 /// Cursor location: pane, line, position on the line.
@@ -196,6 +207,18 @@ impl View {
         all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
     }
 
+    /// Origin of the times shown: the start of the step that is looked at; of the trace if the whole trace is shown, or no
+    /// step is.
+    pub fn ruler_origin(&self) -> RulerOrigin {
+        let pane = self.pane();
+        let step = self.step_looked_at(self.focus).filter(|_| self.window != self.bounds());
+        let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
+            Some(step) => (step.window.from, pane.index.step_label(step.key)),
+            None => (pane.index.zero, "the start".to_owned()),
+        };
+        RulerOrigin { time: zero.saturating_sub(pane.origin), label }
+    }
+
     /// Shows a window, clamped to the bounds, and records the current one in the history.
     pub fn set(&mut self, window: Window) {
         let window = window.within(self.bounds());
@@ -204,6 +227,11 @@ impl View {
         }
         self.history.leave(self.window);
         self.window = window;
+    }
+
+    /// Number of windows that [`Self::undo`] can return to.
+    pub fn edits(&self) -> usize {
+        self.history.edits()
     }
 
     /// Returns to the previous window; false if there is none.

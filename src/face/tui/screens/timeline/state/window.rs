@@ -134,6 +134,11 @@ impl History {
         Some(window)
     }
 
+    /// Number of windows to return to.
+    pub fn edits(&self) -> usize {
+        self.before.len()
+    }
+
     pub fn clear(&mut self) {
         *self = Self::default();
     }

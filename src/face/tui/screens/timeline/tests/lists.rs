@@ -374,7 +374,7 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     assert!(lines.iter().any(|line| line == "╱ exposed 25.0 us of 25.0 us (100.0 %)"), "{lines:?}");
     let mut driver = with(vec![imported()], (120, 40));
     driver.hides(" attention ");
-    driver.shows(" compute ");
+    driver.shows(" kernels, by name ");
     driver.taps("/nccl");
     driver.tap(KeyCode::Enter);
     driver.shows("hidden: the rank computes meanwhile");
@@ -384,6 +384,6 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
 fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
     let driver = with(vec![imported()], (160, 40));
     let kernels = ns(imported().extent().width());
-    driver.shows(&format!("of 296 us (kernels {kernels}), at "));
+    driver.shows(&format!("of 296 us (kernels {kernels})"));
     driver.shows(" ranges 296 us");
 }

@@ -1,0 +1,234 @@
+//! Undo and redo: one history of the session's changes, on whichever screen they were made. Arrangements of lists (filter,
+//! order, groups, axes) are recorded here; screens undo and redo their own edits. Moves of a view (zoom, pan) are undone
+//! on their own screen only.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::prelude::*;
+use super::widgets::field::Field;
+
+/// Keys of a screen's saved state that arrange what it shows, with their names in messages.
+const KEYS: [(&str, &str); 12] = [
+    // grouping changes the order too
+    ("grouped", "grouping"),
+    ("sort", "order"),
+    ("order", "order"),
+    ("descending", "order"),
+    ("group", "group"),
+    ("by", "axis"),
+    ("baseline", "baseline"),
+    ("x", "axes"),
+    ("y", "axes"),
+    ("x_scale", "scale"),
+    ("y_scale", "scale"),
+    ("p2p", "P2P"),
+];
+
+/// Maximum number of changes to undo.
+const MOST: usize = 400;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Arrangement {
+    kept: Map<String, Value>,
+    filter: String,
+}
+
+impl Arrangement {
+    /// Name of the first difference to another arrangement.
+    fn difference(&self, other: &Self) -> &'static str {
+        let differs = |(key, _): &&(&str, &str)| self.kept.get(*key) != other.kept.get(*key);
+        // a filter may change the group too
+        let keys = if self.filter == other.filter { &KEYS[..] } else { &[] };
+        keys.iter().find(differs).map_or("filter", |(_, name)| name)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    tab: Tab,
+    kind: ChangeKind,
+}
+
+#[derive(Clone, Debug)]
+enum ChangeKind {
+    /// Arrangement to return to.
+    Arranged(Arrangement),
+    /// Own edit of the screen, and the number of its edits with this one.
+    Own(OwnEdits),
+}
+
+impl Change {
+    fn is_view(&self) -> bool {
+        matches!(self.kind, ChangeKind::Own(OwnEdits { are_views: true, .. }))
+    }
+}
+
+/// Changes of this session on all screens, latest last.
+#[derive(Debug, Default)]
+pub struct SessionHistory {
+    done: Vec<Change>,
+    undone: Vec<Change>,
+    /// Number of own edits of each screen after the previous input.
+    own: BTreeMap<Tab, usize>,
+    /// Arrangement of each screen before the filter that is being typed there.
+    typing: BTreeMap<Tab, Arrangement>,
+    /// True if the current input undid or redid a change.
+    has_travelled: bool,
+    is_used: bool,
+}
+
+impl SessionHistory {
+    /// True once anything was changed in this session, even if it is undone.
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+}
+
+/// State of the current screen before an input that may change it.
+#[derive(Debug)]
+pub struct Before {
+    tab: Tab,
+    is_typing: bool,
+    arrangement: Arrangement,
+    own: usize,
+}
+
+pub fn before(state: &mut State) -> Before {
+    forget_lost(state);
+    state.cx.history.has_travelled = false;
+    let tab = state.cx.tab;
+    let (is_typing, arrangement) = current(state, tab);
+    Before { tab, is_typing, arrangement, own: own_count(state, tab) }
+}
+
+fn current(state: &mut State, tab: Tab) -> (bool, Arrangement) {
+    let (screen, _) = state.split(tab);
+    let filter = screen.filter().map(|filter| (filter.typing, filter.value().to_owned()));
+    let (is_typing, filter) = filter.unwrap_or_default();
+    let mut kept = match screen.remember() {
+        Some(Value::Object(kept)) => kept,
+        _ => Map::new(),
+    };
+    kept.retain(|key, _| KEYS.iter().any(|(known, _)| known == key));
+    (is_typing, Arrangement { kept, filter })
+}
+
+fn own_count(state: &State, tab: Tab) -> usize {
+    state.screen(tab).own_edits().map_or(0, |own| own.count)
+}
+
+/// Drops the edits of screens that lost them otherwise than by undo, such as the moves over a trace that was replaced.
+fn forget_lost(state: &mut State) {
+    for tab in Tab::ALL {
+        let count = own_count(state, tab);
+        let history = &mut state.cx.history;
+        if history.own.insert(tab, count).is_some_and(|known| count < known) {
+            let stays =
+                |change: &Change| change.tab != tab || matches!(change.kind, ChangeKind::Arranged(_));
+            history.done.retain(stays);
+            history.undone.retain(stays);
+        }
+    }
+}
+
+/// Records what an input changed; a typed filter counts once it is kept or dropped.
+pub fn after(state: &mut State, before: Before) {
+    let Before { tab, is_typing: was_typing, arrangement, own: had } = before;
+    if std::mem::take(&mut state.cx.history.has_travelled) {
+        for tab in Tab::ALL {
+            let count = own_count(state, tab);
+            state.cx.history.own.insert(tab, count);
+        }
+        return;
+    }
+    forget_lost(state);
+    let (is_typing, now) = current(state, tab);
+    let own = state.screen(tab).own_edits().unwrap_or_default();
+    let history = &mut state.cx.history;
+    let first = match (was_typing, is_typing) {
+        (false, true) => {
+            history.typing.insert(tab, arrangement);
+            return;
+        }
+        (true, true) => return,
+        (true, false) => history.typing.remove(&tab).unwrap_or(arrangement),
+        (false, false) => arrangement,
+    };
+    let edits = (had + 1..=own.count).map(|count| ChangeKind::Own(OwnEdits { count, ..own }));
+    let arranged = (first != now).then_some(ChangeKind::Arranged(first));
+    let changes: Vec<Change> = edits.chain(arranged).map(|kind| Change { tab, kind }).collect();
+    if changes.is_empty() {
+        return;
+    }
+    history.is_used = true;
+    history.undone.clear();
+    history.done.extend(changes);
+    let most = history.done.len().saturating_sub(MOST);
+    history.done.drain(..most);
+}
+
+/// Undoes the last change of the session, or redoes the one undone last, and shows its screen. Returns false if there is
+/// none, so that the screen answers itself.
+pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
+    let Some(own) = state.screen(tab).own_edits() else { return false };
+    let history = &mut state.cx.history;
+    history.has_travelled = true;
+    let changes = if back { &history.done } else { &history.undone };
+    let is_lost = |change: &Change| match &change.kind {
+        ChangeKind::Own(edits) => {
+            back && history.own.get(&change.tab).is_some_and(|count| *count < edits.count)
+        }
+        ChangeKind::Arranged(_) => false,
+    };
+    let is_here = |change: &Change| change.tab == tab || !change.is_view();
+    let found = changes.iter().rposition(|change| is_here(change) && !is_lost(change));
+    // edits without an input, such as the first window of a trace
+    let recorded = changes.iter().rev().find_map(|change| match &change.kind {
+        ChangeKind::Own(edits) if change.tab == tab => Some(edits.count),
+        _ => None,
+    });
+    let is_own_next = back && own.count > recorded.unwrap_or(0);
+    let Some(at) = found.filter(|at| changes[*at].tab == tab || !is_own_next) else { return false };
+    let changes = if back { &mut history.done } else { &mut history.undone };
+    let Change { tab: on, kind } = changes.remove(at);
+    state.cx.tab = on;
+    let kind = match kind {
+        ChangeKind::Own(edits) => {
+            let word = if back { "undo" } else { "redo" };
+            let act = on.bindings().iter().position(|row| row.id == word);
+            let (screen, cx) = state.split(on);
+            if let Some(act) = act {
+                screen.perform(act, cx);
+            }
+            ChangeKind::Own(edits)
+        }
+        ChangeKind::Arranged(arrangement) => {
+            let now = arrange(state, on, &arrangement);
+            let done = if back { "undone" } else { "redone" };
+            let place = if on == tab { String::new() } else { format!(" on {}", on.title()) };
+            state.cx.inform(format!("{done}{place}: {}", arrangement.difference(&now)));
+            ChangeKind::Arranged(now)
+        }
+    };
+    let history = &mut state.cx.history;
+    let onto = if back { &mut history.undone } else { &mut history.done };
+    onto.push(Change { tab: on, kind });
+    true
+}
+
+/// Arranges a screen; returns its arrangement before.
+fn arrange(state: &mut State, tab: Tab, arrangement: &Arrangement) -> Arrangement {
+    let (_, now) = current(state, tab);
+    let (screen, cx) = state.split(tab);
+    if let Some(Value::Object(mut all)) = screen.remember().filter(|_| arrangement.kept != now.kept) {
+        all.extend(arrangement.kept.clone());
+        screen.recall(&Value::Object(all), cx);
+    }
+    if let Some(filter) = screen.filter().filter(|_| arrangement.filter != now.filter) {
+        filter.field = Field::new(&arrangement.filter);
+        screen.input(Input::Narrow, cx);
+    }
+    now
+}

@@ -1,0 +1,66 @@
+//! List of the operations that one waited for, and of those that waited for it.
+
+use ratatui::text::Line;
+
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::TraceIndex;
+use crate::face::tui::widgets::table::{self, Column, Rows};
+use base::text::fitting_name;
+use study::analysis::{Dependencies, Dependency, Why};
+
+const DEPENDENCY_COLUMNS: [Column; 5] = [
+    Column::text("", 10, 0),
+    Column::text("why", 26, 0),
+    Column::text("rank", 5, 0),
+    Column::number("took", 10, 0),
+    Column::text("operation", 10, 0),
+];
+
+pub fn draw_dependencies(
+    buf: &mut Buffer,
+    area: Rect,
+    index: &TraceIndex,
+    span: usize,
+    dependencies: &Dependencies,
+    list: &List,
+    theme: Theme,
+) {
+    let own = index.trace.spans.get(span);
+    let title = own.map_or("dependencies".into(), |own| format!("dependencies of {}", index.name(own)));
+    let inner = frame(buf, area, &title, theme);
+    let edges = dependencies.before.iter().map(|dependency| (true, dependency));
+    let edges: Vec<(bool, &Dependency)> =
+        edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
+    table::draw(
+        buf,
+        cut_left(inner, 1).1,
+        theme,
+        &DEPENDENCY_COLUMNS,
+        Rows::new(list, edges.len()),
+        |row, column, width| {
+            let (before, dependency) = &edges[row];
+            let Some(other) = index.trace.spans.get(dependency.span) else { return Line::default() };
+            Line::from(match column {
+                0 if row == 0 && *before => "waited".to_owned(),
+                0 if row == dependencies.before.len() => "awaited by".to_owned(),
+                0 => String::new(),
+                1 => why(dependency.why, *before).to_owned(),
+                2 => other.rank.to_string(),
+                3 => ns(other.end_ns.saturating_sub(other.start_ns)),
+                _ => fitting_name(index.name(other), width.into()),
+            })
+        },
+    );
+}
+
+fn why(why: Why, before: bool) -> &'static str {
+    match (why, before) {
+        (Why::Result, true) => "for its result",
+        (Why::Result, false) => "which needs the result",
+        (Why::Lane, true) => "for the lane",
+        (Why::Lane, false) => "which needs the lane",
+        (Why::Peer, true) => "for this peer to arrive",
+        (Why::Peer, false) => "a peer that was there",
+        (Why::Last, _) => "",
+    }
+}

@@ -1,0 +1,102 @@
+//! Legend of the lanes: the short one on the border of the info, and the list of all marks.
+
+use std::borrow::Cow;
+
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::row::Class;
+use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::widgets::lanes::{UNCLASSIFIED, is_unclassified};
+use crate::face::tui::widgets::shade::module;
+use trace::OperationInfo;
+use trace::rules::EXPERTS;
+
+/// Mark of a legend, its role, and its words.
+type Entry = (&'static str, Role, &'static str);
+
+/// Short legend for a frame of this width: marks in the colours of the lanes, for the classes that the open traces have.
+pub fn short_legend(view: &View, width: u16) -> Vec<Entry> {
+    let has = |is_wanted: fn(&OperationInfo) -> bool| {
+        view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
+    };
+    let attention = has(|one| one.module == "attn");
+    let feed_forward =
+        match (has(|one| one.kind == EXPERTS || one.module == "moe"), has(|one| one.module == "mlp")) {
+            (true, false) => Some(" experts "),
+            (true, true) => Some(" MLP, experts "),
+            (false, true) => Some(" MLP "),
+            (false, false) => None,
+        };
+    let by_name = view.panes.iter().filter(|pane| has_unclassified(&pane.index)).count();
+    let mut entries: Vec<Entry> = Vec::new();
+    entries.extend(attention.then_some(("█", Role::Series(0), " attention ")));
+    entries.extend(feed_forward.map(|words| ("█", Role::Series(1), words)));
+    if by_name < view.panes.len() {
+        let words = if entries.is_empty() { " compute " } else { " other " };
+        entries.push(("█", Role::Series(3), words));
+    }
+    if by_name > 0 {
+        let [first, second, third] = UNCLASSIFIED;
+        entries.extend([("█", first, ""), ("█", second, ""), ("█", third, " kernels, by name ")]);
+    }
+    entries.extend([
+        ("▓▒", Role::Comm, " hidden comm "),
+        ("▚╱", Role::Exposed, " exposed "),
+        ("░╲", Role::Waiting, " waiting "),
+        ("▬", Role::Series(2), " copies "),
+    ]);
+    let needed = |entries: &[Entry]| {
+        entries.iter().map(|(mark, _, words)| mark.width() + words.width()).sum::<usize>()
+    };
+    // the corners, and a space before the first mark
+    while needed(&entries) + 3 > width.into() && entries.pop().is_some() {}
+    entries
+}
+
+/// True if kernels of the trace are coloured by name.
+fn has_unclassified(index: &TraceIndex) -> bool {
+    let mut operations = index.trace.operations.iter();
+    operations.any(|one| Class::of(one) == Class::Compute && is_unclassified(index, one))
+}
+
+pub const LEGEND_MARKS: [(&str, Role, &str); 23] = [
+    ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
+    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
+    ("█", Role::Series(2), "compute, head"),
+    ("█", Role::Series(3), "compute, all else"),
+    ("█", Role::Series(0), "imported kernels without a class: one of three colours, by name"),
+    ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
+    ("╌", Role::Exposed, "exposed communication: under 1/8 of the cell"),
+    ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
+    ("▚", Role::Exposed, "about half of it"),
+    ("▜", Role::Exposed, "about three quarters of it"),
+    ("╱", Role::Exposed, "all of it"),
+    ("░", Role::Waiting, "communication that waits for a peer, hidden"),
+    ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
+    ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
+    ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
+    ("=", Role::Text, "ranks with the same timeline, shown once"),
+    ("◆", Role::Key, "what the search found"),
+    ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
+    ("┊", Role::Dim, "the time of the cursor"),
+    ("A──B", Role::Key, "marks A and B, and the time between them"),
+    ("═", Role::Key, "what is selected"),
+    ("[ ]", Role::Key, "the window, in the overview of the whole trace"),
+    ("├ ╫ ╷", Role::Text, "a named range; several; one without its name"),
+];
+
+/// Mark of a legend: modules have distinct full cells in themes without colours for them.
+pub fn in_theme(mark: &'static str, role: Role, theme: Theme) -> Cow<'static, str> {
+    match mark.strip_suffix('█') {
+        Some(part) => format!("{part}{}", module(role, theme)).into(),
+        None => mark.into(),
+    }
+}
+
+pub fn draw_legend(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, theme: Theme) {
+    frame(buf, area, "marks and colours, the same at every zoom", theme);
+    for (row, y) in list.rows(LEGEND_MARKS.len(), rows) {
+        let (mark, role, words) = LEGEND_MARKS[row];
+        put(buf, rows, rows.x + 1, y, &in_theme(mark, role, theme), theme.style(role));
+        put(buf, rows, rows.x + 8, y, words, theme.style(Role::Text));
+    }
+}

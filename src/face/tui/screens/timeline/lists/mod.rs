@@ -1,0 +1,101 @@
+//! Lists below the lanes: dependencies, differences of two traces, operations, exposed stretches, the verdict, the legend.
+
+mod dependencies;
+mod differences;
+mod legend;
+mod operations;
+mod stretches;
+mod verdict;
+
+pub use self::differences::differences_csv;
+pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
+pub use self::operations::draw_docked;
+pub use self::verdict::verdict_lines;
+use super::draw::names;
+use super::state::View;
+use super::state::panel::{Panel, Part};
+use crate::face::tui::prelude::*;
+use base::text::fitting_name;
+
+/// Rows of the list, without frame, header, and whatever is below a table.
+pub fn rows(area: Rect, view: &View) -> Rect {
+    let rows = cut_top(inside(area), 1).1;
+    match &view.panel {
+        Some(Panel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
+        Some(Panel::Legend(..) | Panel::Verdict { .. }) => inside(area),
+        _ => rows,
+    }
+}
+
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    let (theme, rows) = (cx.theme, rows(area, view));
+    match &view.panel {
+        Some(Panel::Dependencies { span, dependencies, list }) => {
+            dependencies::draw_dependencies(
+                buf,
+                area,
+                &view.pane().index,
+                *span,
+                dependencies,
+                list,
+                theme,
+            );
+        }
+        Some(Panel::Differences { list, by_exposed, open }) => {
+            differences::draw_differences(buf, area, view, (list, *by_exposed, open), theme);
+        }
+        Some(Panel::Operations(table)) => {
+            operations::draw_operations(buf, (area, rows), view, table, cx)
+        }
+        Some(Panel::Stretches(shown)) => stretches::draw_stretches(buf, area, view, shown, cx),
+        Some(Panel::Verdict { lines, list }) => {
+            verdict::draw_verdict(buf, (area, rows), view, (lines, list), cx);
+        }
+        Some(Panel::Legend(list, _)) => legend::draw_legend(buf, (area, rows), list, theme),
+        None => {}
+    }
+}
+
+/// Shortens a name for a narrow column: drops the phase and abbreviates kernel names.
+fn brief(name: &str, room: usize) -> String {
+    let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
+    fitting_name(name, room)
+}
+
+/// Label of the trace that a list belongs to; empty if only one is open.
+fn which(view: &View) -> String {
+    let provenance = view.pane().index.provenance();
+    match names(view).get(view.focus) {
+        _ if view.panes.len() < 2 => String::new(),
+        Some(name) if *name != provenance.to_string() => format!("{name} [{provenance}], "),
+        _ => format!("[{provenance}], "),
+    }
+}
+
+/// Part of the trace that a table covers; a trace of prefills alone says so.
+fn part_label(part: &Part, view: &View) -> String {
+    let verdict = view.pane().verdict.as_ref();
+    match (part, verdict.and_then(|verdict| verdict.only_prefill())) {
+        (Part::All, Some(only)) => format!("{only}, no decode step"),
+        (part, _) => part.label(&view.pane().index),
+    }
+}
+
+fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
+    let x = area.right().saturating_sub(words.width() as u16 + 2);
+    put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), words, theme.style(Role::Dim));
+}
+
+pub fn time_of(us: f64) -> String {
+    ns((us * 1e3).round() as i64)
+}
+
+/// Share of the time between first start and last end, in percent.
+fn share_of(us: f64, time_us: f64) -> String {
+    if time_us > 0.0 { format!("{:.1}", 100.0 * us / time_us) } else { String::new() }
+}
+
+/// Mean of a count; whole numbers without decimals.
+fn count(mean: f64) -> String {
+    if (mean - mean.round()).abs() < 1e-9 { format!("{mean:.0}") } else { format!("{mean:.1}") }
+}

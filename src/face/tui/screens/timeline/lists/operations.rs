@@ -1,0 +1,208 @@
+//! Table of operations by total time: of a part of the trace, and of the step under the cursor while no list is open.
+
+use ratatui::text::Line;
+
+use super::{count, note, part_label, share_of, time_of, which};
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
+use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::screens::timeline::{Act, Timeline};
+use crate::face::tui::widgets::lanes::module_role;
+use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::face::tui::widgets::table::{self, Rows};
+use base::text::fitting_name;
+use study::analysis::{LaneTotal, NameRow, totals_of};
+
+/// Rows below the table: the lane totals, and the full name of the selected operation if requested.
+pub fn beneath(table: &Operations, rows: Rect) -> u16 {
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
+    let sums = usize::from(table.row().is_some()) * (1 + usize::from(load(table).is_some()));
+    let lines = (name.map_or(0, |name| whole(name, rows).len()) + sums) as u16;
+    // the table keeps at least one row
+    lines.min(rows.height.saturating_sub(1))
+}
+
+fn whole(name: &str, rows: Rect) -> Vec<String> {
+    wrap(name, usize::from(rows.width.saturating_sub(2)))
+}
+
+pub fn draw_operations(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    table: &Operations,
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
+    let part = match &table.counted {
+        Some(counted) if now => counted.part.clone(),
+        _ => table.scope.part(view),
+    };
+    let (part, trace) = (part_label(&part, view), which(view));
+    let many = match now {
+        true => counted(table.order.len(), "operation"),
+        false => "counting…".into(),
+    };
+    let per_rank = per_rank(view);
+    let titles = [
+        format!("{trace}{part}: where the time went, in us{per_rank} · {many}"),
+        format!("{trace}{part}: time in us{per_rank} · {many}"),
+        format!("{trace}{part}: us{per_rank} · {many}"),
+    ];
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
+    let typed = table.filter.typing || !table.filter.value().is_empty();
+    if typed {
+        let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
+        let top = Rect { x: area.right().saturating_sub(width + 1), width, height: 1, ..area };
+        put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
+        table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
+    }
+    let area_of_table = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
+    operation_table(buf, area_of_table, view, table, theme);
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
+    let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
+    let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
+    let sums = totals(table, rows.width.saturating_sub(1)).into_iter().chain(load(table));
+    for (at, (words, role)) in words.chain(sums.map(|words| (words, Role::Dim))).enumerate() {
+        line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
+    }
+    let key = |act| cx.key::<Timeline>(act);
+    let keys = ["go to the longest", "longest"].map(|go| {
+        format!(
+            " Enter: {go}  {}: part  {}: sort  {}: filter  {}: name ",
+            key(Act::Operations),
+            key(Act::SortNext),
+            key(Act::Search),
+            key(Act::WholeName)
+        )
+    });
+    let keys = first_fitting(&keys, area.width.saturating_sub(4));
+    note(buf, area, keys, theme);
+}
+
+fn per_rank(view: &View) -> &'static str {
+    if view.pane().index.rank_count() > 1 { " per rank" } else { "" }
+}
+
+fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations, theme: Theme) {
+    let Some(counted) = &table.counted else { return };
+    let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
+    let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
+    let list = Rows::new(&table.list, table.order.len());
+    table::draw(buf, area, theme, &operation_columns(table), list, |row, column, width| {
+        let at = table.order[row];
+        let Some(row) = rows.get(at) else { return Line::default() };
+        let text = match column {
+            // as the times: per rank
+            0 => count(row.count as f64 / ranks as f64),
+            1 => digits(row.total_us),
+            2 => row.mean_us.map_or_else(|| "–".into(), digits),
+            3 => digits(row.max_us),
+            4 => share_of(row.total_us, counted.table.time_us),
+            5 if row.lane == "comm" => digits(row.exposed_us),
+            5 => String::new(),
+            6 => {
+                let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
+                return table::cell((mark.to_owned(), theme.style(role)));
+            }
+            _ => {
+                let suffix = table.suffixes.get(at).map_or("", String::as_str);
+                let room = usize::from(width).saturating_sub(suffix.width());
+                fitting_name(&row.name, room) + suffix
+            }
+        };
+        Line::from(text)
+    });
+}
+
+/// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
+fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
+    match row.lane {
+        "comm" => {
+            let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
+            let shares = Shares { comm: 1.0, exposed, ..Shares::default() };
+            shade::comm(shares).unwrap_or(("▓", Role::Comm))
+        }
+        "memory" | "other" => ("▬", Role::Series(2)),
+        _ => ("█", module_role(index, span)),
+    }
+}
+
+/// Time of each lane, with its share if that fits: busy time, as `overlap` prints it, or the summed durations of the
+/// operations that a filter leaves; `None` if none is shown.
+fn totals(table: &Operations, room: u16) -> Option<String> {
+    let counted = &table.counted.as_ref()?.table;
+    let (rows, time_us) = (&counted.rows, counted.time_us);
+    let mut lanes = totals_of(table.order.iter().filter_map(|at| rows.get(*at)));
+    if table.order.len() == rows.len() {
+        for lane in &mut lanes {
+            let busy = counted.busy_us.iter().find(|(name, _)| *name == lane.lane);
+            lane.total_us = busy.map_or(lane.total_us, |(_, us)| *us);
+        }
+    }
+    let words = |with_share: bool| {
+        let lane = |lane: &LaneTotal| {
+            let share = match with_share {
+                true => format!(" ({} %)", share_of(lane.total_us, time_us)),
+                false => String::new(),
+            };
+            let exposed = match lane.lane {
+                "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
+                _ => String::new(),
+            };
+            format!("{} {}{share}{exposed}", lane.lane, time_of(lane.total_us))
+        };
+        let lanes: Vec<String> = lanes.iter().map(lane).collect();
+        format!("of {}: {}", time_of(time_us), lanes.join("  "))
+    };
+    (!lanes.is_empty()).then(|| first_fitting(&[words(true), words(false)], room).to_owned())
+}
+
+/// Load of the ranks in a mixture's experts.
+fn load(table: &Operations) -> Option<String> {
+    let experts = table.counted.as_ref()?.table.experts.as_ref()?;
+    experts.in_words().map(|words| format!("experts: {words}"))
+}
+
+/// Draws the operations of the step under the cursor, without a selection.
+pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    if area.height == 0 {
+        return;
+    }
+    let table = &view.docked;
+    let key = cx.key::<Timeline>(Act::Operations);
+    let (trace, part) = (which(view), table.scope.part(view).label(&view.pane().index));
+    let title = format!("operations of {trace}{part}, in us{} ({key}: all)", per_rank(view));
+    let inner = frame(buf, area, &title, cx.theme);
+    operation_table(buf, inner, view, table, cx.theme);
+}
+
+fn operation_columns(table: &Operations) -> Vec<table::Column> {
+    let mut columns: Vec<table::Column> = OperationColumn::ALL
+        .iter()
+        .zip([6, 7, 6, 6, 7, 8, 8])
+        .map(|(column, width)| {
+            // in a narrow window, the name keeps its room
+            let spare = match column {
+                OperationColumn::Mean => 2,
+                OperationColumn::Max => 1,
+                _ => 0,
+            };
+            let numbers = table::Column::number(column.title(), width, spare);
+            let shown = if *column == OperationColumn::Name {
+                table::Column::text("operation", 22, 0)
+            } else {
+                numbers
+            };
+            let mark = match (table.column == *column, table.reverse) {
+                (true, false) => "▾",
+                (true, true) => "▴",
+                _ => "",
+            };
+            shown.marked(mark)
+        })
+        .collect();
+    columns.insert(6, table::Column::text("", 1, 0));
+    columns
+}

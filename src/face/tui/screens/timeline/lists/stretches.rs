@@ -1,0 +1,152 @@
+//! Table of exposed communication by collective, longest first.
+
+use ratatui::text::Line;
+
+use super::{brief, count, note, part_label, share_of, time_of, which};
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::panel::Stretches;
+use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::screens::timeline::{Act, Timeline};
+use crate::face::tui::widgets::table::{self, Column, Rows};
+use study::analysis::{ExposedStretches, StretchFamily};
+use trace::NO_STEP;
+use trace::overlap::StepKey;
+
+pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
+    let theme = cx.theme;
+    let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
+    let part = part_label(&shown.scope.part(view), view);
+    let sum = |table: &ExposedStretches| {
+        let per_step = table.total_us / table.shares();
+        let share = share_of(table.total_us, table.time_us);
+        format!("{} of {} ({share} %)", time_of(per_step), time_of(table.time_us / table.shares()))
+    };
+    let basis = |table: &ExposedStretches| match (view.pane().index.rank_count(), table.steps) {
+        (..=1, ..=1) => String::new(),
+        (_, ..=1) => " per rank".into(),
+        (..=1, steps) => format!(" per step, mean of {steps}"),
+        (_, steps) => format!(" per rank and step, mean of {steps} steps"),
+    };
+    // the number first: a narrow window cuts the end
+    let titles = match counted.map(|counted| &counted.table) {
+        None => vec![format!("exposed communication: {}{part} · looking…", which(view))],
+        Some(table) if table.count == 0 => {
+            vec![format!("no communication is exposed: {}{part}", which(view))]
+        }
+        Some(table) => {
+            let sum = sum(table);
+            let short = match (view.pane().index.rank_count(), table.steps) {
+                (..=1, ..=1) => "",
+                (_, ..=1) => " per rank",
+                (..=1, _) => " per step",
+                (_, _) => " per rank and step",
+            };
+            vec![
+                format!("exposed: {sum}{}, {}{part}", basis(table), which(view)),
+                format!("exposed: {sum}{}, {part}", basis(table)),
+                format!("{part}: exposed {sum}{short}"),
+            ]
+        }
+    };
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
+    // the name of the collective keeps its room
+    let shown_columns: &[usize] = match inner.width {
+        100.. => &[0, 1, 2, 3, 4, 5, 6],
+        70.. => &[0, 1, 2, 3, 4, 5],
+        _ => &[0, 1, 3, 5],
+    };
+    let mut columns: Vec<Column> = shown_columns.iter().map(|at| STRETCH_COLUMNS[*at].clone()).collect();
+    if let [.., collective, _] = &mut columns[..]
+        && inner.width >= 100
+    {
+        collective.width = inner.width.saturating_sub(FIXED) / 2;
+    }
+    if let Some(at) = shown_columns.iter().position(|at| *at == 5)
+        && shown.families().iter().any(|family| is_of_layers(&family.collective))
+    {
+        let room = match at + 1 == columns.len() {
+            true => {
+                inner.width.saturating_sub(columns[..at].iter().map(|column| column.width + 1).sum())
+            }
+            false => columns[at].width,
+        };
+        let titles = [format!("{COLLECTIVE}{OF_LAYERS}"), COLLECTIVE.to_owned()];
+        columns[at].title = first_fitting(&titles, room).to_owned().into();
+    }
+    let (total_us, shares, ranks) = counted.map_or((0.0, 1.0, 1.0), |counted| {
+        let table = &counted.table;
+        (table.total_us, table.shares(), table.ranks.max(1) as f64)
+    });
+    let index = &view.pane().index;
+    let rows = Rows::new(&shown.list, shown.families().len());
+    table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
+        let family = &shown.families()[row];
+        Line::from(match shown_columns[column] {
+            0 => count(family.calls as f64 / ranks / shares),
+            1 => time_of(family.total_us / shares),
+            2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
+            2 => String::new(),
+            3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
+            4 => longest(index, family),
+            // apart from the number before it
+            5 => format!(" {}", brief(&family.collective, usize::from(width).saturating_sub(1))),
+            _ => brief(family.waited.as_deref().unwrap_or("nothing"), width.into()),
+        })
+    });
+    let selected = shown.families().get(shown.list.selected);
+    let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
+    let key = cx.key::<Timeline>(Act::Stretches);
+    let keys = |is_wide: bool| {
+        let other = if is_wide { "other phase or step" } else { "other part" };
+        let Some(family) = selected else { return format!(" {key}: {other} ") };
+        match gone {
+            Some((_, at)) => {
+                let (at, listed) = (at + 1, family.longest.len());
+                format!(
+                    " {at} of the {listed} longest of {}; Enter: next; {key}: {other} ",
+                    family.count
+                )
+            }
+            None => format!(" Enter: go to the longest; {key}: {other} "),
+        }
+    };
+    let keys = [true, false].map(keys);
+    note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
+}
+
+/// Title of the names, apart from that of the numbers before them.
+const COLLECTIVE: &str = " collective";
+
+/// Explains the `L*` in names of operations, behind the column's title.
+const OF_LAYERS: &str = " (L*: all layers)";
+
+fn is_of_layers(name: &str) -> bool {
+    name.split('/').any(|part| part == "L*")
+}
+
+/// Longest stretch with its layer and step, where Enter goes: `61.6 us, L79 step 0`.
+fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
+    let Some((at, us)) = family.longest.first() else { return String::new() };
+    let span = index.trace.spans.get(*at);
+    let operation = span.and_then(|span| index.trace.operations.get(span.operation as usize));
+    let layer = operation.and_then(|operation| operation.layer).map(|layer| format!("L{layer}"));
+    let step = span.map(StepKey::of).filter(|key| key.step != NO_STEP && index.steps.len() > 1);
+    let place: Vec<String> = layer.into_iter().chain(step.map(|key| index.step_label(key))).collect();
+    match place.is_empty() {
+        true => time_of(*us),
+        false => format!("{}, {}", time_of(*us), place.join(" ")),
+    }
+}
+
+const STRETCH_COLUMNS: [Column; 7] = [
+    Column::number("calls", 6, 0),
+    Column::number("exposed▾", 9, 0),
+    Column::number("share", 7, 0),
+    Column::number("per call", 9, 0),
+    Column::number("longest", 22, 0),
+    Column::text(COLLECTIVE, 9, 0),
+    Column::text("waiting", 8, 0),
+];
+
+/// Total width of all columns except the two names.
+const FIXED: u16 = 60;

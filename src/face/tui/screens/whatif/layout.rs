@@ -1,0 +1,86 @@
+//! Layout of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the frontier on the
+//! right; notes and kept variants below.
+
+use super::state::{StripView, WhatIf};
+use crate::face::tui::prelude::*;
+use study::whatif::Slider;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Areas {
+    pub header: Rect,
+    pub sliders: Rect,
+    pub bars: Rect,
+    pub strip: Rect,
+    pub frontier: Rect,
+    /// Break-even and the help of the selected slider, under the sliders or at the bottom.
+    pub notes: Rect,
+    pub pins: Rect,
+}
+
+impl Areas {
+    /// True if kept variants have a table.
+    pub fn has_pins(&self) -> bool {
+        self.pins.height > 0 || self.frontier.height > 1
+    }
+}
+
+/// Minimum rows under the sliders to place the notes there.
+pub const NOTES: u16 = 6;
+
+/// Height below which sentences take the rows of the strip and of the frontier: both would be cut.
+const LOW: u16 = 18;
+
+/// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
+pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
+    let (header, rest) = cut_top(body, 1);
+    let large = body.height >= 34;
+    // in a small window they scroll; a trace has fewer, but the notes stay in place
+    let all = sliders.max(Slider::DENSE) as u16;
+    // a large window has room for kept variants; a small one shows them instead of the frontier
+    let pins = match (large, kept) {
+        (true, 0) => 1,
+        (true, kept) => (kept as u16 + 1).max(3),
+        (false, _) => 0,
+    };
+    let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
+    // the sliders of a trace leave room for whole sentences
+    let spare = rest.height.saturating_sub(sliders as u16 + 8).min(2);
+    let below = match (beside, body.height) {
+        (true, _) => 0,
+        // the sliders up to P2P stay
+        (false, ..LOW) => rest.height.saturating_sub(architectures.max(8) as u16 + 1).max(2),
+        (false, _) => 2 + spare,
+    };
+    let (rest, below) = cut_bottom(rest, below);
+    let (rest, pins) = cut_bottom(rest, pins);
+    let left = match body.width {
+        110.. => 50,
+        76.. => 36,
+        _ => 29,
+    };
+    let (left, right) = cut_left(rest, left);
+    let (_, right) = cut_left(right, 1);
+    let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
+    let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
+    let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
+    let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
+    let (_, sliders) = cut_top(left, 1);
+    let (sliders, under) = cut_top(sliders, all);
+    let notes = if beside { cut_top(under, 1).1 } else { below };
+    Areas { header, sliders, bars, strip, frontier, notes, pins }
+}
+
+pub fn tracks(sliders: Rect) -> (u16, u16) {
+    let columns = match sliders.width {
+        48.. => 14,
+        36.. => 7,
+        _ => 0,
+    };
+    (sliders.x + 13 + u16::from(columns > 0), columns)
+}
+
+pub fn areas_of(body: Rect, whatif: &WhatIf) -> Areas {
+    let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
+    let counts = (architectures, whatif.sliders().len());
+    areas(body, whatif.strip != StripView::Hidden, counts, whatif.pins.len())
+}

@@ -1,0 +1,179 @@
+//! Sentences of screen 7: launch gaps, break-even or assumptions, the meaning of the selected slider, and the error of
+//! the predictions.
+
+use std::sync::Arc;
+
+use super::Act;
+use super::draw::{base_text, header_pieces, stand_in};
+use super::layout::{NOTES, areas_of};
+use super::state::WhatIf;
+use crate::face::tui::prelude::*;
+use study::whatif::{Answer, BreakEven, Slider, about_architecture};
+
+/// Text below the sliders, with its heading.
+struct Sentence {
+    head: String,
+    role: Role,
+    words: String,
+    style: Role,
+}
+
+impl Sentence {
+    fn new(head: impl Into<String>, role: Role, words: String, style: Role) -> Self {
+        Self { head: head.into(), role, words, style }
+    }
+
+    fn whole(&self) -> String {
+        format!("{} {}", self.head, self.words).trim_start().to_owned()
+    }
+
+    /// Rows of the sentence if it starts at row `from` of an area: one row in areas of at most two rows; in areas below
+    /// [`NOTES`] rows the rows that are left, of which the first sentence leaves one to the next; else all.
+    fn rows(&self, area: Rect, from: u16) -> Vec<String> {
+        match area.height {
+            ..=2 => vec![self.whole()],
+            3..NOTES => {
+                let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
+                headline_rows(&self.whole(), area.width + 1, rest.into())
+            }
+            _ => wrap(&self.whole(), usize::from(area.width.saturating_sub(1))),
+        }
+    }
+}
+
+/// Launch gaps, break-even or assumptions, meaning of the slider, and validation; two rows have room for what matters
+/// most.
+fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Sentence> {
+    let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
+    let launches = launches.map(|said| match said.split_once(": ") {
+        Some((head, words)) => {
+            Sentence::new(format!("{head}:"), Role::Warn, words.to_owned(), Role::Text)
+        }
+        None => Sentence::new("", Role::Text, said, Role::Text),
+    });
+    let said = match (&whatif.error, &whatif.traced) {
+        (Some(why), _) => Sentence::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
+        (None, Some(_)) => {
+            let assumptions = answer.assumptions.clone().unwrap_or_default();
+            Sentence::new("predicted:", Role::Title, assumptions, Role::Text)
+        }
+        (None, None) => {
+            Sentence::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text)
+        }
+    };
+    let name = format!("{}:", whatif.slider().name());
+    let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer), Role::Dim);
+    let error =
+        |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
+    let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
+    let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
+    let validated = answer.error.as_ref().map(error);
+    let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
+    let mut all: Vec<Sentence> =
+        launches.into_iter().chain([said, of_slider]).chain(link).chain(validated).collect();
+    if is_last {
+        all[1..].rotate_left(1);
+    }
+    all
+}
+
+pub fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+    let theme = cx.theme;
+    let mut row = 0;
+    for sentence in sentences(area, whatif, answer, cx) {
+        for (at, words) in sentence.rows(area, row).iter().enumerate() {
+            let (head, words) = match words.split_at_checked(sentence.head.len()) {
+                Some(split) if at == 0 => split,
+                _ => ("", words.as_str()),
+            };
+            let pieces = [(" ", Role::Text), (head, sentence.role), (words, sentence.style)];
+            line(buf, area, row, &pieces.map(|(text, role)| (text, theme.style(role))));
+            row += 1;
+        }
+        row += u16::from(area.height >= NOTES);
+    }
+}
+
+/// Caveats: the cell or step, and the sentences below the sliders.
+pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
+    let Some(answer) = &whatif.answer else { return Vec::new() };
+    let areas = areas_of(body, whatif);
+    let mut notes = Vec::new();
+    let mut row = 0;
+    for sentence in sentences(areas.notes, whatif, answer, cx) {
+        let rows = sentence.rows(areas.notes, row);
+        row += rows.len() as u16;
+        let is_wide = rows.iter().any(|row| row.width() + 1 > areas.notes.width.into());
+        let is_cut = is_wide || !is_whole(&rows, &sentence.whole());
+        notes.push(Note::new(sentence.whole(), is_cut || row > areas.notes.height));
+        row += u16::from(areas.notes.height >= NOTES);
+    }
+    // the hint takes its room from the header
+    let pieces = header_pieces(whatif, areas.has_pins(), cx);
+    let header: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
+    let is_cut = header.width() + notes_hint(&notes, cx).width() > areas.header.width.into();
+    notes.push(Note::new(header.trim(), is_cut));
+    notes
+}
+
+/// Meaning of the selected slider, and what its value needs or rests on.
+fn about(whatif: &WhatIf, answer: &Answer) -> String {
+    let slider = whatif.slider();
+    let before = base_text(whatif, slider).map_or_else(String::new, |before| format!("base {before}; "));
+    before + &about_value(whatif, answer)
+}
+
+fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
+    let slider = whatif.slider();
+    let (about, values) = (slider.about().to_owned(), &answer.profile_values);
+    if let Some(why) = slider.no_effect(&whatif.variant, Some(values)) {
+        return format!("no effect: {why}");
+    }
+    match slider {
+        Slider::Architecture => about_architecture(&answer.spec.architecture),
+        // the all-reduces of a trace change in proportion
+        Slider::Alpha if whatif.traced.is_some() => about,
+        Slider::Alpha => {
+            let stack = &answer.spec.stack;
+            match (values.latency_scale, answer.spec.link.is_emulated()) {
+                (Some(1.0), _) => format!("{about}, as in nccl-tests"),
+                (Some(scale), _) => {
+                    format!("{about}, as in nccl-tests; stack {stack} scales it by {scale}")
+                }
+                (None, true) => format!("{about}, emulated; stack {stack} does not scale it"),
+                (None, false) => {
+                    format!("{about}, by the profile's formula, which stack {stack} does not scale")
+                }
+            }
+        }
+        // a stand-in has a sentence of its own
+        Slider::P2p | Slider::Hardware => {
+            match values.link_note.as_ref().filter(|_| stand_in(values).is_none()) {
+                Some(note) => format!("{about}; link: {note}"),
+                None => about,
+            }
+        }
+        Slider::Tp => match &values.tp_note {
+            Some(note) => format!("{about}; {note}"),
+            None => about,
+        },
+        Slider::Load => match answer.experts_touched() {
+            Some(touched) => format!("{about}; {touched}"),
+            None => about,
+        },
+        _ => about,
+    }
+}
+
+fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
+    if let Err(why) =
+        answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
+    {
+        return format!("none: {why}");
+    }
+    let Some(found) = whatif.break_even() else { return "searching…".into() };
+    match found.iter().cloned().collect::<Result<Vec<_>, _>>() {
+        Err(why) => format!("none: {why}"),
+        Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::beside_values(&found)),
+    }
+}

@@ -1,0 +1,202 @@
+//! Tables of screen 7: TPOT of every architecture with a bar each, and the kept variants.
+
+use std::sync::Arc;
+
+use super::Act;
+use super::state::{WhatIf, letter};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::shade;
+use crate::face::tui::widgets::table::{self, Column};
+use base::text::latency;
+use study::whatif::{Answer, Numbers, Row, hidden_words};
+
+/// Title of the column of step times.
+fn step_ms(whatif: &WhatIf) -> &'static str {
+    if whatif.traced.is_some() { "step ms" } else { "TPOT ms" }
+}
+
+/// Signed change against the base in percent, or a factor from 2x.
+fn delta(now: f64, base: Option<f64>) -> String {
+    match base {
+        Some(base) if base > 0.0 && now / base >= 2.0 => format!("{:.1}x", now / base),
+        Some(base) if base > 0.0 && (now / base - 1.0).abs() >= 0.0005 => {
+            format!("{:+.1} %", 100.0 * (now / base - 1.0))
+        }
+        Some(_) => "=".into(),
+        None => String::new(),
+    }
+}
+
+pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+    let text = theme.style(Role::Text);
+    let names: u16 = 12;
+    // title, width, and the minimum width of the area that shows it
+    let (speedup, speedup_width) = match (area.width, whatif.traced.is_some()) {
+        (58.., false) => ("TPOT speedup", 13),
+        (58.., true) => ("step speedup", 13),
+        _ => ("speedup", 9),
+    };
+    let numbers = [
+        (step_ms(whatif), 8, 0),
+        (speedup, speedup_width, 29),
+        ("change", 8, 48),
+        ("hidden", 7, 37),
+        ("gap", 6, 58),
+        ("completion", 12, 100),
+        ("tok/s/GPU", 11, 100),
+    ];
+    let shown = |least: u16| area.width >= least;
+    let fixed = names + numbers.iter().filter(|n| shown(n.2)).map(|n| n.1 as u16).sum::<u16>();
+    // numbers take precedence over bars, which need a minimum width and a gap
+    let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
+        0..9 => (names, 0),
+        columns => (names + 1, columns - 1),
+    };
+    let first = area.x + names;
+    let told = match columns {
+        16.. => ("█", " rest "),
+        _ => ("", ""),
+    };
+    if columns >= 9 {
+        let x = put(buf, area, first, area.y, told.0, theme.style(Role::Series(0)));
+        let x = put(buf, area, x, area.y, told.1, theme.style(Role::Title));
+        let x = put(buf, area, x, area.y, "╱", theme.style(Role::Exposed));
+        put(buf, area, x, area.y, " exposed", theme.style(Role::Title));
+    }
+    let title =
+        numbers.iter().filter(|n| shown(n.2)).map(|&(title, width, _)| format!("{title:>width$}"));
+    let title: String = title.collect();
+    put(buf, area, first + columns as u16, area.y, &title, theme.style(Role::Title));
+    let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
+    let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
+    let most = if most > 0.0 { most } else { 1.0 };
+    for (index, row) in answer.rows.iter().enumerate() {
+        let y = area.y + 1 + index as u16;
+        let chosen = answer.is_chosen(row);
+        let mark = if chosen { "▸" } else { " " };
+        // standard with micro-batches has its own short name
+        let name = match row.micro_batches == answer.spec.micro_batches {
+            true => row.architecture.to_string(),
+            false => format!("micro{}", row.micro_batches),
+        };
+        let name = cut(&name, 11);
+        let style = if chosen { theme.style(Role::Title) } else { text };
+        put(buf, area, area.x, y, &format!("{mark}{name}"), style);
+        let n = match &row.numbers {
+            Ok(numbers) => numbers,
+            Err(why) => {
+                let own = why.strip_prefix(&format!("{} ", row.architecture)).unwrap_or(why);
+                put(buf, area, first, y, own, theme.style(Role::Warn));
+                continue;
+            }
+        };
+        if columns > 0 {
+            bar(buf, (area, first, y), theme, (n, most, columns));
+        }
+        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
+        let speedup = n.speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
+        let delta = delta(n.tpot_ms, base);
+        let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".into());
+        let cells = [
+            digits(n.tpot_ms),
+            speedup,
+            delta,
+            or_none(n.overlap_pct.map(hidden_words)),
+            or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
+            or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
+            or_none(n.tokens_per_s_per_gpu.map(digits)),
+        ];
+        let words = numbers.iter().zip(cells).filter(|(n, _)| shown(n.2));
+        let words: String = words.map(|(&(_, width, _), cell)| format!("{cell:>width$}")).collect();
+        put(buf, area, first + columns as u16, y, &words, style);
+    }
+    // a large window has a row for the terms
+    let below = area.y + 1 + answer.rows.len() as u16;
+    if below < area.bottom() && shown(58) {
+        let terms = match whatif.traced.is_some() {
+            true => ["speedup: over the traced step; hidden: behind compute; gap: closed"; 2],
+            false => [
+                "change: vs base; hidden: behind compute; gap: closed to upper-bound",
+                "hidden: comm behind compute; gap: closed to upper-bound",
+            ],
+        };
+        let terms = first_fitting(&terms.map(str::to_owned), area.width).to_owned();
+        put(buf, area, area.x, below, &cut(&terms, area.width), theme.style(Role::Dim));
+    }
+}
+
+/// Draws a bar at a column and row of the area, `columns` wide for the longest TPOT; the exposed part is
+/// hatched.
+fn bar(
+    buf: &mut Buffer,
+    (area, x, y): (Rect, u16, u16),
+    theme: Theme,
+    (n, most, columns): (&Numbers, f64, usize),
+) {
+    let of = |ms: f64| ms / most * columns as f64;
+    // nonzero values stay visible; less than half a column uses the mark of the lanes
+    let (exposed, hatch) = match of(n.exposed_ms).round() as usize {
+        0 if n.exposed_ms > 0.0 => (1, shade::exposed(of(n.exposed_ms)).0),
+        columns => (columns, "╱"),
+    };
+    let all = (of(n.tpot_ms).round() as usize).max(exposed);
+    let x = put(buf, area, x, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
+    put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
+}
+
+/// TPOT of the same architecture and micro-batches in the base.
+fn tpot(base: &Answer, row: &Row) -> Option<f64> {
+    let same = |other: &&Row| {
+        other.architecture == row.architecture && other.micro_batches == row.micro_batches
+    };
+    base.rows.iter().find(same)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
+}
+
+const KEPT: [Column; 7] = [
+    Column::text("kept", 4, 0),
+    Column::text("arch", 12, 0),
+    Column::number("TPOT ms", 10, 0),
+    Column::number("to base", 8, 1),
+    Column::number("hidden", 8, 2),
+    Column::number("completion", 11, 3),
+    Column::text("settings", 12, 1),
+];
+
+pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
+    if whatif.pins.is_empty() {
+        let hint =
+            format!("{} keeps this variant to compare it with others", cx.key::<WhatIf>(Act::Pin));
+        put(buf, area, area.x + 1, area.y, &hint, cx.theme.style(Role::Dim));
+        return;
+    }
+    let base = whatif.base_answer.as_ref();
+    // only a variant of the same load compares with the base
+    let base_of = |pin: &Answer| {
+        let (own, load) = (&pin.spec, pin.spec.load_label());
+        let base = base.filter(|base| base.spec.model == own.model && base.spec.load_label() == load);
+        base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
+    };
+    let mut columns = KEPT.to_vec();
+    columns[2].title = step_ms(whatif).into();
+    table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
+        let pin = &whatif.pins[row];
+        let now = if pin.variant == whatif.variant { "▸" } else { " " };
+        let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);
+        match column {
+            0 => format!("{now} {}", letter(row)),
+            1 => pin.answer.spec.architecture.to_string(),
+            2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
+            3 => number(&|n| match base_of(&pin.answer) {
+                None => "-".into(),
+                base => delta(n.tpot_ms, base),
+            }),
+            4 => number(&|n| n.overlap_pct.map_or_else(|| "-".into(), hidden_words)),
+            5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
+            _ => {
+                let spec = &pin.answer.spec;
+                let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
+                format!("tp{} {}: {changes}", spec.tp, spec.load_label())
+            }
+        }
+    });
+}
