@@ -139,7 +139,7 @@ impl Rewiring {
         if unended > 0 {
             let its = if unended == 1 { "its" } else { "their" };
             steps.notes.push(format!(
-                "skipped {}: the trace ends before the next step, so {its} latency is unknown",
+                "skipped {}: no step follows in the trace, so {its} latency is unknown",
                 counted(unended, "step")
             ));
         }

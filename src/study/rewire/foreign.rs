@@ -2,11 +2,11 @@
 //!
 //! The gap before each all-reduce of a Transformer, or before each dispatch and combine, repeats: the same kernels
 //! for attention and the same for the MLP in every layer, while the gap between steps (head, sampling, embedding)
-//! occurs once per step. Each gap has a signature, a hash of its kernels. A gap with a rare signature starts a
-//! step; within a step the signatures repeat with the layers.
+//! occurs once per step. Each gap has a signature, a hash of its kernels. Gaps with a rare signature start a step, unless
+//! they belong to layers of another kind; within a step the signatures repeat with the layers.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -19,6 +19,7 @@ use crate::analysis::{clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Lane, Phase};
+use trace::import::step_name;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{Coverage, union};
 use trace::rules::DISPATCH;
@@ -76,10 +77,13 @@ impl<'a> Repeated<'a> {
             ranks.truncate(1);
         }
         let first = &ranks[0];
-        let gaps = signatures(trace, first);
-        let steps = first.at_first_layers(trace).unwrap_or_else(|| split_steps(&gaps));
-        let steps = first.within_profiled(steps);
-        let usual = usual_length(&steps);
+        let (gaps, kernels) = signatures(trace, first);
+        let extends = |gap: u64, common: u64| is_longer(&kernels[&gap], &kernels[&common]);
+        let found = first.at_first_layers(trace).unwrap_or_else(|| split_steps(&gaps, extends));
+        let steps = first.at_markers(found, marks_forwards(trace));
+        let fits = |step: &&Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
+        let fitting: Vec<Range<usize>> = steps.iter().filter(fits).cloned().collect();
+        let usual = usual_length(if fitting.is_empty() { &steps } else { &fitting });
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         Ok(Self { ranks, layers, steps, usual, count, is_partial, gaps })
     }
@@ -130,7 +134,11 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
-    follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
+    follow(&mut steps, ranks, |step| {
+        let end = whole[step.number as usize].end;
+        let next = repeated.steps.iter().find(|next| next.start == end)?;
+        Some(ranks.iter().map(|rank| rank.places(next, count).start).collect())
+    });
     if steps.is_empty() {
         return Err(unlike(ends, layers, count));
     }
@@ -224,7 +232,7 @@ fn layers(
         format!("{} found, most with {}", counted(found.len(), "step"), counted(usual, "all-reduce"));
     if let Some(layers) = asked {
         return match 2 * layers as usize {
-            need if layers > 0 && need <= usual && usual - need < 4 => Ok(layers),
+            _ if layers > 0 && ends.fits(layers, usual) => Ok(layers),
             _ if layers as usize == usual => Err(Error::input(format!(
                 "--layers {layers}: {has}: one a layer, as `parallel` has; rewiring begins with standard's two"
             ))),
@@ -308,21 +316,24 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }
 
-/// Hash of the kernels before each collective; those of an export of our own name their layer, which does not count.
-fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> Vec<u64> {
+/// Hash of the kernels before each collective, and the kernels of each hash. Kernels of an export of our own name their
+/// layer, which does not count.
+fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> (Vec<u64>, HashMap<u64, Vec<usize>>) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let families = families(trace);
+    let mut kernels_of: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut from = 0;
-    rank.reduces
-        .iter()
-        .map(|&at| {
-            let mut hasher = DefaultHasher::new();
-            let of = |span: &&Span| families[span.operation as usize];
-            rank.spans[from..at].iter().for_each(|span| of(span).hash(&mut hasher));
-            from = at + 1;
-            hasher.finish()
-        })
-        .collect()
+    let signature = |at: &usize| {
+        let kernels = || rank.spans[from..*at].iter().map(|span| families[span.operation as usize]);
+        let mut hasher = DefaultHasher::new();
+        kernels().for_each(|kernel| kernel.hash(&mut hasher));
+        let hash = hasher.finish();
+        kernels_of.entry(hash).or_insert_with(|| kernels().collect());
+        from = *at + 1;
+        hash
+    };
+    let signatures = rank.reduces.iter().map(signature).collect();
+    (signatures, kernels_of)
 }
 
 /// For each operation, the first one of its name in any layer.
@@ -352,17 +363,26 @@ impl RankSpans<'_> {
         Some(layers.chunk_by(|a, b| a <= b).map(step).collect())
     }
 
-    /// Also splits steps at the profiler's step markers if all of them have the same number of all-reduces:
-    /// an engine's own markers are more reliable than signatures.
-    fn within_profiled(&self, found: Vec<Range<usize>>) -> Vec<Range<usize>> {
-        let step = |reduce: &usize| self.spans[*reduce].step;
+    /// Splits at the markers of steps, which are more reliable than signatures. A marker around a user's steps may hold
+    /// several forward passes, so these are split at `found` too, and only if all have the same number of all-reduces.
+    fn at_markers(&self, found: Vec<Range<usize>>, mark_forwards: bool) -> Vec<Range<usize>> {
+        let step = |reduce: &usize| StepKey::of(self.spans[*reduce]);
         let counts: Vec<usize> =
             self.reduces.chunk_by(|a, b| step(a) == step(b)).map(<[usize]>::len).collect();
-        if counts.len() < 2 || counts.iter().any(|count| *count != counts[0]) {
+        if counts.len() < 2 || !mark_forwards && counts.iter().any(|count| *count != counts[0]) {
             return found;
         }
-        let mut begins: Vec<usize> = found.iter().map(|step| step.start).collect();
-        begins.extend((0..counts.len()).map(|at| at * counts[0]));
+        let mut next = 0;
+        let mut begins: Vec<usize> = counts
+            .iter()
+            .map(|count| {
+                next += count;
+                next - count
+            })
+            .collect();
+        if !mark_forwards {
+            begins.extend(found.iter().map(|step| step.start));
+        }
         begins.sort_unstable();
         begins.dedup();
         let ends = begins.iter().copied().skip(1).chain([self.reduces.len()]);
@@ -402,26 +422,77 @@ enum Repeat {
     Nothing,
 }
 
+/// Length of a run of rare gaps, in all-reduces, that is a step of another kind: two layers of a prefill.
+const OTHER_STEP: usize = 4;
+
 /// Splits a sequence of gaps into steps, as ranges of all-reduces. The first step starts at the first gap.
-fn split_steps(gaps: &[u64]) -> Vec<Range<usize>> {
+///
+/// Gaps are rare where a step starts, but also in layers of another kind: dense ones before the experts, full attention
+/// in every fourth layer. A step starts at a rare gap that `extends` a common one (kernels of the head and the embedding
+/// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own).
+fn split_steps(gaps: &[u64], extends: impl Fn(u64, u64) -> bool) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
-    // count of the most common gap, which occurs in every layer
-    let usual = counts.values().copied().max().unwrap_or(0);
-    let mut begins: Vec<usize> = Vec::new();
-    let mut last_rare: Option<usize> = None;
-    for (at, gap) in gaps.iter().enumerate() {
-        let is_rare = at == 0 || 4 * counts[gap] <= usual;
-        // head and embedding may have gaps of their own: adjacent rare gaps start the same step
-        if is_rare && last_rare.is_none_or(|last| at > last + 1) {
-            begins.push(at);
-        }
-        if is_rare {
-            last_rare = Some(at);
-        }
+    // the most common gap occurs in almost every layer
+    let Some((usual, most)) = counts.iter().max_by_key(|(gap, count)| (**count, **gap)) else {
+        return Vec::new();
+    };
+    let is_rare = |gap: &u64| 4 * counts[gap] <= *most;
+    let common: Vec<u64> = counts.keys().filter(|gap| !is_rare(gap)).copied().collect();
+    let rare = counts.keys().filter(|gap| is_rare(gap)).copied();
+    let longer: HashSet<u64> =
+        rare.filter(|gap| common.iter().any(|common| extends(*gap, *common))).collect();
+    // adjacent rare gaps start the same step
+    let runs: Vec<Range<usize>> = (1..gaps.len())
+        .filter(|at| is_rare(&gaps[*at]))
+        .collect::<Vec<_>>()
+        .chunk_by(|a, b| a + 1 == *b)
+        .map(|run| run[0]..run[run.len() - 1] + 1)
+        .collect();
+    let places: Vec<usize> = (0..gaps.len()).filter(|at| gaps[*at] == *usual).collect();
+    let period = most_common(places.windows(2).map(|pair| pair[1] - pair[0])).unwrap_or(1);
+    let mut broken: Option<usize> = None;
+    let starts_step = |run: &&Range<usize>| {
+        let after = places.partition_point(|at| *at < run.start);
+        let (before, next) = (after.checked_sub(1).map(|at| places[at]), places.get(after));
+        // only the first run between two usual gaps breaks the period
+        let breaks = match (before, next) {
+            (Some(before), Some(next)) => {
+                !(next - before).is_multiple_of(period) && broken.replace(before) != Some(before)
+            }
+            // before the first usual gap, or after the last
+            _ => run.len() > 1,
+        };
+        // the first gap starts a step with the rare ones after it
+        let is_first = run.start == 1;
+        let is_longer = gaps[(*run).clone()].iter().any(|gap| longer.contains(gap));
+        !is_first && (breaks || is_longer || run.len() >= OTHER_STEP)
+    };
+    let mut begins: Vec<usize> = runs.iter().filter(starts_step).map(|run| run.start).collect();
+    if begins.is_empty() {
+        begins.extend(runs.iter().map(|run| run.start).filter(|start| *start > 1));
     }
+    begins.insert(0, 0);
     let ends = begins.iter().copied().skip(1).chain([gaps.len()]);
     join_parts(begins.iter().copied().zip(ends).map(|(from, to)| from..to))
+}
+
+/// True if `gap` has more kernels than `common` and ends with the same ones; the first norm of a step differs.
+fn is_longer(gap: &[usize], common: &[usize]) -> bool {
+    let same = gap.iter().rev().zip(common.iter().rev()).take_while(|(a, b)| a == b).count();
+    gap.len() > common.len() && same > 0 && same + 1 >= common.len()
+}
+
+/// Most common of some values, the largest of several.
+fn most_common(values: impl Iterator<Item = usize>) -> Option<usize> {
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    values.for_each(|value| *counts.entry(value).or_default() += 1);
+    counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map(|(value, _)| value)
+}
+
+/// True if the trace's markers of steps are a serving engine's, one for each forward pass.
+fn marks_forwards(trace: &Trace) -> bool {
+    trace.meta.range_names.iter().filter_map(|name| step_name(name)).any(|step| step.is_forward())
 }
 
 /// Joins adjacent parts that together have a step's usual length: a gap is also rare if a kernel is missing.
@@ -454,9 +525,7 @@ fn repeat(gaps: &[u64]) -> Repeat {
 
 /// Most common number of all-reduces per step; the largest of several. 0 without steps.
 fn usual_length(steps: &[Range<usize>]) -> usize {
-    let mut counts: HashMap<usize, usize> = HashMap::new();
-    steps.iter().for_each(|step| *counts.entry(step.len()).or_default() += 1);
-    counts.into_iter().max_by_key(|(length, count)| (*count, *length)).map_or(0, |(length, _)| length)
+    most_common(steps.iter().map(ExactSizeIterator::len)).unwrap_or(0)
 }
 
 /// Layers after the first that its own kernels are compared with; some models alternate two kinds.
@@ -552,12 +621,40 @@ mod tests {
         gaps
     }
 
+    /// True if a gap of the model above has the kernels of another and those of the head.
+    fn starts(gap: u64, common: u64) -> bool {
+        gap == 901 && common < 20
+    }
+
     proptest! {
+        /// Every `sparse`th layer has full attention, the first `dense` have no experts.
+        #[test]
+        fn layers_of_other_kinds_start_no_step(
+            count in 3usize..6, layers in 16usize..90, embedding: bool, sparse in 2usize..9, dense in 0usize..4,
+        ) {
+            let mut gaps = gaps(count, layers, embedding, 1);
+            let each = 2 * layers + usize::from(embedding);
+            for step in gaps.chunks_mut(each) {
+                let attention = usize::from(embedding);
+                for layer in 0..layers {
+                    if layer % sparse == sparse - 1 {
+                        step[attention + 2 * layer] = 30;
+                    }
+                    if layer < dense {
+                        step[attention + 2 * layer + 1] = 40;
+                    }
+                }
+            }
+            let found = split_steps(&gaps, starts);
+            prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
+            prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
+        }
+
         #[test]
         fn steps_and_layers_are_found(count in 1usize..6, layers in 6usize..90, embedding: bool, kinds in 1u64..3) {
             let gaps = gaps(count, layers, embedding, kinds);
             let each = 2 * layers + usize::from(embedding);
-            let found = split_steps(&gaps);
+            let found = split_steps(&gaps, starts);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(usual_length(&found), each);
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
@@ -565,7 +662,7 @@ mod tests {
 
         #[test]
         fn any_sequence_is_cut_into_steps_without_a_rest(gaps in prop::collection::vec(0u64..6, 0..80)) {
-            let found = split_steps(&gaps);
+            let found = split_steps(&gaps, starts);
             let mut next = 0;
             for step in &found {
                 prop_assert_eq!(step.start, next);
@@ -588,11 +685,11 @@ mod tests {
     #[test]
     fn a_missing_kernel_does_not_split_a_step() {
         let whole = gaps(4, 8, true, 1);
-        let wanted = split_steps(&whole);
+        let wanted = split_steps(&whole, starts);
         for at in 19..32 {
             let mut gaps = whole.clone();
             gaps[at] = 777;
-            assert_eq!(split_steps(&gaps), wanted, "gap {at}");
+            assert_eq!(split_steps(&gaps, starts), wanted, "gap {at}");
         }
     }
 
@@ -600,7 +697,7 @@ mod tests {
     fn a_step_that_was_cut_off_is_not_usual() {
         let mut gaps = gaps(3, 8, false, 1);
         gaps.truncate(2 * 16 + 5);
-        let found = split_steps(&gaps);
+        let found = split_steps(&gaps, starts);
         assert_eq!((found.len(), usual_length(&found)), (3, 16));
     }
 }

@@ -302,6 +302,16 @@ fn kind<'a>(trace: &'a Trace, span: &Span) -> &'a str {
 }
 
 impl Ends {
+    /// True if a step of this many layers may have `count` collectives, with up to three all-reduces of the embedding and
+    /// the head.
+    pub(super) fn fits(self, layers: u32, count: usize) -> bool {
+        let own = 2 * layers as usize;
+        match self {
+            Self::AllReduces => (own..own + 4).contains(&count),
+            Self::Exchanges => count == own,
+        }
+    }
+
     /// Finds out whether the layers of a trace end in all-reduces or in exchanges, from its first rank.
     ///
     /// # Errors
@@ -724,13 +734,21 @@ pub(super) fn step(
     })
 }
 
-/// Extends every step to the start of the next one, if the two are adjacent in the trace.
-pub(super) fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool) {
-    for at in 1..steps.len() {
-        let (before, next) = (&steps[at - 1], &steps[at]);
-        if next.number == before.number + 1 && next.time.0 >= before.time.0 && follows(before, next) {
-            let (begins, launched) = (next.time.0, next.launched);
-            steps[at - 1].end_at(begins, launched);
+/// Extends every step to the start of the next one, whose first span on every rank `next` finds.
+pub(super) fn follow(
+    steps: &mut [Step],
+    ranks: &[RankSpans<'_>],
+    next: impl Fn(&Step) -> Option<Vec<usize>>,
+) {
+    let begins: HashMap<i64, Option<i64>> =
+        steps.iter().map(|step| (step.time.0, step.launched)).collect();
+    for step in steps {
+        let Some(places) = next(step) else { continue };
+        let starts = ranks.iter().zip(places);
+        let starts =
+            starts.filter_map(|(rank, at)| rank.spans.get(at).map(|span| span.start_ns + rank.offset));
+        if let Some(begin) = starts.min().filter(|begin| *begin >= step.time.0) {
+            step.end_at(begin, begins.get(&begin).copied().flatten());
         }
     }
 }

@@ -303,7 +303,7 @@ fn exchanges_that_cannot_be_rewired_say_why() {
         of(&renamed(|_, _| None)),
         Ok(vec![
             "rank clocks aligned at the ends of matched collectives".into(),
-            "skipped 1 step: the trace ends before the next step, so its latency is unknown".into(),
+            "skipped 1 step: no step follows in the trace, so its latency is unknown".into(),
         ])
     );
     // a second micro-batch's dispatch after the first one's experts

@@ -36,6 +36,13 @@ pub enum StepWork {
     Mixed,
 }
 
+impl StepName {
+    /// True for an iteration of a serving engine, which is one forward pass.
+    pub fn is_forward(&self) -> bool {
+        self.kind == SERVING
+    }
+}
+
 impl StepWork {
     pub fn as_str(self) -> &'static str {
         match self {

@@ -72,7 +72,7 @@ fn a_step_with_prefill_and_decode_tokens_is_labelled_mixed() {
 /// The numbers come first and stay, whatever the width.
 #[test]
 fn the_header_drops_what_matters_least_in_a_narrow_window() {
-    for (width, has_window) in [(160, true), (80, false), (60, false)] {
+    for (width, has_window) in [(160, true), (80, true), (60, false)] {
         let driver = with(vec![simulated(|_| {})], (width, 24));
         let headline = view(&driver).panes[0].verdict.clone().expect("it is judged").headline.clone();
         let shown = driver.screen();
