@@ -11,7 +11,7 @@ pub use table::WindowQuality;
 /// Prompt tokens per chunk; bounds the memory for the logits of all positions.
 pub(super) const CHUNK: usize = 128;
 
-pub(super) const TOP: usize = 5;
+const TOP: usize = 5;
 
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
@@ -136,7 +136,7 @@ impl GenerateRequest {
 }
 
 /// Returns an input error for a token outside the vocabulary.
-pub(super) fn check_vocabulary(of: &str, tokens: &[u32], vocab: u32) -> Result<()> {
+fn check_vocabulary(of: &str, tokens: &[u32], vocab: u32) -> Result<()> {
     match tokens.iter().find(|token| **token >= vocab) {
         Some(token) => Err(Error::input(format!(
             "{of}: token {token} is outside the vocabulary of {vocab} (0 to {})",

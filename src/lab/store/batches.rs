@@ -282,7 +282,7 @@ impl BatchSummary {
 
 impl Store {
     /// Starts a batch. Nothing is written before its first rows.
-    pub fn new_batch(&self) -> BatchWriter {
+    pub(crate) fn new_batch(&self) -> BatchWriter {
         let now = self.ids.now();
         BatchWriter {
             dir: self.batches_dir(),

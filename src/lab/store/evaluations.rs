@@ -39,7 +39,7 @@ const VERSION: u32 = 1;
 
 pub(super) const FOLDER: &str = "evaluations";
 
-pub(super) const TEXTS: &str = "texts.jsonl";
+const TEXTS: &str = "texts.jsonl";
 
 /// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

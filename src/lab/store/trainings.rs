@@ -31,7 +31,7 @@ use table::{Curve, HeldOut, Record, RunTraining, Spec, Status, TRAINING, Trainin
 
 pub(super) const FOLDER: &str = "trainings";
 
-pub(super) const FINISHED: &str = "finished.jsonl";
+const FINISHED: &str = "finished.jsonl";
 
 const FILE: &str = "training.json";
 
