@@ -1,7 +1,7 @@
 //! Text generation: requests, token sampling, and windows for quality.
 
 use super::BACKENDS;
-use super::backend::Generate;
+use super::backend::Execute;
 use base::error::{Error, Result};
 use model::Model;
 use plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
@@ -56,9 +56,9 @@ pub enum Said<'a> {
 pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 
 /// Chooses the default backend for generation, and gives the reason.
-pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Generate, String)> {
+pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Execute, String)> {
     let mut reasons = Vec::new();
-    for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.generator()) {
+    for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.executor()) {
         let suits = match backend.lacks_shape(&model.shape) {
             Some(why) => Err(why),
             None => backend.suits_generation(model, dtype),

@@ -1,6 +1,6 @@
 //! Cpu backend: default options and feasibility of cells.
 
-use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
+use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -99,23 +99,13 @@ impl PlanBackend for CpuBackend {
     fn executor(&self) -> Option<&dyn Execute> {
         Some(self)
     }
-
-    fn generator(&self) -> Option<&dyn Generate> {
-        Some(self)
-    }
-
-    fn evaluator(&self) -> Option<&dyn Evaluate> {
-        Some(self)
-    }
 }
 
 impl Execute for CpuBackend {
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         super::run::run(job, emit)
     }
-}
 
-impl Generate for CpuBackend {
     fn suits_generation(&self, model: &Model, _: Option<DType>) -> AutoFit {
         let parameters = model.shape.parameters();
         Ok(match parameters > MOST_PARAMETERS {
@@ -133,9 +123,7 @@ impl Generate for CpuBackend {
     ) -> Result<Generated> {
         super::run::generate(request, on_token)
     }
-}
 
-impl Evaluate for CpuBackend {
     fn evaluation_lowering(&self) -> Lowering {
         Lowering { late_select: true, ..Lowering::default() }
     }

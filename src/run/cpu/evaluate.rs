@@ -23,7 +23,7 @@ use super::rank::{Bound, Kept, StepPlace};
 use super::team::Placement;
 use crate::comm::Broken;
 use crate::generate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
-use crate::{Evaluate, PlanBackend};
+use crate::{Execute, PlanBackend};
 use arithmetic::product::{InstructionSet, VARIABLE};
 use base::error::{Error, Result};
 use machine::environment::available_memory;
