@@ -143,7 +143,7 @@ pub(crate) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
 
 /// Sum of `e^(x - max)` in f64.
 #[inline(always)]
-pub(crate) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
+fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut lanes = [0.0f64; LANES];
     for chunk in chunks {
@@ -156,7 +156,7 @@ pub(crate) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
 
 /// Sum of `weight x (a - b)` in f64.
 #[inline(always)]
-pub(crate) fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
+fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
     let ((weights, w), (a, x), (b, y)) =
         (weights.as_chunks::<LANES>(), a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut lanes = [0.0f64; LANES];

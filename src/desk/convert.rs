@@ -17,7 +17,7 @@ use lab::sweep::simulate_cells;
 use model::Model;
 use plan::{Architecture, LayerSet};
 use run::Resolve;
-use run::{Evaluate, Feasibility, feasibility};
+use run::{Execute, Feasibility, feasibility};
 use study::analysis::{
     self, Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted,
 };
@@ -99,7 +99,7 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
 /// and for a checkpoint that is a ladder already; an error if the simulation fails.
 pub fn convert(
     request: &ConversionRequest,
-    backend: &dyn Evaluate,
+    backend: &dyn Execute,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(EvaluationProgress<'_>),
@@ -211,7 +211,7 @@ fn check(request: &ConversionRequest) -> Result<()> {
 
 struct Search<'a> {
     request: &'a ConversionRequest,
-    backend: &'a dyn Evaluate,
+    backend: &'a dyn Execute,
     store: &'a Store,
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(EvaluationProgress<'_>),

@@ -15,7 +15,7 @@ use lab::sweep::OWN_TEXT;
 pub use lab::sweep::Text;
 use model::{Model, Tokenizer, read_tokens};
 use plan::{Architecture, CommDType, DType};
-use run::{Evaluate, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
+use run::{EvaluateRequest, Evaluated, Execute, Window, WindowQuality, evaluation_plan};
 use table::{Backend, FEW_WINDOWS, Provenance, Quality, quality};
 
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ pub enum EvaluationProgress<'a> {
 pub fn evaluate(
     request: &QualityRequest,
     cache: &mut TextCache,
-    backend: &dyn Evaluate,
+    backend: &dyn Execute,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(EvaluationProgress<'_>),
@@ -255,7 +255,7 @@ struct HashedPlan {
 }
 
 /// Plans of the distinct architectures.
-fn hashed_plans(request: &QualityRequest, backend: &dyn Evaluate) -> Result<Vec<HashedPlan>> {
+fn hashed_plans(request: &QualityRequest, backend: &dyn Execute) -> Result<Vec<HashedPlan>> {
     if let Some(problem) = request.model.shape.tp_problem(request.tp) {
         return Err(Error::input(problem));
     }

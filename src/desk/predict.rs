@@ -57,7 +57,7 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<First
 /// would give another trace.
 pub(super) fn require_unchanged_files(spec: &Spec) -> Result<()> {
     let shared = Shared::default();
-    let now = shared.files(&*shared.model(&spec.model)?, &spec.hardware, &spec.stack)?;
+    let now = shared.files(&*shared.simulator.model(&spec.model)?, &spec.hardware, &spec.stack)?;
     match spec.files.keys().find(|option| now.get(*option) != spec.files.get(*option)) {
         None => Ok(()),
         Some(option) => {

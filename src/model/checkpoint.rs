@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::layout::{self, Files, Layout, Place};
+use super::layout::{self, Layout, Place};
 use base::error::{Error, Result};
 use base::regular;
 use plan::Tensor;
@@ -35,9 +35,9 @@ pub(super) struct Checkpoint {
 }
 
 #[derive(Debug)]
-struct MappedFile {
+pub(super) struct MappedFile {
     path: PathBuf,
-    map: Mmap,
+    pub map: Mmap,
 }
 
 /// Tensors by name after [`PREFIX`], with their file and the start of its data.
@@ -57,7 +57,7 @@ impl Checkpoint {
     pub(super) fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
         let columns = tensor.dimensions(&self.shape).1 as usize;
         let layout = self.tensors.get(&tensor);
-        let filled = layout.and_then(|layout| layout.fill(&self.files[..], columns, start, out));
+        let filled = layout.and_then(|layout| layout.fill(&self.files, columns, start, out));
         filled.ok_or_else(|| {
             let (from, name) = (start, tensor.hf_name());
             let to = from + out.len();
@@ -74,13 +74,7 @@ impl Checkpoint {
         columns: Range<usize>,
     ) -> Option<[&[u8]; 2]> {
         let width = tensor.dimensions(&self.shape).1 as usize;
-        self.tensors.get(&tensor)?.packed(&self.files[..], width, row, columns)
-    }
-}
-
-impl Files for [MappedFile] {
-    fn bytes(&self, place: Place) -> Option<&[u8]> {
-        self.get(place.file)?.map.get(place.start..place.end)
+        self.tensors.get(&tensor)?.packed(&self.files, width, row, columns)
     }
 }
 

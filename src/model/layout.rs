@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::checkpoint::MappedFile;
 use arithmetic::{Number, mxfp4};
 use plan::{DType, ModelShape, Tensor};
 
@@ -12,6 +13,12 @@ pub(super) struct Place {
     pub dtype: DType,
     pub start: usize,
     pub end: usize,
+}
+
+impl Place {
+    fn bytes(self, files: &[MappedFile]) -> Option<&[u8]> {
+        files.get(self.file)?.map.get(self.start..self.end)
+    }
 }
 
 /// Rows of a tensor in files. Experts' tensors have the rows of all experts, one expert after another.
@@ -45,17 +52,12 @@ impl Comb {
     }
 }
 
-/// Mapped files by number.
-pub(super) trait Files {
-    fn bytes(&self, place: Place) -> Option<&[u8]>;
-}
-
 impl Layout {
     /// Fills `out` with numbers of a tensor `columns` wide, from index `start` (row x columns + column) on. `None` if
     /// the files have none there.
     pub(super) fn fill<T: Number>(
         &self,
-        files: &(impl Files + ?Sized),
+        files: &[MappedFile],
         columns: usize,
         start: usize,
         out: &mut [T],
@@ -78,7 +80,7 @@ impl Layout {
     /// Stored mxfp4 blocks and scales of some columns of a row; `None` for other formats, and for columns that split a block.
     pub(super) fn packed<'a>(
         &self,
-        files: &'a (impl Files + ?Sized),
+        files: &'a [MappedFile],
         columns: usize,
         row: usize,
         wanted: Range<usize>,
@@ -90,15 +92,15 @@ impl Layout {
         }
         let (expert, output) = comb.stored(row);
         let first = (expert * comb.all + output) * columns + wanted.start;
-        let of_part = |place, numbers: usize| {
-            files.bytes(place)?.get(first / numbers..(first + wanted.len()) / numbers)
+        let of_part = |place: Place, numbers: usize| {
+            place.bytes(files)?.get(first / numbers..(first + wanted.len()) / numbers)
         };
         Some([of_part(*blocks, 2)?, of_part(*scales, mxfp4::TOGETHER)?])
     }
 
     fn row<T: Number>(
         &self,
-        files: &(impl Files + ?Sized),
+        files: &[MappedFile],
         columns: usize,
         row: usize,
         wanted: Range<usize>,
@@ -259,14 +261,9 @@ pub(super) fn prediction_layers<'a>(
 }
 
 /// Numbers of a place from index `start` on.
-fn convert<T: Number>(
-    files: &(impl Files + ?Sized),
-    place: Place,
-    start: usize,
-    out: &mut [T],
-) -> Option<()> {
+fn convert<T: Number>(files: &[MappedFile], place: Place, start: usize, out: &mut [T]) -> Option<()> {
     let each = place.dtype.bytes() as usize;
-    let bytes = files.bytes(place)?.get(start * each..(start + out.len()) * each)?;
+    let bytes = place.bytes(files)?.get(start * each..(start + out.len()) * each)?;
     match place.dtype {
         DType::F32 => T::from_f32_bytes(bytes, out),
         DType::Bf16 => T::from_bf16_bytes(bytes, out),

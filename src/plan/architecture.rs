@@ -166,7 +166,7 @@ pub struct Wiring {
 
 impl Wiring {
     /// Number of newest outputs that a module does not see yet.
-    pub fn unseen(&self, module: Module, layer: u32) -> u32 {
+    pub(super) fn unseen(&self, module: Module, layer: u32) -> u32 {
         let staleness = self.staleness.get(layer as usize).copied().unwrap_or_default();
         if matches!(module, Module::Mlp | Module::Moe) { staleness.mlp } else { staleness.attention }
     }
@@ -288,7 +288,7 @@ impl Architecture {
     }
 
     /// Wiring in a model of this shape.
-    pub fn wiring_of(&self, shape: &ModelShape) -> Wiring {
+    pub(super) fn wiring_of(&self, shape: &ModelShape) -> Wiring {
         let mut wiring = self.wiring(shape.layers);
         let (Self::FarSkip(set), Some(experts)) = (self, &shape.experts) else { return wiring };
         // experts do not see attention of their layer, nor attention the routed output of the layer before

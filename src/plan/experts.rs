@@ -128,7 +128,7 @@ impl ExpertShape {
     }
 
     /// True if layer `layer` has routed experts.
-    pub fn is_routed(&self, layer: u32) -> bool {
+    pub(super) fn is_routed(&self, layer: u32) -> bool {
         layer.checked_sub(self.dense_first).is_some_and(|after| after.is_multiple_of(self.every))
     }
 

@@ -342,7 +342,7 @@ impl ModelShape {
     }
 
     /// Columns of one rank's attention result.
-    pub fn attended_columns(&self, tp: u32) -> u32 {
+    pub(super) fn attended_columns(&self, tp: u32) -> u32 {
         let each = self.attention.latent.map_or(self.head_dim, |latent| latent.value_dim);
         self.heads / tp.max(1) * each
     }

@@ -150,7 +150,7 @@ impl Tensor {
     }
 
     /// True for matrices of linear layers and the head; false for the embedding, routers, norms and biases.
-    pub fn is_linear(self) -> bool {
+    fn is_linear(self) -> bool {
         use Tensor::{
             AttentionGate, Down, Gate, Head, Key, KeyValueDown, KeyValueUp, Output, Query, QueryDown,
             SharedDown, SharedGate, SharedUp, Up, Value,
@@ -165,7 +165,7 @@ impl Tensor {
     }
 
     /// True for matrices of routed experts.
-    pub fn is_expert_matrix(self) -> bool {
+    pub(super) fn is_expert_matrix(self) -> bool {
         matches!(self, Self::ExpertGate(_) | Self::ExpertUp(_) | Self::ExpertDown(_))
     }
 

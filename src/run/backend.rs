@@ -27,32 +27,29 @@ pub fn backend(name: Backend) -> Result<&'static dyn PlanBackend> {
 
 /// Backend that executes cells. Returns an input error for a backend that only predicts.
 pub fn executor(name: Backend) -> Result<&'static dyn Execute> {
-    let backend = backend(name)?;
-    backend
-        .executor()
-        .ok_or_else(|| lacks_capability(backend, "executes nothing", |b| b.executor().is_some()))
+    executing(name, "executes nothing")
 }
 
 /// Backend that generates tokens. Returns an input error for a backend that only predicts.
-pub fn generator(name: Backend) -> Result<&'static dyn Generate> {
-    let backend = backend(name)?;
-    let lacks = "computes no numbers: it generates no tokens";
-    backend.generator().ok_or_else(|| lacks_capability(backend, lacks, |b| b.generator().is_some()))
+pub fn generator(name: Backend) -> Result<&'static dyn Execute> {
+    executing(name, "computes no numbers: it generates no tokens")
 }
 
 /// Backend that evaluates quality. Returns an input error for a backend that only predicts.
-pub fn evaluator(name: Backend) -> Result<&'static dyn Evaluate> {
-    let backend = backend(name)?;
-    let lacks = "does not evaluate quality";
-    backend.evaluator().ok_or_else(|| lacks_capability(backend, lacks, |b| b.evaluator().is_some()))
+pub fn evaluator(name: Backend) -> Result<&'static dyn Execute> {
+    executing(name, "does not evaluate quality")
 }
 
-fn lacks_capability(backend: &dyn PlanBackend, what: &str, has: fn(&dyn PlanBackend) -> bool) -> Error {
-    let others = BACKENDS.into_iter().filter(|other| has(*other)).map(|other| other.name().as_str());
-    Error::input_help(
-        format!("{} {what}", backend.title()),
-        format!("choose another backend: {}", others.collect::<Vec<_>>().join(", ")),
-    )
+fn executing(name: Backend, lacks: &str) -> Result<&'static dyn Execute> {
+    let backend = backend(name)?;
+    backend.executor().ok_or_else(|| {
+        let others = BACKENDS.into_iter().filter_map(|other| other.executor());
+        let others: Vec<&str> = others.map(|other| other.name().as_str()).collect();
+        Error::input_help(
+            format!("{} {lacks}", backend.title()),
+            format!("choose another backend: {}", others.join(", ")),
+        )
+    })
 }
 
 /// Default cell for a backend that decodes large models on this machine in the checkpoint's dtype.
@@ -67,8 +64,8 @@ pub fn default_spec(model: &Model) -> Spec {
 /// Reason why `auto` picks a backend (`Ok`) or rejects it (`Err`). Empty reasons are not printed.
 pub type AutoFit = std::result::Result<String, String>;
 
-/// Describes a backend: the cells that it can run, and what it can do with them ([`Execute`], [`Generate`],
-/// [`Evaluate`]). A backend that only predicts ([`Backend::is_simulated`]) runs in the calling process.
+/// Describes a backend: the cells that it can run, and if it computes them ([`Execute`]). A backend that only predicts
+/// ([`Backend::is_simulated`]) runs in the calling process.
 pub trait PlanBackend: Sync {
     fn name(&self) -> Backend;
 
@@ -153,21 +150,15 @@ pub trait PlanBackend: Sync {
         self.defaults(model).dtype
     }
 
+    /// `None` for a backend that only predicts.
     fn executor(&self) -> Option<&dyn Execute> {
-        None
-    }
-
-    fn generator(&self) -> Option<&dyn Generate> {
-        None
-    }
-
-    fn evaluator(&self) -> Option<&dyn Evaluate> {
         None
     }
 }
 
-/// Runs cells and measures them, each in its own process.
+/// Computes numbers: runs cells, generates tokens, and evaluates quality.
 pub trait Execute: PlanBackend {
+    /// Runs a cell and measures it, in a process of its own.
     fn run(&self, job: &Job, on_event: &mut dyn FnMut(RunEvent)) -> RunResult;
 
     /// True if runs have their own watchdog: they report progress, and a hung process may be killed.
@@ -192,9 +183,7 @@ pub trait Execute: PlanBackend {
     fn after(&self, _: &Job, _: &mut Environment) -> Vec<String> {
         Vec::new()
     }
-}
 
-pub trait Generate: PlanBackend {
     /// Decides if `auto` picks this backend to generate tokens.
     fn suits_generation(&self, model: &Model, dtype: Option<DType>) -> AutoFit;
 
@@ -207,9 +196,7 @@ pub trait Generate: PlanBackend {
         on_token: &mut dyn FnMut(usize),
         say: &mut Saying<'_>,
     ) -> Result<Generated>;
-}
 
-pub trait Evaluate: PlanBackend {
     /// Lowering of evaluated plans; part of the cache key, so backends with equal lowering share results.
     fn evaluation_lowering(&self) -> Lowering;
 

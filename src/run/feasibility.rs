@@ -33,7 +33,7 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 
 /// Like [`of`] for one cell of many; reads models and profiles once.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
-    let model = shared.model(&spec.model)?;
+    let model = shared.simulator.model(&spec.model)?;
     let backend = backend(spec.backend)?;
     let problem = problem(spec, &model.shape)
         .or_else(|| backend.lacks(spec.collective))
@@ -294,7 +294,7 @@ mod tests {
         let shared = Shared::default();
         let need = |dtype, kv_dtype| {
             let cell = Spec { tp: 2, batch: 64, dtype, kv_dtype, ..spec("standard", "llama-3-70b") };
-            let shape = shared.model(&cell.model).unwrap().shape.clone();
+            let shape = shared.simulator.model(&cell.model).unwrap().shape.clone();
             let fits = of_with(&cell, &shared).unwrap() == Feasibility::Runs;
             (backend(Backend::Sim).unwrap().memory(&cell, &shape, &shared), fits)
         };

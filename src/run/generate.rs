@@ -1,7 +1,7 @@
 //! Text generation: requests, token sampling, and windows for quality.
 
 use super::BACKENDS;
-use super::backend::Generate;
+use super::backend::Execute;
 use base::error::{Error, Result};
 use model::Model;
 use plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
@@ -11,7 +11,7 @@ pub use table::WindowQuality;
 /// Prompt tokens per chunk; bounds the memory for the logits of all positions.
 pub(super) const CHUNK: usize = 128;
 
-pub(super) const TOP: usize = 5;
+const TOP: usize = 5;
 
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
@@ -56,9 +56,9 @@ pub enum Said<'a> {
 pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 
 /// Chooses the default backend for generation, and gives the reason.
-pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Generate, String)> {
+pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Execute, String)> {
     let mut reasons = Vec::new();
-    for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.generator()) {
+    for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.executor()) {
         let suits = match backend.lacks_shape(&model.shape) {
             Some(why) => Err(why),
             None => backend.suits_generation(model, dtype),
@@ -136,7 +136,7 @@ impl GenerateRequest {
 }
 
 /// Returns an input error for a token outside the vocabulary.
-pub(super) fn check_vocabulary(of: &str, tokens: &[u32], vocab: u32) -> Result<()> {
+fn check_vocabulary(of: &str, tokens: &[u32], vocab: u32) -> Result<()> {
     match tokens.iter().find(|token| **token >= vocab) {
         Some(token) => Err(Error::input(format!(
             "{of}: token {token} is outside the vocabulary of {vocab} (0 to {})",

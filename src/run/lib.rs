@@ -14,9 +14,7 @@ pub mod sim;
 #[doc(hidden)]
 pub mod testing;
 
-pub use backend::{
-    Evaluate, Execute, Generate, HOST, PlanBackend, backend, evaluator, executor, generator,
-};
+pub use backend::{Execute, HOST, PlanBackend, backend, evaluator, executor, generator};
 pub use comm::emulated_link;
 pub use feasibility::Feasibility;
 pub use generate::{

@@ -31,7 +31,7 @@ pub trait Resolve {
 impl Resolve for CellOptions {
     fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
         check_counts(self)?;
-        let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
+        let model = shared.simulator.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
         let mut notes = Vec::new();
         let chosen = match self.backend.unwrap_or(Backend::Auto) {
             Backend::Auto => {
@@ -143,7 +143,7 @@ pub(super) fn fill(
                 "set hardware, for example h100_sxm (`ladderscope hardware` lists profiles)",
             ));
         }
-        shared.target(&hardware, "native", &BTreeMap::new())?;
+        shared.simulator.target(&hardware, "native", &BTreeMap::new())?;
     }
     let mut spec = defaults;
     if let Some(wiring) = &model.wiring {
@@ -173,7 +173,7 @@ mod tests {
 
     fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
         let shared = Shared::with_gpus(gpus.clone());
-        let model = shared.model(options.model.as_deref().unwrap()).unwrap();
+        let model = shared.simulator.model(options.model.as_deref().unwrap()).unwrap();
         let (backend, why) = choose(options, &model, &shared).unwrap();
         (backend.name(), why)
     }

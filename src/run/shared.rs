@@ -16,7 +16,7 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use base::text::counted;
 use machine::environment::available_memory;
-use machine::hardware::{MemoryNeed, Profile, Stack, Target};
+use machine::hardware::{MemoryNeed, Profile, Stack};
 use model::Model;
 use plan::ModelShape;
 use table::Spec;
@@ -48,21 +48,6 @@ impl Shared {
     /// Available memory for cells on CPUs, if known.
     pub fn available_memory(&self) -> Option<u64> {
         if self.elsewhere { None } else { available_memory() }
-    }
-
-    /// Cached model; see [`Simulator::model`].
-    pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
-        self.simulator.model(name_or_dir)
-    }
-
-    /// Cached hardware profile and stack; see [`Simulator::target`].
-    pub fn target(
-        &self,
-        hardware: &str,
-        stack: &str,
-        set: &BTreeMap<String, String>,
-    ) -> Result<Arc<Target>> {
-        self.simulator.target(hardware, stack, set)
     }
 
     /// Hashes of the files that a cell names, by option: hardware profile and stack if not built in, and the files
@@ -244,7 +229,7 @@ mod tests {
         let shared = Shared::default();
         let of = |stack, pairs: &[(&str, &str)]| {
             let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            shared.target("h100_sxm", stack, &set)
+            shared.simulator.target("h100_sxm", stack, &set)
         };
         let plain = of("native", &[]).unwrap();
         let half = of("native", &[("hbm_gb_s", "1000")]).unwrap();

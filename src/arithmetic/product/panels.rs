@@ -54,7 +54,7 @@ impl Format {
     }
 
     /// Lines of scales at the start of a panel.
-    pub(super) fn scale_lines(self, inputs: usize) -> usize {
+    fn scale_lines(self, inputs: usize) -> usize {
         if self == Self::Mxfp4 { inputs.div_ceil(SCALES * TOGETHER) } else { 0 }
     }
 

@@ -17,7 +17,7 @@ use base::input;
 use lab::store::Store;
 use model::Model;
 use plan::{Architecture, CommDType, DType};
-use run::{Evaluate, evaluator};
+use run::{Execute, evaluator};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Quality};
 
@@ -171,7 +171,7 @@ pub struct TextArgs {
 
 impl TextArgs {
     /// Backend that computes; `auto` is the cpu backend.
-    pub fn backend(&self) -> Result<&'static dyn Evaluate> {
+    pub fn backend(&self) -> Result<&'static dyn Execute> {
         match self.backend {
             Backend::Auto => evaluator(Backend::Cpu),
             named => evaluator(named),
@@ -187,7 +187,7 @@ impl TextArgs {
     pub fn request(
         &self,
         model: Model,
-        backend: &dyn Evaluate,
+        backend: &dyn Execute,
         architectures: Vec<Architecture>,
         comm_dtype: CommDType,
     ) -> Result<QualityRequest> {

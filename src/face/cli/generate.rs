@@ -12,7 +12,7 @@ use super::stderr;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
-use run::{Generate, GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
+use run::{Execute, GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance};
 
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Backend that the user names, else the best one for the model.
-fn backend(args: &Args, model: &Model) -> Result<&'static dyn Generate> {
+fn backend(args: &Args, model: &Model) -> Result<&'static dyn Execute> {
     let backend = match args.backend {
         Backend::Auto => {
             let (backend, why) = choose_generator(model, args.dtype)?;
@@ -164,7 +164,7 @@ fn request(
     args: &Args,
     model: Model,
     architecture: Architecture,
-    backend: &dyn Generate,
+    backend: &dyn Execute,
     prompts: Vec<Vec<u32>>,
 ) -> GenerateRequest {
     GenerateRequest {

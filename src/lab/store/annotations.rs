@@ -17,7 +17,7 @@ use rangemap::{RangeInclusiveMap, RangeInclusiveSet};
 use serde::{Deserialize, Serialize};
 
 use super::directory::Store;
-use super::{directory, log};
+use super::log;
 use base::error::{Error, Result};
 
 const VERSION: u32 = 1;
@@ -372,8 +372,7 @@ impl Store {
     }
 
     fn line(&self, runs: &[String]) -> Line {
-        let at = directory::rfc3339(self.ids.now());
-        Line { version: VERSION, at, runs: compressed(runs), ..Line::default() }
+        Line { version: VERSION, at: self.now(), runs: compressed(runs), ..Line::default() }
     }
 
     fn append(&self, line: Line) -> Result<()> {

@@ -34,6 +34,8 @@ use table::frame::{self, Numbers, RECORD, Texts};
 use table::{MEASURES, Provenance, Record, Status};
 use trace::memory;
 
+pub(super) const FOLDER: &str = "batches";
+
 /// Segments of each batch, in order.
 pub(super) type Segments = BTreeMap<String, Vec<PathBuf>>;
 
@@ -282,7 +284,7 @@ impl BatchSummary {
 
 impl Store {
     /// Starts a batch. Nothing is written before its first rows.
-    pub fn new_batch(&self) -> BatchWriter {
+    pub(crate) fn new_batch(&self) -> BatchWriter {
         let now = self.ids.now();
         BatchWriter {
             dir: self.batches_dir(),
@@ -459,8 +461,7 @@ impl Store {
 
     /// Segments of each batch, in order. Fails if the directory cannot be read.
     pub(super) fn segments(&self) -> Result<Segments> {
-        let dir = self.batches_dir();
-        regular::check_directory(&dir).map_err(Error::io(&dir))?;
+        let dir = self.folder(FOLDER)?;
         let mut all = Segments::new();
         for name in names(&dir, file_name)? {
             match name.strip_suffix(".parquet").map(segment) {
@@ -478,7 +479,7 @@ impl Store {
     }
 
     pub(super) fn batches_dir(&self) -> PathBuf {
-        self.dir().join("batches")
+        self.dir().join(FOLDER)
     }
 }
 

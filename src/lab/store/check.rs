@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::copies::{RECORDINGS, TRACE};
+use super::copies::{RECORDINGS, TRACE, trace_name};
 use super::directory::{NO_RUNS, Started, Store, read_record};
 use super::{directory, documents, evaluations, trainings};
 use base::atomic;
@@ -102,33 +102,23 @@ impl Store {
             return;
         }
         found.runs += 1;
-        let mut trace = "trace.parquet".to_owned();
+        let mut record = None;
+        if has("record.json") {
+            let read = read_record(&dir.join("record.json"));
+            if let Some((read, has_checksum)) = found.or_damaged(format!("{place}/record.json"), read) {
+                found.without_checksum += usize::from(!has_checksum);
+                record = Some(read);
+            }
+        }
+        let trace = record.as_ref().and_then(trace_name).unwrap_or(TRACE);
         for file in &files {
             let (path, at) = (dir.join(&file.name), format!("{place}/{}", file.name));
             match file.name.as_str() {
-                "record.json" => match read_record(&path) {
-                    Ok((record, has_checksum)) => {
-                        found.without_checksum += usize::from(!has_checksum);
-                        let named = record.trace.as_deref().and_then(|path| path.rsplit('/').next());
-                        trace = named.unwrap_or(&trace).to_owned();
-                    }
-                    Err(why) => found.damaged(at, why),
-                },
+                "record.json" => {}
                 "spec.json" => found.parse::<Started>(&path, at),
-                _ => {}
-            }
-        }
-        for file in
-            files.iter().filter(|file| !["record.json", "spec.json"].contains(&file.name.as_str()))
-        {
-            let at = format!("{place}/{}", file.name);
-            if file.name == trace {
-                found.traces += 1;
-                if let Err(why) = trace::check(&dir.join(&file.name)) {
-                    found.damaged(at, why.to_string());
-                }
-            } else if !RUN_FILES.contains(&file.name.as_str()) {
-                found.foreign.push(at);
+                name if name == trace => found.trace(&path, at),
+                name if RUN_FILES.contains(&name) => {}
+                _ => found.foreign.push(at),
             }
         }
     }
@@ -141,26 +131,21 @@ impl Store {
         match (folder, suffix, entry.is_dir) {
             ("batches", "parquet", false) => {
                 found.segments += 1;
-                match super::batches::verified(&path, "") {
-                    Ok((_, has_checksum)) => found.without_checksum += usize::from(!has_checksum),
-                    Err(why) => found.damaged(at, why),
+                let verified = super::batches::verified(&path, "");
+                if let Some((_, has_checksum)) = found.or_damaged(at, verified) {
+                    found.without_checksum += usize::from(!has_checksum);
                 }
             }
             (RECORDINGS, _, true) => {
                 let trace = path.join(TRACE);
                 // missing if the recording was interrupted, or wrote its trace elsewhere
                 if trace.symlink_metadata().is_ok() {
-                    found.traces += 1;
-                    if let Err(why) = trace::check(&trace) {
-                        found.damaged(format!("{at}/{TRACE}"), why);
-                    }
+                    found.trace(&trace, format!("{at}/{TRACE}"));
                 }
             }
             (documents::BASELINES, "replaced", true) if entry.name == documents::REPLACED => {}
             (documents::BASELINES, "json", false) => {
-                if let Err(why) = documents::Baseline::read(&path) {
-                    found.damaged(at, why.to_string());
-                }
+                found.or_damaged(at, documents::Baseline::read(&path));
             }
             (documents::CONVERSIONS | documents::PREDICTIONS, "json", false) => {
                 found.parse::<serde_json::Value>(&path, at);
@@ -171,36 +156,45 @@ impl Store {
                     trainings::FOLDER => trainings::check_finished(&bytes),
                     _ => evaluations::check(&entry.name, &bytes),
                 });
-                if let Err(why) = checked {
-                    found.damaged(at, why);
+                found.or_damaged(at, checked);
+            }
+            (trainings::FOLDER, _, true) => {
+                match found.or_damaged(at.clone(), self.training(&entry.name)) {
+                    Some(Some(_)) => {
+                        let curve = regular::read(&path.join(trainings::CURVE)).unwrap_or_default();
+                        let at = format!("{at}/{}", trainings::CURVE);
+                        found.or_damaged(at, trainings::check_curve(&curve));
+                    }
+                    Some(None) => found.foreign.push(at),
+                    None => {}
                 }
             }
-            (trainings::FOLDER, _, true) => match self.training(&entry.name) {
-                Ok(Some(_)) => {
-                    let curve = regular::read(&path.join(trainings::CURVE)).unwrap_or_default();
-                    if let Err(why) = trainings::check_curve(&curve) {
-                        found.damaged(format!("{at}/{}", trainings::CURVE), why);
-                    }
-                }
-                Ok(None) => found.foreign.push(at),
-                Err(why) => found.damaged(at, why.to_string()),
-            },
             _ => found.foreign.push(at),
         }
     }
 }
 
 impl StoreCheck {
-    fn damaged(&mut self, path: String, problem: String) {
-        self.damaged.push(DamagedFile { path, problem });
+    /// What was read from a file; an error is added as one of that file.
+    fn or_damaged<T>(&mut self, path: String, read: Result<T, impl ToString>) -> Option<T> {
+        match read {
+            Ok(read) => Some(read),
+            Err(why) => {
+                self.damaged.push(DamagedFile { path, problem: why.to_string() });
+                None
+            }
+        }
     }
 
     fn parse<T: serde::de::DeserializeOwned>(&mut self, path: &Path, at: String) {
         let read = regular::read(path).map_err(|e| e.to_string());
         let parse = |bytes: Vec<u8>| serde_json::from_slice::<T>(&bytes).map_err(|e| e.to_string());
-        if let Err(why) = read.and_then(parse) {
-            self.damaged(at, why);
-        }
+        self.or_damaged(at, read.and_then(parse));
+    }
+
+    fn trace(&mut self, path: &Path, at: String) {
+        self.traces += 1;
+        self.or_damaged(at, trace::check(path));
     }
 
     fn add(&mut self, other: &mut Self) {
@@ -215,10 +209,7 @@ impl StoreCheck {
 
 /// Entries of a folder; an unreadable one counts as damaged.
 fn entries(found: &mut StoreCheck, path: &Path, at: &str) -> Vec<DirectoryEntry> {
-    regular::entries(path).unwrap_or_else(|e| {
-        found.damaged(at.to_owned(), e.to_string());
-        Vec::new()
-    })
+    found.or_damaged(at.to_owned(), regular::entries(path)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ fn check_spec(path: &Path) -> Result<(), String> {
 }
 
 /// Name of a run's trace in its directory.
-fn trace_name(record: &Record) -> Option<&str> {
+pub(super) fn trace_name(record: &Record) -> Option<&str> {
     record.trace.as_deref()?.rsplit('/').next()
 }
 

@@ -51,7 +51,7 @@ pub(super) const CHANGED: &str = "it was changed after it was written: its check
 
 /// Folders of a runs directory that are not runs.
 pub(super) const NO_RUNS: [&str; 7] = [
-    "batches",
+    super::batches::FOLDER,
     super::copies::RECORDINGS,
     super::documents::CONVERSIONS,
     super::evaluations::FOLDER,
@@ -146,6 +146,13 @@ impl Store {
 
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// A folder of the directory. Fails if something else has its name.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.dir.join(name);
+        regular::check_directory(&folder).map_err(Error::io(&folder))?;
+        Ok(folder)
     }
 
     /// Current time, RFC 3339 in UTC, as in `created` of records.

@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::directory;
 use super::directory::{Store, file_name, json, names};
 use base::error::{Error, Result};
 use base::regular::DirectoryEntry;
@@ -102,7 +101,7 @@ impl Store {
                 "`ladderscope runs --status ok` lists finished runs",
             ));
         }
-        let created = directory::rfc3339(self.ids.now());
+        let created = self.now();
         let written = Written { version: VERSION, name, created: &created, records: &records };
         let bytes = serde_json::to_vec(&written)
             .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
@@ -160,7 +159,7 @@ impl Store {
         name: &str,
         put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> Result<bool> {
-        let replaced = self.documents(BASELINES)?.join(REPLACED);
+        let replaced = self.folder(BASELINES)?.join(REPLACED);
         regular::check_directory(&replaced).map_err(Error::io(&replaced))?;
         if !path.exists() {
             return Ok(false);
@@ -197,7 +196,7 @@ impl Store {
     /// the file cannot be written.
     pub fn set_prediction(&self, name: &str, prediction: &impl Serialize) -> Result<PathBuf> {
         let path = self.named_path(PREDICTIONS, "a prediction", name)?;
-        self.documents(PREDICTIONS)?;
+        self.folder(PREDICTIONS)?;
         atomic::write(&path, &json(prediction)?)?;
         Ok(path)
     }
@@ -227,23 +226,16 @@ impl Store {
         Ok(names.iter().filter_map(|name| self.prediction(name).ok()).collect())
     }
 
-    /// Folder of a kind of documents. Fails if something else has its name.
-    fn documents(&self, kind: &str) -> Result<PathBuf> {
-        let folder = self.dir().join(kind);
-        regular::check_directory(&folder).map_err(Error::io(&folder))?;
-        Ok(folder)
-    }
-
     fn document_names(&self, kind: &str) -> Result<Vec<String>> {
         let is_document =
             |entry: &DirectoryEntry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
-        names(&self.documents(kind)?, is_document)
+        names(&self.folder(kind)?, is_document)
     }
 
     /// Stores a conversion under a key, replacing an earlier one. Returns its path. Fails if the file cannot be
     /// written.
     pub fn add_conversion(&self, key: &str, conversion: &impl Serialize) -> Result<PathBuf> {
-        let path = self.documents(CONVERSIONS)?.join(format!("{key}.json"));
+        let path = self.folder(CONVERSIONS)?.join(format!("{key}.json"));
         atomic::write(&path, &json(conversion)?)?;
         Ok(path)
     }

@@ -39,7 +39,7 @@ const VERSION: u32 = 1;
 
 pub(super) const FOLDER: &str = "evaluations";
 
-pub(super) const TEXTS: &str = "texts.jsonl";
+const TEXTS: &str = "texts.jsonl";
 
 /// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,9 +216,7 @@ struct ArchitectureQuality {
 impl Store {
     /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
     pub fn evaluation(&self, evaluation: Evaluation) -> Result<EvaluationFile> {
-        let folder = self.dir().join(FOLDER);
-        regular::check_directory(&folder).map_err(Error::io(&folder))?;
-        let path = folder.join(format!("{}.jsonl", evaluation.key()));
+        let path = self.folder(FOLDER)?.join(format!("{}.jsonl", evaluation.key()));
         let found = match regular::read(&path) {
             Ok(bytes) => parse(&bytes).1,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => HashMap::new(),

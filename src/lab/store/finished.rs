@@ -35,13 +35,13 @@ enum At {
 
 impl Store {
     /// Finished runs of the cells with these keys. Fails if the directory cannot be read.
-    pub fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
+    pub(crate) fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
         self.finished_if(|key| wanted.contains(key))
     }
 
     /// Runs (cell key and round) of these cells that failed or were interrupted and never succeeded. Fails if the
     /// directory cannot be read.
-    pub fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
+    pub(crate) fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
         let finished = self.finished_of(wanted)?;
         let mut failed = HashSet::new();
         let mut add = |key: &str, round: u32| {
@@ -99,7 +99,12 @@ pub struct Ended {
 impl Store {
     /// Finished run of a cell, including those that other processes have just finished. Lists the directory and reads
     /// only the records that `ended` lacks. Fails if the directory cannot be read.
-    pub fn newly_finished(&self, ended: &mut Ended, key: &str, round: u32) -> Result<Option<Record>> {
+    pub(crate) fn newly_finished(
+        &self,
+        ended: &mut Ended,
+        key: &str,
+        round: u32,
+    ) -> Result<Option<Record>> {
         for (record, has_ended) in self.new_runs(ended)? {
             if has_ended && record.is_finished() {
                 ended.finished.insert((record.spec.key(), record.round), record);
@@ -110,7 +115,7 @@ impl Store {
 
     /// Runs outside batches that `ended` lacks, including those of other processes, each with true if it has a
     /// record. Runs with a record are returned once, others every time. Fails if the directory cannot be read.
-    pub fn new_runs(&self, ended: &mut Ended) -> Result<Vec<(Record, bool)>> {
+    pub(crate) fn new_runs(&self, ended: &mut Ended) -> Result<Vec<(Record, bool)>> {
         let mut new = Vec::new();
         for id in self.run_ids()?.into_iter().filter(|id| !ended.known.contains(id)).collect::<Vec<_>>()
         {

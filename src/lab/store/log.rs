@@ -113,7 +113,7 @@ pub(super) fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
 }
 
 /// The bytes up to the last line feed.
-pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
+fn whole_lines(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)]
 }
 

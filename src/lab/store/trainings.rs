@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::claims::{Liveness, Process};
-use super::directory::{Store, file_name, names};
+use super::directory::{Store, file_name, json, names};
 use super::evaluations::place;
 use super::log;
 use base::error::{Error, Result};
@@ -31,7 +31,7 @@ use table::{Curve, HeldOut, Record, RunTraining, Spec, Status, TRAINING, Trainin
 
 pub(super) const FOLDER: &str = "trainings";
 
-pub(super) const FINISHED: &str = "finished.jsonl";
+const FINISHED: &str = "finished.jsonl";
 
 const FILE: &str = "training.json";
 
@@ -60,9 +60,7 @@ impl Store {
     ///
     /// Returns an input error if another process trains in it, and a failure if it cannot be created.
     pub fn training_folder(&self, id: &str) -> Result<TrainingFolder> {
-        let all = self.dir().join(FOLDER);
-        regular::check_directory(&all).map_err(Error::io(&all))?;
-        let path = all.join(id);
+        let path = self.folder(FOLDER)?.join(id);
         regular::check_directory(&path).map_err(Error::io(&path))?;
         regular::make_folder(&path).map_err(Error::io(&path))?;
         let lock = log::try_lock(&path.join("lock"))?.ok_or_else(|| {
@@ -84,8 +82,7 @@ impl Store {
     /// All stored trainings, newest first, and the errors of unreadable ones. Fails if the folder exists and cannot
     /// be read.
     pub fn trainings(&self) -> Result<(Vec<Curve>, Vec<String>)> {
-        let folder = self.dir().join(FOLDER);
-        regular::check_directory(&folder).map_err(Error::io(&folder))?;
+        let folder = self.folder(FOLDER)?;
         let ids = names(&folder, |entry| file_name(entry).filter(|_| entry.is_dir))?;
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for id in ids {
@@ -177,11 +174,7 @@ impl TrainingFolder {
 
     /// Stores the current state of the training. Fails if the file cannot be written.
     pub fn write(&self, training: &Training) -> Result<()> {
-        let path = self.file(FILE);
-        let mut json = serde_json::to_vec_pretty(training)
-            .map_err(|e| Error::failed(format!("{}: {e}", path.display())))?;
-        json.push(b'\n');
-        atomic::write(&path, &json)
+        atomic::write(&self.file(FILE), &json(training)?)
     }
 
     /// Deletes the stored state of the training. Fails if a file cannot be removed.

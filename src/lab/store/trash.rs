@@ -208,9 +208,7 @@ impl Store {
 
     /// Trash folder. Fails if it is a symbolic link, whose target must not be deleted from.
     fn trash_dir(&self) -> Result<PathBuf> {
-        let dir = self.dir().join(TRASH);
-        regular::check_directory(&dir).map_err(Error::io(&dir))?;
-        Ok(dir)
+        self.folder(TRASH)
     }
 
     /// Moves a directory; false if it does not exist.

@@ -46,7 +46,7 @@ impl Store {
     }
 
     /// True if the directory is on a network file system, where changes by other hosts are seen with a delay.
-    pub fn is_of_a_network(&self) -> bool {
+    pub(crate) fn is_of_a_network(&self) -> bool {
         rustix::fs::statfs(self.dir()).is_ok_and(|found| OF_A_NETWORK.contains(&(found.f_type as u32)))
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use table::options::{OPTIONS, OptionEntry, PAIRS};
 
 /// Tables of the file, with their description.
-pub(super) const TABLES: [(&str, &str); 8] = [
+const TABLES: [(&str, &str); 8] = [
     ("model", "Model: name or path"),
     ("workload", "Workload and other options shared by all cells"),
     ("grid", "Axes of the grid: options with a value or a list of values; the last axis varies fastest"),
@@ -66,7 +66,7 @@ const TEXT: &str = "Text file, relative to the experiment file [default: the bui
 const TOKENS_FILE: &str = "File of whitespace-separated token ids, instead of text";
 const TOKENS: &str = "Number of tokens to use, from the start of the text";
 
-pub(super) static FILE_KEYS: [FileKey; 22] = [
+static FILE_KEYS: [FileKey; 22] = [
     key("", "question", Text, "Question that the experiment answers, in one sentence"),
     key("", "rounds", Whole(1, 10_000), ROUNDS),
     key(

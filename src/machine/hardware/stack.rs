@@ -133,25 +133,6 @@ impl Serving {
     }
 }
 
-impl Default for Serving {
-    fn default() -> Self {
-        Self {
-            schedule: Schedule::Chunked,
-            step_tokens: 8192,
-            step_prompts: 0,
-            reserve: 1.0,
-            memory_share: 0.9,
-            prefill_layer_us: 0.0,
-            request_us: 0.0,
-            intake_us: 0.0,
-            overlaps: false,
-            wait_steps: 0,
-            collective: Collective::OneShot,
-            fused_on: Vec::new(),
-        }
-    }
-}
-
 words! {
     /// Engine with measured kernels.
     Engine, "engine" {

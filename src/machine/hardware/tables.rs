@@ -502,7 +502,7 @@ impl Grid {
     }
 
     /// True if both sizes were measured together.
-    pub(super) fn has_row(&self, first: u64, second: u64) -> bool {
+    fn has_row(&self, first: u64, second: u64) -> bool {
         let [firsts, seconds, thirds] = &self.axes;
         let (Some(i), Some(j)) = (firsts.index(first), seconds.index(second)) else { return false };
         let at = (i * seconds.values.len() + j) * thirds.values.len();

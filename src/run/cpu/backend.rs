@@ -1,6 +1,6 @@
 //! Cpu backend: default options and feasibility of cells.
 
-use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
+use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -37,7 +37,7 @@ impl PlanBackend for CpuBackend {
     /// Weights stored in mxfp4 become bf16, with the same numbers, where ranks hold parts of blocks.
     fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {
         if options.dtype.is_none() && spec.dtype == DType::Mxfp4 {
-            let shape = &shared.model(&spec.model)?.shape;
+            let shape = &shared.simulator.model(&spec.model)?.shape;
             if packed_problem(spec.dtype, [spec.tp, spec.ep], shape).is_some() {
                 spec.dtype = DType::Bf16;
             }
@@ -99,23 +99,13 @@ impl PlanBackend for CpuBackend {
     fn executor(&self) -> Option<&dyn Execute> {
         Some(self)
     }
-
-    fn generator(&self) -> Option<&dyn Generate> {
-        Some(self)
-    }
-
-    fn evaluator(&self) -> Option<&dyn Evaluate> {
-        Some(self)
-    }
 }
 
 impl Execute for CpuBackend {
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         super::run::run(job, emit)
     }
-}
 
-impl Generate for CpuBackend {
     fn suits_generation(&self, model: &Model, _: Option<DType>) -> AutoFit {
         let parameters = model.shape.parameters();
         Ok(match parameters > MOST_PARAMETERS {
@@ -133,9 +123,7 @@ impl Generate for CpuBackend {
     ) -> Result<Generated> {
         super::run::generate(request, on_token)
     }
-}
 
-impl Evaluate for CpuBackend {
     fn evaluation_lowering(&self) -> Lowering {
         Lowering { late_select: true, ..Lowering::default() }
     }
@@ -196,15 +184,6 @@ fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
 mod tests {
     use super::*;
     use crate::sim::testing::{shape_70b, spec};
-    use table::Collective;
-
-    #[test]
-    fn collectives_that_are_offered_are_executed_and_no_others() {
-        for collective in Collective::ALL {
-            let is_executed = super::super::run::check_collective(collective).is_ok();
-            assert_eq!(is_executed, CpuBackend.lacks(collective).is_none(), "{collective}");
-        }
-    }
 
     #[test]
     fn threads_and_a_head_that_ranks_cannot_share_are_told_with_the_arithmetic() {

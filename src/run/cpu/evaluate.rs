@@ -23,7 +23,7 @@ use super::rank::{Bound, Kept, StepPlace};
 use super::team::Placement;
 use crate::comm::Broken;
 use crate::generate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
-use crate::{Evaluate, PlanBackend};
+use crate::{Execute, PlanBackend};
 use arithmetic::product::{InstructionSet, VARIABLE};
 use base::error::{Error, Result};
 use machine::environment::available_memory;
@@ -350,7 +350,7 @@ impl<'a> Work<'a> {
         Self { request, programs, program_of: plans.plan_of, common, queue }
     }
 
-    pub(super) fn programs_of(&self, window: &Window) -> Vec<usize> {
+    fn programs_of(&self, window: &Window) -> Vec<usize> {
         let mut programs = vec![REFERENCE];
         for program in window.wanted.iter().map(|wanted| self.program_of[*wanted]) {
             if !programs.contains(&program) {
@@ -374,7 +374,7 @@ impl<'a> Work<'a> {
     }
 
     /// Maximum bytes of shared prefix values that a rank keeps at a time, over all windows.
-    pub(super) fn kept_bytes(&self) -> u64 {
+    fn kept_bytes(&self) -> u64 {
         let mut seen: HashSet<Vec<usize>> = HashSet::new();
         let mut most = 0;
         for window in &self.request.windows {
@@ -456,7 +456,7 @@ impl<'a> Queue<'a> {
         self.agree(group, turn, next)
     }
 
-    pub(super) fn goes_on(&self, group: usize, turn: &mut usize) -> bool {
+    fn goes_on(&self, group: usize, turn: &mut usize) -> bool {
         self.agree(group, turn, || Some(0)).is_some()
     }
 

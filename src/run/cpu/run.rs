@@ -20,7 +20,7 @@ use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
 use model::Model;
 use plan::{Architecture, DType, QUANTIZED};
-use table::{Collective, Environment, Spec};
+use table::{Environment, Spec};
 use trace::{Span, Trace, TraceMeta};
 
 struct Report {
@@ -36,27 +36,12 @@ enum Message {
     Step(Note),
 }
 
-/// All-reduces that this backend executes, so that no record carries the name of another one.
-pub(super) fn check_collective(collective: Collective) -> Result<()> {
-    match collective {
-        // the ranks' own sum in shared memory goes by this name
-        Collective::Nccl => Ok(()),
-        Collective::Symmetric
-        | Collective::OneShot
-        | Collective::TwoShot
-        | Collective::Multimem
-        | Collective::Fused
-        | Collective::Fastest => {
-            Err(Error::input(format!("the cpu backend has no {collective} all-reduce")))
-        }
-    }
-}
-
 /// Runs a job: warm-up, then samples. The last sample's spans become the trace. Returns an input error for a TP that
 /// does not divide the model or an invalid checkpoint.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
-    check_collective(spec.collective)?;
+    // no record carries the name of another all-reduce
+    super::CpuBackend.lacks(spec.collective).map_or(Ok(()), |why| Err(Error::input(why)))?;
     let model = Model::resolve(&spec.model)?;
     let capacity = (spec.prompt_tokens + spec.output_tokens) as usize;
     let setup = Setup {

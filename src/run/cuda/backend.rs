@@ -3,7 +3,7 @@
 use super::experts;
 use super::one_shot;
 use super::program::Program;
-use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
+use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
 use crate::comm::nccl::{self, Nccl};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
@@ -123,14 +123,6 @@ impl PlanBackend for CudaBackend {
     fn executor(&self) -> Option<&dyn Execute> {
         Some(self)
     }
-
-    fn generator(&self) -> Option<&dyn Generate> {
-        Some(self)
-    }
-
-    fn evaluator(&self) -> Option<&dyn Evaluate> {
-        Some(self)
-    }
 }
 
 impl Execute for CudaBackend {
@@ -190,9 +182,7 @@ impl Execute for CudaBackend {
         }
         warnings
     }
-}
 
-impl Generate for CudaBackend {
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> AutoFit {
         match usable_gpus().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
@@ -213,9 +203,7 @@ impl Generate for CudaBackend {
     ) -> Result<Generated> {
         super::generation::generate(request, options, on_token, say)
     }
-}
 
-impl Evaluate for CudaBackend {
     fn evaluation_lowering(&self) -> Lowering {
         Program::lowering(true)
     }

@@ -32,7 +32,7 @@ fn blocks(chosen: Option<&Chosen>, bytes: u64, ranks: u32) -> u32 {
 }
 
 /// CTAs of an emulated collective: from the link's profile, else NCCL's estimate.
-pub(super) fn emulated_blocks(link: &EmulatedLink, bytes: u64, ranks: u32) -> u32 {
+fn emulated_blocks(link: &EmulatedLink, bytes: u64, ranks: u32) -> u32 {
     link.blocks().unwrap_or_else(|| estimate(bytes, ranks))
 }
 
@@ -374,7 +374,7 @@ impl Program {
         operation.cost.message_bytes.at(&rows)
     }
 
-    pub(super) fn gathers_columns(&self, operation: &Operation) -> bool {
+    fn gathers_columns(&self, operation: &Operation) -> bool {
         let of_columns = || {
             operation
                 .reads

@@ -79,7 +79,7 @@ pub(super) struct Generation {
 }
 
 /// Receiver of progress: step events if watched, else an occasional phase.
-pub(super) type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
+type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 
 impl Generation {
     /// Creates the steps for prompts of equal length, with all sequences batched.

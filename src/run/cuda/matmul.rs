@@ -20,7 +20,7 @@ use machine::driver::{DevicePtr, arguments};
 use plan::{DType, Element, Kind, Lane, Phase};
 
 /// Rows, inputs and outputs of a product.
-pub(super) type ProductShape = (u32, u32, u32);
+type ProductShape = (u32, u32, u32);
 
 /// Implementation of a product with few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +338,7 @@ impl Engine {
 
     /// Latency of a layer in a graph (us) without its collectives, with products as `matvec` selects. Resets
     /// generation and overwrites activations.
-    pub(super) fn layer_us(&self, matvec: &MatvecChoice) -> Result<f64> {
+    fn layer_us(&self, matvec: &MatvecChoice) -> Result<f64> {
         let plan = &self.programs.decode.plan;
         let size = StepSize::decode(self.setup.sequences);
         let first = plan.operations.iter().filter(|operation| operation.layer == Some(0));

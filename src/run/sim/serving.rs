@@ -416,6 +416,7 @@ impl StepTimes for CellTimes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use table::Collective;
 
     /// Steps of 10 ms and prompts of 40 ms each 1,000 tokens.
     struct Flat;
@@ -435,7 +436,20 @@ mod tests {
     }
 
     fn engine(schedule: Schedule, step_tokens: u32) -> Serving {
-        Serving { schedule, step_tokens, ..Serving::default() }
+        Serving {
+            schedule,
+            step_tokens,
+            step_prompts: 0,
+            reserve: 1.0,
+            memory_share: 0.9,
+            prefill_layer_us: 0.0,
+            request_us: 0.0,
+            intake_us: 0.0,
+            overlaps: false,
+            wait_steps: 0,
+            collective: Collective::OneShot,
+            fused_on: Vec::new(),
+        }
     }
 
     fn load(concurrency: u32) -> Load {
@@ -496,7 +510,8 @@ mod tests {
     #[test]
     fn a_request_waits_for_the_steps_that_the_engine_has_prepared() {
         let one_prompt = |overlaps| {
-            let engine = Serving { step_prompts: 1, overlaps, request_us: 1000.0, ..Serving::default() };
+            let engine = engine(Schedule::Chunked, 8192);
+            let engine = Serving { step_prompts: 1, overlaps, request_us: 1000.0, ..engine };
             // of unequal length: ends are far apart
             serve(&engine, &Load { length_ratio: 0.5, ..load(4) }, &mut Flat).ttft_ms
         };

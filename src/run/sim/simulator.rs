@@ -240,7 +240,7 @@ impl PlanBackend for SimBackend {
             ));
         }
         spec.set = PAIRS[1].read(&options.set)?;
-        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         if spec.concurrency > 0 {
             serving_problem(options, spec, &target).map_or(Ok(()), Err)?;
             spec.batch = spec.concurrency;
@@ -253,7 +253,7 @@ impl PlanBackend for SimBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         if let Some(problem) = link_problem(spec, &target) {
             return Ok(Feasibility::Skipped(problem));
         }
@@ -270,7 +270,7 @@ impl PlanBackend for SimBackend {
     }
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed {
-        let target = shared.target(&spec.hardware, &spec.stack, &spec.set);
+        let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set);
         let need = target.and_then(|target| shared.simulator.memory(spec, shape, &target));
         need.unwrap_or_default()
     }

@@ -54,7 +54,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
         if spec.tp == 1 || pair.baseline_side.spec.architecture != Architecture::Standard {
             continue;
         }
-        let hidden = shared.model(&spec.model)?.shape.hidden;
+        let hidden = shared.simulator.model(&spec.model)?.shape.hidden;
         let number = backend(spec.backend)?.precision(spec.dtype).activations.bytes();
         let bytes = f64::from(spec.batch) * f64::from(hidden) * number as f64;
         let (all_reduce_us, scale) = link_us(spec, bytes, &shared)?;
@@ -122,7 +122,7 @@ pub(crate) fn group_names(groups: &[(&GroupKey, &Spec)]) -> Vec<String> {
 /// Latency of one all-reduce of a message on a cell's link (us), and the stack's scale for collective times.
 fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveScale)> {
     if spec.backend.is_simulated() {
-        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         let scale = target.stack.collective;
         return Ok((sim::all_reduce_us(spec, &target, bytes), scale));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use machine::driver::Gpu;
 use model::Model;
 use plan::{Architecture, DType};
-use run::{Generate, GenerateOptions, GenerateRequest, Generated, cpu, cuda};
+use run::{Execute, GenerateOptions, GenerateRequest, Generated, cpu, cuda};
 
 const ARCHITECTURES: [&str; 16] = [
     "standard",

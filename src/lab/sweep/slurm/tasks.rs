@@ -181,8 +181,7 @@ impl Submitted {
     /// Writes the folder with everything that tasks read. `binary` (this program) and `dir` (the runs directory) are
     /// paths valid on all nodes.
     pub fn write(&mut self, store: &Store, binary: &Path, dir: &Path) -> Result<()> {
-        let all = store.dir().join(FOLDER);
-        regular::check_directory(&all).map_err(Error::io(&all))?;
+        let all = store.folder(FOLDER)?;
         // characters that are safe in file names and in Slurm's lists of names
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let name: String = self.experiment.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();

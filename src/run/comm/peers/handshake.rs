@@ -273,7 +273,7 @@ impl Secret {
     }
 
     /// MAC keyed by the secret.
-    pub(super) fn mac(&self) -> Hmac<Sha256> {
+    fn mac(&self) -> Hmac<Sha256> {
         // HMAC pads a short key with zeros to the hash's block size
         let mut block = [0; 64];
         block[..self.0.len()].copy_from_slice(&self.0);

@@ -124,7 +124,7 @@ pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
 /// Inspects a cell; unknown parts are left empty.
 pub fn look(spec: &Spec) -> Looked {
     let shared = Shared::default();
-    let (Ok(model), Ok(backend)) = (shared.model(&spec.model), backend(spec.backend)) else {
+    let (Ok(model), Ok(backend)) = (shared.simulator.model(&spec.model), backend(spec.backend)) else {
         return Looked::default();
     };
     let bytes = backend.memory(spec, &model.shape, &shared).total();
