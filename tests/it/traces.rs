@@ -149,7 +149,10 @@ fn the_file_of_a_trace_counts_against_the_memory_limit() {
     let output = overlap(&path, &["--memory-limit", &(rows + 1).to_string()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("of memory; the limit is 492 kB") && said.contains("--memory-limit"), "{said}");
+    assert!(
+        said.contains("of memory; the limit is 492 kB") && said.contains("--memory-limit"),
+        "{said}"
+    );
 }
 
 #[test]
