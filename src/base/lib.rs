@@ -7,7 +7,6 @@ pub mod checksum;
 pub mod error;
 pub mod input;
 pub mod offer;
-pub mod order;
 pub mod parquet;
 pub mod regular;
 pub mod statistics;

@@ -31,6 +31,17 @@ pub fn extent(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     })
 }
 
+/// Distinct items among a few, in order of first appearance; compares each with all others.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
+}
+
 /// Percentile `p` (0 to 100), linearly interpolated at position `p / 100 x (n - 1)` of the sorted values
 /// (NumPy's default, Hyndman and Fan's type 7). `None` without values.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use base::order::distinct;
+use base::statistics::distinct;
 use machine::hardware::Profile;
 use table::render::{Shown, Table};
 use trace::overlap::{Class, Runs, starts, us};

@@ -5,8 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use base::order::distinct;
-use base::statistics::{interval_of_few, mean};
+use base::statistics::{distinct, interval_of_few, mean};
 use plan::{Architecture, CommDType};
 use table::{Curve, TrainingSpec};
 

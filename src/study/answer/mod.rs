@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::{badge, nearest_errors};
-use base::order::distinct;
+use base::statistics::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
 use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};

@@ -14,7 +14,7 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, l
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
 use base::error::{Error, Result};
-use base::order::distinct;
+use base::statistics::distinct;
 use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};

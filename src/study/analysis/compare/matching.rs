@@ -14,8 +14,7 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use base::order::distinct;
-use base::statistics::{extent, interval95, median, p_value, resample};
+use base::statistics::{distinct, extent, interval95, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
     CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,

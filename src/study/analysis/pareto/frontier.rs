@@ -10,8 +10,7 @@ use serde::Serialize;
 use super::axes::Axes;
 use super::{ParetoPoint, Series};
 use crate::validate::TieBand;
-use base::order::distinct;
-use base::statistics::extent;
+use base::statistics::{distinct, extent};
 use plan::Architecture;
 use table::{P2p, Provenance, Spec};
 

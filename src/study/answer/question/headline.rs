@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
-use base::order::distinct;
-use base::statistics::median;
+use base::statistics::{distinct, median};
 use base::text::{capitalized, counted};
 use table::Provenance;
 
