@@ -122,15 +122,17 @@ fn samples(steps: &[MarkedStep]) -> Option<Vec<u32>> {
     is_unique.then(|| vec![0; steps.len()])
 }
 
+/// Maximum number of samples by which the profile of one rank may begin after another's.
+const FARTHEST: u32 = 256;
+
 /// First start (ns) and steps of a sample on one rank.
 struct RankSample {
     start_ns: i64,
     steps: BTreeSet<(Phase, u32)>,
 }
 
-/// Moves the samples of each rank to where most of their steps are those of the rank with most samples, since one rank's
-/// profile may begin in an earlier generation than another's. Work outside of steps joins the sample in whose time it
-/// starts.
+/// Shifts each rank's samples so that most of their steps match those of the rank with most samples: profiles of ranks may
+/// begin in different generations. Work outside of steps joins the sample during which it starts.
 pub(super) fn align_samples(spans: &mut [Span]) {
     if spans.iter().all(|span| span.sample == 0) {
         return;
@@ -146,7 +148,7 @@ pub(super) fn align_samples(spans: &mut [Span]) {
         sample.start_ns = sample.start_ns.min(start.unwrap_or(i64::MAX));
         sample.steps.insert((key.phase, key.step));
     }
-    let last = |samples: &BTreeMap<u32, RankSample>| samples.keys().last().copied().unwrap_or(0);
+    let last = |samples: &BTreeMap<u32, RankSample>| samples.last_key_value().map_or(0, |(at, _)| *at);
     // the first of the ranks with equally many
     let Some(most) = of_rank.values().rev().max_by_key(|samples| last(samples)) else { return };
     let shift = |samples: &BTreeMap<u32, RankSample>| {
@@ -160,7 +162,7 @@ pub(super) fn align_samples(spans: &mut [Span]) {
                 )
             })
         };
-        (0..=last(most) - last(samples)).max_by_key(likeness).unwrap_or(0)
+        (0..=(last(most) - last(samples)).min(FARTHEST)).max_by_key(likeness).unwrap_or(0)
     };
     // shift and begins of each rank's samples
     let moves: BTreeMap<u32, (u32, Vec<(i64, u32)>)> = of_rank

@@ -298,6 +298,8 @@ impl FileSteps {
 /// Families of which most of the `count` ranges of `inner` lie in a range on the same thread, and begin again in each:
 /// training steps around micro-batches. The list must be sorted by thread, start and length.
 fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<&'n str> {
+    /// Maximum depth of nested steps.
+    const DEEPEST: usize = 64;
     /// Ranges of the inner family within those of an outer one.
     #[derive(Default)]
     struct Within {
@@ -316,7 +318,9 @@ fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<
         };
         open.retain(is_around);
         if step.family != inner {
-            open.push(step);
+            if open.len() < DEEPEST {
+                open.push(step);
+            }
             continue;
         }
         // unnumbered iterations do not begin again
