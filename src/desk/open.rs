@@ -339,7 +339,7 @@ mod tests {
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
         let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();
         assert!(error.contains("skipped: 1 kernel with a start (ts) that is not a number"), "{error}");
-        let text = r#"[{"ph": "B", "cat": "kernel", "name": "a", "ts": 1}, {"ph": "E", "cat": "kernel", "ts": 5}]"#;
+        let text = r#"[{"ph": "E", "cat": "kernel", "ts": 1}, {"ph": "B", "cat": "kernel", "name": "a", "ts": 5}]"#;
         std::fs::write(&path, text).unwrap();
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
         let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();

@@ -51,12 +51,12 @@ pub fn is_host_call(name: &str) -> bool {
 /// Struct literals end in `..Span::EMPTY`, so a new column changes only the code that fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
-    /// Index of the timed generation, from 0.
+    /// Index of the timed generation, from 0. In an imported trace, a sample begins where the numbers of steps start again.
     pub sample: u32,
     /// In an imported trace: prefill if the step's name says that it processes prompts, else decode.
     pub phase: Phase,
     /// Decode step from 0; 0 in prefill. In an imported trace with steps: the step that launched the
-    /// span, or [`NO_STEP`]; numbers run through both phases.
+    /// span, or [`NO_STEP`]; numbers run through both phases, or each phase has its own.
     pub step: u32,
     pub rank: u32,
     pub lane: Lane,

@@ -188,7 +188,7 @@ fn last_sample(trace: &Trace, step: u32) -> impl Iterator<Item = &Span> {
     trace.spans.iter().filter(of_step).filter(move |span| Some(span.sample) == sample)
 }
 
-/// Phase of the step with this number: numbers of imported traces run through both phases.
+/// Phase of the step with this number, decode if both have it: numbers of imported traces may run through both.
 fn phase_of(trace: &Trace, step: u32) -> Phase {
     let is_prefill = trace.meta.import.is_some() && decode(trace).all(|span| span.step != step);
     if is_prefill { Phase::Prefill } else { Phase::Decode }

@@ -19,6 +19,8 @@ mod gain;
 mod gate;
 mod grid;
 mod idle;
+#[cfg(test)]
+mod imported_step_tests;
 mod matched;
 mod names;
 mod noise;

@@ -2,11 +2,12 @@
 //!
 //! This file pairs the steps of the traces, also of one without markers, whose steps are inferred, and finds the parts,
 //! layers and operations that became slower, per rank and step. A step lasts until the next one begins, as in `overlap`
-//! and `rewire` ([`StepTime`]). `gate` has limits on the change; stored predictions, and their error once the change was
-//! measured.
+//! and `rewire` ([`StepTime`]). `gate` has limits on the change, `replaced` pairs operations that took the place of others;
+//! stored predictions, and their error once the change was measured.
 
 mod gate;
 mod prediction;
+mod replaced;
 
 pub use gate::judge_diff;
 pub use prediction::{PredictedRow, Prediction, PredictionCheck, checked, checks_table};
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::replaced::{Replacement, most_changed, replacements};
 use crate::analysis::{
     ComputeTimes, LayerRow, OperationDifference, OperationDifferences, OperationShare, StepAlignment,
     StepSummary, StepTime, clocks, layers_of_steps, operation_differences, step_windows, trace_report,
@@ -24,7 +26,7 @@ use crate::analysis::{
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
 use base::statistics::{interval95, mean, resample_pools};
-use base::text::{counted, fitting_name, latency};
+use base::text::{counted, latency};
 use plan::Phase;
 use table::Provenance;
 use table::render::{Shown, Table};
@@ -141,6 +143,9 @@ pub struct TraceDiff {
     /// Doubts about the comparison, one sentence each.
     pub warnings: Vec<String>,
     pub headline: String,
+    /// Operations of the first trace whose place another one has in the second.
+    #[serde(skip)]
+    replaced: Vec<Replacement>,
     /// Times of paired steps: first, second.
     #[serde(skip)]
     steps: Vec<[StepTime; 2]>,
@@ -226,6 +231,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     });
     let (placed, by_operator) = with_places(whole_steps);
     let operations = operations([&placed[0], &placed[1]], &keys);
+    let replaced = replacements([&placed[0], &placed[1]], keys[0], &operations);
     let sides = [0, 1].map(|at| {
         let (trace, name) = traces[at];
         let mean_of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
@@ -260,6 +266,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         parts: parts(&steps, delta),
         layers,
         operations,
+        replaced,
         warnings: warnings(traces, [&a, &b]),
         headline: String::new(),
         is_doubtful: traces.iter().any(|(trace, _)| {
@@ -471,12 +478,13 @@ impl TraceDiff {
         if largest.is_some_and(|part| ["idle", "gap to the next step"].contains(&part.part)) {
             return words;
         }
-        let same_way = |one: &&ChangedOperation| (one.delaying_us > 0.0) == (b.step_us > a.step_us);
-        if let Some(most) = self.operations.iter().find(same_way).filter(|one| one.delaying_us != 0.0) {
-            let us = latency(most.delaying_us.abs());
-            let sign = if most.delaying_us > 0.0 { "+" } else { "-" };
-            words += &format!(", most in {} ({sign}{us})", fitting_name(&most.name, NAME));
-        }
+        let lane_of = |part: &ChangedPart| match part.part {
+            "exposed communication" => "comm",
+            _ => "compute",
+        };
+        let delta_us = largest.map_or(b.step_us - a.step_us, |part| part.delta_us);
+        let most = most_changed(&self.operations, &self.replaced, largest.map(lane_of), delta_us);
+        words += &most.map_or(String::new(), |most| format!(", most in {most}"));
         words
     }
 }

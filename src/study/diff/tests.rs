@@ -137,6 +137,49 @@ fn a_gate_holds_is_violated_or_is_undecided() {
     assert_eq!(wrong.exit_code(), 2);
 }
 
+/// Steps of a trace whose first kernel has another name and takes 320 us instead of 240 us.
+fn renamed() -> Trace {
+    let mut trace = of_steps(0..10, |_| (320_000, 4_000));
+    trace.operations[0].name = "decode/L0/mlp/other".into();
+    trace
+}
+
+#[test]
+fn a_kernel_in_the_place_of_another_is_named_with_it() {
+    let diff = diff(&of_steps(0..10, |_| (240_000, 4_000)), &renamed());
+    assert_eq!(diff.parts[0].part, "compute");
+    assert!((diff.parts[0].delta_us - 80.0).abs() < 1e-9, "{:?}", diff.parts);
+    assert!(
+        diff.headline.ends_with(
+            "compute explains 100 % of it, most in decode/L*/mlp/other instead of decode/L*/mlp/down (+80.0 us)"
+        ),
+        "{}",
+        diff.headline
+    );
+}
+
+/// Another kernel is new beside the renamed one, so its place does not tell which one it replaces.
+#[test]
+fn a_kernel_that_changed_by_more_than_the_step_is_named_with_one_that_offsets_it() {
+    let mut after = renamed();
+    let attends: Vec<Span> = after.spans.iter().filter(|span| span.operation == 2).copied().collect();
+    after.spans.extend(attends.into_iter().map(|attend| Span {
+        operation: 3,
+        start_ns: attend.start_ns - 80,
+        end_ns: attend.start_ns - 40,
+        ..attend
+    }));
+    after.spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
+    let diff = diff(&of_steps(0..10, |_| (240_000, 4_000)), &after);
+    assert!(
+        diff.headline.ends_with(
+            "most in decode/L*/mlp/other (+320 us, -240 us of decode/L*/mlp/down, which is gone)"
+        ),
+        "{}",
+        diff.headline
+    );
+}
+
 /// Steps in which one kernel runs under two operators, the second time for so much longer (ns).
 fn of_two_places(long: i64) -> Trace {
     let mut trace = of_steps(0..6, move |_| (1_000, 400));

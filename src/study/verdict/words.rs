@@ -1,5 +1,7 @@
 //! Words of a verdict: a headline, and sentences.
 
+use std::collections::BTreeSet;
+
 use super::{Cause, CollectiveVerdict, FUSED, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
 use crate::analysis::StepSummary;
 use crate::analysis::TimePart;
@@ -601,6 +603,12 @@ fn prefill(step: &StepSummary) -> String {
 }
 
 fn kinds(steps: &[StepSummary], is_import: bool) -> String {
+    let samples: BTreeSet<u32> = steps.iter().map(|step| step.sample).collect();
+    // the numbers of a run's samples are the same
+    let of_samples = match samples.len() {
+        count @ 2.. if is_import => format!(" of {count} samples"),
+        _ => String::new(),
+    };
     let of_kind = |(phase, many, one): &(&str, &str, &str)| {
         let mut numbers: Vec<u32> =
             steps.iter().filter(|step| step.phase == *phase).map(|step| step.step).collect();
@@ -614,7 +622,7 @@ fn kinds(steps: &[StepSummary], is_import: bool) -> String {
             numbers => Some(format!("{many} {}", listed(numbers))),
         }
     };
-    KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ")
+    KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ") + &of_samples
 }
 
 /// Ascending numbers with ranges: `0, 3 to 7 and 9`.
@@ -636,7 +644,20 @@ fn listed(numbers: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::{kinds, listed};
+    use crate::analysis::steps;
+    use plan::Lane;
+    use trace::Span;
+    use trace::testing::{span, trace};
+
+    #[test]
+    fn steps_of_several_imported_samples_say_so() {
+        let at =
+            |sample, step, start| Span { sample, step, ..span(0, Lane::Compute, start, start + 10) };
+        let mut trace = trace(vec![at(0, 0, 0), at(0, 1, 20), at(1, 0, 100), at(1, 1, 120)]);
+        trace.meta.import = Some(Default::default());
+        assert_eq!(kinds(&steps(&trace), true), "steps 0 to 1 of 2 samples");
+    }
 
     #[test]
     fn numbers_of_steps_are_listed_as_ranges() {

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
+use super::enclosing::partition_near;
 use super::left_out::{Extremes, LeftOut, NO_TIME};
-use super::steps::partition_near;
 use crate::{Doubt, Doubted};
 
 /// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).

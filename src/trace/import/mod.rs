@@ -10,7 +10,8 @@
 //!   of the launch, at least 1 ns before the start, or the start if the launch is unknown.
 //! - Operations: of the kind `kernel`, `memcpy` or `memset`; equal ones are stored once.
 //! - Ranks: from `rank::decide`, which also reports where the numbers come from; streams and ranges refer to them.
-//! - Steps: from `steps`, numbered in order of time; work that no step launched has [`NO_STEP`](crate::NO_STEP).
+//! - Steps: from `steps`, in `samples` if their numbers start again; work that no step launched has
+//!   [`NO_STEP`](crate::NO_STEP).
 //! - [`ImportReport`](crate::ImportReport): every event is either used or ignored with a reason. What contradicts itself
 //!   in a small part of a file is left out (`left_out`, `misplaced`); in much of a file it is kept, as a
 //!   [`Doubt`](crate::Doubt).
@@ -20,6 +21,7 @@
 //! `nsight::assemble` those that fill the parts of an Nsight export (also `recording`).
 
 mod directory;
+mod enclosing;
 mod formats;
 mod input;
 pub mod kineto;
@@ -28,6 +30,7 @@ mod misplaced;
 pub mod nsight;
 mod rank;
 pub mod recording;
+mod samples;
 mod steps;
 
 pub use directory::unpack;

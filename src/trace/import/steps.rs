@@ -1,14 +1,17 @@
-//! Host ranges around a launch: its step by range name, and the innermost range.
+//! Steps of a launch: host ranges that are named as steps.
 //!
 //! Steps are `ProfilerStep#12`, `decode step 12`, `iteration 12`, and iterations of serving engines:
 //! `execute_context_1(512)_generation_31(31)` (vLLM), `step[DECODE bs=32]` (SGLang),
-//! `[Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs` (TensorRT-LLM).
+//! `[Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs` (TensorRT-LLM). Kinds that differ in the word for the work only,
+//! as `prefill step` and `decode step`, are one family. Of several families, one has the steps.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use plan::Phase;
-use rayon::prelude::*;
+
+use super::samples::{MarkedStep, step_keys};
+use crate::overlap::StepKey;
 
 /// Kind of a serving engine's iterations.
 const SERVING: &str = "serving iteration";
@@ -25,6 +28,15 @@ pub struct StepName {
     pub work: Option<StepWork>,
     /// Prompt tokens of a prefill or mixed step, if the name contains them.
     pub tokens: Option<u64>,
+}
+
+impl StepName {
+    /// Kind without the word for the work, which prefills and decodes of one engine share.
+    fn family(&self) -> String {
+        let word = ["prefilling", "prefill", "decoding", "decode"].into_iter();
+        let word = word.filter(|_| self.work.is_some()).find(|word| self.kind.contains(word));
+        word.map_or_else(|| self.kind.clone(), |word| self.kind.replacen(word, "*", 1))
+    }
 }
 
 /// Work of a step, from the name of its range.
@@ -173,27 +185,42 @@ pub(super) struct Candidate {
     pub(super) name: u32,
 }
 
+/// A range that is named as a step.
+#[derive(Clone, Copy)]
+struct NamedStep<'n> {
+    range: Candidate,
+    name: &'n StepName,
+    family: &'n str,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct FileSteps {
     of_process: HashMap<i64, Steps>,
-    /// Chosen kind of step, and its number of ranges.
-    pub(super) kind: Option<(String, usize)>,
+    /// Kinds of the chosen family, and its number of ranges.
+    pub(super) kinds: Option<(Vec<String>, usize)>,
     /// Up to five other kinds.
     pub(super) others: Vec<String>,
+    /// True if the numbers in the names do not tell the steps apart, so that steps are numbered in order of time.
+    is_renumbered: bool,
 }
 
 impl FileSteps {
-    /// Chooses the kind of names that looks most like steps. `names` has an entry per range name.
+    /// Chooses the family of names that looks most like steps. `names` has an entry per range name.
     pub(super) fn of(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
-        let of_name = |range: &Candidate| names.get(range.name as usize).and_then(Option::as_ref);
-        let mut list: Vec<Candidate> = ranges.filter(|range| of_name(range).is_some()).collect();
-        list.sort_unstable_by_key(|range| {
+        let families: Vec<String> =
+            names.iter().map(|name| name.as_ref().map(StepName::family).unwrap_or_default()).collect();
+        let named = |range: Candidate| {
+            let at = range.name as usize;
+            Some(NamedStep { range, name: names.get(at)?.as_ref()?, family: &families[at] })
+        };
+        let mut list: Vec<NamedStep> = ranges.filter_map(named).collect();
+        list.sort_unstable_by_key(|NamedStep { range, .. }| {
             (range.process, range.thread, range.start_ns, Reverse(range.end_ns))
         });
         // drop nested iterations: an engine and its model runner may both mark one
         let mut outer: Option<Candidate> = None;
-        list.retain(|range| {
-            if of_name(range).is_none_or(|name| name.kind != SERVING) {
+        list.retain(|NamedStep { range, name, .. }| {
+            if name.kind != SERVING {
                 return true;
             }
             let inner = outer.is_some_and(|outer| {
@@ -203,30 +230,61 @@ impl FileSteps {
             outer = if inner { outer } else { Some(*range) };
             !inner
         });
-        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-        for name in list.iter().filter_map(of_name) {
-            *kinds.entry(&name.kind).or_default() += 1;
+        // preference and number of ranges
+        let mut counts: BTreeMap<&str, (u32, usize)> = BTreeMap::new();
+        for NamedStep { name, family, .. } in &list {
+            let (preferred, count) = counts.entry(*family).or_default();
+            *preferred = preference(&name.kind).max(*preferred);
+            *count += 1;
         }
-        let counted = kinds.iter().map(|(kind, count)| (*kind, *count));
-        let best = counted.max_by_key(|(kind, count)| (preference(kind), *count, Reverse(*kind)));
-        let Some((kind, count)) = best else {
+        let counted =
+            counts.iter().map(|(family, (preferred, count))| (*preferred, *count, Reverse(*family)));
+        let Some((preferred, count, Reverse(best))) = counted.max() else {
             return Self::default();
         };
-        let others = kinds.keys().filter(|other| **other != kind).take(5).map(|k| (*k).into()).collect();
-        let mut chosen: Vec<(&Candidate, &StepName)> = list
-            .iter()
-            .filter_map(|range| Some((range, of_name(range).filter(|name| name.kind == kind)?)))
-            .collect();
-        chosen.sort_by_key(|(range, _)| (range.process, range.start_ns));
+        let around = outer_families(&list, best, count);
+        let around = around.into_iter().filter(|outer| counts[outer].0 >= preferred);
+        let chosen = around.min_by_key(|outer| (counts[outer].1, *outer)).unwrap_or(best);
+        let (mut steps, others): (Vec<NamedStep>, Vec<NamedStep>) =
+            list.into_iter().partition(|step| step.family == chosen);
+        let kinds = |steps: &[NamedStep], most: usize| -> Vec<String> {
+            let kinds: BTreeSet<&str> = steps.iter().map(|step| step.name.kind.as_str()).collect();
+            kinds.into_iter().take(most).map(str::to_owned).collect()
+        };
+        steps.sort_by_key(|step| (step.range.process, step.range.start_ns));
+        let mut marked: Vec<MarkedStep> = Vec::with_capacity(steps.len());
+        for of_process in steps.chunk_by(|a, b| a.range.process == b.range.process) {
+            marked.extend(of_process.iter().zip(0..).map(|(step, at)| MarkedStep {
+                process: step.range.process,
+                thread: step.range.thread,
+                start_ns: step.range.start_ns,
+                end_ns: step.range.end_ns,
+                phase: step.name.work.map_or(Phase::Decode, StepWork::phase),
+                number: step.name.number.unwrap_or(at),
+            }));
+        }
+        let (keys, is_renumbered) = step_keys(&marked);
         let mut of_process: HashMap<i64, Steps> = HashMap::new();
-        for (range, name) in chosen {
-            let steps = of_process.entry(range.process).or_default();
-            let number = name.number.unwrap_or(steps.list.len() as u32);
-            let phase = name.work.map_or(Phase::Decode, StepWork::phase);
-            steps.list.push((range.start_ns, range.end_ns, range.thread, (number, phase)));
+        for (step, key) in marked.iter().zip(keys) {
+            let steps = of_process.entry(step.process).or_default();
+            steps.list.push((step.start_ns, step.end_ns, step.thread, key));
         }
         of_process.values_mut().for_each(Steps::sort);
-        Self { of_process, kind: Some((kind.into(), count)), others }
+        Self {
+            of_process,
+            kinds: Some((kinds(&steps, usize::MAX), steps.len())),
+            others: kinds(&others, 5),
+            is_renumbered,
+        }
+    }
+
+    /// Doubt about the numbers of the steps, for people.
+    pub(super) fn warning(&self) -> Option<String> {
+        let (kinds, _) = self.kinds.as_ref().filter(|_| self.is_renumbered)?;
+        Some(format!(
+            "step numbers of the ranges named '{}' repeat out of order, so steps are numbered in order of time",
+            kinds.join("' and '")
+        ))
     }
 
     pub(super) fn of_process(&self, process: i64) -> Option<&Steps> {
@@ -234,7 +292,7 @@ impl FileSteps {
     }
 
     /// Step at `time` in any of the wanted processes.
-    pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<Numbered> {
+    pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<StepKey> {
         let processes = self.of_process.iter().filter(|(process, _)| is_wanted(**process));
         processes.filter_map(|(_, steps)| steps.at(time, None)).min()
     }
@@ -244,14 +302,59 @@ impl FileSteps {
     }
 }
 
-/// Number and phase of a step; decode if its name does not say.
-pub(super) type Numbered = (u32, Phase);
+/// Families of which most of the `count` ranges of `inner` lie in a range on the same thread, and begin again in each:
+/// training steps around micro-batches. The list must be sorted by thread, start and length.
+fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<&'n str> {
+    /// Maximum depth of nested steps.
+    const DEEPEST: usize = 64;
+    /// Ranges of the inner family within those of an outer one.
+    #[derive(Default)]
+    struct Within {
+        count: usize,
+        restarts: usize,
+        goes_on: bool,
+        /// Thread and start of the last outer range with an inner one, and the number of its last inner one.
+        last: Option<((i64, i64, i64), u32)>,
+    }
+    let mut found: HashMap<&str, Within> = HashMap::new();
+    let mut open: Vec<&NamedStep> = Vec::new();
+    for step in list {
+        let is_around = |outer: &&NamedStep| {
+            (outer.range.process, outer.range.thread) == (step.range.process, step.range.thread)
+                && step.range.end_ns <= outer.range.end_ns
+        };
+        open.retain(is_around);
+        if step.family != inner {
+            if open.len() < DEEPEST {
+                open.push(step);
+            }
+            continue;
+        }
+        // unnumbered iterations do not begin again
+        let Some(number) = step.name.number else { return Vec::new() };
+        for outer in &open {
+            let place = (outer.range.process, outer.range.thread, outer.range.start_ns);
+            let within = found.entry(outer.family).or_default();
+            within.count += 1;
+            if let Some((before, last)) = within.last.replace((place, number))
+                && (before.0, before.1) == (place.0, place.1)
+                && before.2 != place.2
+            {
+                within.restarts += usize::from(number <= last);
+                within.goes_on |= number > last;
+            }
+        }
+    }
+    let is_outer =
+        |within: &Within| within.restarts > 0 && !within.goes_on && 4 * within.count >= 3 * count;
+    found.into_iter().filter(|(_, within)| is_outer(within)).map(|(family, _)| family).collect()
+}
 
 /// Steps of one process, indexed for lookups by time.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// (start, end, thread, number and phase), by start once sorted.
-    list: Vec<(i64, i64, i64, Numbered)>,
+    /// (start, end, thread, key), by start once sorted.
+    list: Vec<(i64, i64, i64, StepKey)>,
     /// Latest end of each step and all before it, which bounds the backward search.
     latest: Vec<i64>,
 }
@@ -270,7 +373,7 @@ impl Steps {
     }
 
     /// Step at a time: of the launching thread, or else of any thread. The latest start wins.
-    pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<Numbered> {
+    pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<StepKey> {
         /// Maximum number of steps to search backwards if steps of many threads overlap.
         const FAR: usize = 256;
         let end = self.list.partition_point(|step| step.0 <= time);
@@ -279,85 +382,16 @@ impl Steps {
             if self.latest[index] <= time {
                 break;
             }
-            let (_, step_end, of, number) = self.list[index];
+            let (_, step_end, of, key) = self.list[index];
             if time < step_end {
                 if thread.is_none_or(|thread| thread == of) {
-                    return Some(number);
+                    return Some(key);
                 }
-                any = any.or(Some(number));
+                any = any.or(Some(key));
             }
         }
         any
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
-    pub(super) thread: i64,
-    pub(super) start_ns: i64,
-    pub(super) end_ns: i64,
-    pub(super) value: u32,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Enclosing {
-    /// Sorted by thread and start, longest first.
-    list: Vec<Extent>,
-    /// Index of the enclosing range on the thread; `u32::MAX` for none.
-    outer: Vec<u32>,
-}
-
-impl Enclosing {
-    pub(super) fn new(mut list: Vec<Extent>) -> Self {
-        list.par_sort_by_key(|range| (range.thread, range.start_ns, Reverse(range.end_ns), range.value));
-        let mut outer = Vec::with_capacity(list.len());
-        let mut open: Vec<u32> = Vec::new();
-        let mut thread = None;
-        for (at, range) in list.iter().enumerate() {
-            if thread.replace(range.thread) != Some(range.thread) {
-                open.clear();
-            }
-            while open.last().is_some_and(|last| list[*last as usize].end_ns <= range.start_ns) {
-                open.pop();
-            }
-            outer.push(open.last().copied().unwrap_or(u32::MAX));
-            open.push(at as u32);
-        }
-        Self { list, outer }
-    }
-
-    /// Value of the innermost range of `thread` around `time`. `near` caches the position of the
-    /// caller's last search, 0 at first, which makes ascending lookups O(1).
-    pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
-        let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
-        let mut at = partition_near(&self.list, near, starts).checked_sub(1)?;
-        loop {
-            let range = self.list[at];
-            if range.thread != thread {
-                return None;
-            }
-            if time < range.end_ns {
-                return Some(range.value);
-            }
-            at = *self.outer.get(at).filter(|outer| **outer != u32::MAX)? as usize;
-        }
-    }
-}
-
-/// Like [`slice::partition_point`], but tries the positions after `near` first, and stores the result
-/// there.
-pub(super) fn partition_near<T>(list: &[T], near: &mut usize, is_before: impl Fn(&T) -> bool) -> usize {
-    /// Positions to try linearly: fewer than a binary search needs.
-    const STEPS: usize = 6;
-    let from = (*near).min(list.len());
-    let (before, rest) = list.split_at(from);
-    let steps = || rest.iter().take(STEPS).take_while(|item| is_before(item)).count();
-    *near = match before.last().is_none_or(&is_before).then(steps) {
-        Some(STEPS) => from + rest.partition_point(is_before),
-        Some(steps) => from + steps,
-        None => before.partition_point(is_before),
-    };
-    *near
 }
 
 #[cfg(test)]
@@ -452,11 +486,17 @@ mod tests {
         FileSteps::of((0..).zip(list).map(range), &names)
     }
 
+    /// Sample, phase and number of the step at a time.
+    fn found(steps: &FileSteps, time: i64) -> Option<(u32, Phase, u32)> {
+        let key = steps.any(time, |_| true)?;
+        Some((key.sample, key.phase, key.step))
+    }
+
     #[test]
     fn the_launching_threads_step_decides_and_then_any() {
         let steps = steps(&[(1, 0, 100, "step 0"), (1, 100, 200, "step 1"), (2, 50, 150, "step 9")]);
         let steps = steps.of_process(1).unwrap();
-        let at = |time, thread| steps.at(time, thread).map(|(number, _)| number);
+        let at = |time, thread| steps.at(time, thread).map(|key| key.step);
         assert_eq!(at(99, Some(1)), Some(0));
         assert_eq!(at(100, Some(1)), Some(1));
         assert_eq!(at(120, Some(2)), Some(9));
@@ -471,11 +511,15 @@ mod tests {
         let list =
             [(1, 300, 400, runner), (1, 0, 100, engine), (1, 10, 90, runner), (1, 500, 600, engine)];
         let steps = steps(&list);
-        assert_eq!(steps.kind, Some((SERVING.into(), 3)));
-        let steps = steps.of_process(1).unwrap();
+        assert_eq!(steps.kinds, Some((vec![SERVING.into()], 3)));
         assert_eq!(
-            [50, 350, 550, 450].map(|time| steps.at(time, Some(1))),
-            [Some((0, Phase::Prefill)), Some((1, Phase::Decode)), Some((2, Phase::Prefill)), None]
+            [50, 350, 550, 450].map(|time| found(&steps, time)),
+            [
+                Some((0, Phase::Prefill, 0)),
+                Some((0, Phase::Decode, 1)),
+                Some((0, Phase::Prefill, 2)),
+                None
+            ]
         );
     }
 
@@ -483,58 +527,96 @@ mod tests {
     fn the_profilers_steps_go_before_as_many_iterations() {
         let iteration = "step[DECODE bs=8]";
         let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 90, iteration)];
-        let any = |list, time| steps(list).any(time, |_| true).map(|(number, _)| number);
+        let any = |list, time| steps(list).any(time, |_| true).map(|key| key.step);
         assert_eq!(any(&list, 50), Some(7));
         let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 40, iteration), (1, 50, 90, iteration)];
         assert_eq!(any(&list, 60), Some(1));
         assert_eq!(any(&[(1, 0, 9, "iter 4"), (1, 10, 19, "decode step 2")], 5), None);
     }
-}
 
-#[cfg(test)]
-mod tests_of_enclosing {
-    use proptest::prelude::*;
+    #[test]
+    fn prefills_and_decodes_with_numbers_of_their_own_are_steps() {
+        let list = [
+            (1, 0, 50, "prefill step 0"),
+            (1, 50, 60, "decode step 0"),
+            (1, 60, 110, "prefill step 1"),
+            (1, 110, 120, "decode step 1"),
+            (1, 0, 200, "iteration 3"),
+        ];
+        let steps = steps(&list);
+        let kinds = vec!["decode step".to_owned(), "prefill step".to_owned()];
+        assert_eq!(
+            (steps.kinds.clone(), steps.others.clone()),
+            (Some((kinds, 4)), vec!["iteration".into()])
+        );
+        assert_eq!(
+            [10, 55, 70, 115, 150].map(|time| found(&steps, time)),
+            [
+                Some((0, Phase::Prefill, 0)),
+                Some((0, Phase::Decode, 0)),
+                Some((0, Phase::Prefill, 1)),
+                Some((0, Phase::Decode, 1)),
+                None
+            ]
+        );
+        assert_eq!(steps.warning(), None);
+    }
 
-    use super::*;
+    #[test]
+    fn numbers_that_start_again_begin_a_sample() {
+        let list = [
+            (1, 0, 10, "decode step 0"),
+            (1, 10, 20, "decode step 1"),
+            (1, 50, 60, "decode step 0"),
+            (1, 60, 70, "decode step 1"),
+        ];
+        let steps = steps(&list);
+        let decode = |sample, number| Some((sample, Phase::Decode, number));
+        assert_eq!(
+            [5, 15, 30, 55, 65].map(|time| found(&steps, time)),
+            [decode(0, 0), decode(0, 1), None, decode(1, 0), decode(1, 1)]
+        );
+    }
 
-    proptest! {
-        #[test]
-        fn the_partition_is_found_from_every_place(
-            mut list in prop::collection::vec(0i64..60, 0..60),
-            value in 0i64..60,
-            mut near in 0usize..70,
-        ) {
-            list.sort_unstable();
-            let found = partition_near(&list, &mut near, |item| *item <= value);
-            prop_assert_eq!(found, list.partition_point(|item| *item <= value));
-            prop_assert_eq!(near, found);
-        }
+    #[test]
+    fn steps_around_micro_batches_go_before_them() {
+        let micro = |at: i64, name| (1, 10 * at, 10 * at + 5, name);
+        let list = [
+            (1, 0, 30, "train_step 0"),
+            micro(0, "micro_step 0"),
+            micro(1, "micro_step 1"),
+            (1, 30, 60, "train_step 1"),
+            micro(3, "micro_step 0"),
+            micro(4, "micro_step 1"),
+        ];
+        let steps_of =
+            |list: &[(i64, i64, i64, &str)]| steps(list).kinds.map(|(kinds, _)| kinds.join(", "));
+        assert_eq!(steps_of(&list).as_deref(), Some("train_step"));
+        // numbers that go on through the outer ranges
+        let mut going_on = list;
+        (going_on[4].3, going_on[5].3) = ("micro_step 2", "micro_step 3");
+        assert_eq!(steps_of(&going_on).as_deref(), Some("micro_step"));
+        // decode steps within the iterations of a benchmark
+        let benchmark = list.map(|(thread, start, end, name)| match name.strip_prefix("micro") {
+            Some("_step 0") => (thread, start, end, "decode step 0"),
+            Some(_) => (thread, start, end, "decode step 1"),
+            None => (thread, start, end, name),
+        });
+        assert_eq!(steps_of(&benchmark).as_deref(), Some("decode step"));
+    }
 
-        #[test]
-        fn the_innermost_is_the_last_to_start_of_nested_ranges(
-            cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),
-            time in 0i64..40,
-            thread in 0i64..2,
-            mut near in 0usize..40,
-        ) {
-            // nested: a range that would cross an earlier one is left out
-            let mut list: Vec<Extent> = Vec::new();
-            for (value, (a, b, thread)) in cuts.into_iter().enumerate() {
-                let range = Extent { thread, start_ns: a.min(b), end_ns: a.max(b), value: value as u32 };
-                let crosses = |other: &Extent| {
-                    let apart = other.end_ns <= range.start_ns || range.end_ns <= other.start_ns;
-                    let within = |a: &Extent, b: &Extent| a.start_ns <= b.start_ns && b.end_ns <= a.end_ns;
-                    other.thread == thread && !apart && !within(other, &range) && !within(&range, other)
-                };
-                if range.start_ns < range.end_ns && !list.iter().any(crosses) {
-                    list.push(range);
-                }
-            }
-            let around = list.iter().filter(|r| r.thread == thread && r.start_ns <= time && time < r.end_ns);
-            let expected = around.min_by_key(|r| (r.end_ns - r.start_ns, Reverse(r.value)));
-            let found = Enclosing::new(list.clone()).innermost(thread, time, &mut near);
-            let length = |value: u32| list.iter().find(|r| r.value == value).map(|r| r.end_ns - r.start_ns);
-            prop_assert_eq!(found.and_then(length), expected.map(|r| r.end_ns - r.start_ns));
-        }
+    #[test]
+    fn numbers_that_repeat_out_of_order_are_replaced_with_a_warning() {
+        let names = ["micro_step 0", "micro_step 1", "micro_step 0", "micro_step 2", "micro_step 1"];
+        let list: Vec<_> = (0..).zip(names).map(|(at, name)| (1, 10 * at, 10 * at + 5, name)).collect();
+        let steps = steps(&list);
+        assert_eq!([0, 10, 20, 30, 40].map(|time| found(&steps, time).unwrap().2), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            steps.warning().as_deref(),
+            Some(
+                "step numbers of the ranges named 'micro_step' repeat out of order, so steps are numbered in \
+                 order of time"
+            )
+        );
     }
 }

@@ -3,8 +3,8 @@
 //! All trace analyses iterate over runs, in parallel, and never look up a span's rank or step in a map.
 //! A trace is sorted by step and rank, so runs are long; an unsorted one is only slower.
 //!
-//! A step lasts on a rank until the rank's next step begins ([`StepWindow`]): the gap after its last kernel and work
-//! that was launched outside of steps belong to its time. A selection of steps is a selection of their times: half-open
+//! A step lasts on a rank until the rank's next recorded step begins ([`StepWindow`]): the gap after its last kernel and
+//! work that was launched outside of steps belong to its time. A selection of steps is a selection of their times: half-open
 //! intervals of ns on each rank, sorted and disjoint. A kernel counts in each of them during which it runs, whichever step
 //! launched it. An event without length counts in its own step, since it may be where two steps meet.
 //!
@@ -90,7 +90,7 @@ impl Selection {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, schemars::JsonSchema,
 )]
 pub struct StepKey {
-    /// Index of the timed generation, from 0.
+    /// Index of the timed generation, from 0. In an imported trace, a sample begins where the numbers of steps start again.
     pub sample: u32,
     /// Prefill or decode phase.
     pub phase: Phase,
@@ -160,7 +160,7 @@ pub struct Run {
 pub struct StepWindow {
     /// Half-open, in absolute ns.
     pub time: Interval,
-    /// False if the rank's next step was not recorded, or not selected: the time ends with the step's last end.
+    /// False for the last recorded step of a sample, whose time ends with its last end, and if the selection cuts the time.
     pub until_next: bool,
 }
 
@@ -455,36 +455,34 @@ fn hull(a: Interval, b: Interval) -> Interval {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// Times of the steps on each rank, from the extents of their spans.
+/// Times of the steps on each rank, from the extents of their spans: each lasts until the next one of its sample, in order
+/// of time.
 fn step_windows(
     trace: &Trace,
     extents: &HashMap<(u32, StepKey), Interval>,
 ) -> HashMap<(u32, StepKey), StepWindow> {
     let is_simulated = has_begins(trace);
-    let begin = |rank: u32, key: StepKey| {
-        let first = extents.get(&(rank, key))?.0;
+    let begin = |rank: u32, key: StepKey, first: i64| {
         let before =
             key.before().filter(|_| is_simulated).and_then(|before| extents.get(&(rank, before)));
-        Some(before.map_or(first, |before| first.min(before.1)))
+        before.map_or(first, |before| first.min(before.1))
     };
-    // imported traces number the steps of both phases together
-    let phases = |key: StepKey| match trace.meta.import {
-        Some(_) => vec![Phase::Prefill, Phase::Decode],
-        None => vec![key.phase],
-    };
-    let steps = extents.iter().filter(|((_, key), _)| key.step != NO_STEP);
-    let window = |(&(rank, key), extent): (&(u32, StepKey), &Interval)| {
-        let from = begin(rank, key)?;
-        let step = key.step.checked_add(1).filter(|step| *step != NO_STEP);
-        let next = step.and_then(|step| {
-            let begins =
-                phases(key).into_iter().filter_map(|phase| begin(rank, StepKey { phase, step, ..key }));
-            begins.filter(|next| *next >= from).min()
-        });
-        let time = (from, next.unwrap_or(extent.1));
-        Some(((rank, key), StepWindow { time, until_next: next.is_some() }))
-    };
-    steps.filter_map(window).collect()
+    // steps of both phases follow each other in imported traces
+    let phase = |key: StepKey| trace.meta.import.is_none().then_some(key.phase);
+    let mut steps: Vec<((u32, u32, Option<Phase>), i64, StepKey)> = extents
+        .iter()
+        .filter(|((_, key), _)| key.step != NO_STEP)
+        .map(|(&(rank, key), extent)| ((rank, key.sample, phase(key)), begin(rank, key, extent.0), key))
+        .collect();
+    steps.sort_unstable();
+    let mut windows = HashMap::with_capacity(steps.len());
+    for (at, (sequence, from, key)) in steps.iter().enumerate() {
+        let rank_step = (sequence.0, *key);
+        let next = steps.get(at + 1).filter(|next| next.0 == *sequence).map(|next| next.1);
+        let time = (*from, next.unwrap_or(extents[&rank_step].1));
+        windows.insert(rank_step, StepWindow { time, until_next: next.is_some() });
+    }
+    windows
 }
 
 /// True for traces whose steps begin where the step before ends: those of our own simulated runs.

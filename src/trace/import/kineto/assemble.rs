@@ -14,6 +14,7 @@ use super::parts::{Parts, Place, place};
 use super::table::{Category, PART, Table};
 use crate::import::misplaced::LEAST_DOUBTED;
 use crate::import::rank::{Claim, Decision};
+use crate::import::samples::align_samples;
 use crate::{
     Doubt, Doubted, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
     TraceMeta,
@@ -156,10 +157,11 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     carry_warnings(&files, &mut said);
     let (table, groups) = operations.table(&files);
     mark_prefills(&mut spans, &table);
+    align_samples(&mut spans);
     // stable sorts of rayon merge ascending runs, and files consist of few
     spans.par_sort_by_key(|span| {
         (
-            (span.phase, span.step, span.rank),
+            (span.sample, span.phase, span.step, span.rank),
             (span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns),
         )
     });
@@ -219,9 +221,9 @@ fn mark_prefills(spans: &mut [Span], operations: &[OperationInfo]) {
         return;
     }
     let of_prefill = |span: &Span| span.step != NO_STEP && is_prefill[span.operation as usize];
-    let steps: HashSet<u32> =
-        spans.iter().filter(|span| of_prefill(span)).map(|span| span.step).collect();
-    for span in spans.iter_mut().filter(|span| steps.contains(&span.step)) {
+    let of_step = |span: &Span| (span.sample, span.step);
+    let steps: HashSet<(u32, u32)> = spans.iter().filter(|span| of_prefill(span)).map(of_step).collect();
+    for span in spans.iter_mut().filter(|span| steps.contains(&of_step(span))) {
         // without the ranges of steps, all spans are of one
         if !is_decode[span.operation as usize] {
             span.phase = Phase::Prefill;
@@ -333,9 +335,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
                 b's' | b't' | b'f' => "flow arrows (ph s, t, f)",
                 b'C' => "counters (ph C)",
                 b'i' | b'I' | b'R' => "instants (ph i, I, R)",
-                b'B' | b'E' => {
-                    "unpaired begin or end events (ph B, E); only complete events (ph X) are read"
-                }
+                b'B' | b'E' => "unpaired begin or end events (ph B, E)",
                 b'b' | b'n' | b'e' | b'S' | b'T' | b'p' | b'F' => "asynchronous events (ph b, n, e)",
                 _ => "events of another phase (ph)",
             };

@@ -12,12 +12,14 @@ use super::json::unescape;
 use super::names::{Calls, KINDS};
 use super::parts::Groups;
 use super::table::{CommsOperator, Launch, PART, Table};
+use crate::import::enclosing::{Enclosing, Extent};
 use crate::import::left_out::described;
 use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
     NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
-use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, StepName, step_name};
+use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
+use crate::overlap::StepKey;
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
@@ -74,7 +76,14 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             *first = span.start_ns.min(*first);
         }
     }
-    let no_step = (if host.is_empty() && device.is_empty() { 0 } else { NO_STEP }, Phase::Decode);
+    let no_step = StepKey {
+        sample: 0,
+        phase: Phase::Decode,
+        step: if host.is_empty() && device.is_empty() { 0 } else { NO_STEP },
+    };
+    let mark = |span: &mut Span, key: StepKey| {
+        (span.sample, span.phase, span.step) = (key.sample, key.phase, key.step);
+    };
     let mut recorded = vec![false; groups.count];
     launches.iter().for_each(|launch| recorded[groups.of_process[launch.process as usize]] = true);
     let mut group_of_process = vec![0; processes.iter().max().map_or(0, |most| *most as usize + 1)];
@@ -96,7 +105,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 let is_own = |process: i64| group_of_process[process as usize] == group;
                 let on_host = || host.any(span.start_ns, is_own).filter(|_| !recorded[group]);
                 let seen = on_stream.or_else(on_host);
-                (span.step, span.phase) = seen.unwrap_or(no_step);
+                mark(span, seen.unwrap_or(no_step));
                 span.ready_ns = span.start_ns;
                 return 0;
             };
@@ -106,8 +115,8 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 host.of_process(process.into()).and_then(|s| s.at(launch.start_ns, Some(thread)));
             // if the host has steps, a launch outside all of them is final
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
-            (span.step, span.phase) =
-                by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
+            let key = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
+            mark(span, key);
             let own = ranges.innermost(thread, launch.start_ns, &mut near[0]);
             let of_others = |near: &mut usize| {
                 let others = annotated[process as usize].iter().filter(|other| **other != thread);
@@ -131,12 +140,14 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         .sum();
     calls.mark_later(table, &launches, &launch_of);
     let mut warnings = Vec::new();
-    if let (Some((kind, count)), false) = (&host.kind, host.others.is_empty()) {
+    if let (Some((kinds, count)), false) = (&host.kinds, host.others.is_empty()) {
         warnings.push(format!(
-            "using the {count} ranges named '{kind}' as steps, not '{}'",
+            "using the {count} ranges named '{}' as steps, not '{}'",
+            kinds.join("' and '"),
             host.others.join("', '")
         ));
     }
+    warnings.extend([&host, &device].into_iter().find_map(FileSteps::warning));
     let outside = table.spans.iter().filter(|span| span.step == NO_STEP).count();
     if outside > 0 {
         warnings.push(format!(

@@ -3,9 +3,9 @@
 //!
 //! Pipeline (`open`, which also reads the metadata at the top): decompression, `split` into pieces of whole events by
 //! brackets (`blocks`, 64 bytes at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and
-//! `names`, launches and steps (`link`), ranks (`parts`) and order (`assemble`). The JSON is never in memory as a
-//! whole, and times are never converted to floating point. A file with broken events is read a second time, event by
-//! event.
+//! `names`, pairs of begin and end events (`halves`), launches and steps (`link`), ranks (`parts`) and order
+//! (`assemble`). The JSON is never in memory as a whole, and times are never converted to floating point. A file with
+//! broken events is read a second time, event by event.
 //!
 //! The scanner is custom because it can skip irrelevant values: on A100 and B200 profiles the whole
 //! import on one thread took a third of the time sonic-rs takes to parse the same bytes into the needed
@@ -14,6 +14,7 @@
 mod assemble;
 mod blocks;
 mod event;
+mod halves;
 mod jax;
 mod json;
 mod kernel;

@@ -12,7 +12,7 @@ use super::assemble::ReadFile;
 use super::event::{Event, Gpu};
 use super::json::{Broken, Value, last_integer, unescape};
 use super::table::{Launch, PART, Table};
-use crate::import::steps::{Enclosing, Extent};
+use crate::import::enclosing::{Enclosing, Extent};
 use crate::{
     CallArguments, CollectiveInfo, Copied, OperationInfo, ProcessGroup, Product, Range, Span, is_product,
 };

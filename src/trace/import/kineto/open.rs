@@ -190,12 +190,17 @@ pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
 /// brackets no longer delimit events; the result thus depends only on the bytes, not on the piece
 /// boundaries.
 fn read_pieces(name: &str, open: &Open<'_>, options: Options) -> Result<(Top, Table)> {
-    if let Some(read) = read_sound(name, open()?, options)? {
-        return Ok(read);
-    }
-    let mut table = Table::default();
-    let mut top = walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
-    table.lose(std::mem::take(&mut top.lost));
+    let (top, mut table) = match read_sound(name, open()?, options)? {
+        Some(read) => read,
+        None => {
+            let mut table = Table::default();
+            let mut top =
+                walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
+            table.lose(std::mem::take(&mut top.lost));
+            (top, table)
+        }
+    };
+    table.join_halves();
     Ok((top, table))
 }
 

@@ -137,6 +137,8 @@ pub(super) struct Table {
     pub(super) long_calls: Vec<Range>,
     pub(super) categories: Vec<Category>,
     pub(super) uncategorised: Uncategorised,
+    /// Begin and end events (ph B, E) until [`Self::join_halves`]: offset in the file, and JSON.
+    pub(super) halves: Vec<(u64, Vec<u8>)>,
     /// Number of events by phase, other than `X`.
     pub(super) phases: BTreeMap<u8, u64>,
     /// Number of malformed events by category and problem.
@@ -187,7 +189,7 @@ impl Table {
     /// event.
     #[inline]
     pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
-        let bytes = cursor.bytes;
+        let (bytes, from) = (cursor.bytes, cursor.at);
         let (mut class, mut ignored) = (None, None);
         let event = Event::read(cursor, |event| {
             match self.class_of(event) {
@@ -200,12 +202,9 @@ impl Table {
             (Some(Ignored::Phase(phase)), ..) => *self.phases.entry(phase).or_default() += 1,
             (Some(Ignored::Category(at)), ..) => self.categories[at].ignored += 1,
             (None, Some(b"M"), _) => self.label(&event, bytes)?,
+            (None, Some(b"B" | b"E"), _) => self.halves.push((place, bytes[from..cursor.at].to_vec())),
             (None, Some(_), Some(class)) => self.keep(&event, class, bytes, place)?,
-            (None, Some(_), None) => {
-                if !self.uncategorised.keep(&event, bytes)? {
-                    self.note("event", "no category");
-                }
-            }
+            (None, Some(_), None) => self.keep_uncategorised(&event, bytes)?,
             (None, None, _) => self.note("event", "no phase (ph)"),
         }
         self.events += 1;
@@ -213,7 +212,19 @@ impl Table {
         Ok(())
     }
 
-    /// Class of an event to keep, `None` for names of processes and threads; or the reason to ignore it.
+    pub(super) fn keep_uncategorised<'a>(
+        &mut self,
+        event: &Event<'a>,
+        bytes: &'a [u8],
+    ) -> Result<(), Broken> {
+        if !self.uncategorised.keep(event, bytes)? {
+            self.note("event", "no category");
+        }
+        Ok(())
+    }
+
+    /// Class of an event to keep, `None` for names of processes and threads, and begin and end events; or the reason to
+    /// ignore it.
     #[inline]
     fn class_of(&mut self, event: &Event<'_>) -> Result<Option<Class>, Ignored> {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
@@ -221,7 +232,8 @@ impl Table {
             return Ok(None);
         }
         if phase != b'X' {
-            return Err(Ignored::Phase(phase));
+            let is_half = matches!(event.phase, Some(b"B" | b"E"));
+            return if is_half { Ok(None) } else { Err(Ignored::Phase(phase)) };
         }
         let found = self.category(event.category.unwrap_or_default());
         match self.categories[found].class {
@@ -270,7 +282,7 @@ impl Table {
     }
 
     #[inline]
-    fn category(&mut self, name: &[u8]) -> usize {
+    pub(super) fn category(&mut self, name: &[u8]) -> usize {
         match self.categories.iter().position(|known| *known.name == *name) {
             Some(at) => at,
             None => self.new_category(name),
@@ -304,7 +316,13 @@ impl Table {
     }
 
     #[inline]
-    fn keep(&mut self, event: &Event<'_>, class: Class, bytes: &[u8], place: u64) -> Result<(), Broken> {
+    pub(super) fn keep(
+        &mut self,
+        event: &Event<'_>,
+        class: Class,
+        bytes: &[u8],
+        place: u64,
+    ) -> Result<(), Broken> {
         let what = match class {
             Class::Gpu(gpu) => gpu.as_str(),
             Class::Launch => "launch",
@@ -600,6 +618,7 @@ impl Table {
             processes: self.processes.absorb(&other.processes),
         };
         self.labels.append(&mut other.labels);
+        self.halves.append(&mut other.halves);
         for (stream, rank) in &other.ranks {
             self.ranks.entry(row(&numbers.streams, *stream)).or_insert(*rank);
         }

@@ -10,12 +10,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::Notes;
 use super::gpu::{Event, Gpu, Place};
 use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
+use crate::import::enclosing::{Enclosing, Extent};
 use crate::import::left_out::described;
 use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
     NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
 };
-use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
+use crate::import::samples::align_samples;
+use crate::import::steps::{Candidate, FileSteps, step_name};
+use crate::overlap::StepKey;
 use crate::rules::sort;
 use crate::{Copied, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 use plan::{Lane, Phase};
@@ -156,12 +159,14 @@ fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
         })
     };
     let steps = FileSteps::of(ranges.list.iter().filter_map(candidate), &names);
-    if let Some((kind, count)) = &steps.kind {
+    if let Some((kinds, count)) = &steps.kinds {
         let others: Vec<String> = steps.others.iter().map(|kind| format!("'{kind} N'")).collect();
         let also =
             if others.is_empty() { String::new() } else { format!("; not {}", others.join(", ")) };
-        notes.warn(format!("using the {count} ranges named '{kind} N' as steps{also}"));
+        let kinds = kinds.join(" N' and '");
+        notes.warn(format!("using the {count} ranges named '{kinds} N' as steps{also}"));
     }
+    steps.warning().into_iter().for_each(|warning| notes.warn(warning));
     steps
 }
 
@@ -310,8 +315,9 @@ fn spans(
             None => steps.at(start, None).filter(|_| launches.calls.is_empty()),
         });
         stepless += u64::from(step.is_none());
-        let outside = (if steps.is_empty() { 0 } else { NO_STEP }, Phase::Decode);
-        let (step, phase) = step.unwrap_or(outside);
+        let outside = if steps.is_empty() { 0 } else { NO_STEP };
+        let outside = StepKey { sample: 0, phase: Phase::Decode, step: outside };
+        let StepKey { sample, phase, step } = step.unwrap_or(outside);
         let launched = launch.map_or(LaunchSite::UNKNOWN, |launch| {
             let range = around.innermost(launch.thread, launch.start, &mut near[0]);
             let operator = operators.innermost(launch.thread, launch.start, &mut near[1]);
@@ -326,7 +332,7 @@ fn spans(
             }
         });
         spans.push(Span {
-            sample: 0,
+            sample,
             phase,
             step,
             rank,
@@ -348,6 +354,7 @@ fn spans(
             ..Span::EMPTY
         });
     }
+    align_samples(&mut spans);
     sort(&mut spans);
     let graphs: HashSet<(Option<Process>, u32)> =
         gpu.graphs.iter().map(|graph| (graph.place.process, graph.correlation)).collect();

@@ -23,6 +23,7 @@ use super::formats::{Importer, Mark};
 use crate::import::input::Input;
 use crate::import::left_out::{LeftOut, described};
 use crate::import::rank::{Claim, Decision, Name};
+use crate::import::samples::align_samples;
 use crate::import::{formats, rank};
 use crate::rules::sort;
 use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Range, Stream, Trace};
@@ -474,6 +475,7 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
             add(report, more);
         }
     }
+    align_samples(&mut all.spans);
     sort(&mut all.spans);
     sort_ranges(&mut all);
     let clock = match earliest {

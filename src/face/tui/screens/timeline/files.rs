@@ -339,9 +339,10 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     words.extend(opening(pane.index.rules.as_ref(), pane.index.recording.as_ref()));
     words.extend(["--by".into(), by.into()]);
     words.extend(match part {
-        // numbers of imported traces run through both phases
-        Part::Step(key) if key.phase == Phase::Decode || pane.index.trace.meta.import.is_some() => {
-            vec!["--step".into(), key.step.to_string()]
+        Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
+        // an imported prefill has a number, which a decode step may have too
+        Part::Step(key) if pane.index.trace.meta.import.is_some() => {
+            ["--phase", key.phase.as_str(), "--step", &key.step.to_string()].map(str::to_owned).to_vec()
         }
         Part::Step(StepKey { phase, .. }) | Part::Phase(phase) => {
             vec!["--phase".into(), phase.as_str().into()]

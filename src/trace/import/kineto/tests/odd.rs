@@ -53,8 +53,8 @@ fn events_without_what_is_needed_are_counted_by_what_lacks() {
 #[test]
 fn phases_and_categories_that_are_not_read_are_named() {
     let trace = read(&events(&[
-        r#""ph": "B", "cat": "user_annotation", "name": "a", "ts": 1"#,
-        r#""ph": "E", "ts": 2"#,
+        r#""ph": "E", "ts": 1"#,
+        r#""ph": "B", "cat": "user_annotation", "name": "a", "ts": 2"#,
         r#""name": "mem", "ph": "C", "ts": 2"#,
         r#""cat": "ac2g", "ph": "f", "id": 1"#,
         r#""ph": "i", "name": "x", "ts": 3"#,
@@ -75,12 +75,44 @@ fn phases_and_categories_that_are_not_read_are_named() {
             "1 flow arrows (ph s, t, f)",
             "1 instants (ph i, I, R)",
             "1 launch: no correlation",
-            "2 unpaired begin or end events (ph B, E); only complete events (ph X) are read",
+            "2 unpaired begin or end events (ph B, E)",
         ]
     );
     assert_accounted(&trace);
     let warned = |words: &str| import_report(&trace).warnings.iter().any(|said| said.contains(words));
     assert!(warned("no GPU events") && warned("2 unpaired begin or end events (ph B, E) ignored"));
+}
+
+#[test]
+fn begin_and_end_events_of_a_thread_nest() {
+    let json = events(&[
+        r#""ph": "B", "cat": "user_annotation", "name": "decode step 0", "pid": 1, "tid": 1, "ts": 10"#,
+        r#""ph": "B", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 12, "args": {"correlation": 1}"#,
+        r#""ph": "B", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 20, "args": {"stream": 7, "correlation": 1}"#,
+        r#""ph": "E", "pid": 1, "tid": 1, "ts": 14"#,
+        r#""ph": "B", "cat": "python_function", "name": "f", "pid": 1, "tid": 1, "ts": 15"#,
+        r#""ph": "E", "pid": 1, "tid": 1, "ts": 16"#,
+        r#""ph": "E", "pid": 1, "tid": 1, "ts": 18"#,
+        r#""ph": "E", "pid": 0, "tid": 7, "ts": 31.5"#,
+        // neither is a pair
+        r#""ph": "E", "pid": 0, "tid": 7, "ts": 40"#,
+        r#""ph": "B", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 50, "args": {"stream": 7}"#,
+    ]);
+    let trace = read(&json);
+    let spans: Vec<_> = (trace.spans.iter())
+        .map(|span| (span.start_ns, span.end_ns, span.ready_ns, span.step))
+        .collect();
+    assert_eq!(spans, [(20_000, 31_500, 14_000, 0)]);
+    let ranges: Vec<_> = trace.ranges.iter().map(|range| (range.start_ns, range.end_ns)).collect();
+    assert_eq!(ranges, [(10_000, 18_000)]);
+    let report = import_report(&trace);
+    assert_eq!(report.ignored["unpaired begin or end events (ph B, E)"], 2);
+    assert_eq!(report.ignored["category python_function: Python's stack"], 1);
+    assert_accounted(&trace);
+    for (parsers, piece) in [(0, 1), (2, 64), (2, 1 << 20)] {
+        let again = import_bytes("t.json", json.as_bytes(), Options { parsers, piece }).unwrap();
+        assert_eq!(again.spans, trace.spans);
+    }
 }
 
 #[test]

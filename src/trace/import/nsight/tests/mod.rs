@@ -130,6 +130,20 @@ fn steps_follow_the_launch_not_the_execution() {
 }
 
 #[test]
+fn steps_whose_numbers_start_again_are_of_another_sample() {
+    let mut export = Export::new();
+    for (at, name) in (0..).zip(["decode step 0", "decode step 1", "decode step 0", "decode step 1"]) {
+        export.range((1, 1), name, (100 * at, Some(100 * at + 100)));
+        export.launch((1, 1), at + 1, (100 * at + 10, 100 * at + 12));
+        export.kernel("k", (1, 0, 7), at + 1, (100 * at + 20, 100 * at + 30));
+    }
+    let trace = imported(&export);
+    accounted(&trace);
+    let steps: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.sample, span.step)).collect();
+    assert_eq!(steps, [(20, 0, 0), (120, 0, 1), (220, 1, 0), (320, 1, 1)]);
+}
+
+#[test]
 fn ranges_have_names_from_text_or_registered_strings_and_nest() {
     let mut export = Export::new();
     let id = export.string("ncclAllReduce");

@@ -1,0 +1,122 @@
+//! Innermost range of a thread around a time.
+
+use std::cmp::Reverse;
+
+use rayon::prelude::*;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) thread: i64,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) value: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Enclosing {
+    /// Sorted by thread and start, longest first.
+    list: Vec<Extent>,
+    /// Index of the enclosing range on the thread; `u32::MAX` for none.
+    outer: Vec<u32>,
+}
+
+impl Enclosing {
+    pub(super) fn new(mut list: Vec<Extent>) -> Self {
+        list.par_sort_by_key(|range| (range.thread, range.start_ns, Reverse(range.end_ns), range.value));
+        let mut outer = Vec::with_capacity(list.len());
+        let mut open: Vec<u32> = Vec::new();
+        let mut thread = None;
+        for (at, range) in list.iter().enumerate() {
+            if thread.replace(range.thread) != Some(range.thread) {
+                open.clear();
+            }
+            while open.last().is_some_and(|last| list[*last as usize].end_ns <= range.start_ns) {
+                open.pop();
+            }
+            outer.push(open.last().copied().unwrap_or(u32::MAX));
+            open.push(at as u32);
+        }
+        Self { list, outer }
+    }
+
+    /// Value of the innermost range of `thread` around `time`. `near` caches the position of the
+    /// caller's last search, 0 at first, which makes ascending lookups O(1).
+    pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
+        let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
+        let mut at = partition_near(&self.list, near, starts).checked_sub(1)?;
+        loop {
+            let range = self.list[at];
+            if range.thread != thread {
+                return None;
+            }
+            if time < range.end_ns {
+                return Some(range.value);
+            }
+            at = *self.outer.get(at).filter(|outer| **outer != u32::MAX)? as usize;
+        }
+    }
+}
+
+/// Like [`slice::partition_point`], but tries the positions after `near` first, and stores the result
+/// there.
+pub(super) fn partition_near<T>(list: &[T], near: &mut usize, is_before: impl Fn(&T) -> bool) -> usize {
+    /// Positions to try linearly: fewer than a binary search needs.
+    const STEPS: usize = 6;
+    let from = (*near).min(list.len());
+    let (before, rest) = list.split_at(from);
+    let steps = || rest.iter().take(STEPS).take_while(|item| is_before(item)).count();
+    *near = match before.last().is_none_or(&is_before).then(steps) {
+        Some(STEPS) => from + rest.partition_point(is_before),
+        Some(steps) => from + steps,
+        None => before.partition_point(is_before),
+    };
+    *near
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_partition_is_found_from_every_place(
+            mut list in prop::collection::vec(0i64..60, 0..60),
+            value in 0i64..60,
+            mut near in 0usize..70,
+        ) {
+            list.sort_unstable();
+            let found = partition_near(&list, &mut near, |item| *item <= value);
+            prop_assert_eq!(found, list.partition_point(|item| *item <= value));
+            prop_assert_eq!(near, found);
+        }
+
+        #[test]
+        fn the_innermost_is_the_last_to_start_of_nested_ranges(
+            cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),
+            time in 0i64..40,
+            thread in 0i64..2,
+            mut near in 0usize..40,
+        ) {
+            // nested: a range that would cross an earlier one is left out
+            let mut list: Vec<Extent> = Vec::new();
+            for (value, (a, b, thread)) in cuts.into_iter().enumerate() {
+                let range = Extent { thread, start_ns: a.min(b), end_ns: a.max(b), value: value as u32 };
+                let crosses = |other: &Extent| {
+                    let apart = other.end_ns <= range.start_ns || range.end_ns <= other.start_ns;
+                    let within = |a: &Extent, b: &Extent| a.start_ns <= b.start_ns && b.end_ns <= a.end_ns;
+                    other.thread == thread && !apart && !within(other, &range) && !within(&range, other)
+                };
+                if range.start_ns < range.end_ns && !list.iter().any(crosses) {
+                    list.push(range);
+                }
+            }
+            let around = list.iter().filter(|r| r.thread == thread && r.start_ns <= time && time < r.end_ns);
+            let expected = around.min_by_key(|r| (r.end_ns - r.start_ns, Reverse(r.value)));
+            let found = Enclosing::new(list.clone()).innermost(thread, time, &mut near);
+            let length = |value: u32| list.iter().find(|r| r.value == value).map(|r| r.end_ns - r.start_ns);
+            prop_assert_eq!(found.and_then(length), expected.map(|r| r.end_ns - r.start_ns));
+        }
+    }
+}
