@@ -119,7 +119,20 @@ pub struct Stream {
     pub process: Option<i64>,
     /// Device number within that process, as the profiler records it.
     pub device: Option<i64>,
+    /// CUDA context, if the rank has another stream of this number in another context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<i64>,
     pub id: i64,
+}
+
+impl Stream {
+    /// Name for people: `stream 7`, or `stream 7 (context 2)` if several contexts have one.
+    pub fn label(&self) -> String {
+        match self.context {
+            Some(context) => format!("stream {} (context {context})", self.id),
+            None => format!("stream {}", self.id),
+        }
+    }
 }
 
 /// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges of one thread
