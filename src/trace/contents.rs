@@ -177,6 +177,9 @@ pub struct ImportReport {
     /// keeps the clocks of the original trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<u32>,
+    /// True if the times of several files count from one moment, so that they agree as well as the clocks of their hosts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wall_clock: bool,
     /// Findings that were kept because they affect much of a file; no cause is claimed from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<Doubt>,

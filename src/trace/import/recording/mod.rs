@@ -92,6 +92,7 @@ fn merged(mut parts: Vec<Part>) -> Result<Trace> {
         files: parts.iter().map(|part| part.name.clone()).collect(),
         ranks_from: Some(from),
         clocks: Some(hosts.len() as u32),
+        wall_clock: hosts.len() > 1,
         ..notes.report("recording of ladderscope", "the recording")
     });
     Ok(trace)
