@@ -100,7 +100,13 @@ fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<Str
 fn trace(files: Vec<ReadFile>) -> Result<Trace> {
     let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
     rank::require_one_job(&claims)?;
-    Ok(assemble(files, rank::decide(&claims)))
+    let decision = rank::decide(&claims);
+    let engines = rank::Engines::of(&claims, &decision);
+    let mut trace = assemble(files, decision);
+    if let Some(engines) = engines {
+        engines.separate(&mut trace);
+    }
+    Ok(trace)
 }
 
 /// Imports a trace from memory, plain or compressed; `name` is for messages.
