@@ -378,13 +378,14 @@ pub fn verdict(
             }
             Err(why) => verdict.not_rewired = Some(why),
         }
-        if skew.is_none() {
+        let is_unexplained = cause == Cause::Inconclusive || !report.obstacles.is_empty();
+        if report.stragglers.is_none() {
             verdict.needs_ranks = report.overlap.ranks.len() < 2;
             verdict.needs.insert(0, needed(report));
         } else if times.unknown_us > 0.0 {
             verdict.needs.insert(0, MISSING.into());
-        } else if times.unmatched_us > 0.0 && cause == Cause::Inconclusive {
-            verdict.needs.insert(0, UNMATCHED.into());
+        } else if times.unmatched_us > 0.0 && is_unexplained {
+            verdict.needs.insert(0, obstacles(report).unwrap_or_else(|| UNMATCHED.into()));
         }
     }
     verdict.headline = verdict.in_a_few_words();
@@ -423,9 +424,18 @@ const UNMATCHED: &str = "most collectives have no match on another rank; record 
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
         0 | 1 => words::all_ranks("`overlap DIR`"),
-        _ => "collectives could not be matched across ranks; record the same steps on all ranks to separate transfer from waiting"
-            .into(),
+        _ => obstacles(report).unwrap_or_else(|| {
+            "collectives could not be matched across ranks; record the same steps on all ranks to separate transfer \
+             from waiting"
+                .into()
+        }),
     }
+}
+
+/// Known reasons for unmatched collectives; `None` without any.
+fn obstacles(report: &TraceReport) -> Option<String> {
+    let words: Vec<&str> = report.obstacles.iter().map(|obstacle| obstacle.in_words()).collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Collectives by exposed time, one row per name and kind of process group.

@@ -42,6 +42,25 @@ impl CollectiveInfo {
     pub fn kind(&self) -> Option<&'static str> {
         kind_of(&self.name)
     }
+
+    /// Direction of a send or receive; `None` for collectives, and for kernels that do both or do not say.
+    pub fn direction(&self) -> Option<TransferDirection> {
+        let plain = plain(&self.name);
+        let plain = plain.strip_prefix('i').unwrap_or(&plain);
+        match plain {
+            both if both.starts_with("sendrecv") => None,
+            send if send.starts_with("send") => Some(TransferDirection::Send),
+            receive if receive.starts_with("recv") => Some(TransferDirection::Receive),
+            _ => None,
+        }
+    }
+}
+
+/// Direction of point-to-point communication, seen from the rank that runs the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferDirection {
+    Send,
+    Receive,
 }
 
 /// A communicator: the ranks that run a collective together.
@@ -108,9 +127,8 @@ pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
     }
 }
 
-/// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind (`all_reduce`).
-/// Returns `None` for an unknown name and `Some("collective")` for a known name without a kind.
-pub fn kind_of(name: &str) -> Option<&'static str> {
+/// Letters and digits of a collective's name in lower case, without its library.
+fn plain(name: &str) -> String {
     let mut plain: String =
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     for library in ["nccl", "rccl", "xccl", "hccl", "mpi", "c10d"] {
@@ -118,6 +136,13 @@ pub fn kind_of(name: &str) -> Option<&'static str> {
             plain = rest.to_owned();
         }
     }
+    plain
+}
+
+/// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind (`all_reduce`).
+/// Returns `None` for an unknown name and `Some("collective")` for a known name without a kind.
+pub fn kind_of(name: &str) -> Option<&'static str> {
+    let plain = plain(name);
     // prefixes, longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
     const KINDS: [(&str, &str); 20] = [
         ("allreduce", "all_reduce"),
@@ -236,6 +261,29 @@ mod tests {
             ("quantise", None),
         ] {
             assert_eq!(kind_of(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn sends_and_receives_have_a_direction() {
+        use TransferDirection::{Receive, Send};
+        for (name, direction) in [
+            ("send", Some(Send)),
+            ("nccl:send 0->1", Some(Send)),
+            ("ncclSend", Some(Send)),
+            ("isend", Some(Send)),
+            ("recv", Some(Receive)),
+            ("recv 0<-1", Some(Receive)),
+            ("irecv", Some(Receive)),
+            ("ncclRecv", Some(Receive)),
+            ("SendRecv", None),
+            ("send_recv", None),
+            ("allreduce", None),
+            ("coalesced", None),
+            ("", None),
+        ] {
+            let info = CollectiveInfo { name: name.into(), ..CollectiveInfo::default() };
+            assert_eq!(info.direction(), direction, "{name}");
         }
     }
 

@@ -119,7 +119,20 @@ pub struct Stream {
     pub process: Option<i64>,
     /// Device number within that process, as the profiler records it.
     pub device: Option<i64>,
+    /// CUDA context, if the rank has another stream of this number in another context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<i64>,
     pub id: i64,
+}
+
+impl Stream {
+    /// Name for people: `stream 7`, or `stream 7 (context 2)` if several contexts have one.
+    pub fn label(&self) -> String {
+        match self.context {
+            Some(context) => format!("stream {} (context {context})", self.id),
+            None => format!("stream {}", self.id),
+        }
+    }
 }
 
 /// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges of one thread
@@ -164,6 +177,9 @@ pub struct ImportReport {
     /// keeps the clocks of the original trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<u32>,
+    /// True if the times of several files count from one moment, so that they agree as well as the clocks of their hosts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wall_clock: bool,
     /// Findings that were kept because they affect much of a file; no cause is claimed from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<Doubt>,

@@ -18,7 +18,8 @@ pub mod rules;
 pub mod testing;
 
 pub use collective::{
-    Algorithm, CollectiveInfo, ProcessGroup, algorithm, bus_factor, dtype_bytes, kind_of,
+    Algorithm, CollectiveInfo, ProcessGroup, TransferDirection, algorithm, bus_factor, dtype_bytes,
+    kind_of,
 };
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,

@@ -37,7 +37,8 @@ fn imported() -> Trace {
     trace.meta.import = Some(trace::ImportReport::default());
     trace.meta.provenance = table::Provenance::Measured;
     trace.meta.ranks = 2;
-    let stream = |rank, device, id| Stream { rank, process: Some(9), device: Some(device), id };
+    let stream =
+        |rank, device, id| Stream { rank, process: Some(9), device: Some(device), context: None, id };
     trace.meta.streams = vec![stream(0, 0, 7), stream(0, 1, 7), stream(1, 2, 7)];
     trace.meta.range_names = vec!["ProfilerStep#3".into(), "a \"quoted\"\nname".into()];
     for operation in &mut trace.operations {

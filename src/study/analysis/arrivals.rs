@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::{Arrived, MatchedCollective, Matching};
+use super::matched::{Arrived, MatchedCollective, Matching, TRANSFER};
 use base::statistics::median;
 use machine::hardware::Skew;
 use trace::overlap::{Class, Runs, Selection, us};
@@ -51,7 +51,7 @@ impl Computed {
 }
 
 /// Skew of ranks that explains their compute times between collectives. `None` if fewer than two ranks share
-/// collectives.
+/// collectives. Pipeline stages, which share only transfers, do different work.
 pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
     let (runs, matching) = (Runs::new(trace, selection), Matching::of(trace));
     if runs.ranks.len() < 2 {
@@ -59,7 +59,11 @@ pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
     }
     let computed = computed(&runs);
     let mut stretches: BTreeMap<Vec<u32>, Stretches> = BTreeMap::new();
-    for collective in matching.collectives() {
+    let is_transfer = |collective: &MatchedCollective<'_>| {
+        let operation = trace.spans[collective.places[0]].operation;
+        trace.operations.get(operation as usize).is_some_and(|operation| operation.kind == TRANSFER)
+    };
+    for collective in matching.collectives().filter(|collective| !is_transfer(collective)) {
         let of = collective.places.iter().map(|place| computed.get(place));
         let Some(of) = of.collect::<Option<Vec<_>>>() else { continue };
         let ranks: Vec<u32> = collective.places.iter().map(|place| trace.spans[*place].rank).collect();

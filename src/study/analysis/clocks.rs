@@ -41,9 +41,14 @@ pub fn clocks(trace: &Trace) -> Clocks {
 }
 
 /// Moves all ranks to the clock of the first, as far as collectives connect them, so that equal times mean the same
-/// moment. Does nothing if one clock timed all ranks.
+/// moment, unless one clock timed all ranks. Gives steps with common collectives one number on all ranks.
 pub fn tie_clocks(trace: &mut Trace) {
-    let clocks = clocks(trace);
+    if trace.meta.import.is_none() || trace.meta.ranks < 2 {
+        return;
+    }
+    let matching = Matching::of(trace);
+    let clocks = Clocks::of(trace, &matching);
+    matching.renumber_steps(trace);
     if clocks.offsets.values().all(|offset| *offset == 0) {
         return;
     }
@@ -93,6 +98,46 @@ fn has_one_clock(trace: &Trace) -> bool {
         .is_none_or(|import| import.clocks.map_or(import.files.len(), |clocks| clocks as usize) < 2)
 }
 
+/// True if equal times of two ranks are about the same moment: one clock timed them, or their files count from one moment.
+pub(super) fn clocks_agree(trace: &Trace) -> bool {
+    has_one_clock(trace) || trace.meta.import.as_ref().is_some_and(|import| import.wall_clock)
+}
+
+/// Two ranks, the number of collectives that they share, and what to add to the second to get to the first.
+pub(super) type RankEdge = ((u32, u32), usize, i64);
+
+/// First rank of the connected set of each rank, and what to add to the rank to get to it. Follows the edges with the
+/// most collectives.
+pub(super) fn offsets(mut edges: Vec<RankEdge>) -> BTreeMap<u32, (u32, i64)> {
+    edges.sort_by_key(|(pair, count, _)| (Reverse(*count), *pair));
+    let mut of_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (at, ((a, b), ..)) in edges.iter().enumerate() {
+        of_rank.entry(*a).or_default().push(at);
+        of_rank.entry(*b).or_default().push(at);
+    }
+    let mut found: BTreeMap<u32, (u32, i64)> = BTreeMap::new();
+    // edges with an aligned end
+    let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
+    for (start, of_start) in &of_rank {
+        if found.contains_key(start) {
+            continue;
+        }
+        found.insert(*start, (*start, 0));
+        open.extend(of_start.iter().copied().map(Reverse));
+        while let Some(Reverse(at)) = open.pop() {
+            let ((a, b), _, offset) = edges[at];
+            let (rank, own) = match (found.get(&a), found.get(&b)) {
+                (Some((_, known)), None) => (b, known.saturating_add(offset)),
+                (None, Some((_, known))) => (a, known.saturating_sub(offset)),
+                _ => continue,
+            };
+            found.insert(rank, (*start, own));
+            open.extend(of_rank[&rank].iter().copied().map(Reverse));
+        }
+    }
+    found
+}
+
 impl Clocks {
     pub fn of(trace: &Trace, matching: &Matching) -> Self {
         if has_one_clock(trace) {
@@ -109,48 +154,23 @@ impl Clocks {
                 pairs.entry((rank, other)).or_default().push(difference);
             }
         }
-        let mut clocks = Self::default();
-        // edges with the most collectives first; each new rank is aligned with an aligned one
-        let mut edges: Vec<((u32, u32), usize, f64)> = pairs
-            .iter()
-            .filter_map(|(pair, differences)| Some((*pair, differences.len(), median(differences)?)))
-            .collect();
-        edges.sort_by_key(|(pair, count, _)| (Reverse(*count), *pair));
-        let mut of_rank: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (at, ((a, b), ..)) in edges.iter().enumerate() {
-            of_rank.entry(*a).or_default().push(at);
-            of_rank.entry(*b).or_default().push(at);
-        }
-        let mut ranks: BTreeSet<u32> =
+        let edge = |(pair, differences): (&(u32, u32), &Vec<f64>)| -> Option<RankEdge> {
+            // rounds halves up, so that aligning again gives 0
+            Some((*pair, differences.len(), (median(differences)? + 0.5).floor() as i64))
+        };
+        let edges: Vec<RankEdge> = pairs.iter().filter_map(edge).collect();
+        let mut clocks = Self {
+            collectives: edges.iter().map(|(_, count, _)| *count).max().unwrap_or(0),
+            ..Self::default()
+        };
+        let found = offsets(edges);
+        clocks.offsets = found.iter().map(|(rank, (_, offset))| (*rank, *offset)).collect();
+        let ranks: BTreeSet<u32> =
             trace.spans.chunk_by(|a, b| a.rank == b.rank).map(|of_rank| of_rank[0].rank).collect();
         let first = ranks.first().copied();
-        // edges with an aligned end
-        let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
-        for start in pairs.keys().map(|(a, _)| *a) {
-            if clocks.offsets.contains_key(&start) {
-                continue;
-            }
-            clocks.offsets.insert(start, 0);
-            open.extend(of_rank.get(&start).into_iter().flatten().map(|at| Reverse(*at)));
-            while let Some(Reverse(at)) = open.pop() {
-                let ((a, b), count, offset) = edges[at];
-                // rounds halves up, so that aligning again gives 0
-                let offset = (offset + 0.5).floor() as i64;
-                let tied = |rank: u32| clocks.offsets.get(&rank).copied();
-                let (rank, own) = match (tied(a), tied(b)) {
-                    (Some(known), None) => (b, known.saturating_add(offset)),
-                    (None, Some(known)) => (a, known.saturating_sub(offset)),
-                    _ => continue,
-                };
-                clocks.offsets.insert(rank, own);
-                clocks.collectives = clocks.collectives.max(count);
-                open.extend(of_rank.get(&rank).into_iter().flatten().map(|at| Reverse(*at)));
-            }
-            if Some(start) == first {
-                ranks.retain(|rank| !clocks.offsets.contains_key(rank));
-            }
-        }
-        clocks.untied = ranks.into_iter().filter(|rank| Some(*rank) != first).collect();
+        let is_tied = |rank: &u32| found.get(rank).map(|(start, _)| *start) == first;
+        clocks.untied =
+            ranks.iter().copied().filter(|rank| Some(*rank) != first && !is_tied(rank)).collect();
         let offset = |rank: &u32| clocks.offsets.get(rank).copied().unwrap_or(0);
         let apart: Vec<f64> = pairs
             .iter()

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::arrivals::{MatchedTime, times_by_operation};
 use super::clocks::Clocks;
-use super::matched::Matching;
+use super::matched::{MatchObstacle, Matching};
 use super::names::over_layers;
 use super::report::{GroupRow, group};
 use base::statistics::median;
@@ -32,7 +32,7 @@ pub struct CollectiveRow {
     pub kind: String,
     /// Kind of process group (`TP`), else the group's name; null if the trace does not name it.
     pub group: Option<String>,
-    /// Global ranks of the group; null if the trace does not list them.
+    /// Global ranks of the group; null if the trace does not list them, or if more ranks use the group than it has.
     pub ranks: Option<Vec<u32>>,
     pub group_size: Option<u32>,
     /// Message size as nccl-tests counts it: the larger of a rank's input and output, in bytes; null if unknown.
@@ -114,12 +114,16 @@ pub(super) fn collectives(
     let times = times_by_operation(runs, matching, clocks);
     let mut durations: Vec<Vec<f64>> = vec![Vec::new(); runs.trace.operations.len()];
     let mut bytes: Vec<Option<u64>> = vec![None; runs.trace.operations.len()];
+    // operations whose group lacks a rank that runs them
+    let mut foreign: Vec<bool> = vec![false; runs.trace.operations.len()];
     runs.each(runs.by_rank.iter().flatten(), |span, piece| {
         let at = span.operation as usize;
         if runs.class(span) != Class::Comm || at >= durations.len() || !starts(span, piece) {
             return;
         }
         durations[at].push(us(span.end_ns.saturating_sub(span.start_ns).max(0)));
+        let group = group_of(runs, &runs.trace.operations[at]);
+        foreign[at] |= group.is_some_and(|group| group.ranks.binary_search(&span.rank).is_err());
         if bytes[at].is_none() {
             let step = runs.trace.step(span);
             let planned = step.map(|step| runs.trace.operations[at].cost.message_bytes.at(&step));
@@ -129,11 +133,13 @@ pub(super) fn collectives(
     let executed = runs.trace.operations.iter().enumerate().filter(|(at, operation)| {
         Class::of(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
     });
+    let is_crowded = matching.obstacles.contains(&MatchObstacle::SeveralJobs);
     let mut rows: Vec<CollectiveRow> = executed
         .map(|(at, operation)| {
             let executed = group(&operation.name, "comm", &tally.comm(at), runs.ranks.len());
             let matched = times.get(&(at as u32)).copied().filter(|time| time.spans > 0);
-            row(runs, operation, executed, (&durations[at], bytes[at], matched))
+            let row = row(runs, operation, executed, (&durations[at], bytes[at], matched));
+            CollectiveRow { ranks: row.ranks.filter(|_| !(is_crowded && foreign[at])), ..row }
         })
         .collect();
     let most = |row: &CollectiveRow| (row.executed.exposed_us, row.executed.total_us);

@@ -6,17 +6,33 @@
 //!
 //! A collective is matched if every recorded rank of its group has it. If ranks have different counts, or message sizes
 //! at one position differ, the order is ambiguous and none of them is matched.
+//!
+//! Profiles of the ranks may begin at different steps. Steps are then renumbered (`shift`) so that those with common
+//! collectives have one number.
+//!
+//! A send matches the receive of its peer: the n-th on one rank the n-th on the other, also shifted, since the first may
+//! be of a transfer before the recording. The trace must say which kernels send and which receive, and the group must
+//! have two ranks. Unless clocks agree, the times between transfers must tell them apart.
 
-use std::collections::{BTreeSet, HashMap};
+mod shift;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::clocks::Clocks;
+use self::shift::{Element, Evidence, shift};
+use super::clocks::{Clocks, clocks_agree, offsets};
 use base::statistics::median;
+use base::text::rank_label;
 use plan::{Lane, Phase};
+use trace::import::step_name;
 use trace::overlap::{Class, Runs, StepKey};
-use trace::{ProcessGroup, Span, Trace};
+use trace::rules::sort;
+use trace::{CollectiveInfo, NO_STEP, ProcessGroup, Span, Trace, TransferDirection};
+
+/// Kind of point-to-point operations in imported traces.
+pub(super) const TRANSFER: &str = "send_recv";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matching {
@@ -27,6 +43,41 @@ pub struct Matching {
     partial: BTreeSet<usize>,
     /// Indices of the spans that could not be matched.
     pub unmatched: Vec<usize>,
+    /// Known reasons for unmatched spans.
+    pub obstacles: BTreeSet<MatchObstacle>,
+    /// Number to add to the steps of a rank; ranks without one keep theirs.
+    step_shifts: BTreeMap<u32, i64>,
+}
+
+/// Reason why collectives cannot be matched although all ranks were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MatchObstacle {
+    /// More ranks use a process group than it has.
+    SeveralJobs,
+    /// Ranks number their steps differently, and neither clocks nor times show by how much.
+    Steps,
+    /// The trace does not say which sends and receives belong together.
+    Transfers,
+}
+
+impl MatchObstacle {
+    /// What is missing, and the remedy.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::SeveralJobs => {
+                "more ranks use a process group than it has, so these are traces of several jobs: open one of them to \
+                 separate transfer from waiting"
+            }
+            Self::Steps => {
+                "ranks began to record at different steps, and neither step numbers nor clocks show by how many; start \
+                 all profilers at the same step to separate transfer from waiting"
+            }
+            Self::Transfers => {
+                "transfer and waiting of sends and receives are not separated: that needs kernels that say whether they \
+                 send or receive, groups of two ranks, and clocks that agree"
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,85 +94,97 @@ pub struct MatchedCollective<'a> {
 /// Communicator of operations without a process group: all ranks.
 const EVERYBODY: u32 = 0;
 
-/// One span of a collective. The order of fields is the order of matching.
+/// Spans of a communicator that match each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Channel {
+    Collective,
+    /// Sends of this rank, and its peer's receives of them.
+    From(u32),
+    /// Sends or receives of unknown direction or peer.
+    Unknown,
+}
+
+/// Span of a collective.
+#[derive(Clone, Copy, Debug)]
 struct CollectivePart {
     /// [`EVERYBODY`], or the group's index plus 1.
     communicator: u32,
     /// Number of the kind; number of the operation in own traces.
     kind: u32,
+    channel: Channel,
     /// Sequence number; [`Span::NO_SEQUENCE`] if spans match by step and order.
     sequence: u32,
     step: StepKey,
     nth: u32,
     rank: u32,
     start: i64,
+    end: i64,
     place: usize,
 }
 
 impl CollectivePart {
     /// Key of spans that match in order.
-    fn bucket(&self) -> (u32, u32, u32, StepKey) {
-        (self.communicator, self.kind, self.sequence, self.step)
+    fn bucket(&self) -> (u32, u32, Channel, u32, StepKey) {
+        const ANY_STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
+        // sequence numbers are unique in the whole trace, and transfers match across steps
+        let (sequence, step) = match self.channel {
+            Channel::Collective if self.sequence == Span::NO_SEQUENCE => (Span::NO_SEQUENCE, self.step),
+            Channel::Collective => (self.sequence, ANY_STEP),
+            Channel::From(_) | Channel::Unknown => (Span::NO_SEQUENCE, ANY_STEP),
+        };
+        (self.communicator, self.kind, self.channel, sequence, step)
     }
+
+    fn has_step(&self) -> bool {
+        self.channel == Channel::Collective && self.step.step != NO_STEP
+    }
+
+    /// Its place among the transfers of its rank.
+    fn transfer(&self) -> Element {
+        let sequence = Span::NO_SEQUENCE;
+        Element { number: self.nth.into(), count: 1, sequence, end_ns: self.end }
+    }
+}
+
+/// Step with another number.
+fn renumbered(step: u32, by: i64) -> u32 {
+    u32::try_from(i64::from(step) + by).unwrap_or(NO_STEP)
+}
+
+/// True unless the trace has steps that the importer numbered in order of time.
+fn has_numbered_steps(trace: &Trace) -> bool {
+    let is_unnumbered = |name: &String| step_name(name).is_some_and(|step| step.number.is_none());
+    !trace.meta.range_names.iter().any(is_unnumbered)
 }
 
 impl Matching {
     /// Matches the collectives of a whole trace: one pass over the spans and a sort of the collectives.
     pub fn of(trace: &Trace) -> Self {
         let members = Members::of(trace);
-        let keys = keys(trace, &members);
-        let is_import = trace.meta.import.is_some();
-        let step = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
-        let part = |(place, span): (usize, &Span)| {
-            let (communicator, kind) = keys.get(span.operation as usize).copied().flatten()?;
-            (span.lane == Lane::Comm).then(|| CollectivePart {
-                communicator,
-                kind,
-                sequence: span.sequence,
-                // sequence numbers are unique in the whole trace, and numbers of imported steps in both phases: a
-                // data-parallel rank can prefill while another one decodes
-                step: match span.sequence == Span::NO_SEQUENCE {
-                    true if is_import => StepKey { phase: Phase::Decode, ..StepKey::of(span) },
-                    true => StepKey::of(span),
-                    false => step,
-                },
-                nth: 0,
-                rank: span.rank,
-                start: span.start_ns,
-                place,
-            })
-        };
-        let mut parts: Vec<CollectivePart> =
-            trace.spans.par_iter().enumerate().filter_map(part).collect();
-        parts.par_sort_unstable_by_key(|part| (part.bucket(), part.rank, part.start, part.place));
+        let mut parts = parts(trace, &members);
         let mut matching = Self::default();
+        // communicators whose ranks number steps differently
+        let mut unaligned = BTreeSet::new();
+        if trace.meta.import.is_some() {
+            unaligned = matching.align_steps(trace, &members, &mut parts);
+        }
+        parts.par_sort_unstable_by_key(|part| (part.bucket(), part.rank, part.start, part.place));
         for bucket in parts.chunk_by_mut(|a, b| a.bucket() == b.bucket()) {
             for of_rank in bucket.chunk_by_mut(|a, b| a.rank == b.rank) {
                 of_rank.iter_mut().zip(0..).for_each(|(part, nth)| part.nth = nth);
             }
-            let communicator = bucket[0].communicator as usize;
-            let count = bucket.iter().filter(|part| part.rank == bucket[0].rank).count();
-            let ranks: Vec<u32> =
-                bucket.chunk_by(|a, b| a.rank == b.rank).map(|spans| spans[0].rank).collect();
-            let is_whole = members.ranks[communicator].as_ref().is_some_and(|members| {
-                *members == ranks && members.len() > 1 && bucket.len() == count * members.len()
-            }) && bucket.iter().all(|part| (part.nth as usize) < count);
-            if is_whole {
-                bucket.sort_unstable_by_key(|part| (part.nth, part.rank));
-            }
-            for together in bucket.chunk_by(|a, b| is_whole && a.nth == b.nth) {
-                let places = together.iter().map(|part| part.place);
-                if !is_whole || !same_size(trace, together) {
-                    matching.unmatched.extend(places);
-                    continue;
-                }
-                let from = matching.places.len();
-                if members.partial[communicator] {
-                    matching.partial.insert(from);
-                }
-                matching.places.extend(places);
-                matching.collectives.push((together[0].nth, from..matching.places.len()));
+            let first = bucket[0];
+            let is_crowded =
+                first.communicator != EVERYBODY && members.ranks[first.communicator as usize].is_none();
+            let is_unaligned = first.has_step()
+                && first.sequence == Span::NO_SEQUENCE
+                && unaligned.contains(&first.communicator);
+            match first.channel {
+                _ if is_crowded => matching.leave(bucket, Some(MatchObstacle::SeveralJobs)),
+                _ if is_unaligned => matching.leave(bucket, Some(MatchObstacle::Steps)),
+                Channel::Unknown => matching.leave(bucket, Some(MatchObstacle::Transfers)),
+                Channel::From(_) => matching.match_transfers(bucket, clocks_agree(trace)),
+                Channel::Collective => matching.match_in_order(trace, &members, bucket),
             }
         }
         let start = |range: &Range<usize>| trace.spans[matching.places[range.start]].start_ns;
@@ -130,8 +193,158 @@ impl Matching {
             matching.unmatched.append(&mut matching.places);
             matching.collectives.clear();
             matching.partial.clear();
+            matching.step_shifts.clear();
         }
         matching
+    }
+
+    /// Renumbers the steps of the parts so that those with common collectives have one number on all ranks. Returns the
+    /// communicators where nothing decides by how much.
+    fn align_steps(
+        &mut self,
+        trace: &Trace,
+        members: &Members,
+        parts: &mut [CollectivePart],
+    ) -> BTreeSet<u32> {
+        let mut steps: BTreeMap<(u32, u32), BTreeMap<u32, Element>> = BTreeMap::new();
+        for part in parts.iter().filter(|part| part.has_step()) {
+            let number = part.step.step;
+            let of_rank = steps.entry((part.communicator, part.rank)).or_default();
+            let step = of_rank.entry(number).or_insert(Element {
+                number: number.into(),
+                count: 0,
+                sequence: part.sequence,
+                end_ns: part.end,
+            });
+            step.count += 1;
+            if part.end > step.end_ns {
+                (step.end_ns, step.sequence) = (part.end, part.sequence);
+            }
+        }
+        let steps: BTreeMap<(u32, u32), Vec<Element>> =
+            steps.into_iter().map(|(key, steps)| (key, steps.into_values().collect())).collect();
+        let (clocks_agree, has_numbers) = (clocks_agree(trace), has_numbered_steps(trace));
+        let (mut edges, mut unaligned) = (Vec::new(), BTreeSet::new());
+        for (communicator, ranks) in (0..).zip(&members.ranks) {
+            let Some([first, others @ ..]) = ranks.as_deref() else { continue };
+            for other in others {
+                let of = |rank: &u32| steps.get(&(communicator, *rank));
+                let (Some(a), Some(b)) = (of(first), of(other)) else { continue };
+                let is_same = a.len() == b.len() && a[0].number == b[0].number;
+                let evidence = Evidence { clocks_agree, is_numbered: has_numbers || is_same };
+                match shift(a, b, evidence) {
+                    Some(by) => edges.push(((*first, *other), a.len().min(b.len()), by)),
+                    None => drop(unaligned.insert(communicator)),
+                }
+            }
+        }
+        let shifts = offsets(edges).into_iter().map(|(rank, (_, by))| (rank, by));
+        self.step_shifts = shifts.filter(|(_, by)| *by != 0).collect();
+        if self.step_shifts.is_empty() {
+            return unaligned;
+        }
+        let numbered = trace.spans.iter().filter(|span| span.step != NO_STEP);
+        let numbers = numbered.map(|span| i64::from(span.step) + self.step_shift(span.rank));
+        let least = numbers.min().unwrap_or(0);
+        if least < 0 {
+            for rank in 0..trace.meta.ranks {
+                *self.step_shifts.entry(rank).or_default() -= least;
+            }
+            self.step_shifts.retain(|_, by| *by != 0);
+        }
+        for part in parts.iter_mut().filter(|part| part.has_step()) {
+            part.step.step = renumbered(part.step.step, self.step_shift(part.rank));
+        }
+        unaligned
+    }
+
+    fn step_shift(&self, rank: u32) -> i64 {
+        self.step_shifts.get(&rank).copied().unwrap_or(0)
+    }
+
+    /// Renumbers the steps of the trace as the matching did, and reports it. The matching's places are invalid afterwards.
+    pub(super) fn renumber_steps(self, trace: &mut Trace) {
+        if self.step_shifts.is_empty() {
+            return;
+        }
+        for span in trace.spans.iter_mut().filter(|span| span.step != NO_STEP) {
+            span.step = renumbered(span.step, self.step_shift(span.rank));
+        }
+        sort(&mut trace.spans);
+        let mut ranks: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
+        for (rank, by) in &self.step_shifts {
+            ranks.entry(*by).or_default().push(*rank);
+        }
+        let warning = |(by, ranks): (i64, Vec<u32>)| {
+            format!(
+                "steps of {} renumbered by {by:+}: ranks began to record at different steps, and steps with common \
+                 collectives have one number now",
+                rank_label(&ranks)
+            )
+        };
+        if let Some(import) = &mut trace.meta.import {
+            import.warnings.extend(ranks.into_iter().map(warning));
+        }
+    }
+
+    /// Matches collectives of one kind: the n-th of each rank.
+    fn match_in_order(&mut self, trace: &Trace, members: &Members, bucket: &mut [CollectivePart]) {
+        let communicator = bucket[0].communicator as usize;
+        let count = bucket.iter().filter(|part| part.rank == bucket[0].rank).count();
+        let ranks: Vec<u32> =
+            bucket.chunk_by(|a, b| a.rank == b.rank).map(|spans| spans[0].rank).collect();
+        let is_whole = members.ranks[communicator].as_ref().is_some_and(|members| {
+            *members == ranks && members.len() > 1 && bucket.len() == count * members.len()
+        }) && bucket.iter().all(|part| (part.nth as usize) < count);
+        if !is_whole {
+            return self.leave(bucket, None);
+        }
+        bucket.sort_unstable_by_key(|part| (part.nth, part.rank));
+        for together in bucket.chunk_by(|a, b| a.nth == b.nth) {
+            match same_size(trace, together) {
+                true => self.push(together, members.partial[communicator]),
+                false => self.leave(together, None),
+            }
+        }
+    }
+
+    /// Matches the sends of a rank with the receives of its peer.
+    fn match_transfers(&mut self, bucket: &[CollectivePart], clocks_agree: bool) {
+        let (first, second) =
+            bucket.split_at(bucket.partition_point(|part| part.rank == bucket[0].rank));
+        let elements =
+            |parts: &[CollectivePart]| parts.iter().map(CollectivePart::transfer).collect::<Vec<_>>();
+        let is_numbered = clocks_agree && first.len() == second.len();
+        let evidence = Evidence { clocks_agree, is_numbered };
+        let Some(by) = shift(&elements(first), &elements(second), evidence) else {
+            return self.leave(bucket, Some(MatchObstacle::Transfers));
+        };
+        let nth_of = |parts: &[CollectivePart], nth: i64| {
+            usize::try_from(nth).ok().and_then(|nth| parts.get(nth).copied())
+        };
+        for part in first {
+            match nth_of(second, i64::from(part.nth) - by) {
+                Some(other) => self.push(&[*part, other], false),
+                None => self.leave(&[*part], None),
+            }
+        }
+        let is_alone = |part: &&CollectivePart| nth_of(first, i64::from(part.nth) + by).is_none();
+        self.unmatched.extend(second.iter().filter(is_alone).map(|part| part.place));
+    }
+
+    /// Adds the spans of a matched collective, in rank order.
+    fn push(&mut self, together: &[CollectivePart], is_partial: bool) {
+        let from = self.places.len();
+        if is_partial {
+            self.partial.insert(from);
+        }
+        self.places.extend(together.iter().map(|part| part.place));
+        self.collectives.push((together[0].nth, from..self.places.len()));
+    }
+
+    fn leave(&mut self, parts: &[CollectivePart], obstacle: Option<MatchObstacle>) {
+        self.unmatched.extend(parts.iter().map(|part| part.place));
+        self.obstacles.extend(obstacle);
     }
 
     /// True if the matches are implausible: after clock alignment, their ends are typically further apart than they
@@ -185,8 +398,7 @@ fn same_size(trace: &Trace, parts: &[CollectivePart]) -> bool {
     let sizes = parts.iter().filter_map(|part| {
         let operation = trace.operations.get(trace.spans[part.place].operation as usize)?;
         // message sizes differ by rank for these kinds
-        const VARIES: [&str; 6] =
-            ["all_to_all", "dispatch", "combine", "gather", "scatter", "send_recv"];
+        const VARIES: [&str; 6] = ["all_to_all", "dispatch", "combine", "gather", "scatter", TRANSFER];
         let varies = VARIES.contains(&operation.kind.as_str());
         operation.collective.as_ref().filter(|_| !varies)?.message_bytes
     });
@@ -246,10 +458,34 @@ impl Members {
         let partial = std::iter::once(missing || partial.contains(&true)).chain(partial).collect();
         Self { ranks: std::iter::once(everybody).chain(named).collect(), partial }
     }
+
+    /// Channel of a rank's sends or receives: only a group of two recorded ranks says who the peer is.
+    fn channel(&self, communicator: u32, rank: u32, direction: Option<TransferDirection>) -> Channel {
+        let at = communicator as usize;
+        let Some(&[first, second]) = self.ranks[at].as_deref().filter(|_| !self.partial[at]) else {
+            return Channel::Unknown;
+        };
+        match direction {
+            Some(TransferDirection::Send) => Channel::From(rank),
+            Some(TransferDirection::Receive) => {
+                Channel::From(if rank == first { second } else { first })
+            }
+            None => Channel::Unknown,
+        }
+    }
 }
 
-/// Communicator and kind number of each operation; `None` if it cannot be matched.
-fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
+/// Operation of collectives, or of sends and receives.
+#[derive(Clone, Copy, Debug)]
+struct OperationKey {
+    communicator: u32,
+    kind: u32,
+    is_transfer: bool,
+    direction: Option<TransferDirection>,
+}
+
+/// Keys of the operations; `None` for what is no communication, and sends of own traces.
+fn keys(trace: &Trace, members: &Members) -> Vec<Option<OperationKey>> {
     let own = trace.meta.import.is_none();
     let mut kinds: HashMap<&str, u32> = HashMap::new();
     let mut keys = Vec::with_capacity(trace.operations.len());
@@ -258,16 +494,46 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.ranks.len());
-        // point-to-point in a larger group: the order does not tell the pair
-        let is_pair = operation.kind == "send_recv"
-            && communicator
-                .and_then(|c| members.ranks[c as usize].as_ref())
-                .is_some_and(|ranks| ranks.len() > 2)
-            || own && operation.kind == "send";
-        let matches = Class::of(operation, Lane::Comm) == Class::Comm && !is_pair;
-        keys.push(matches.then_some((communicator.unwrap_or(EVERYBODY), kind)));
+        let matches =
+            Class::of(operation, Lane::Comm) == Class::Comm && !(own && operation.kind == "send");
+        keys.push(matches.then(|| OperationKey {
+            communicator: communicator.unwrap_or(EVERYBODY),
+            kind,
+            is_transfer: operation.kind == TRANSFER,
+            direction: operation.collective.as_ref().and_then(CollectiveInfo::direction),
+        }));
     }
     keys
+}
+
+/// Spans of all collectives, in order of the trace.
+fn parts(trace: &Trace, members: &Members) -> Vec<CollectivePart> {
+    let keys = keys(trace, members);
+    let is_import = trace.meta.import.is_some();
+    let part = |(place, span): (usize, &Span)| {
+        let key = keys.get(span.operation as usize).copied().flatten()?;
+        (span.lane == Lane::Comm).then(|| CollectivePart {
+            communicator: key.communicator,
+            kind: key.kind,
+            channel: match key.is_transfer {
+                true => members.channel(key.communicator, span.rank, key.direction),
+                false => Channel::Collective,
+            },
+            sequence: span.sequence,
+            // numbers of imported steps are unique in both phases: a data-parallel rank can prefill while another one
+            // decodes
+            step: match is_import {
+                true => StepKey { phase: Phase::Decode, ..StepKey::of(span) },
+                false => StepKey::of(span),
+            },
+            nth: 0,
+            rank: span.rank,
+            start: span.start_ns,
+            end: span.end_ns,
+            place,
+        })
+    };
+    trace.spans.par_iter().enumerate().filter_map(part).collect()
 }
 
 /// Arrivals of the ranks at a collective, on one clock (ns).

@@ -64,7 +64,7 @@ pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use grid::{GridCell, GridRow, MeasuredGrid};
 pub use idle::IdleSplit;
 pub(crate) use idle::{WindowRank, WindowTimes, window_times};
-pub use matched::{Arrived, MatchedCollective, Matching};
+pub use matched::{Arrived, MatchObstacle, MatchedCollective, Matching};
 pub(crate) use names::over_layers;
 pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,

@@ -11,7 +11,7 @@ use super::critical::{self, PathSummary};
 use super::experts::{ExpertTimes, experts};
 use super::exposed::{ExposedStretches, exposed};
 use super::idle::{IdleSplit, idle};
-use super::matched::Matching;
+use super::matched::{MatchObstacle, Matching};
 use super::names::{NameRow, names};
 use super::names::{OperatorRow, operators};
 use super::products::Products;
@@ -50,6 +50,9 @@ pub struct TraceReport {
     pub critical_path: Option<PathSummary>,
     /// Last arrivals at collectives; needs more than one rank.
     pub stragglers: Option<Stragglers>,
+    /// Known reasons for collectives without a match on other ranks.
+    #[serde(skip)]
+    pub obstacles: BTreeSet<MatchObstacle>,
     /// Experts of a mixture; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertTimes>,
@@ -123,6 +126,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         stragglers: stragglers(runs, &matching, &clocks),
         experts: experts(runs, &matching, &clocks),
         import: trace.meta.import.clone(),
+        obstacles: matching.obstacles,
     }
 }
 

@@ -209,7 +209,7 @@ impl TimelineData {
             for ((stream, lane), mut spans) in by_stream {
                 spans.sort_by_key(|span| span.start_ns);
                 let name = match trace.meta.streams.get(usize::from(stream)) {
-                    Some(stream) => format!("stream {}", stream.id),
+                    Some(stream) => stream.label(),
                     None => lane.as_str().to_owned(),
                 };
                 let mut row = TimelineRow { rank: *rank, name, ..TimelineRow::default() };

@@ -97,6 +97,19 @@ fn collectives_without_a_match_have_no_cause() {
 }
 
 #[test]
+fn traces_of_several_jobs_do_not_need_more_steps() {
+    let mut trace = trace(ranks(40_000, 60_000));
+    trace.meta.groups = vec![ProcessGroup { name: "2".into(), size: 1, ..Default::default() }];
+    trace.operations[1].collective = Some(CollectiveInfo { group: Some(0), ..Default::default() });
+    trace.meta.import = Some(Default::default());
+    let all = Selection::default();
+    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    assert_eq!(found.cause, Cause::Inconclusive);
+    assert!(found.needs[0].contains("several jobs"), "{:?}", found.needs);
+    assert!(!found.needs.concat().contains("record the same steps"), "{:?}", found.needs);
+}
+
+#[test]
 fn what_does_not_communicate_has_nothing_to_mend() {
     let found = judged_spans(vec![span(0, Lane::Compute, 0, 40)]);
     assert_eq!(found.headline, "no communication, 100 % kernels in decode/L*/mlp/down");

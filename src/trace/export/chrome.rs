@@ -112,15 +112,16 @@ impl Ranks {
     }
 }
 
-/// Rows of the trace's streams. A second device of a rank is a process of its own, because streams of
-/// two devices may share a number.
+/// Rows of the trace's streams. A second device or context of a rank is a process of its own, because its
+/// streams may share numbers with the first.
 fn rows(trace: &Trace) -> Vec<Row> {
-    let mut devices: HashMap<(u32, Option<i64>, Option<i64>), i64> = HashMap::new();
+    let mut devices: HashMap<(u32, [Option<i64>; 3]), i64> = HashMap::new();
     let mut first: HashMap<u32, i64> = HashMap::new();
     let mut rows = Vec::new();
     for stream in &trace.meta.streams {
         let new = devices.len() as i64;
-        let at = *devices.entry((stream.rank, stream.process, stream.device)).or_insert(new);
+        let owner = [stream.process, stream.device, stream.context];
+        let at = *devices.entry((stream.rank, owner)).or_insert(new);
         let is_first = *first.entry(stream.rank).or_insert(at) == at;
         let pid = if is_first { stream.rank.into() } else { MORE_DEVICES + at };
         rows.push(Row { pid, tid: stream.id });
@@ -177,7 +178,7 @@ impl<W: Write> ChromeFile<'_, W> {
                 if !pids.contains(&row.pid) {
                     pids.push(row.pid);
                 }
-                rows.push((*row, format!("stream {}", stream.id)));
+                rows.push((*row, stream.label()));
             }
             for pid in pids {
                 process(pid, format!("rank {rank}{mark}"))?;

@@ -310,7 +310,7 @@ pub fn imported() -> TraceIndex {
     for rank in 0..2u32 {
         for id in [7, 13] {
             let process = Some(4700 + i64::from(rank));
-            streams.push(Stream { rank, process, device: Some(rank.into()), id });
+            streams.push(Stream { rank, process, device: Some(rank.into()), id, context: None });
         }
         for step in 0..3u32 {
             let at = 1_000_000 + i64::from(step) * 100_000 + i64::from(rank) * 500;

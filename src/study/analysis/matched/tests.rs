@@ -1,7 +1,7 @@
 //! Matching of traces made by hand: process groups, sequence numbers, ranks that lack collectives.
 
 use super::*;
-use crate::analysis::{clocks, estimated_skew, trace_report};
+use crate::analysis::{clocks, estimated_skew, steps, tie_clocks, trace_report};
 use trace::overlap::Selection;
 use trace::testing::{span, trace};
 use trace::{CollectiveInfo, ImportReport, OperationInfo};
@@ -125,6 +125,7 @@ fn groups_of_one_name_with_other_ranks_are_other_groups() {
     let spans: Vec<Span> = (0..4).map(|rank| reduce(rank, 0, 100, 1_000)).collect();
     let trace = of_groups(vec![unlisted.clone()], spans.clone());
     assert_eq!((ranks_of(&trace).len(), Matching::of(&trace).unmatched.len()), (0, 4));
+    assert_eq!(Matching::of(&trace).obstacles, BTreeSet::from([MatchObstacle::SeveralJobs]));
     assert_eq!(ranks_of(&of_groups(vec![unlisted], spans[..2].to_vec())), [[0, 1]]);
 }
 
@@ -277,20 +278,125 @@ fn nobody_waits_longer_in_a_kernel_than_it_ran() {
     assert_eq!(found.worst[0].waited_ns, 100_000);
 }
 
+/// Two pipeline stages that compute for 1000 us in turn, and transfer for 10 us. Operation 0 sends, 2 receives.
+fn pipeline(steps: i64) -> Trace {
+    let mut spans = Vec::new();
+    for step in 0..steps {
+        let begin = 10_000_000 + 2_020_000 * step;
+        // the first receive is of a send before the recording
+        let posted = begin - if step == 0 { 200_000 } else { 1_010_000 };
+        spans.push(reduce(0, 2, posted, begin));
+        spans.push(reduce(0, 0, begin + 1_000_000, begin + 1_010_000));
+        spans.push(reduce(1, 2, begin, begin + 1_010_000));
+        spans.push(reduce(1, 0, begin + 2_010_000, begin + 2_020_000));
+    }
+    let mut trace = of_groups(vec![group("3", "pp", &[0, 1])], spans);
+    trace.operations.push(trace.operations[0].clone());
+    for (at, name) in [(0, "send"), (2, "recv")] {
+        trace.operations[at].kind = TRANSFER.into();
+        trace.operations[at].collective.as_mut().unwrap().name = name.into();
+    }
+    trace.meta.import.as_mut().unwrap().wall_clock = true;
+    trace
+}
+
 #[test]
-fn sends_within_a_large_group_are_not_matched_by_order() {
-    let send = |trace: &mut Trace| {
-        trace.operations[0].kind = "send_recv".into();
-        trace.operations[0].collective.as_mut().unwrap().name = "send".into();
+fn a_send_matches_the_receive_of_its_peer_and_not_its_send() {
+    let trace = pipeline(4);
+    let matching = Matching::of(&trace);
+    let operations: Vec<Vec<u32>> = (matching.collectives())
+        .map(|pair| pair.places.iter().map(|place| trace.spans[*place].operation).collect())
+        .collect();
+    assert!(operations.iter().all(|pair| pair == &[0, 2] || pair == &[2, 0]), "{operations:?}");
+    assert_eq!((operations.len(), matching.unmatched.len(), matching.obstacles.len()), (7, 2, 0));
+    assert!(clocks(&trace).offsets.values().all(|offset| *offset == 0), "the stages have one clock");
+    let report = trace_report(&trace, &Selection::default());
+    let mut times: Vec<_> =
+        report.collectives.iter().map(|row| (row.waited_us, row.transfer_us)).collect();
+    times.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    assert_eq!(times, [(Some(0.0), Some(10.0)), (Some(1000.0), Some(10.0))]);
+    assert_eq!(estimated_skew(&trace, &Selection::default()), None, "stages do different work");
+}
+
+#[test]
+fn transfers_without_direction_peer_or_common_clock_are_not_matched() {
+    fn matched(change: fn(&mut Trace)) -> (usize, usize, BTreeSet<MatchObstacle>) {
+        let mut trace = pipeline(4);
+        change(&mut trace);
+        let matching = Matching::of(&trace);
+        (matching.collectives().count(), matching.unmatched.len(), matching.obstacles)
+    }
+    let nothing = (0, 16, BTreeSet::from([MatchObstacle::Transfers]));
+    let exchange = |trace: &mut Trace| {
+        for at in [0, 2] {
+            trace.operations[at].collective.as_mut().unwrap().name = "SendRecv".into();
+        }
     };
-    let mut pair =
-        of_groups(vec![group("0", "PP", &[0, 1])], vec![reduce(0, 0, 0, 9), reduce(1, 0, 2, 9)]);
-    send(&mut pair);
-    assert_eq!(ranks_of(&pair), [[0, 1]]);
-    let spans = (0..4).map(|rank| reduce(rank, 0, 0, 9)).collect();
-    let mut ring = of_groups(vec![group("0", "PP", &[0, 1, 2, 3])], spans);
-    send(&mut ring);
-    assert_eq!(ranks_of(&ring).len(), 0);
+    assert_eq!(matched(exchange), nothing, "each kernel sends and receives");
+    let larger = |trace: &mut Trace| trace.meta.groups[0] = group("3", "pp", &[0, 1, 2, 3]);
+    assert_eq!(matched(larger), nothing, "the peer may be any of three");
+    let apart = |trace: &mut Trace| trace.meta.import.as_mut().unwrap().wall_clock = false;
+    assert_eq!(matched(apart), nothing, "the first receive may be of any send");
+}
+
+/// Steps of 1400 us, or of uneven length, with two all-reduces, at which rank 1 is 60 us late in even steps and rank 0
+/// in odd ones; they transfer for 10 us. Each rank records from a step on, and counts from `first`.
+fn serving(from: [i64; 2], first: [u32; 2], uneven: bool) -> Trace {
+    let mut spans = Vec::new();
+    for rank in [0, 1] {
+        for (step, number) in (from[rank]..8).zip(first[rank]..) {
+            for nth in 1..3 {
+                let longer = if uneven { 7_000 * (step * step * 37 % 11) } else { 0 };
+                let end = 1_000_000 + 1_400_000 * step + 200_000 * nth + longer;
+                let is_last = (step % 2 == 0) == (rank == 1);
+                let start = end - if is_last { 10_000 } else { 70_000 };
+                spans.push(Span { step: number, ..reduce(rank as u32, 0, start, end) });
+            }
+        }
+    }
+    let mut trace = of_groups(vec![group("2", "tp", &[0, 1])], spans);
+    trace.meta.range_names = vec!["execute_context_0(0)_generation_8(8)".into()];
+    trace
+}
+
+#[test]
+fn profiles_that_begin_a_step_apart_are_matched_by_their_clocks() {
+    let mut trace = serving([0, 1], [0, 0], false);
+    // nothing tells which of the equal steps rank 1 lacks
+    let matching = Matching::of(&trace);
+    assert_eq!(matching.collectives().count(), 0);
+    assert_eq!(matching.obstacles, BTreeSet::from([MatchObstacle::Steps]));
+    trace.meta.import.as_mut().unwrap().wall_clock = true;
+    let matching = Matching::of(&trace);
+    assert_eq!((matching.collectives().count(), matching.unmatched.len()), (14, 2));
+    let row = trace_report(&trace, &Selection::default()).collectives.remove(0);
+    assert_eq!((row.transfer_us, row.waited_us), (Some(10.0), Some(30.0)));
+
+    tie_clocks(&mut trace);
+    assert!(clocks(&trace).offsets.values().all(|offset| *offset == 0));
+    let ranks: Vec<(u32, u32)> = steps(&trace).iter().map(|step| (step.step, step.ranks)).collect();
+    assert_eq!(ranks, [(0, 1), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2)]);
+    let warnings = &trace.meta.import.as_ref().unwrap().warnings;
+    assert!(warnings[0].starts_with("steps of r1 renumbered by +1"), "{warnings:?}");
+    let tied = trace.clone();
+    tie_clocks(&mut trace);
+    assert_eq!(trace, tied, "tied once for all");
+}
+
+#[test]
+fn the_earliest_step_of_any_rank_is_the_first() {
+    let mut trace = serving([1, 0], [0, 0], false);
+    trace.meta.import.as_mut().unwrap().wall_clock = true;
+    tie_clocks(&mut trace);
+    let ranks: Vec<(u32, u32)> = steps(&trace).iter().map(|step| (step.step, step.ranks)).collect();
+    assert_eq!(ranks, [(0, 1), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2)]);
+}
+
+#[test]
+fn profilers_that_number_steps_differently_are_matched_by_the_length_of_steps() {
+    let trace = serving([0, 0], [3, 0], true);
+    let matching = Matching::of(&trace);
+    assert_eq!((matching.collectives().count(), matching.unmatched.len()), (16, 0));
 }
 
 #[test]

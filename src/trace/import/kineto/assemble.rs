@@ -60,6 +60,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         files.iter().zip(&decision.ranks).map(|(file, ranks)| place(file, ranks)).collect();
     said.extend(decision.warnings);
     let shifts = shifts(&files, &mut said);
+    let wall_clock = share_wall_clock(&files);
     let report = report(&files);
 
     let operations = Operations::of(&files);
@@ -187,6 +188,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
             ranks_from: decision.how,
             missing_ranks: decision.missing,
             clocks: own_clock(&files).map(|(_, clocks)| clocks),
+            wall_clock,
             ..report
         }),
         ..TraceMeta::new(provenance.unwrap_or(Provenance::Measured), ranks)
@@ -240,6 +242,22 @@ fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
     }
     let shift = |base: &Option<i64>| Some((*base)?.saturating_sub(first?));
     bases.iter().map(|base| shift(base).unwrap_or(0)).collect()
+}
+
+/// Times after it count from 1970 (ns): it is in 2001, and machines do not run for decades.
+const LEAST_WALL_CLOCK: i64 = 1_000_000_000_000_000_000;
+
+/// True if the times of several files count from one moment on the clocks of their hosts.
+fn share_wall_clock(files: &[ReadFile]) -> bool {
+    let since_1970 = |file: &ReadFile| {
+        let first = file.table.spans.iter().map(|span| span.start_ns).min();
+        file.metadata.base_ns.is_none() && first.is_some_and(|first| first >= LEAST_WALL_CLOCK)
+    };
+    match own_clock(files) {
+        Some(_) => files.iter().all(|file| file.metadata.wall_clock),
+        None if files.len() < 2 => false,
+        None => files.iter().all(|file| file.metadata.base_ns.is_some()) || files.iter().all(since_1970),
+    }
 }
 
 /// Clock and number of clocks, if all files come from the same Ladderscope export.

@@ -100,7 +100,13 @@ fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<Str
 fn trace(files: Vec<ReadFile>) -> Result<Trace> {
     let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
     rank::require_one_job(&claims)?;
-    Ok(assemble(files, rank::decide(&claims)))
+    let decision = rank::decide(&claims);
+    let engines = rank::Engines::of(&claims, &decision);
+    let mut trace = assemble(files, decision);
+    if let Some(engines) = engines {
+        engines.separate(&mut trace);
+    }
+    Ok(trace)
 }
 
 /// Imports a trace from memory, plain or compressed; `name` is for messages.
@@ -266,6 +272,8 @@ pub(super) struct Metadata {
     pub(super) environment: Environment,
     /// Clock, and number of clocks, if the file is a Ladderscope export.
     pub(super) clock: Option<(String, u32)>,
+    /// True if its files counted from one moment, if the file is a Ladderscope export.
+    pub(super) wall_clock: bool,
     /// Names and global ranks of process groups, from `distributedInfo`.
     pub(super) groups: Vec<(String, Vec<u32>)>,
     pub(super) warnings: Vec<String>,
@@ -334,6 +342,7 @@ impl Metadata {
                 self.whole_graphs = import["used"]["graph launch"].as_u64().unwrap_or(0);
                 let clock = value["clock"].as_str().map(str::to_owned);
                 self.clock = clock.zip(u32::try_from(clocks).ok());
+                self.wall_clock = import["wall_clock"].as_bool().unwrap_or(false);
                 let provenance = serde_json::from_value(value["provenance"].clone());
                 // never report an unreadable provenance as measured
                 self.provenance = Some(provenance.unwrap_or_else(|error| {

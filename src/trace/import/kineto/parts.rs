@@ -378,11 +378,12 @@ impl Place {
 pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
     let rank = |part: u32| ranks.get(part as usize).copied().unwrap_or_default();
     // the host row comes first
-    let host = Stream { rank: rank(0), process: None, device: None, id: 0 };
+    let host = Stream { rank: rank(0), ..Stream::default() };
     // a stream without a number still gets its own row
     let stream = |((text, part), at): ((&[u8], &u32), i64)| {
         let key = stream_key(text);
-        Stream { rank: rank(*part), process: key.pid, device: key.device, id: key.id.unwrap_or(-1 - at) }
+        let id = key.id.unwrap_or(-1 - at);
+        Stream { rank: rank(*part), process: key.pid, device: key.device, id, context: None }
     };
     let rows = file.table.streams.texts().into_iter().zip(&file.parts.of_stream).zip(0..).map(stream);
     Place {

@@ -43,6 +43,7 @@ pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result
     for place in &mut parts.gpu.places {
         place.process = place.process.or(only);
     }
+    parts.gpu.drop_lone_contexts();
     let launch_of = leave_out_misplaced(&mut parts, notes);
     let layout = Layout::of(&parts.gpu, notes)?;
     let last = parts.gpu.events.iter().map(|event| event.end).max().unwrap_or(0);
@@ -94,30 +95,24 @@ impl Layout {
             ));
         }
         let rank = |place: &Place| ranks.binary_search(&owner(place)).unwrap_or(0) as u32;
-        let list: Vec<(u32, i64)> = gpu
-            .places
-            .iter()
-            .map(|place| (rank(place), place.stream))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let key = |place: &Place| (rank(place), place.stream, place.context);
+        let list: Vec<(u32, i64, Option<i64>)> =
+            gpu.places.iter().map(key).collect::<BTreeSet<_>>().into_iter().collect();
         let most = usize::from(u16::MAX);
         if list.len() > most {
             notes.warn(format!("{} streams: those beyond {most} are shown as one", list.len()));
         }
-        let stream = |place: &Place| {
-            list.binary_search(&(rank(place), place.stream)).unwrap_or(0).min(most - 1) as u16
-        };
+        let stream = |place: &Place| list.binary_search(&key(place)).unwrap_or(0).min(most - 1) as u16;
         Ok(Self {
             of_place: gpu.places.iter().map(|place| (rank(place), stream(place))).collect(),
             streams: list
                 .iter()
                 .take(most)
-                .map(|(rank, id)| {
+                .map(|(rank, id, context)| {
                     let (process, device) = ranks[*rank as usize];
                     // show the process id proper: the upper bits number hosts
                     let process = process.map(|process| process & 0xFF_FFFF);
-                    Stream { rank: *rank, process, device: Some(device), id: *id }
+                    Stream { rank: *rank, process, device: Some(device), context: *context, id: *id }
                 })
                 .collect(),
             ranks,
@@ -380,7 +375,8 @@ fn spans(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum On {
     Thread(i64),
-    Stream(i64),
+    /// Stream, and its context.
+    Stream(i64, Option<i64>),
 }
 
 /// Unnumbered range: rank, row, start, end, name, index into the host ranges.
@@ -447,7 +443,7 @@ fn ranges(
             let Some(slot) = slot else { continue };
             let Ok(thread) = u16::try_from(thread + slot.row) else { continue };
             let (rank, on, start_ns, Reverse(end_ns), name, place) = *range;
-            let on_device = matches!(on, On::Stream(_));
+            let on_device = matches!(on, On::Stream(..));
             let depth = slot.depth;
             ranges.push((place, Range { rank, on_device, thread, depth, name, start_ns, end_ns }));
         }
@@ -482,7 +478,7 @@ fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
             names.push(format!("CUDA graph {}", graph.graph));
             names.len() as u32 - 1
         });
-        let on = On::Stream(graph.place.stream);
+        let on = On::Stream(graph.place.stream, graph.place.context);
         found.push((rank as u32, on, graph.start, Reverse(graph.end), name, u32::MAX));
     }
     found

@@ -2,7 +2,7 @@
 //!
 //! Copies and fills are named as PyTorch's profiler names them, so that the same rules match.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::database::{Database, Row};
 use super::host::{Process, process};
@@ -18,7 +18,8 @@ const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 const STRINGS: &str = "StringIds";
 /// Minimum share of the kernels' time without names that puts the split of the time in doubt.
 const LEAST_UNNAMED: f64 = 0.02;
-const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
+const COMMON: [&str; 7] =
+    ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "contextId"];
 const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 /// Columns with kernel names, in order of preference.
 const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
@@ -28,6 +29,8 @@ pub(in crate::import) struct Place {
     /// `None` if the export does not record it.
     pub process: Option<Process>,
     pub device: i64,
+    /// CUDA context: numbers of streams are unique only within one. `None` if unknown.
+    pub context: Option<i64>,
     pub stream: i64,
 }
 
@@ -111,6 +114,29 @@ impl Gpu {
         gpu.operations = in_order(tables.operations);
         gpu.copied = tables.copied;
         Ok(gpu)
+    }
+
+    /// Drops the context of all streams but those whose number another context of the process and device uses too.
+    pub(super) fn drop_lone_contexts(&mut self) {
+        let without = |place: Place| Place { context: None, ..place };
+        let mut contexts: HashMap<Place, BTreeSet<i64>> = HashMap::new();
+        for place in &self.places {
+            contexts.entry(without(*place)).or_default().extend(place.context);
+        }
+        let needed = |place: Place| match contexts.get(&without(place)) {
+            Some(several) if several.len() > 1 => place,
+            _ => without(place),
+        };
+        let mut places: HashMap<Place, u32> = HashMap::new();
+        let number_of: Vec<u32> = (self.places.iter())
+            .map(|place| {
+                let next = places.len() as u32;
+                *places.entry(needed(*place)).or_insert(next)
+            })
+            .collect();
+        self.events.iter_mut().for_each(|event| event.place = number_of[event.place as usize]);
+        self.graphs.iter_mut().for_each(|graph| graph.place = needed(graph.place));
+        self.places = in_order(places);
     }
 
     fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
@@ -220,7 +246,7 @@ impl Gpu {
                 COMMON.into_iter().chain(more).chain(["graphNodeId", "bytes"]).collect();
             let before = self.events.len();
             let read = db.rows(table, &columns, |row| {
-                let details = [6, 7, 8].map(|column| row.integer(column));
+                let details = [7, 8, 9].map(|column| row.integer(column));
                 let name = || match kind {
                     "memcpy" => copy_name(details[0], details[1], details[2]),
                     _ => fill_name(details[0]),
@@ -228,8 +254,8 @@ impl Gpu {
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
                 event.operation = tables.operation(kind, key, name);
-                event.is_node = row.integer(9).is_some_and(|node| node != 0);
-                tables.copied(event.operation, row.integer(10));
+                event.is_node = row.integer(10).is_some_and(|node| node != 0);
+                tables.copied(event.operation, row.integer(11));
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
@@ -243,13 +269,13 @@ impl Gpu {
         }
         let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
         let read = db.rows(GRAPHS, &columns, |row| {
-            let name = || format!("graph {}", row.integer(6).unwrap_or(0));
+            let name = || format!("graph {}", row.integer(7).unwrap_or(0));
             let Some((start, end)) = interval(row, "graph launch", notes, name) else { return };
             let Some(place) = place(row) else {
                 notes.ignore("graph launch without a device or stream", 1);
                 return;
             };
-            let (correlation, graph) = (correlation(row), row.integer(6).unwrap_or(0));
+            let (correlation, graph) = (correlation(row), row.integer(7).unwrap_or(0));
             self.graphs.push(GraphLaunch { start, end, graph, correlation, place });
         });
         notes.read_gpu_work(&read);
@@ -268,6 +294,7 @@ fn place(row: &Row) -> Option<Place> {
     Some(Place {
         process: row.integer(5).map(process),
         device: row.integer(2)?,
+        context: row.integer(6),
         stream: row.integer(3)?,
     })
 }

@@ -486,6 +486,7 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
     };
     all.meta.clock = clock.into();
     if let Some(report) = &mut all.meta.import {
+        report.wall_clock = earliest.is_some();
         report.warnings.push(format!("several files: {}", clock.replace("Nsight Systems: ", "")));
     }
     Ok(all)

@@ -4,6 +4,7 @@
 //! and the order of the files. A [`Position`] is what a name or label says (`rank3`, `dp0_tp1`, `TP-1`).
 //! [`choose`] separates several recordings of the same ranks; [`decide`] numbers the ranks of one recording.
 
+mod engine;
 mod name;
 mod recording;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::error::{Error, Result};
 
+pub(super) use engine::Engines;
 pub(super) use name::{Name, label};
 pub(super) use recording::{Chosen, choose};
 

@@ -92,6 +92,7 @@ fn merged(mut parts: Vec<Part>) -> Result<Trace> {
         files: parts.iter().map(|part| part.name.clone()).collect(),
         ranks_from: Some(from),
         clocks: Some(hosts.len() as u32),
+        wall_clock: hosts.len() > 1,
         ..notes.report("recording of ladderscope", "the recording")
     });
     Ok(trace)
@@ -177,7 +178,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
         nccl_kernels += tables.add_work(part, process, base, &joined, &number_of, notes);
         if part.work.is_empty() {
             // a process with ranges alone is a rank without streams of its own
-            tables.place(Place { process: Some(process), device: 0, stream: 0 });
+            tables.place(Place { process: Some(process), device: 0, context: None, stream: 0 });
         }
         for call in &part.calls {
             let name = i64::from(call.id) << 1 | i64::from(call.runtime) | 1 << 40;
@@ -353,7 +354,8 @@ impl Tables {
                 }
             };
             let (device, stream) = (i64::from(work.device), i64::from(work.stream));
-            let place = self.place(Place { process: Some(process), device, stream });
+            let context = work.context.map(i64::from);
+            let place = self.place(Place { process: Some(process), device, context, stream });
             self.events.push(Event {
                 start: work.start - base,
                 end: work.end - base,

@@ -21,6 +21,8 @@ pub(super) struct Work {
     pub start: i64,
     pub end: i64,
     pub device: u32,
+    /// CUDA context; `None` for copies and fills, whose context is not recorded.
+    pub context: Option<u32>,
     pub stream: u32,
     pub correlation: u32,
     pub node: u64,
@@ -225,10 +227,12 @@ impl Part {
                 self.is_ended = true;
             }
             Event::Device { .. } | Event::Mark { .. } | Event::ThreadName { .. } => {}
-            Event::Kernel { start_ns, end_ns, device, stream, correlation, name, node, .. } => {
-                let what = What::Kernel(name);
+            Event::Kernel {
+                start_ns, end_ns, device, context, stream, correlation, name, node, ..
+            } => {
+                let (what, context) = (What::Kernel(name), Some(context));
                 let (start, end) = (time(start_ns), time(end_ns));
-                self.work.push(Work { start, end, device, stream, correlation, node, what });
+                self.work.push(Work { start, end, device, context, stream, correlation, node, what });
             }
             Event::Copy {
                 start_ns,
@@ -243,7 +247,8 @@ impl Part {
             } => {
                 let what = if is_fill == 0 { What::Copy { kind, bytes } } else { What::Fill { bytes } };
                 let (start, end) = (time(start_ns), time(end_ns));
-                self.work.push(Work { start, end, device, stream, correlation, node, what });
+                let context = None;
+                self.work.push(Work { start, end, device, context, stream, correlation, node, what });
             }
             Event::Call { start_ns, end_ns, thread, correlation, id, runtime } => {
                 let (start, end) = (time(start_ns), time(end_ns.max(start_ns)));

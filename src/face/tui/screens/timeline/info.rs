@@ -280,7 +280,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     };
     let mut what = format!("{} on {}, rank {}", info.kind, span.lane.as_str(), span.rank);
     if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
-        what.push_str(&format!(", stream {}", stream.id));
+        what.push_str(&format!(", {}", stream.label()));
     }
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", index.step_label(step.key)));

@@ -102,7 +102,38 @@ fn clocks_of_files_are_tied_by_their_base() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "rank0.json", &file("1000000000000", 5));
     write(dir.path(), "rank1.json", &file("1000000003000", 5));
-    assert_eq!(ranks(&import(dir.path()).unwrap()), [(5, 0), (8, 1)]);
+    let trace = import(dir.path()).unwrap();
+    assert_eq!(ranks(&trace), [(5, 0), (8, 1)]);
+    assert!(import_report(&trace).wall_clock);
+    // times since 1970 agree without a base, others may count from anything
+    for (at, wall_clock) in [("1700000000000000.0", true), ("5000.0", false)] {
+        let file = kernel(&format!(r#""ts": {at}, "dur": 2"#));
+        write(dir.path(), "rank0.json", &file);
+        write(dir.path(), "rank1.json", &file);
+        assert_eq!(import_report(&import(dir.path()).unwrap()).wall_clock, wall_clock, "{at}");
+    }
+}
+
+/// Two replicas of TP 2: the groups of both are called `2` and list ranks 0 and 1.
+#[test]
+fn replicas_have_groups_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    for (dp, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let json = format!(
+            r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [
+                {{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce(x)", "pid": {rank}, "tid": 20,
+                "ts": {}, "dur": 40, "args": {{"stream": 20, "device": {rank}, "Collective name": "allreduce",
+                "Group size": 2, "Process Group Name": "2", "Process Group Ranks": "[0, 1]"}}}}]}}"#,
+            10 + 2 * dp + rank
+        );
+        write(dir.path(), &format!("dp{dp}_tp{rank}_rank{rank}.1700000000.pt.trace.json"), &json);
+    }
+    let trace = import(dir.path()).unwrap();
+    assert_eq!(ranks(&trace), [(10, 0), (11, 1), (12, 2), (13, 3)]);
+    let groups: Vec<&[u32]> = trace.meta.groups.iter().map(|group| &group.ranks[..]).collect();
+    assert_eq!(groups, [[0, 1], [2, 3]]);
+    let warnings = &import_report(&trace).warnings;
+    assert!(warnings.iter().any(|said| said.starts_with("2 engines")), "{warnings:?}");
 }
 
 /// Ranks 2 and 3 of a job of four lie beside the newer ranks of a job of two.

@@ -9,7 +9,7 @@ use super::import;
 use crate::import::input::Input;
 use crate::overlap::Selection;
 use crate::rules::Rules;
-use crate::{NO_STEP, Trace};
+use crate::{NO_STEP, Stream, Trace};
 use base::error::Error;
 use plan::Lane;
 
@@ -59,6 +59,30 @@ fn a_rank_is_a_process_and_device_and_streams_are_kept() {
     let spans: Vec<_> = trace.spans.iter().map(|s| (s.rank, s.stream, s.start_ns, s.end_ns)).collect();
     assert_eq!(spans, [(0, 0, 20, 25), (0, 1, 30, 35), (1, 2, 10, 15), (2, 3, 50, 55)]);
     assert_eq!(trace.operations.len(), 1, "one kernel, whichever of its strings named it");
+}
+
+/// NCCL in a context of its own, whose stream has the number of the stream with the products.
+#[test]
+fn streams_of_two_contexts_with_one_number_are_two_streams() {
+    let mut export = Export::new();
+    for (stream, start, context) in [(7, 0, 1), (7, 40, 2), (9, 60, 2), (7, 100, 1)] {
+        export.kernel("k", (1, 0, stream), 0, (start, start + 90));
+        export.sql(&format!(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET contextId = {context} WHERE start = {start}"
+        ));
+    }
+    // on stream 9, of which there is one
+    export.sql(&format!(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (200, 250, 0, 9, 0, {0}, 1, 1, 2)",
+        global(1)
+    ));
+    let trace = imported(&export);
+    accounted(&trace);
+    let labels: Vec<String> = trace.meta.streams.iter().map(Stream::label).collect();
+    assert_eq!(labels, ["stream 7 (context 1)", "stream 7 (context 2)", "stream 9"]);
+    let spans: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.stream)).collect();
+    assert_eq!(spans, [(0, 0), (40, 1), (60, 2), (100, 0), (200, 2)]);
+    assert_eq!(trace.meta.ranks, 1, "a context is no rank");
 }
 
 #[test]

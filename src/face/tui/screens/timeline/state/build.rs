@@ -235,7 +235,7 @@ impl TraceIndex {
 
 fn label(sub: usize, streams: &[Stream]) -> String {
     match streams.get(sub) {
-        Some(stream) => format!("stream {}", stream.id),
+        Some(stream) => stream.label(),
         None if sub == streams.len() => Lane::Compute.as_str().into(),
         None => Lane::Comm.as_str().into(),
     }
