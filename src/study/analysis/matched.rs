@@ -100,7 +100,9 @@ enum Channel {
     Collective,
     /// Sends of this rank, and its peer's receives of them.
     From(u32),
-    /// Sends or receives of unknown direction or peer.
+    /// Sends and receives of two ranks, of unknown direction: both ranks have a kernel for each, in the same order.
+    Both,
+    /// Sends or receives of an unknown peer.
     Unknown,
 }
 
@@ -130,7 +132,7 @@ impl CollectivePart {
         let (sequence, step) = match self.channel {
             Channel::Collective if self.sequence == Span::NO_SEQUENCE => (Span::NO_SEQUENCE, self.step),
             Channel::Collective => (self.sequence, ANY_STEP),
-            Channel::From(_) | Channel::Unknown => (Span::NO_SEQUENCE, ANY_STEP),
+            Channel::From(_) | Channel::Both | Channel::Unknown => (Span::NO_SEQUENCE, ANY_STEP),
         };
         (self.communicator, self.kind, self.channel, sequence, step)
     }
@@ -182,8 +184,12 @@ impl Matching {
             match first.channel {
                 _ if is_crowded => matching.leave(bucket, Some(MatchObstacle::SeveralJobs)),
                 _ if is_unaligned => matching.leave(bucket, Some(MatchObstacle::Steps)),
-                Channel::Unknown => matching.leave(bucket, Some(MatchObstacle::Transfers)),
                 Channel::From(_) => matching.match_transfers(bucket, clocks_agree(trace)),
+                // without agreeing clocks, kernels of the other direction may look like the partners
+                Channel::Both if clocks_agree(trace) => matching.match_transfers(bucket, true),
+                Channel::Both | Channel::Unknown => {
+                    matching.leave(bucket, Some(MatchObstacle::Transfers));
+                }
                 Channel::Collective => matching.match_in_order(trace, &members, bucket),
             }
         }
@@ -470,7 +476,7 @@ impl Members {
             Some(TransferDirection::Receive) => {
                 Channel::From(if rank == first { second } else { first })
             }
-            None => Channel::Unknown,
+            None => Channel::Both,
         }
     }
 }

@@ -319,7 +319,7 @@ fn a_send_matches_the_receive_of_its_peer_and_not_its_send() {
 }
 
 #[test]
-fn transfers_without_direction_peer_or_common_clock_are_not_matched() {
+fn transfers_without_peer_or_common_clock_are_not_matched() {
     fn matched(change: fn(&mut Trace)) -> (usize, usize, BTreeSet<MatchObstacle>) {
         let mut trace = pipeline(4);
         change(&mut trace);
@@ -332,7 +332,7 @@ fn transfers_without_direction_peer_or_common_clock_are_not_matched() {
             trace.operations[at].collective.as_mut().unwrap().name = "SendRecv".into();
         }
     };
-    assert_eq!(matched(exchange), nothing, "each kernel sends and receives");
+    assert_eq!(matched(exchange), (7, 2, BTreeSet::new()), "one clock shows which kernels end together");
     let larger = |trace: &mut Trace| trace.meta.groups[0] = group("3", "pp", &[0, 1, 2, 3]);
     assert_eq!(matched(larger), nothing, "the peer may be any of three");
     let apart = |trace: &mut Trace| trace.meta.import.as_mut().unwrap().wall_clock = false;
