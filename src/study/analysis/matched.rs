@@ -73,8 +73,8 @@ impl MatchObstacle {
                  all profilers at the same step to separate transfer from waiting"
             }
             Self::Transfers => {
-                "transfer and waiting of sends and receives are not separated: that needs kernels that say whether they \
-                 send or receive, groups of two ranks, and clocks that agree"
+                "transfer and waiting of sends and receives are not separated: that needs groups of two ranks whose \
+                 clocks agree"
             }
         }
     }
