@@ -353,7 +353,7 @@ impl Pick {
     /// Area of the popup, with its frame.
     fn area(&self, cx: &Context) -> Rect {
         let (names, words) = self.widths();
-        let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
+        let width = names.saturating_add(words).saturating_add(6).clamp(66, 120);
         // a list of fixed length gets only the height it needs
         let height = match self.search {
             Search::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
@@ -407,8 +407,9 @@ impl Overlay for Pick {
         let first = self.first(list);
         let below = self.found.len().saturating_sub(first + rows);
         hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
-        // align descriptions in one column, as far right as they fit
-        let about = words.min(area.width / 2);
+        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
+        let room = area.width.saturating_sub(names.saturating_add(3));
+        let about = words.min(room.max(area.width / 2));
         let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
         for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(list.y..) {
             let Some((name, about)) = self.line(*at) else { continue };
@@ -422,7 +423,11 @@ impl Overlay for Pick {
             // beside long descriptions, short ones such as keys end at the right edge
             let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
             let is_short = taken <= SHORT && words > SHORT || is_elsewhere;
-            let column = if is_short { area.right().saturating_sub(taken + 1) } else { column };
+            let column = match is_short {
+                true => area.right().saturating_sub(taken + 1),
+                // a description that is too long for the column begins further left
+                false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
+            };
             let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {

@@ -306,6 +306,18 @@ fn a_value_is_typed_beside_what_it_means_and_what_it_is() {
 }
 
 #[test]
+fn descriptions_beside_short_names_are_whole() {
+    let mut driver = Driver::full(120, 40);
+    driver.keys("3:draw a figure");
+    driver.enter();
+    driver.shows("Loss of held-out text over steps of training, with intervals over seeds");
+    // in the palette, whose names are longer
+    let mut driver = Driver::full(100, 36);
+    driver.keys("3:quickstart");
+    driver.shows("How much of decoding is exposed communication, and does ladder hide it?");
+}
+
+#[test]
 fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
     let mut driver = Driver::full(200, 60);
     driver.keys("6?");
