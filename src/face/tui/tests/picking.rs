@@ -319,7 +319,7 @@ fn descriptions_beside_short_names_are_whole() {
 
 #[test]
 fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
-    let mut driver = Driver::full(200, 60);
+    let mut driver = Driver::full(110, 80);
     driver.keys("6?");
     let help = driver.screen();
     let at = |heading: &str| help.find(heading).unwrap_or_else(|| panic!("{heading}: {help}"));
@@ -328,6 +328,16 @@ fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
     assert!(!help.contains("On screen 4") && help.contains("search all screens"), "{help}");
     driver.keys("/critical path");
     driver.shows("On screen 4: timeline");
+}
+
+#[test]
+fn help_takes_two_columns_in_a_wide_window() {
+    let mut driver = Driver::full(200, 60);
+    driver.keys("6?");
+    let help = driver.screen();
+    assert!(help.contains("last row") && !help.contains(" more ─╯"), "{help}");
+    let first = help.lines().find(|line| line.contains("On this screen: compare")).expect("a heading");
+    assert!(first.chars().skip(100).take(80).any(char::is_alphabetic), "{help}");
 }
 
 #[test]
