@@ -122,6 +122,16 @@ pub fn latency(us: f64) -> String {
     }
 }
 
+/// Formats a duration in whole seconds: `12 s`, `3 min 05 s`, `2 h 10 min`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = seconds.ceil() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
 /// Formats an amount with a decimal prefix: `16.8 MB`, `33.6 MFLOP`.
 pub fn si(value: f64, unit: &str) -> String {
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -458,6 +468,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let seconds = [0.0, 59.0, 184.2, 7_800.0];
+        assert_eq!(seconds.map(duration), ["0 s", "59 s", "3 min 05 s", "2 h 10 min"]);
+    }
 
     #[test]
     fn numbers_that_follow_one_another_are_told_by_their_ends() {

@@ -11,6 +11,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 use super::{VERBS, Verb, complete, help, output, stderr};
 use base::error::{Error, Result};
 use base::text::is_coloured;
+use lab::store::Store;
 use run::cuda;
 use table::shared_gpu;
 use trace::memory;
@@ -227,6 +228,18 @@ fn out_of_memory(error: &Error) -> ! {
     signal_hook::low_level::exit(error.exit_code().into())
 }
 
+/// Runs directory to use: `h100/runs` for `h100`, such as unpacked results or the directory of a project, if only the inner
+/// one has runs.
+fn with_runs(dir: PathBuf) -> PathBuf {
+    let has_runs = |dir: &Path| Store::open(dir).list().is_ok_and(|all| !all.records.is_empty());
+    let inner = dir.join("runs");
+    if !inner.is_dir() || has_runs(&dir) || !has_runs(&inner) {
+        return dir;
+    }
+    stderr::note(&format!("no runs in {}: using {}", dir.display(), inner.display()));
+    inner
+}
+
 fn dispatch(cli: Cli) -> Result<u8> {
     if cli.raw {
         table::render::keep_formulas();
@@ -242,6 +255,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
             "pass an existing runs directory or a new path",
         ));
     }
+    let dir = with_runs(dir);
     match cli.verb {
         None => super::workbench::workbench_or_summary(dir),
         Some(verb) => verb.run(dir),
@@ -275,6 +289,19 @@ mod tests {
         assert_eq!(at(&["ladderscope", "--dir", "runs", "Cargo.toml"]), Some(3));
         assert_eq!(at(&["ladderscope", "no-such-file.json"]), None);
         assert_eq!(at(&["ladderscope", "trace", "Cargo.toml"]), None);
+    }
+
+    #[test]
+    fn a_directory_with_a_store_in_it_stands_for_that_store() -> Result<()> {
+        let outer = tempfile::tempdir().expect("a directory");
+        let (outer, inner) = (outer.path(), outer.path().join("runs"));
+        let run_in = |dir: &Path| Store::open(dir).begin(&table::testing::spec(), None, 0);
+        assert_eq!(with_runs(outer.into()), outer);
+        run_in(&inner)?;
+        assert_eq!(with_runs(outer.into()), inner);
+        run_in(outer)?;
+        assert_eq!(with_runs(outer.into()), outer, "its own runs");
+        Ok(())
     }
 
     #[test]

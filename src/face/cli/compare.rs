@@ -2,6 +2,7 @@
 //! or maps over TP and batch with `--heatmap`. `compare --baseline NAME --gate GATE`: judges runs against a stored
 //! baseline.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use study::analysis::{
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
+use table::options::value;
 use table::render::{Shown, Sourced, Table};
 use table::{MEASURES, Record, measure};
 
@@ -94,7 +96,6 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         export::comparison(path, &comparison, provenance)?;
         stderr::note(&format!("wrote {}", path.display()));
     }
-    let all: Vec<usize> = (0..comparison.pairs.len()).collect();
     if args.heatmap {
         let maps: Vec<HeatMap> =
             slices(&comparison).iter().map(|slice| HeatMap::new(&comparison, slice)).collect();
@@ -102,13 +103,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         output::print(args.format.format, &maps, csv, || maps_text(&comparison, &maps, &records))?;
     } else {
         let rows = || match args.pivot {
-            true => pivot_table(&comparison, &Pivot::new(&comparison, &all)),
+            true => pivoted(&comparison),
             false => pairs_table(&comparison),
         };
         let csv = || rows().csv(Sourced::ByRow);
         let text = || match (comparison.pairs.is_empty(), args.pivot) {
             (true, _) => String::new(),
-            (_, true) => output::aligned(&rows()) + &significance_text(&comparison),
+            (_, true) => aligned_by_kind(&comparison, pivoted) + &significance_text(&comparison),
             _ => comparison_text(&axis, &comparison),
         };
         output::print(args.format.format, &comparison, csv, text)?;
@@ -235,16 +236,51 @@ fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
     output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison).trim_end_matches('.')), 0)
 }
 
+/// Table with a row per setting.
+fn pivoted(comparison: &ComparisonReport) -> Table {
+    let all: Vec<usize> = (0..comparison.pairs.len()).collect();
+    pivot_table(comparison, &Pivot::new(comparison, &all))
+}
+
+/// Options that runs of several experiments differ in together: the model, the workload and the machine.
+const KIND: [&str; 7] =
+    ["model", "dtype", "prompt_tokens", "output_tokens", "backend", "hardware", "stack"];
+
+/// Table of a comparison. If labels of its cells would be shortened, one table per provenance and [`KIND`], whose
+/// common options are above its rows.
+fn aligned_by_kind(
+    comparison: &ComparisonReport,
+    table_of: impl Fn(&ComparisonReport) -> Table,
+) -> String {
+    output::aligned_in_parts(&table_of(comparison), || {
+        let kind = |pair: &Comparison| {
+            (
+                pair.provenance,
+                KIND.map(|name| value(&pair.baseline_side.spec, name).map(Cow::into_owned)),
+            )
+        };
+        let mut parts: Vec<(_, Vec<Comparison>)> = Vec::new();
+        for pair in &comparison.pairs {
+            let kind = kind(pair);
+            match parts.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, pairs)) => pairs.push(pair.clone()),
+                None => parts.push((kind, vec![pair.clone()])),
+            }
+        }
+        let report = |pairs| ComparisonReport { pairs, ..comparison.clone() };
+        parts.into_iter().map(|(_, pairs)| table_of(&report(pairs))).collect()
+    })
+}
+
 fn comparison_text(axis: &Axis, comparison: &ComparisonReport) -> String {
-    let differences = differences_table(comparison);
-    let differences = match differences.is_empty() {
+    let differences = match differences_table(comparison).is_empty() {
         true => String::new(),
         false => {
             let about = output::wrapped("", &format!("{DIFFERENCES}; {REST}"), 0);
-            format!("\n{about}{}", output::aligned(&differences))
+            format!("\n{about}{}", aligned_by_kind(comparison, differences_table))
         }
     };
-    let pairs = output::aligned(&pairs_table(comparison));
+    let pairs = aligned_by_kind(comparison, pairs_table);
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
     format!(
@@ -252,4 +288,48 @@ fn comparison_text(axis: &Axis, comparison: &ComparisonReport) -> String {
         headline(axis, comparison),
         significance_text(comparison)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::DType;
+    use table::testing::sim_record;
+
+    #[test]
+    fn cells_of_several_experiments_keep_the_options_that_distinguish_them() -> Result<()> {
+        let cell = |large: bool, architecture: &str, tp: u32| {
+            let change = |spec: &mut table::Spec| {
+                (spec.architecture, spec.tp) = (architecture.parse().expect("an architecture"), tp);
+                if large {
+                    (spec.model, spec.dtype) = ("llama-3-70b".into(), DType::F16);
+                    spec.stack = "gpt-fast".into();
+                    (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
+                    (spec.samples, spec.warmup) = (3, 2);
+                    spec.env.insert("NCCL_ALGO".into(), "Ring".into());
+                }
+            };
+            let ladder = if architecture == "ladder" { 1.2 + 0.1 * f64::from(tp) } else { 1.0 };
+            sim_record(&format!("{large}-{architecture}-{tp}"), change, 0.0, 9.0 / ladder)
+        };
+        let of_size = |large| {
+            let of_tp = move |tp| ["standard", "ladder"].map(|name| cell(large, name, tp));
+            [2, 8].into_iter().flat_map(of_tp)
+        };
+        let tables = |records: &[Record]| -> Result<[String; 2]> {
+            let report = Cells::of(records).compare(&Axis::ARCHITECTURE, None)?;
+            Ok([aligned_by_kind(&report, pivoted), aligned_by_kind(&report, pairs_table)])
+        };
+        let rules = |text: &str| text.lines().filter(|line| line.starts_with('─')).count();
+        let both: Vec<Record> = [true, false].into_iter().flat_map(of_size).collect();
+        for text in tables(&both)? {
+            assert_eq!((rules(&text), text.contains('…')), (2, false), "two tables: {text}");
+            let has_tp = |row: &&str| row.contains(" tp2 ") || row.contains(" tp8 ");
+            assert_eq!(text.lines().filter(has_tp).count(), 4, "{text}");
+        }
+        for text in tables(&of_size(true).collect::<Vec<_>>())? {
+            assert_eq!((rules(&text), text.contains('…')), (1, false), "one table: {text}");
+        }
+        Ok(())
+    }
 }

@@ -8,6 +8,7 @@ use serde::ser::{SerializeSeq, Serializer};
 
 use super::stderr;
 use base::error::{Error, Result};
+use base::statistics::distinct;
 use base::text::{EscapedJson, escaped_json, printable};
 use table::render::{FittedTable, Sourced, Table};
 
@@ -54,15 +55,32 @@ fn write(text: &str) -> Result<()> {
 /// Formats a table, no wider than the terminal, or 100 columns without one, if possible: drops columns and prints a
 /// note that names them.
 pub fn aligned(table: &Table) -> String {
+    joined(vec![table.fitted(width().unwrap_or(COLUMNS))])
+}
+
+/// Formats a table like [`aligned`]; if its texts would be shortened, its parts instead, one below the other: their rows
+/// have more words in common, which move above them.
+pub fn aligned_in_parts(whole: &Table, parts: impl FnOnce() -> Vec<Table>) -> String {
     let width = width().unwrap_or(COLUMNS);
-    let FittedTable { text, left_out } = table.fitted(width);
+    let fitted = whole.fitted(width);
+    joined(match fitted.is_cut {
+        true => parts().iter().map(|part| part.fitted(width)).collect(),
+        false => vec![fitted],
+    })
+}
+
+/// Joins tables with empty lines. Prints a note that names the columns that any of them lacks.
+fn joined(fitted: Vec<FittedTable>) -> String {
+    let left_out = distinct(fitted.iter().flat_map(|table| table.left_out.iter().map(String::as_str)));
     if !left_out.is_empty() {
         stderr::note(&format!(
-            "hidden to fit {width} columns: {}; --format json has all",
+            "hidden to fit {} columns: {}; --format json has all",
+            width().unwrap_or(COLUMNS),
             left_out.join(", ")
         ));
     }
-    text
+    let texts: Vec<&str> = fitted.iter().map(|table| table.text.as_str()).collect();
+    texts.join("\n")
 }
 
 /// Width of text without a terminal.

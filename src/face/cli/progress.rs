@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::stderr;
 use crate::desk::adapt::TrainingProgress;
 use crate::desk::evaluate::EvaluationProgress;
-use base::text::printable;
+use base::text::{duration, printable};
 use lab::sweep::forecast::{self, History, RemainingTime};
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
@@ -217,7 +217,7 @@ impl<'a> SweepProgress<'a> {
         let left = all - self.done_runs.iter().map(work_of).sum::<f64>();
         let elapsed_s = self.started.elapsed().as_secs_f64();
         let seconds = self.remaining.seconds(elapsed_s, self.work_done, left, false)?;
-        Some(format!("about {}", duration(Duration::try_from_secs_f64(seconds).ok()?)))
+        seconds.is_finite().then(|| format!("about {}", duration(seconds)))
     }
 
     /// Prints a message that every round repeats only once.
@@ -300,7 +300,7 @@ impl StepProgress {
             0 => String::new(),
             _ => {
                 let rest = started.elapsed().mul_f64((of - done) as f64 / timed as f64);
-                format!(", {} to go", duration(rest))
+                format!(", {} to go", duration(rest.as_secs_f64()))
             }
         };
         self.bar.set_length(of as u64);
@@ -311,27 +311,5 @@ impl StepProgress {
             stderr::line(&format!("[{done}/{of}] {words}{left}"));
         }
         self.bar.set_message(format!("{words}{left}"));
-    }
-}
-
-/// Formats a duration, e.g. `12 s`, `3 min 05 s` or `2 h 10 min`.
-pub fn duration(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64().ceil() as u64;
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_units() {
-        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7_800, "2 h 10 min")] {
-            assert_eq!(duration(Duration::from_secs(seconds)), text);
-        }
     }
 }

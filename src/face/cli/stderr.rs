@@ -11,6 +11,7 @@ use miette::{Diagnostic as _, GraphicalReportHandler, GraphicalTheme};
 use crate::desk::Opened;
 use base::error::Error;
 use base::text::{escaped_json, is_coloured, printable, takes_escapes, without_controls};
+use trace::import;
 
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
@@ -221,6 +222,7 @@ pub fn usage_error(error: &clap::Error) -> u8 {
                 Error::input(format!("{option}: '{value}' {}", wrong_number(&why)))
             })
         }
+        (ErrorKind::UnknownArgument, _) => option.and_then(|word| another_trace(word)),
         _ => text_of(ContextKind::InvalidSubcommand).and_then(|word| no_verb(word)),
     };
     if let Some(error) = in_words {
@@ -260,6 +262,21 @@ fn no_verb(word: &str) -> Option<Error> {
     }
 }
 
+/// Error for a trace after the one that a verb takes; `None` for other arguments.
+fn another_trace(word: &str) -> Option<Error> {
+    let path = Path::new(word);
+    let is_trace = match path.is_dir() {
+        true => import::holds_traces(path),
+        false => path.is_file() && import::is_known_file(path),
+    };
+    let help = format!(
+        "to open the ranks of one job as one trace, pass the directory that contains their files; to compare two \
+         traces: `ladderscope diff A {word}`"
+    );
+    let wrong = "a trace is one file, or a directory with one file per rank";
+    is_trace.then(|| Error::input_help(format!("unexpected argument '{word}': {wrong}"), help))
+}
+
 /// Panic hook: reports a bug with its location.
 pub fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or_default();
@@ -293,6 +310,28 @@ mod tests {
             render(&error, ErrorStyle::Plain),
             "error: unknown backend 'cpuu'\n  help: did you mean 'cpu'? valid: sim, cpu"
         );
+    }
+
+    #[test]
+    fn a_second_trace_is_refused_with_the_ways_to_open_two() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let rank = |name: &str| dir.path().join(name).display().to_string();
+        let event = r#"[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]"#;
+        std::fs::write(rank("rank1.json"), event)?;
+        std::fs::write(rank("sweep.toml"), "backend = \"sim\"\n")?;
+        for word in [rank("rank1.json"), rank("")] {
+            let error = another_trace(&word).expect("a trace");
+            let help = error.help().expect("help").to_string();
+            assert!(error.to_string().contains(&word), "{error}");
+            assert!(
+                help.contains("pass the directory") && help.contains("ladderscope diff A"),
+                "{help}"
+            );
+        }
+        for other in [rank("sweep.toml"), rank("none.json"), "--stpe".into()] {
+            assert!(another_trace(&other).is_none(), "{other}");
+        }
+        Ok(())
     }
 
     #[test]

@@ -7,18 +7,17 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::app::exit_status;
 use super::gate;
 use super::output::{self, Format, FormatArgs};
-use super::progress::{SweepProgress, duration};
+use super::progress::SweepProgress;
 use super::record_table::RecordPrinter;
 use super::run::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::stderr;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
-use base::text::{counted, shell_command};
+use base::text::{counted, duration, shell_command};
 use lab::store::Baseline;
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
 use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
@@ -359,7 +358,7 @@ fn plan_text(printed: &PrintedPlan<'_>, forecast: &Forecast) -> String {
         _ if printed.runs == 0 => String::new(),
         None => ", time unknown".into(),
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", about {}", duration(Duration::from_secs_f64(seconds))),
+        Some(seconds) => format!(", about {}", duration(seconds)),
     };
     let rounds = match printed.rounds {
         1 => String::new(),

@@ -456,7 +456,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("record", "", Action::Record, "record a program: run a command and open its trace", None).also("profile capture nsys"),
     bind("messages", "M", Action::Messages, "message history", None).also("log errors history notifications"),
     bind("theme", "", Action::Theme, "choose a colour theme", None).also("color colors colours dark light contrast appearance settings"),
-    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None).also("clipboard yank shell cli"),
+    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None).also("clipboard yank shell cli reproduce"),
     bind("reload", "F5", Action::Reload, "reload experiments and runs", None).also("refresh reread update"),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),
     bind("previous-screen", "shift-Tab", Action::PreviousScreen, "previous screen", None),

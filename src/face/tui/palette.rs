@@ -102,28 +102,32 @@ fn palette_of(state: &State) -> Pick {
     for bound in usable(&cx.keys, cx.tab) {
         let action = bound.action;
         let go = Box::new(move |state: &mut State| act(state, action));
-        items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
+        items.push(Find {
+            name: bound.row.name.to_owned(),
+            about: bound.label(),
+            also: words_of(bound),
+            go,
+        });
     }
-    let mut also: Vec<String> = usable(&cx.keys, cx.tab).map(words_of).collect();
     items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
     for path in cx.recent.clone() {
         let (name, about) = (path.clone(), "trace  opened before".to_owned());
-        items.push(Find { name, about, go: Box::new(move |state| open_trace(state, path)) });
+        let go = Box::new(move |state: &mut State| open_trace(state, path));
+        items.push(Find { name, about, also: String::new(), go });
     }
     for theme in cx.themes.names() {
         let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
-        items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
+        let go = Box::new(move |state: &mut State| state.cx.take_theme(theme));
+        items.push(Find { name, about, also: String::new(), go });
     }
     let here = items.len();
-    also.resize(here, String::new());
     for (tab, bound) in elsewhere(&cx.keys, cx.tab) {
         let (action, about) = (bound.action, format!("{}  {}", tab.title(), bound.label()));
         let go = Box::new(move |state: &mut State| {
             state.cx.tab = tab;
             act(state, action);
         });
-        items.push(Find { name: bound.row.name.to_owned(), about, go });
-        also.push(words_of(bound));
+        items.push(Find { name: bound.row.name.to_owned(), about, also: words_of(bound), go });
     }
     // names of operations contain slashes, too
     let literal = |typed: &str, nothing_matches: bool| {
@@ -135,17 +139,14 @@ fn palette_of(state: &State) -> Pick {
             open_trace(state, path);
         }
     });
-    for (at, (line, also)) in pick.lines.iter_mut().zip(also).enumerate() {
-        line.also = format!("{} {also}", line.also);
-        line.is_elsewhere = at >= here;
-    }
+    pick.lines.iter_mut().skip(here).for_each(|line| line.is_elsewhere = true);
     pick.basis = Some(PaletteBasis::of(state));
     pick
 }
 
 /// Other words that find an action.
 fn words_of(bound: &Bound) -> String {
-    folded(&format!("{} {}", bound.row.id, bound.row.also))
+    format!("{} {}", bound.row.id, bound.row.also)
 }
 
 /// Actions of other screens, without those that this screen has under the same id.
@@ -176,10 +177,15 @@ fn pick_of(
     text: impl FnOnce(&mut State, String) + 'static,
 ) -> Pick {
     let lines = items.iter().map(|item| (item.name.clone(), item.about.clone())).collect();
-    Pick::new(title, lines, literal, move |state, chosen| match chosen {
+    let also: Vec<String> = items.iter().map(|item| folded(&item.also)).collect();
+    let mut pick = Pick::new(title, lines, literal, move |state, chosen| match chosen {
         Chosen::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
         Chosen::Text(typed) => text(state, typed),
-    })
+    });
+    for (line, also) in pick.lines.iter_mut().zip(also) {
+        line.also = format!("{} {also}", line.also);
+    }
+    pick
 }
 
 fn open_trace(state: &mut State, path: String) {

@@ -50,8 +50,10 @@ pub struct Pick {
 pub(super) struct PickLine {
     pub name: String,
     pub about: String,
-    /// Name as searched: folded.
+    /// Name in lower case, for searches of whole words.
     folded: String,
+    /// Name as searched: `all-reduce`, `all_reduce` and `AllReduce` are one.
+    squeezed: String,
     /// Other words that find the line, folded: those of the description among them.
     pub also: String,
     pub is_elsewhere: bool,
@@ -59,8 +61,8 @@ pub(super) struct PickLine {
 
 impl PickLine {
     fn new((name, about): (String, String)) -> Self {
-        let (folded, also) = (folded(&name), folded(&about));
-        Self { name, about, folded, also, is_elsewhere: false }
+        let (folded, squeezed, also) = (folded(&name), squeezed(&name), folded(&about));
+        Self { name, about, folded, squeezed, also, is_elsewhere: false }
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
@@ -351,7 +353,7 @@ impl Pick {
     /// Area of the popup, with its frame.
     fn area(&self, cx: &Context) -> Rect {
         let (names, words) = self.widths();
-        let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
+        let width = names.saturating_add(words).saturating_add(6).clamp(66, 120);
         // a list of fixed length gets only the height it needs
         let height = match self.search {
             Search::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
@@ -405,8 +407,9 @@ impl Overlay for Pick {
         let first = self.first(list);
         let below = self.found.len().saturating_sub(first + rows);
         hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
-        // align descriptions in one column, as far right as they fit
-        let about = words.min(area.width / 2);
+        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
+        let room = area.width.saturating_sub(names.saturating_add(3));
+        let about = words.min(room.max(area.width / 2));
         let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
         for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(list.y..) {
             let Some((name, about)) = self.line(*at) else { continue };
@@ -420,7 +423,11 @@ impl Overlay for Pick {
             // beside long descriptions, short ones such as keys end at the right edge
             let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
             let is_short = taken <= SHORT && words > SHORT || is_elsewhere;
-            let column = if is_short { area.right().saturating_sub(taken + 1) } else { column };
+            let column = match is_short {
+                true => area.right().saturating_sub(taken + 1),
+                // a description that is too long for the column begins further left
+                false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
+            };
             let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {
@@ -492,10 +499,35 @@ impl Overlay for Pick {
     }
 }
 
-/// Lines that [`by_words`] finds; if there are none, those whose names have the letters of each word in order.
+/// Text without case, hyphens and underscores.
+fn squeezed(text: &str) -> String {
+    folded(text).replace('-', "")
+}
+
+/// Lines that [`by_words`] finds; if there are none, those whose names have the letters of each word in order and near
+/// one another.
 fn by_letters(lines: &[PickLine], typed: &str) -> Vec<usize> {
-    let found = by_words(lines, typed);
-    if found.is_empty() { likest(lines, typed) } else { found }
+    let mut found = by_words(lines, typed);
+    if found.is_empty() {
+        let typed_letters = folded(typed);
+        let words: Vec<Vec<char>> =
+            typed_letters.split_whitespace().map(|word| word.chars().collect()).collect();
+        found = likest(lines, typed);
+        found.retain(|at| {
+            let name: Vec<char> = lines[*at].folded.chars().collect();
+            words.iter().all(|word| has_near(&name, word))
+        });
+    }
+    found
+}
+
+/// True if a part of `name` that is at most three times as long as `word` has its letters in order: any long name of a
+/// kernel has those of most words.
+fn has_near(name: &[char], word: &[char]) -> bool {
+    (0..name.len()).any(|from| {
+        let mut part = name[from..].iter().take(3 * word.len());
+        word.iter().all(|letter| part.any(|other| other == letter))
+    })
 }
 
 /// Lines whose names have the letters of each word in order, the best first.
@@ -517,11 +549,11 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     let typed = typed.trim_end_matches([' ', '=']);
     let mut rank = vec![usize::MAX; lines.len()];
     likest(lines, typed).into_iter().enumerate().for_each(|(place, at)| rank[at] = place);
-    let typed = folded(typed);
+    let typed = squeezed(typed);
     let words: Vec<&str> = typed.split_whitespace().collect();
     let has = |line: &PickLine, word: &str| {
         let begins = |other: &str| other == word || word.len() >= LEAST && other.starts_with(word);
-        line.folded.contains(word) || line.also.split([' ', '-']).any(begins)
+        line.squeezed.contains(word) || line.also.split([' ', '-']).any(begins)
     };
     let has_whole = |line: &PickLine, word: &str| {
         let is_word = |text: &str| text.split([' ', '-', '_', ':', '/']).any(|part| part == word);
@@ -530,11 +562,11 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     let is_found = |at: &usize| words.iter().all(|word| has(&lines[*at], word));
     let mut found: Vec<usize> = (0..lines.len()).filter(is_found).collect();
     found.sort_by_cached_key(|at| {
-        let PickLine { folded, is_elsewhere, .. } = &lines[*at];
-        let named = words.iter().all(|word| folded.contains(word));
+        let PickLine { squeezed, is_elsewhere, .. } = &lines[*at];
+        let named = words.iter().all(|word| squeezed.contains(word));
         // `b1` is not the start of `b16`
         let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
-        let (starts, contains) = (folded.starts_with(&typed), folded.contains(&typed));
+        let (starts, contains) = (squeezed.starts_with(&typed), squeezed.contains(&typed));
         (*is_elsewhere, !named, !starts, parts, !contains, rank[*at], *at)
     });
     found
@@ -552,5 +584,23 @@ mod tests {
         assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
         assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
         assert_eq!(by_letters(&lines, "trace open"), [1], "in any order");
+    }
+
+    #[test]
+    fn hyphens_and_underscores_are_ignored_and_scattered_letters_find_nothing() {
+        let kernel =
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, float>>(float const*)";
+        let lines = ["all-reduce", "L*/mlp/all_reduce", "ncclDevKernel_AllReduce_Sum_bf16", kernel];
+        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
+        for typed in ["allreduce", "all_reduce", "all-reduce"] {
+            let mut found = by_letters(&lines, typed);
+            found.sort_unstable();
+            assert_eq!(found, [0, 1, 2], "{typed}");
+        }
+        assert_eq!(by_letters(&lines, "rdckrnl"), [3], "abbreviations are found");
+        for typed in ["vertical", "overlap"] {
+            assert_eq!(likest(&lines, typed), [3], "{typed}");
+            assert!(by_letters(&lines, typed).is_empty(), "{typed}");
+        }
     }
 }

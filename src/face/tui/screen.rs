@@ -225,6 +225,8 @@ pub struct Find {
     pub name: String,
     /// Kind and description of the item: `experiment  How much ...`.
     pub about: String,
+    /// Other words that find it.
+    pub also: String,
     pub go: Box<dyn FnOnce(&mut State)>,
 }
 
@@ -239,7 +241,11 @@ impl Find {
             cx.tab = S::TAB;
             go(screen, cx);
         });
-        Self { name: name.into(), about: about.into(), go }
+        Self { name: name.into(), about: about.into(), also: String::new(), go }
+    }
+
+    pub fn also(self, also: impl Into<String>) -> Self {
+        Self { also: also.into(), ..self }
     }
 }
 

@@ -124,6 +124,21 @@ pub struct Help {
 
 const HELP_KEYS: usize = 14;
 
+/// Width of one of two columns.
+const HELP_COLUMN: u16 = 80;
+
+/// Help laid out for a window.
+struct HelpPage {
+    /// Popup, with its frame.
+    area: Rect,
+    /// Lines: the part before the text, and the text; a heading has nothing before it.
+    rows: Vec<(String, String)>,
+    /// Number of columns.
+    columns: usize,
+    /// Rows of a column.
+    height: usize,
+}
+
 /// Line of help: keys and description; a line without keys is a heading.
 pub type HelpLine = (Option<String>, String);
 
@@ -201,9 +216,22 @@ impl Help {
         Self { notes, ..Self::default() }
     }
 
-    /// Rows as drawn: what is before the text, and the text; a heading has nothing before it.
-    fn rows(&self, cx: &Context) -> Vec<(String, String)> {
-        let width = usize::from(inside(text_area(cx.size)).width);
+    /// Takes two columns if one does not hold all lines and the window has the width.
+    fn page(&self, cx: &Context) -> HelpPage {
+        let (mut area, body) = (text_area(cx.size), whole_body(cx));
+        let height = usize::from(inside(area).height.saturating_sub(self.search_rows()));
+        let (mut rows, mut columns) = (self.rows(cx, inside(area).width), 1);
+        if rows.len() > height && body.width >= 2 * HELP_COLUMN + 2 {
+            // two columns keep a gap
+            (rows, columns) = (self.rows(cx, HELP_COLUMN - 2), 2);
+            area = centered(body, 2 * HELP_COLUMN + 2, area.height);
+        }
+        HelpPage { area, rows, columns, height }
+    }
+
+    /// Lines wrapped to a width.
+    fn rows(&self, cx: &Context, width: u16) -> Vec<(String, String)> {
+        let width = usize::from(width);
         let wrapped = |before: [String; 2], text: &str| {
             let rows = wrap(text, width.saturating_sub(before[0].width())).into_iter().enumerate();
             rows.map(|(at, text)| (before[at.min(1)].clone(), text)).collect::<Vec<_>>()
@@ -231,20 +259,25 @@ impl Help {
 impl Overlay for Help {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
         let theme = cx.theme;
-        let rows = self.rows(cx);
-        let whole = text_area(cx.size);
+        let HelpPage { area: whole, rows, columns, height } = self.page(cx);
         let area = popup(buf, whole, "help", theme);
         let (top, area) = cut_top(area, self.search_rows());
         let hint = " words of what a key does, or a key";
         self.search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
-        let below = rows.len().saturating_sub(self.scroll + usize::from(area.height));
+        let below = rows.len().saturating_sub(self.scroll + columns * height);
         hidden_rows(buf, whole, self.scroll, below, theme);
         if rows.is_empty() {
             put(buf, area, area.x + 1, area.y + 1, "no key does that", theme.style(Role::Dim));
         }
-        for (row, (before, text)) in (0..area.height).zip(rows.iter().skip(self.scroll)) {
-            let role = if before.is_empty() { Role::Title } else { Role::Text };
-            line(buf, area, row, &[(before, theme.style(Role::Key)), (text, theme.style(role))]);
+        let shown = rows.get(self.scroll..).unwrap_or_default();
+        let mut rest = area;
+        for column in shown.chunks(height.max(1)).take(columns) {
+            let (area, right) = cut_left(rest, area.width / columns as u16);
+            rest = right;
+            for (row, (before, text)) in (0..area.height).zip(column) {
+                let role = if before.is_empty() { Role::Title } else { Role::Text };
+                line(buf, area, row, &[(before, theme.style(Role::Key)), (text, theme.style(role))]);
+            }
         }
     }
 
@@ -279,8 +312,8 @@ impl Overlay for Help {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let height = usize::from(inside(text_area(cx.size)).height.saturating_sub(self.search_rows()));
-        self.scroll = self.scroll.min(self.rows(cx).len().saturating_sub(height));
+        let HelpPage { rows, columns, height, .. } = self.page(cx);
+        self.scroll = self.scroll.min(rows.len().saturating_sub(columns * height));
     }
 }
 

@@ -306,8 +306,20 @@ fn a_value_is_typed_beside_what_it_means_and_what_it_is() {
 }
 
 #[test]
+fn descriptions_beside_short_names_are_whole() {
+    let mut driver = Driver::full(120, 40);
+    driver.keys("3:draw a figure");
+    driver.enter();
+    driver.shows("Loss of held-out text over steps of training, with intervals over seeds");
+    // in the palette, whose names are longer
+    let mut driver = Driver::full(100, 36);
+    driver.keys("3:quickstart");
+    driver.shows("How much of decoding is exposed communication, and does ladder hide it?");
+}
+
+#[test]
 fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
-    let mut driver = Driver::full(200, 60);
+    let mut driver = Driver::full(110, 80);
     driver.keys("6?");
     let help = driver.screen();
     let at = |heading: &str| help.find(heading).unwrap_or_else(|| panic!("{heading}: {help}"));
@@ -316,6 +328,16 @@ fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
     assert!(!help.contains("On screen 4") && help.contains("search all screens"), "{help}");
     driver.keys("/critical path");
     driver.shows("On screen 4: timeline");
+}
+
+#[test]
+fn help_takes_two_columns_in_a_wide_window() {
+    let mut driver = Driver::full(200, 60);
+    driver.keys("6?");
+    let help = driver.screen();
+    assert!(help.contains("last row") && !help.contains(" more ─╯"), "{help}");
+    let first = help.lines().find(|line| line.contains("On this screen: compare")).expect("a heading");
+    assert!(first.chars().skip(100).take(80).any(char::is_alphabetic), "{help}");
 }
 
 #[test]

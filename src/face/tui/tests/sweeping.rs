@@ -114,7 +114,9 @@ fn at_tp(driver: &mut Driver) {
 fn the_smallest_window_says_what_to_press_and_how_long_it_takes() {
     let mut driver = workbench((60, 16));
     send(&mut driver, Message::Runs(Ok(Default::default())));
-    for said in ["quickstart (a minute)", "p paper's 70B   o open trace", "r: 16 runs", "about 2:05"] {
+    for said in
+        ["quickstart (a minute)", "p paper's 70B   o open trace", "r: 16 runs", "about 2 min 05 s"]
+    {
         driver.shows(said);
     }
 }
@@ -752,11 +754,11 @@ fn looks_of_a_run_under_way() {
 #[test]
 fn a_running_experiment_shows_that_it_runs_in_place_of_a_forecast_that_ages() {
     let mut driver = workbench((120, 40));
-    driver.shows("about 2:05");
+    driver.shows("about 2 min 05 s");
     keys(&mut driver, "r");
     press(&mut driver, KeyCode::Char('1'));
     driver.shows("running: 16 runs of 36 cells; 2 shows what is left");
-    driver.hides("about 2:05");
+    driver.hides("about 2 min 05 s");
 }
 
 #[test]

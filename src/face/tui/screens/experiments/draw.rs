@@ -15,10 +15,10 @@ use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
 use super::{Act, Experiments, list};
-use crate::face::tui::format::clock;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint::{card_lines, next_screens};
+use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use table::Provenance;
 
@@ -446,7 +446,7 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
-/// `r: 54 runs (18 cells x 3 rounds), about 1:02`, `r: resume, 12 of 54 runs left, about 0:15 · R: run all again`.
+/// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.
 fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
     let rounds =
@@ -460,7 +460,7 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let about = match forecast.seconds {
         None => String::new(),
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", about {}", clock((seconds * 1e3) as u64)),
+        Some(seconds) => format!(", about {}", duration(seconds)),
     };
     match forecast.left() {
         0 if forecast.runs == 0 => "no cell can run".into(),

@@ -3,9 +3,9 @@
 use super::draft::name_before_edits;
 use super::state::Entry;
 use super::{Act, Areas, Experiments};
-use crate::face::tui::format::clock;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use base::text::duration;
 
 const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
@@ -36,7 +36,7 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     let open = cx.keys.label(Action::TypeOpen);
     let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
     let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
-    let time = seconds.map_or_else(|| "a minute".to_owned(), |seconds| clock((seconds * 1e3) as u64));
+    let time = seconds.map_or_else(|| "a minute".to_owned(), duration);
     let keys = match area.width {
         ..71 => [
             (act(Act::Choose), format!("quickstart ({time})")),

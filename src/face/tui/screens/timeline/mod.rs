@@ -24,10 +24,14 @@ use crate::face::tui::screen::{
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::Typed;
+use base::text::fitting_name;
 pub use state::Timeline;
 use state::View;
 use state::panel::Panel;
 use study::analysis::NameRow;
+
+/// Characters of an operation's name in the palette, before the suffix that distinguishes kernels of one name.
+const FOUND_NAME: usize = 48;
 
 acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
@@ -166,15 +170,18 @@ impl Screen for Timeline {
         let Some(view) = &self.view else { return Vec::new() };
         let Some(counted) = &view.docked.counted else { return Vec::new() };
         let (pane, table) = (counted.pane, &counted.table);
-        let find = |(row, span): (&NameRow, &usize)| {
+        let find = |((row, span), suffix): ((&NameRow, &usize), &String)| {
             let (about, span) = (format!("operation  {}", lists::time_of(row.total_us)), *span);
-            Find::new(row.name.clone(), about, move |timeline: &mut Self, _| {
+            let name = fitting_name(&row.name, FOUND_NAME) + suffix;
+            let find = Find::new(name, about, move |timeline: &mut Self, _| {
                 if let Some(view) = &mut timeline.view {
                     view.jump_closely(pane, span);
                 }
-            })
+            });
+            // namespaces and template arguments are words, too
+            find.also(row.name.replace(|c: char| !c.is_alphanumeric() && c != '_', " "))
         };
-        table.rows.iter().zip(&table.longest).map(find).collect()
+        table.rows.iter().zip(&table.longest).zip(&view.docked.suffixes).map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {
