@@ -306,7 +306,9 @@ mod tests {
                     spec.stack = "gpt-fast".into();
                     (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
                     (spec.samples, spec.warmup) = (3, 2);
-                    spec.env.insert("NCCL_ALGO".into(), "Ring".into());
+                    for (name, value) in [("NCCL_ALGO", "Ring"), ("NCCL_PROTO", "Simple")] {
+                        spec.env.insert(name.into(), value.into());
+                    }
                 }
             };
             let ladder = if architecture == "ladder" { 1.2 + 0.1 * f64::from(tp) } else { 1.0 };
