@@ -287,25 +287,38 @@ fn a_deletion_of_an_earlier_session_is_restored_only_when_asked_for() {
 }
 
 #[test]
-fn a_change_of_another_screen_is_undone_there_and_redone() {
+fn a_change_of_another_screen_is_named_then_undone_there_and_redone() {
     let mut driver = Driver::full(120, 30);
-    driver.keys("3/ladder");
-    driver.enter();
-    // a view is moved back on its own screen only
     driver.keys("4f");
     let window = |driver: &Driver| driver.state.timeline.view.as_ref().map(|view| view.window);
     let whole = window(&driver);
+    driver.keys("3/ladder");
+    driver.enter();
     driver.keys("6u");
+    driver.shows("nothing to undo here; u again undoes the filter on runs");
+    assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Compare, "ladder"));
+    // any other key is no second press
+    driver.keys("ju");
+    driver.shows("nothing to undo here; u again");
+    driver.mouse(MouseEventKind::Moved, (3, 3));
+    driver.keys("u");
     driver.shows("undone on runs: filter");
     assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Runs, ""));
     driver.keys("6");
     redo(&mut driver);
+    driver.shows("nothing to redo here; Ctrl-R again redoes the filter on runs");
+    redo(&mut driver);
     driver.shows("redone on runs: filter");
     assert_eq!(driver.state.runs.filter.value(), "ladder");
-    driver.keys("6u4");
+    // a view is moved back on its own screen only, and before later changes of others
+    driver.keys("6uu");
     assert_eq!(window(&driver), whole);
-    driver.keys("u");
+    redo(&mut driver);
+    driver.keys("4u");
     assert_ne!(window(&driver), whole);
+    assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Timeline, "ladder"));
+    driver.keys("u");
+    driver.shows("nothing to undo here; u again undoes the filter on runs");
 }
 
 #[test]
