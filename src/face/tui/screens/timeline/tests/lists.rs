@@ -186,6 +186,52 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
 }
 
 #[test]
+fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut driver = with(vec![simulated(|_| {})], size);
+        let areas = |driver: &Driver| {
+            layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open")
+        };
+        let before = areas(&driver);
+        driver.taps("E");
+        let now = areas(&driver);
+        assert_eq!(now.panes[0].tall, before.panes[0].tall, "{size:?}");
+        assert!(now.docked.height >= before.docked.height, "{size:?}: {now:?}");
+        // two collectives, the header and the frame
+        assert_eq!(now.panel.height, 5, "{size:?}");
+    }
+}
+
+#[test]
+fn enter_before_a_list_is_counted_goes_to_its_first_row_when_it_comes() {
+    for (key, name) in [('E', "mlp/reduce"), ('O', "mlp/up")] {
+        let mut driver = with(vec![trace()], (120, 40));
+        let unanswered = driver.press(KeyCode::Char(key));
+        let before = view(&driver).span().copied();
+        driver.enter();
+        assert_eq!(view(&driver).span().copied(), before);
+        driver.answer(unanswered);
+        let on = view(&driver).span().expect("on an operation");
+        assert!(view(&driver).pane().index.name(on).ends_with(name), "{}", driver.screen());
+    }
+}
+
+#[test]
+fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E/decode reduce");
+    driver.shows("exposed: ");
+    driver.shows("per rank and step, mean of 4 steps, decode ─");
+    let shown = driver.screen();
+    let row = shown.lines().nth(2).unwrap_or_default();
+    assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
+    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter first match")), "{shown}");
+    driver.tap(KeyCode::Enter);
+    driver.hides("search: ");
+    driver.hides("Enter first match");
+}
+
+#[test]
 fn the_legend_has_every_mark_of_the_lanes() {
     let mut driver = with(vec![trace()], (200, 60));
     driver.taps("L");

@@ -104,6 +104,19 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     driver.hides("(fixed)");
 }
 
+#[test]
+fn two_aligned_steps_are_compared_above_them() {
+    let pair = || {
+        let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+        vec![simulated(|_| {}), ladder]
+    };
+    let driver = with(pair(), (120, 40));
+    driver.shows("144 against 99.5 us per step, 1.45x; exposed 63.9 against ");
+    driver.shows("   aligned: step 0 over step 0");
+    let driver = with(pair(), (60, 16));
+    driver.shows(" 144 against 99.5 us, 1.45x   aligned: step 0");
+}
+
 /// A profile, whose first stream works in the last step only, over a run.
 #[test]
 fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
@@ -114,7 +127,10 @@ fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
     driver.shows("aligned: step 0 over step 0");
     // titles and rulers name the step of the window
     let shown = driver.screen();
-    assert!(shown.matches(" % of step 0,").count() == 2 && !shown.contains(" of step 2"), "{shown}");
+    assert!(
+        shown.matches(" hidden in step 0,").count() == 2 && !shown.contains(" in step 2"),
+        "{shown}"
+    );
     let span = view(&driver).panes[0].span().expect("a row with work");
     assert_eq!((span.step, span.stream != 0), (0, true), "{span:?}");
     driver.taps("V");
@@ -254,6 +270,14 @@ fn the_verdict_leads_to_the_longest_exposed_communication() {
     assert_eq!(span.phase, Phase::Decode);
     assert_eq!(span.lane, plan::Lane::Comm);
     assert!(span.start_ns < to && span.end_ns > from, "{span:?} at {from} to {to}");
+}
+
+#[test]
+fn a_verdict_without_a_cause_offers_no_way_to_it() {
+    let mut driver = with(vec![simulated(|spec| spec.tp = 1)], (120, 40));
+    driver.taps("V");
+    driver.shows(" V: close ");
+    driver.hides("Enter: go to");
 }
 
 #[test]
