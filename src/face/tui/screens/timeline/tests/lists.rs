@@ -8,10 +8,8 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("O");
     let shown = driver.screen();
-    assert!(
-        shown.contains("the whole trace: where the time went, in us per rank · 3 operations"),
-        "{shown}"
-    );
+    assert!(shown.contains("the whole trace: where the time went per rank · 3 operations"), "{shown}");
+    assert!(shown.contains(" 150 us  25.0 us  30.0 us "), "each time has the unit of its size: {shown}");
     // six executions of each kind a rank, and the name without its templates
     assert!(shown.contains("gemm_kernel<>"), "{shown}");
     assert!(shown.contains("total▾"), "{shown}");
@@ -43,13 +41,13 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     driver.taps("O");
     assert!(
-        driver.screen().contains("step 0: where the time went, in us per rank · 3 operations"),
+        driver.screen().contains("step 0: where the time went per rank · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
-    driver.shows("step 1: where the time went, in us per rank · ");
+    driver.shows("step 1: where the time went per rank · ");
     driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
@@ -87,7 +85,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     ] {
         let shown = driver.screen();
         assert!(
-            shown.contains(&format!("{part}: where the time went, in us per rank{many}")),
+            shown.contains(&format!("{part}: where the time went per rank{many}")),
             "{part}: {shown}"
         );
         driver.taps("O");
@@ -350,7 +348,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
-    driver.shows("the whole trace: where the time went, in us per rank");
+    driver.shows("the whole trace: where the time went per rank");
 }
 
 /// Load of the experts, in the details of one of their events and under the table of operations, as `overlap --step`
