@@ -352,6 +352,70 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
 }
 
 #[test]
+fn sorting_leaves_the_cursor_on_the_run_that_is_deleted_next() {
+    let mut driver = driver((80, 24));
+    driver.keys("jjjj");
+    let selected = |driver: &Driver| {
+        driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
+    };
+    let held = selected(&driver).expect("a run");
+    for keys in ["s", "s", "I", "S", "g"] {
+        driver.keys(keys);
+        assert_eq!(selected(&driver).as_ref(), Some(&held), "{keys}");
+    }
+    let effects = driver.keys("D");
+    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if *runs == [held.clone()]));
+}
+
+#[test]
+fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
+    let mut driver = driver((120, 40));
+    driver.keys("  ");
+    driver.keys("/id=20260102-0304-1");
+    driver.enter();
+    assert!(driver.keys("D").is_empty());
+    driver.shows("Delete 2 runs (2 hidden by the filter)?");
+    driver.keys("n");
+    driver.press(KeyCode::Esc);
+    assert_eq!(shown(&driver).len(), 30);
+}
+
+#[test]
+fn columns_are_as_wide_as_the_shown_runs_need() {
+    let mut driver = driver((120, 40));
+    driver.keys("/llama upper");
+    driver.enter();
+    // settings and models of other runs are longer
+    driver.shows(" 20260103-101500-sim-4f2a91:29");
+    driver.hides("more column");
+    let screen = driver.screen();
+    let head = screen.lines().nth(2).unwrap_or_default();
+    assert!(head.contains(" exposed overlap "), "{head}");
+    driver.shows(" 7.5 %  75.0 % ");
+}
+
+#[test]
+fn values_of_the_details_stand_in_one_column() {
+    for size in [(200, 60), (120, 40), (60, 16)] {
+        let mut driver = driver(size);
+        driver.keys("/arch:ladder");
+        driver.enter();
+        driver.state.runs.detail = Some(true);
+        let screen = driver.screen();
+        let column = |name: &str| {
+            let line = screen.lines().find(|line| line.contains(&format!("│ {name} ")))?;
+            let (_, rest) = line.split_once(&format!("│ {name}"))?;
+            Some(name.len() + rest.len() - rest.trim_start().len())
+        };
+        let found: HashSet<usize> = ["status", "model", "completion latency", "exposed share of decode"]
+            .into_iter()
+            .filter_map(column)
+            .collect();
+        assert_eq!(found.len(), 1, "{size:?}: {screen}");
+    }
+}
+
+#[test]
 fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
     let mut driver = driver((80, 24));
     let before = shown(&driver);
