@@ -373,16 +373,17 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" B the paper's 70B cell ");
+    driver.shows(" B: the paper's");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_none(), "and stays so");
-    driver.shows(" B trace ");
+    driver.shows(" B: trace ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.taps("f");
     driver.shows("a trace has one batch size");
     driver.taps("c");
     assert!(driver.state.whatif.variant.no_launch_gaps);
+    driver.shows("none (trace: little)");
     driver.press(KeyCode::Char('Y'));
     driver.shows("--no-launches");
     driver.taps("B");
@@ -403,5 +404,6 @@ fn what_if_of_a_simulated_pair_names_the_run_under_the_cursor() {
     let pair = vec![run("ladder", "20260102-0304-2"), run("standard", "20260102-0304-1")];
     let mut driver = with(pair, (120, 40));
     driver.taps("w");
-    driver.shows("from run 20260102-0304-2: ladder ");
+    driver.shows("[simulated] ladder tiny ");
+    driver.shows("from run 20260102-0304-2");
 }
