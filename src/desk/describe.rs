@@ -251,7 +251,9 @@ fn environment_section(record: &Record) -> Section {
     let is_elsewhere = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
     let shown = record.environment.iter().filter(|(key, value)| !is_elsewhere(key) && is_known(value));
     for (key, value) in shown {
-        section.line(&key_in_words(key), value_text(key, value));
+        // elsewhere the word means that of a model
+        let name = if key == "architecture" { "cpu architecture".into() } else { key_in_words(key) };
+        section.line(&name, value_text(key, value));
     }
     section
 }
@@ -265,6 +267,7 @@ mod tests {
     #[test]
     fn the_environment_is_shown_with_units_and_without_unknown_values() {
         let environment = json!({
+            "architecture": "x86_64",
             "commit": null,
             "clocks": {"cpu_mhz_max": 2100.0, "governor": null},
             "gpus": {"driver": null},
@@ -280,6 +283,7 @@ mod tests {
         assert_eq!(
             said,
             [
+                "cpu architecture = x86_64",
                 "clocks = cpu max: 2100 MHz",
                 "cores = 2",
                 "link = 16KiB: 64.1 us",

@@ -1,11 +1,12 @@
-//! Undo and redo: one history of the session's changes, on whichever screen they were made. Arrangements of lists (filter,
-//! order, groups, axes) are recorded here; screens undo and redo their own edits. Moves of a view (zoom, pan) are undone
-//! on their own screen only.
+//! Undo and redo: one history of the session's changes. Arrangements of lists (filter, order, groups, axes) are recorded
+//! here; screens undo and redo their own edits. A screen's own changes come first; then a second press of the key goes to
+//! the screen of the latest other change. Moves of a view (zoom, pan) are undone on their own screen only.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::keymap::Action;
 use super::prelude::*;
 use super::widgets::field::Field;
 
@@ -76,6 +77,10 @@ pub struct SessionHistory {
     typing: BTreeMap<Tab, Arrangement>,
     /// True if the current input undid or redid a change.
     has_travelled: bool,
+    /// Screen on which the current input named a change of another screen, and true if the same key undoes it.
+    offered: Option<(Tab, bool)>,
+    /// The same of the previous input.
+    was_offered: Option<(Tab, bool)>,
     is_used: bool,
 }
 
@@ -97,7 +102,9 @@ pub struct Before {
 
 pub fn before(state: &mut State) -> Before {
     forget_lost(state);
-    state.cx.history.has_travelled = false;
+    let history = &mut state.cx.history;
+    history.has_travelled = false;
+    history.was_offered = history.offered.take();
     let tab = state.cx.tab;
     let (is_typing, arrangement) = current(state, tab);
     Before { tab, is_typing, arrangement, own: own_count(state, tab) }
@@ -169,8 +176,9 @@ pub fn after(state: &mut State, before: Before) {
     history.done.drain(..most);
 }
 
-/// Undoes the last change of the session, or redoes the one undone last, and shows its screen. Returns false if there is
-/// none, so that the screen answers itself.
+/// Undoes the last change of a screen, or redoes the one undone last. Without one, names the last change of another screen,
+/// and performs it if the previous input did that; shows that screen. Returns false if there is none, so that the screen
+/// answers itself.
 pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
     let Some(own) = state.screen(tab).own_edits() else { return false };
     let history = &mut state.cx.history;
@@ -182,15 +190,20 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
         }
         ChangeKind::Arranged(_) => false,
     };
-    let is_here = |change: &Change| change.tab == tab || !change.is_view();
-    let found = changes.iter().rposition(|change| is_here(change) && !is_lost(change));
+    let here = changes.iter().rposition(|change| change.tab == tab && !is_lost(change));
+    let elsewhere = changes.iter().rposition(|change| !change.is_view() && !is_lost(change));
     // edits without an input, such as the first window of a trace
     let recorded = changes.iter().rev().find_map(|change| match &change.kind {
         ChangeKind::Own(edits) if change.tab == tab => Some(edits.count),
         _ => None,
     });
     let is_own_next = back && own.count > recorded.unwrap_or(0);
-    let Some(at) = found.filter(|at| changes[*at].tab == tab || !is_own_next) else { return false };
+    let Some(at) = here.or(elsewhere.filter(|_| !is_own_next)) else { return false };
+    if here.is_none() && history.was_offered != Some((tab, back)) {
+        let change = changes[at].clone();
+        offer(state, tab, back, change);
+        return true;
+    }
     let changes = if back { &mut history.done } else { &mut history.undone };
     let Change { tab: on, kind } = changes.remove(at);
     state.cx.tab = on;
@@ -216,6 +229,22 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
     let onto = if back { &mut history.undone } else { &mut history.done };
     onto.push(Change { tab: on, kind });
     true
+}
+
+/// Names the change of another screen that the same key undoes or redoes if it is pressed again.
+fn offer(state: &mut State, tab: Tab, back: bool, Change { tab: on, kind }: Change) {
+    let what = match kind {
+        ChangeKind::Own(_) => "last change".to_owned(),
+        ChangeKind::Arranged(arrangement) => {
+            let (_, now) = current(state, on);
+            arrangement.difference(&now).to_owned()
+        }
+    };
+    let (word, does) = if back { ("undo", "undoes") } else { ("redo", "redoes") };
+    let act = tab.bindings().iter().position(|row| row.id == word);
+    let key = act.map_or_else(String::new, |at| state.cx.keys.label(Action::On(tab, at)));
+    state.cx.history.offered = Some((tab, back));
+    state.cx.inform(format!("nothing to {word} here; {key} again {does} the {what} on {}", on.title()));
 }
 
 /// Arranges a screen; returns its arrangement before.

@@ -37,7 +37,11 @@ fn tell_all(state: &mut State, news: &News) {
 /// Applies a message to the state; returns the side effects.
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     let is_news = matches!(message, Message::Runs(_) | Message::Answered(_));
-    let is_input = matches!(message, Message::Key(_) | Message::Mouse(_) | Message::Paste(_));
+    let is_input = match &message {
+        Message::Key(key) => key.kind != KeyEventKind::Release,
+        Message::Mouse(event) => event.kind != MouseEventKind::Moved,
+        message => matches!(message, Message::Paste(_)),
+    };
     let before = is_input.then(|| history::before(state));
     match message {
         Message::Clock(now) => {

@@ -217,19 +217,23 @@ impl BreakEven {
         Self::said(found, true)
     }
 
-    /// The same without the values of the cell, for a reader who sees them.
+    /// The same without the values of the cell, for a reader who sees those of the link inside a node.
     pub fn beside_values(found: &[Self]) -> String {
         Self::said(found, false)
     }
 
     fn said(found: &[Self], with_values: bool) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
-        let limits: Vec<String> = found.iter().map(Self::limit_in_words).collect();
+        let value = |one: &Self| format!("{} {}", shown(one.now), one.over.unit());
+        let limit = |one: &Self| match with_values || one.link == CrossedLink::Node {
+            true => one.limit_in_words(),
+            false => format!("{} (now {})", one.limit_in_words(), value(one)),
+        };
+        let limits: Vec<String> = found.iter().map(limit).collect();
         let charged = found.iter().find_map(|one| one.charged_us);
         let charged = charged.map_or(String::new(), |us| {
             format!("; an all-reduce then takes {us:.1} us inside the model")
         });
-        let value = |one: &Self| format!("{} {}", shown(one.now), one.over.unit());
         // the profile is named once if all values are its own
         let all_of_profile = found.iter().all(|one| one.is_of_profile);
         let values = found.iter().enumerate().map(|(at, one)| match one.is_of_profile {

@@ -268,6 +268,10 @@ fn a_break_even_between_nodes_is_of_the_network() {
     assert!((there - fast - (at - 1.0)).abs() < 1e-6, "{there} {fast} {at}");
     assert!(hidden >= HIDDEN_PCT && beyond < HIDDEN_PCT, "{hidden} {beyond}");
     assert_eq!(found.all_reduce_us, Some(there));
+    // the sliders are those inside a node
+    let words = BreakEven::beside_values(std::slice::from_ref(&found));
+    let now = format!(" us (now {} us)", found.now);
+    assert!(words.contains("network latency at most ") && words.contains(&now), "{words}");
 }
 
 #[test]

@@ -287,25 +287,38 @@ fn a_deletion_of_an_earlier_session_is_restored_only_when_asked_for() {
 }
 
 #[test]
-fn a_change_of_another_screen_is_undone_there_and_redone() {
+fn a_change_of_another_screen_is_named_then_undone_there_and_redone() {
     let mut driver = Driver::full(120, 30);
-    driver.keys("3/ladder");
-    driver.enter();
-    // a view is moved back on its own screen only
     driver.keys("4f");
     let window = |driver: &Driver| driver.state.timeline.view.as_ref().map(|view| view.window);
     let whole = window(&driver);
+    driver.keys("3/ladder");
+    driver.enter();
     driver.keys("6u");
+    driver.shows("nothing to undo here; u again undoes the filter on runs");
+    assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Compare, "ladder"));
+    // any other key is no second press
+    driver.keys("ju");
+    driver.shows("nothing to undo here; u again");
+    driver.mouse(MouseEventKind::Moved, (3, 3));
+    driver.keys("u");
     driver.shows("undone on runs: filter");
     assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Runs, ""));
     driver.keys("6");
     redo(&mut driver);
+    driver.shows("nothing to redo here; Ctrl-R again redoes the filter on runs");
+    redo(&mut driver);
     driver.shows("redone on runs: filter");
     assert_eq!(driver.state.runs.filter.value(), "ladder");
-    driver.keys("6u4");
+    // a view is moved back on its own screen only, and before later changes of others
+    driver.keys("6uu");
     assert_eq!(window(&driver), whole);
-    driver.keys("u");
+    redo(&mut driver);
+    driver.keys("4u");
     assert_ne!(window(&driver), whole);
+    assert_eq!((driver.state.cx.tab, driver.state.runs.filter.value()), (Tab::Timeline, "ladder"));
+    driver.keys("u");
+    driver.shows("nothing to undo here; u again undoes the filter on runs");
 }
 
 #[test]
@@ -336,6 +349,70 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     );
     perform(&mut driver, effects);
     assert!(driver.state.runs.marked.is_empty());
+}
+
+#[test]
+fn sorting_leaves_the_cursor_on_the_run_that_is_deleted_next() {
+    let mut driver = driver((80, 24));
+    driver.keys("jjjj");
+    let selected = |driver: &Driver| {
+        driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
+    };
+    let held = selected(&driver).expect("a run");
+    for keys in ["s", "s", "I", "S", "g"] {
+        driver.keys(keys);
+        assert_eq!(selected(&driver).as_ref(), Some(&held), "{keys}");
+    }
+    let effects = driver.keys("D");
+    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if *runs == [held.clone()]));
+}
+
+#[test]
+fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
+    let mut driver = driver((120, 40));
+    driver.keys("  ");
+    driver.keys("/id=20260102-0304-1");
+    driver.enter();
+    assert!(driver.keys("D").is_empty());
+    driver.shows("Delete 2 runs (2 hidden by the filter)?");
+    driver.keys("n");
+    driver.press(KeyCode::Esc);
+    assert_eq!(shown(&driver).len(), 30);
+}
+
+#[test]
+fn columns_are_as_wide_as_the_shown_runs_need() {
+    let mut driver = driver((120, 40));
+    driver.keys("/llama upper");
+    driver.enter();
+    // settings and models of other runs are longer
+    driver.shows(" 20260103-101500-sim-4f2a91:29");
+    driver.hides("more column");
+    let screen = driver.screen();
+    let head = screen.lines().nth(2).unwrap_or_default();
+    assert!(head.contains(" exposed overlap "), "{head}");
+    driver.shows(" 7.5 %  75.0 % ");
+}
+
+#[test]
+fn values_of_the_details_stand_in_one_column() {
+    for size in [(200, 60), (120, 40), (60, 16)] {
+        let mut driver = driver(size);
+        driver.keys("/arch:ladder");
+        driver.enter();
+        driver.state.runs.detail = Some(true);
+        let screen = driver.screen();
+        let column = |name: &str| {
+            let line = screen.lines().find(|line| line.contains(&format!("│ {name} ")))?;
+            let (_, rest) = line.split_once(&format!("│ {name}"))?;
+            Some(name.len() + rest.len() - rest.trim_start().len())
+        };
+        let found: HashSet<usize> = ["status", "model", "completion latency", "exposed share of decode"]
+            .into_iter()
+            .filter_map(column)
+            .collect();
+        assert_eq!(found.len(), 1, "{size:?}: {screen}");
+    }
 }
 
 #[test]

@@ -234,12 +234,12 @@ const SHARES: [&str; 3] = [
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
-    Column::number("TPOT ms [95 % CI]", 20, 0),
+    Column::number("TPOT ms", 20, 0),
     Column::number("comm ms", 8, 2),
     Column::number("exposed ms", 10, 2),
     Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
-    Column::number("gap closed [95 % CI]", 20, 1),
+    Column::number("gap closed", 20, 1),
     Column::text("", 12, 3),
 ];
 
@@ -416,7 +416,13 @@ fn draw_sides(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
     let latencies = pair.latencies_ms();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let mut columns = SIDES;
-    columns[1].title = format!("{} ms [95 % CI]", pair.latency()).into();
+    // simulated sides have no intervals
+    let titled = |title: String, ci: fn(&Side) -> Option<[f64; 2]>| {
+        let has_ci = sides.iter().any(|(_, side)| ci(side).is_some());
+        format!("{title}{}", if has_ci { " [95 % CI]" } else { "" })
+    };
+    columns[1].title = titled(format!("{} ms", pair.latency()), |side| side.tpot_ms_ci95).into();
+    columns[6].title = titled("gap closed".into(), |side| side.hidden_share_ci95).into();
     let area = Rect { height: area.height.min(3), ..area };
     table::draw_all(buf, area, theme, &columns, 2, |row, column| {
         let (value, side) = sides[row];

@@ -174,7 +174,7 @@ fn cell(
     theme: Theme,
 ) -> text::Line<'static> {
     let (record, spec) = (&stored.records[row], &stored.table.columns()[column.column]);
-    let (fitting, mut spans) = (fitting(record, spec, row, width), Vec::new());
+    let (fitting, mut spans) = (fitting(runs, record, spec, row, width), Vec::new());
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
@@ -198,14 +198,14 @@ fn cell(
 }
 
 /// Text of a cell, shortened to this width.
-fn fitting(record: &Record, column: &Column, row: usize, width: u16) -> String {
+fn fitting(runs: &Runs, record: &Record, column: &Column, row: usize, width: u16) -> String {
     let text = state::cell_text(column, row);
     match &*column.field.name {
         "run" => cut_middle(&text, width),
         "architecture" => cut(&text, width.saturating_sub(state::STATUS)),
         // cut at the front: the value follows the name
         state::SETTING => cut_front(&text, width),
-        state::PROVENANCE if column.longest > width.into() => {
+        state::PROVENANCE if state::longest(runs, column) > width.into() => {
             state::short_provenance(record.provenance).to_owned()
         }
         _ => cut(&text, width),
@@ -227,7 +227,7 @@ fn draw_hidden(
         let spec = &stored.table.columns()[column.column];
         let text = state::cell_text(spec, row);
         let is_whole = |place: &table::Place| {
-            place.column == at && fitting(&stored.records[row], spec, row, place.width) == text
+            place.column == at && fitting(runs, &stored.records[row], spec, row, place.width) == text
         };
         if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
             continue;
@@ -305,10 +305,11 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
     }
 }
 
-/// Columns of the names and the gap behind them; in a narrow column longer names push their value to the right.
+/// Columns of the names and the gap behind them; a name of more than half the width pushes its value to the right.
 fn about_column(lines: &[(String, String)], width: u16) -> u16 {
-    let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    (widest as u16).min(width / 4) + 2
+    let most = usize::from(width) / 2;
+    let widths = lines.iter().map(|(name, _)| name.width());
+    widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
 }
 
 /// Describes a run: names and values, wrapped; a continued value has no name.

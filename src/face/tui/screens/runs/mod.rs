@@ -85,13 +85,13 @@ impl Acts for Runs {
                 if let Some((_, down)) = self.sort.first_mut() {
                     *down = !*down;
                 }
-                self.reorder(cx);
+                self.rearrange(cx);
             }
             Act::SortNext | Act::SortPrevious => {
                 if let Some(stored) = &stored {
                     self.sort_by_next(act == Act::SortPrevious, &stored.table);
                 }
-                self.reorder(cx);
+                self.rearrange(cx);
             }
             Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
@@ -151,8 +151,14 @@ impl Acts for Runs {
             Act::Note => self.ask_for_a_note(cx),
             Act::Delete => {
                 let runs = self.chosen(stored.as_ref());
-                if runs.len() > MANY {
-                    let text = format!("Delete {} runs? They go to the trash.", runs.len());
+                let hidden = stored.as_deref().map_or(0, |stored| self.hidden_marks(stored));
+                if runs.len() > MANY || hidden > 0 {
+                    let hidden = match hidden {
+                        0 => String::new(),
+                        hidden => format!(" ({hidden} hidden by the filter)"),
+                    };
+                    let many = counted(runs.len(), "run");
+                    let text = format!("Delete {many}{hidden}? They go to the trash.");
                     cx.confirm(text, move |screen: &mut Self, cx| screen.delete(runs, cx));
                 } else if !runs.is_empty() {
                     self.delete(runs, cx);
@@ -351,7 +357,7 @@ impl Runs {
                         true => self.sort_also_by(name, unit),
                         false => self.sort_by(name, unit),
                     }
-                    self.reorder(cx);
+                    self.rearrange(cx);
                 }
                 true
             }
@@ -365,13 +371,6 @@ impl Runs {
 
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
-    }
-
-    /// Applies another order, with the cursor on its first run.
-    fn reorder(&mut self, cx: &Context) {
-        self.rearrange(cx);
-        let is_run = |line: &state::Line| matches!(line, state::Line::Run(_));
-        self.list.selected = self.lines.iter().position(is_run).unwrap_or(0);
     }
 
     /// Scrolls sideways, up to the last column.
@@ -464,7 +463,7 @@ impl Runs {
                     true => screen.sort_also_by(&field.name, field.unit),
                     false => screen.sort_by(&field.name, field.unit),
                 }
-                screen.reorder(cx);
+                screen.rearrange(cx);
             }
         };
         let title = match also {

@@ -1,7 +1,7 @@
 //! State of screen 3: rows, order, columns. Computed when the runs, the filter or the order change, not
 //! while drawing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ const SORT_KEYS: usize = 3;
 
 pub const DETAILS: u16 = 60;
 
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 17] = [
     "architecture",
     PROVENANCE,
     "tp",
@@ -30,6 +30,7 @@ pub const COLUMNS: [&str; 16] = [
     MODEL,
     "tpot_p50_ms",
     "tokens_per_s",
+    EXPOSED,
     "overlap_pct",
     "tokens_per_s_per_gpu",
     "run",
@@ -44,6 +45,7 @@ const EP: &str = "ep";
 const DP: &str = "dp";
 const MODEL: &str = "model";
 
+const EXPOSED: &str = "exposed_pct";
 const TPOT: &str = "tpot_p50_ms";
 const TTFT: &str = "prefill_ms";
 
@@ -82,6 +84,8 @@ pub struct Runs {
     pub columns: Vec<String>,
     /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] ones with one value.
     pub empty: HashSet<String>,
+    /// Length of the longest shown text of each column of texts, by name.
+    pub longest: HashMap<String, usize>,
     /// Shown runs without a result, by status.
     pub bad: Vec<(Status, usize)>,
     /// Reason no run is shown.
@@ -124,6 +128,7 @@ impl Default for Runs {
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
             empty: HashSet::new(),
+            longest: HashMap::new(),
             bad: Vec::new(),
             nothing: None,
             provenance: None,
@@ -271,7 +276,7 @@ impl Runs {
         self.note_empty(table);
     }
 
-    /// Updates the list of columns that tell nothing, and the width all columns need.
+    /// Updates the list of columns that tell nothing, the longest texts, and the width all columns need.
     pub fn note_empty(&mut self, table: &RunTable) {
         let says = |name: &&String| {
             let column = table.find(name).and_then(|at| table.columns().get(at));
@@ -287,6 +292,19 @@ impl Runs {
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
+        let longest = |name: &String| {
+            let column = table.columns().get(table.find(name)?)?;
+            let length = |row: u32| match column.cell(row as usize) {
+                RunCell::Text(text) => text.chars().count(),
+                _ => 0,
+            };
+            let longest = match self.count == table.len() {
+                true => column.longest,
+                false => self.rows().map(length).max().unwrap_or(0),
+            };
+            (!column.field.unit.is_number()).then(|| (column.field.name.to_string(), longest))
+        };
+        self.longest = self.columns.iter().filter_map(longest).collect();
         self.needed = needed(self, table);
     }
 
@@ -511,7 +529,7 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         let spec = &table.columns()[column];
         let before = if at == 0 { STATUS } else { 0 };
         let title = title(runs, spec);
-        let (least, most) = widths(spec, title.width());
+        let (least, most) = widths(runs, spec, title.width());
         let spec = table::Column {
             title: format!("{}{title}", " ".repeat(before.into())).into(),
             width: before + least,
@@ -529,6 +547,7 @@ pub fn name(column: &Column) -> &str {
     match &*column.field.name {
         PROVENANCE => "source",
         SETTING => "setting",
+        EXPOSED => "exposed",
         _ => &column.field.title,
     }
 }
@@ -565,20 +584,26 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
 /// Total width that all columns need uncut.
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
-    STATUS + columns.map(|column| widths(column, title(runs, column).width()).1 + 1).sum::<u16>()
+    STATUS + columns.map(|column| widths(runs, column, title(runs, column).width()).1 + 1).sum::<u16>()
+}
+
+/// Length of the longest text of a column among the shown runs.
+pub fn longest(runs: &Runs, column: &Column) -> usize {
+    runs.longest.get(&*column.field.name).copied().unwrap_or(column.longest)
 }
 
 /// Minimum and maximum useful width of a column with a title of this width.
-fn widths(column: &Column, title: usize) -> (u16, u16) {
+fn widths(runs: &Runs, column: &Column, title: usize) -> (u16, u16) {
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
+    let longest = longest(runs, column);
     match column.field.unit {
         Unit::Text | Unit::Words | Unit::Names => {
             let (least, most) = match &*column.field.name {
-                "run" => (15, column.longest.clamp(12, 60)),
+                "run" => (15, longest.clamp(12, 60)),
                 // the end of the distinguishing settings is the most informative part
-                SETTING => (11, column.longest.clamp(title, WIDEST)),
-                PROVENANCE => (title, column.longest.max(title)),
-                _ => (title.max(13), column.longest.clamp(title.max(3), WIDEST)),
+                SETTING => (11, longest.clamp(title, WIDEST)),
+                PROVENANCE => (title, longest.max(title)),
+                _ => (title.max(13), longest.clamp(title.max(3), WIDEST)),
             };
             (least.min(most) as u16, most as u16)
         }

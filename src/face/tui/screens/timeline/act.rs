@@ -280,7 +280,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if matches!(view.panel, Some(Panel::Legend(..))) => {
             return Err("a legend has no entry to go to".into());
         }
-        Act::ToggleRank if view.panel.is_some() => view.go_to_row(),
+        Act::ToggleRank if view.panel.is_some() => return view.go_to_row(),
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),

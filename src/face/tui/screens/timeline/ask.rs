@@ -143,6 +143,7 @@ fn count(view: &View, cx: &mut Context) {
             count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
                 if let Some(shown) = view.panel.as_mut().and_then(Panel::operations) {
                     shown.set(counted);
+                    go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
             });
         }
@@ -150,17 +151,18 @@ fn count(view: &View, cx: &mut Context) {
             count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |view, counted| {
                 if let Some(Panel::Stretches(shown)) = &mut view.panel {
                     (shown.counted, shown.gone) = (Some(counted), None);
+                    go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
             });
         }
-        // for the docked table, and for the palette, which finds its operations
-        _ if view.shows_docked() => {
-            count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
-                view.docked.set(counted);
-                view.docked.list.selected = usize::MAX;
-            });
-        }
         _ => {}
+    }
+    // also for the palette, which finds its operations
+    if view.shows_docked() {
+        count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
+            view.docked.set(counted);
+            view.docked.list.selected = usize::MAX;
+        });
     }
     let hits = Scope::Hits.part(view);
     if let Part::Hits(query) = &hits {
@@ -176,6 +178,14 @@ fn count(view: &View, cx: &mut Context) {
                 }
             });
         }
+    }
+}
+
+/// Goes to the first row of a list for which Enter was pressed before it was counted.
+fn go_to_row_if(is_awaited: bool, view: &mut View) {
+    if is_awaited {
+        // an empty list says so itself
+        let _ = view.go_to_row();
     }
 }
 

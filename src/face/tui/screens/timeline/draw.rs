@@ -124,68 +124,96 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: 
     let gap = above.width + u16::from(above.width > 0);
     title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
     put(buf, above, above.x, above.y, &window, dim);
-    if view.panes.len() > 1 {
+    let below = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
+    if view.search.line.typing {
+        let row = cut_bottom(below, 1).1;
+        let status = info::search_status(view, area.width);
+        view.search.line.draw_named(buf, row, theme, "search: ", &status);
+        return;
+    }
+    let room = usize::from(below.width).saturating_sub(busy.width());
+    let pieces = if view.panes.len() > 1 {
         let other = &names(view)[1 - view.focus.min(1)];
-        let aligned = format!(" {}", view.aligned_words(area.width < 80, other));
-        let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        line(buf, area, 1, &[(&aligned, title), ("   ", text), (&busy, key), (&window, dim)]);
+        let aligned = view.aligned_words(area.width < 80, other);
+        fitting_pair_header(view.compared_words(), &aligned, &window, room)
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
-        let room = usize::from(area.width).saturating_sub(1 + busy.width());
-        let [verdict, hidden, beside] = fitting_header(verdict, hidden(view, view.focus), beside, room);
-        let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        let pieces = [(&*busy, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
-        line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
-    }
+        fitting_header(verdict, &hidden(view, view.focus), beside, room)
+    };
+    let styles = [theme.style(Role::Title), text, dim];
+    let pieces = pieces.iter().map(String::as_str).zip(styles);
+    let pieces: Vec<(&str, Style)> =
+        std::iter::once((&*busy, theme.style(Role::Key))).chain(pieces).collect();
+    line(buf, below, 1, &pieces);
 }
 
-/// Headline, hidden shares and window for a line of this width: drops the window, the share of all steps, the later
-/// parts of the headline and the share of the step, in this order.
-fn fitting_header(headline: &str, [step, all]: [String; 2], window: &str, room: usize) -> [String; 3] {
-    let mut parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
-    let (mut step, mut all, mut window) = (step, all, window.to_owned());
-    loop {
-        let headline = parts.join(", ");
-        let shares: Vec<&str> = [&*step, &*all].into_iter().filter(|share| !share.is_empty()).collect();
-        let shares = match shares.is_empty() {
-            true => String::new(),
-            false => format!("hidden {}", shares.join(", ")),
-        };
-        let apart = |text: String, is_first: bool| match text.is_empty() || is_first {
-            true => text,
-            false => format!("  {text}"),
-        };
-        let shares = apart(shares, headline.is_empty());
-        let beside = apart(window.clone(), headline.is_empty() && shares.is_empty());
-        if headline.width() + shares.width() + beside.width() <= room {
-            return [headline, shares, beside];
-        }
-        match () {
-            () if !window.is_empty() => window.clear(),
-            () if !all.is_empty() => all.clear(),
-            () if parts.len() > 1 => drop(parts.pop()),
-            () if !step.is_empty() => step.clear(),
-            () => return [headline, String::new(), String::new()],
-        }
+/// Headline, hidden share and window for a line of this width: drops the window, then details of the share and the later
+/// parts of the headline.
+fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usize) -> [String; 3] {
+    let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
+    let least = parts.len().min(1);
+    let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
+    for count in (least..=parts.len()).rev() {
+        let headline = || parts[..count].join(", ");
+        lines.extend(shares.iter().map(|share| [headline(), share.clone(), String::new()]));
     }
+    lines.push([parts[..least].join(", "), String::new(), String::new()]);
+    first_fitting_line(lines, "  ", room)
 }
 
-/// Hidden shares of communication: `0.0 % of step 3`, `71 % of decode`. Imported traces whose steps have no names show
-/// all steps.
-fn hidden(view: &View, at: usize) -> [String; 2] {
+/// Comparison of two aligned steps, their alignment and the window for a line of this width: drops the window, then the
+/// exposed communication.
+fn fitting_pair_header(
+    [whole, lengths]: [String; 2],
+    aligned: &str,
+    window: &str,
+    room: usize,
+) -> [String; 3] {
+    let mut lines = Vec::new();
+    for compared in [whole, lengths, String::new()] {
+        for window in [window, ""] {
+            lines.push([compared.clone(), aligned.to_owned(), window.to_owned()]);
+        }
+    }
+    first_fitting_line(lines, "   ", room)
+}
+
+/// First line of three parts that fits, the last if none does, with a gap before each part but the first.
+fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [String; 3] {
+    let apart = |parts: [String; 3]| {
+        let mut is_first = true;
+        parts.map(|part| match part.is_empty() || std::mem::take(&mut is_first) {
+            true => part,
+            false => format!("{gap}{part}"),
+        })
+    };
+    let mut lines: Vec<[String; 3]> = lines.into_iter().map(apart).collect();
+    let width = |parts: &[String; 3]| parts.iter().map(|part| part.width()).sum::<usize>();
+    let fits = lines.iter().position(|line| width(line) <= room);
+    lines.swap_remove(fits.unwrap_or(lines.len() - 1))
+}
+
+/// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
+/// 71.2 % in decode`, then in fewer words. Imported traces whose steps have no names show all steps.
+fn hidden(view: &View, at: usize) -> [String; 3] {
     let pane = &view.panes[at.min(view.panes.len() - 1)];
-    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let step = view.step_looked_at(at).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
     let all = match pane.index.default_phase {
         Some(_) => "decode",
         None => "all steps",
     };
-    [
-        step.map_or(String::new(), |key| {
-            format!("{} of {}", pct(Some(key)), pane.index.step_label(key))
-        }),
-        format!("{} of {all}", pct(None)),
-    ]
+    let place = step.map_or_else(|| all.to_owned(), |key| pane.index.step_label(key));
+    if pane.overlap.get(&step) == Some(&None) {
+        let none = format!("no communication in {place}");
+        return [none.clone(), none, "no communication".into()];
+    }
+    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
+    let own = format!("{} of communication hidden in {place}", pct(step));
+    let whole = match step {
+        Some(_) => format!("{own}, {} in {all}", pct(None)),
+        None => own.clone(),
+    };
+    [whole, own, format!("{} of comm hidden", pct(step))]
 }
 
 /// Draws a trace's title after its provenance, which is never cut.
@@ -198,12 +226,14 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         None => pane.index.title.clone(),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    let [step, all] = hidden(view, at);
-    // in a narrow window, the step's share alone leaves room for the name
+    // in a narrow window, fewer words leave room for the name
+    let [whole, own, short] = hidden(view, at);
     let hidden = match area.width {
-        ..100 => format!("  hidden {step} "),
-        _ => format!("  hidden {step}, {all} "),
+        140.. => whole,
+        100.. => own,
+        _ => short,
     };
+    let hidden = format!("  {hidden} ");
     let taken = label.width() + 2 + if pane.aligned.is_some() { hidden.width() } else { 0 };
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);
@@ -604,7 +634,22 @@ fn overview_glyph(density: &Density, part: OverviewRow) -> Mark {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::face::tui::tests::fixtures;
+
+    #[test]
+    fn the_hidden_share_is_of_the_communication_of_a_step() {
+        let mut view = View::new(Arc::new(fixtures::trace()));
+        let step = view.panes[0].step_key(view.time, true);
+        view.panes[0].overlap = [(step, Some(76.1)), (None, Some(71.2))].into();
+        let words = hidden(&view, 0);
+        assert_eq!(words[0], "76.1 % of communication hidden in step 2, 71.2 % in decode");
+        assert_eq!(words[1..], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
+        view.panes[0].overlap.insert(step, None);
+        assert_eq!(hidden(&view, 0)[0], "no communication in step 2", "a share of nothing is no number");
+    }
 
     #[test]
     fn what_is_exposed_has_a_glyph_of_its_own() {

@@ -30,13 +30,13 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     if let Some(path) = path(view) {
         lines.push(path);
     }
-    let found = search(view, width);
-    let told = totals(view).into_iter().filter(|told| !found.contains(told));
+    let status = search_status(view, width);
+    let told = totals(view).into_iter().filter(|told| !status.contains(told));
     let told = told.collect::<Vec<_>>().join(" · ");
     if !told.is_empty() {
         lines.insert(0, format!("found: {told}"));
     }
-    let room = usize::from(width).saturating_sub(found.width() + 6);
+    let room = usize::from(width).saturating_sub(border_search(view, width).width() + 6);
     let short = fitting_name(&title, room);
     if short != title {
         lines.push(title);
@@ -106,10 +106,10 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     // a list's own title takes precedence
-    if view.panel.is_some() && !view.search.line.typing {
+    if view.panel.is_some() {
         return;
     }
-    let search = search(view, if view.panel.is_some() { 0 } else { area.width });
+    let search = border_search(view, area.width);
     let x = area.right().saturating_sub(search.width() as u16 + 2);
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
 }
@@ -144,15 +144,24 @@ fn path(view: &View) -> Option<String> {
     ))
 }
 
-/// Search status: ` /gemm 3 of 45 · 12.3 us per rank, 4.1 % of compute `, empty without a search. Fits the
-/// given columns after leaving room for a short title.
-fn search(view: &View, columns: u16) -> String {
+/// Search on the border of the info: ` /gemm 3 of 45 · 12.3 us per rank, 4.1 % of compute `. Empty without a search, or
+/// while the header has the line in which it is typed.
+fn border_search(view: &View, columns: u16) -> String {
+    match search_status(view, columns) {
+        status if status.is_empty() || view.search.line.typing => String::new(),
+        status => format!(" /{} {status} ", view.search.line.value()),
+    }
+}
+
+/// Search status: `3 of 45 · 12.3 us per rank, 4.1 % of compute`, empty without a search. Fits the given columns after
+/// leaving room for the query and a short title.
+pub fn search_status(view: &View, columns: u16) -> String {
     let query = view.search.line.value();
     if !view.search.line.typing && query.is_empty() {
         return String::new();
     }
     let pane = view.pane();
-    let found = match pane.matches.as_ref().filter(|m| m.query == query) {
+    let mut text = match pane.matches.as_ref().filter(|m| m.query == query) {
         _ if query.is_empty() => "type part of a name".into(),
         None => "…".into(),
         Some(found) => {
@@ -165,14 +174,13 @@ fn search(view: &View, columns: u16) -> String {
             }
         }
     };
-    let mut text = format!(" /{query}{} {found}", if view.search.line.typing { "▏" } else { "" });
     for told in totals(view) {
-        if text.width() + told.width() + 20 <= usize::from(columns) {
+        if query.width() + text.width() + told.width() + 24 <= usize::from(columns) {
             text.push_str(" · ");
             text.push_str(&told);
         }
     }
-    text + " "
+    text
 }
 
 /// Total time of the matches per lane: `12.3 us per rank, 4.1 % of compute`.

@@ -58,7 +58,7 @@ pub struct PaneAreas {
     /// Critical path; empty unless highlighted.
     pub path: Rect,
     pub lines: Rect,
-    /// Rows of a lane of spans; more than one only if all lines fit and no list is open.
+    /// Rows of a lane of spans; more than one only if all lines fit.
     pub tall: u16,
 }
 
@@ -91,8 +91,8 @@ fn is_roomy(body: Rect) -> bool {
     body.height >= 30
 }
 
-/// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list
-/// may also take some of the lanes' rows.
+/// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list leaves lanes
+/// their full height, unless it would be very short, and may also take rows of lines.
 pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let roomy = is_roomy(body);
     let (header, rest) = cut_top(body, 2);
@@ -105,23 +105,24 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let needs: Vec<usize> =
         shown.lines.iter().enumerate().map(|(at, lines)| lines + heads + usize::from(at > 0)).collect();
     let free = usize::from(rest.height).saturating_sub(needs.iter().sum());
+    let tallest = shown.lanes_of.iter().sum::<usize>() * (TALLEST - 1);
     let least = match (shown.panel, roomy) {
-        (Some(most), _) => shown.wanted.max(9).min(most),
+        (Some(most), _) => shown.wanted.min(most),
         (None, true) => 8,
         // two traces keep their lanes; in a very small window one line describes the cursor
         (None, false) if panes > 1 => free.clamp(if body.height < 20 { 1 } else { 6 }, 7),
         (None, false) => 6,
     };
-    let (rest, below) = cut_bottom(rest, shown.wanted.min(free).max(least) as u16);
+    // what lanes of full height leave
+    let beside_lanes = |rows: usize| rows.saturating_sub(tallest).max(MOST_DOCKED + 3).min(rows);
+    let most = if shown.panel.is_some() { beside_lanes(free) } else { free };
+    let (rest, below) = cut_bottom(rest, shown.wanted.min(most).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
-    // the table may take what lanes of full height leave
-    let extra = if shown.panel.is_some() { 0 } else { TALLEST - 1 };
-    let tallest = shown.lanes_of.iter().sum::<usize>() * extra;
-    let most = spare.saturating_sub(tallest).max(MOST_DOCKED + 3).min(spare);
+    let most = beside_lanes(spare);
     let docked = if spare >= LEAST_DOCKED { shown.docked.min(most) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
     let spare = spare - usize::from(docked.height);
-    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(extra);
+    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(TALLEST - 1);
     let needs: Vec<usize> =
         needs.iter().zip(&shown.lanes_of).map(|(need, lanes)| need + lanes * (tall - 1)).collect();
     let nothing = Rect { width: 0, height: 0, ..below };
@@ -157,8 +158,11 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
 /// Minimum rows of a docked table of operations, frame and header included.
 const LEAST_DOCKED: usize = 6;
 
-/// Operations of the docked table for which lanes stay lower than they could be.
+/// Rows of the docked table, or of a list, for which lanes stay lower than they could be.
 const MOST_DOCKED: usize = 10;
+
+/// Rows of a list that is being counted, frame included.
+const LEAST_LIST: usize = 9;
 
 /// Maximum rows of a lane.
 const TALLEST: usize = 3;
@@ -175,9 +179,10 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     let rows = |lines: &[String], width: u16| info::rows_of(lines, width) + 2;
     let wanted = match &view.panel {
         Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
-        Some(Panel::Verdict { lines, .. }) => lines.len().max(1) + 2,
-        // a list has a header
-        Some(panel) => panel.rows(view.differences.as_deref()) + 3,
+        Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
+        // a list has a header; most models have two collectives a layer
+        Some(Panel::Stretches(stretches)) => stretches.families().len().max(2) + 3,
+        Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
         None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
         None if stretch => {
             let own = width / 2;
@@ -241,7 +246,8 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
             PointerKind::Click | PointerKind::DoubleClick if row < len => {
                 panel.list().selected = row;
                 if kind == PointerKind::DoubleClick {
-                    view.go_to_row();
+                    // cannot fail: the row is listed
+                    let _ = view.go_to_row();
                 }
             }
             _ => {}

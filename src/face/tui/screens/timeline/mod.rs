@@ -19,7 +19,7 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, NO_COMMAND, OwnEdits, Screen,
+    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, OwnEdits, Screen, ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
@@ -52,7 +52,7 @@ acts! {
     MatchNext: "next-match", "n", "next match of the search", None;
     MatchPrevious: "previous-match", "N", "previous match of the search", None;
     FitAll: "fit-all", "f", "fit the whole trace", None, "reset zoom";
-    Undo: "undo", "u", "undo zooming and panning", None, "revert back";
+    Undo: "undo", "u", "undo zooms, pans and jumps", None, "revert back";
     Redo: "redo", "ctrl-r", "redo", None;
     PanLeft: "pan-left", "h", "pan left", None;
     PanRight: "pan-right", "l", "pan right", None;
@@ -164,6 +164,16 @@ impl Screen for Timeline {
             other => return Some(other),
         }
         None
+    }
+
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        const SEARCH: Hints = &[("Enter", "first match (then n, N)"), ("Esc", "end the search")];
+        const FILTER: Hints = &[("Enter", "keep"), ("Esc", "drop")];
+        let hints = self.view.as_ref().and_then(|view| match &view.panel {
+            Some(Panel::Operations(table)) if table.filter.typing => Some(FILTER),
+            _ => view.search.line.typing.then_some(SEARCH),
+        });
+        ScreenStatus { hints, ..ScreenStatus::default() }
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {

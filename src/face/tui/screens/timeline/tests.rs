@@ -333,9 +333,33 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
     let layer = |span: &trace::Span| trace.operations[span.operation as usize].layer;
     let layers: BTreeSet<u32> = trace.spans.iter().filter(shown).filter_map(layer).collect();
     assert_eq!(layers.len(), 2, "{layers:?}");
-    // the whole step is one undo away
-    let narrow = view.window;
-    assert!(view.undo() && view.window.width() > narrow.width());
+    // nothing was done yet that could be undone
+    let opened = view.window;
+    assert!(!view.undo() && view.window == opened);
+}
+
+#[test]
+fn a_jump_from_a_list_is_undone_and_redone_at_once() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    for traces in [vec![simulated(|_| {})], vec![simulated(|_| {}), ladder]] {
+        let mut driver = with(traces, (120, 40));
+        driver.taps("z");
+        let place = |driver: &Driver| {
+            let view = view(driver);
+            (view.pane().window(view.window), view.span().copied())
+        };
+        let before = place(&driver);
+        driver.taps("E");
+        driver.tap(KeyCode::Enter);
+        let jumped = place(&driver);
+        assert_ne!(jumped.0, before.0, "to another operation than the one that fills the window");
+        driver.taps("u");
+        assert_eq!(place(&driver), before, "the cursor is back, too");
+        driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+        assert_eq!(place(&driver).0, jumped.0);
+        driver.taps("uuu");
+        driver.shows("nothing to undo");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
-use base::text::without_middle;
+use base::text::{latency, without_middle};
 use study::whatif::{ProfileValues, Slider, Variant};
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
@@ -76,24 +76,22 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-/// Provenance, kept variants without a table of their own, the base and the present cell.
+/// Provenance, kept variants without a table of their own, the present cell, its base, and another start with its key.
 pub fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(String, Role); 6] {
-    let base = format!(" {} ", cx.key::<WhatIf>(Act::Base));
     let cell = &whatif.variant.cell;
-    let (label, from, what, other) = match &whatif.traced {
+    let (label, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
                 0 | 1 => format!("TP {}", cell.tp),
                 dp => format!("DP {dp}, EP {}", cell.ep),
             };
-            let what = format!(
-                "{} {} ms, {ranks}; link of {}",
-                if traced.is_simulated() { "simulated" } else { "measured" },
-                digits(traced.measured_ms),
-                cell.hardware
-            );
+            let times = if traced.is_simulated() { "simulated" } else { "measured" };
+            let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
             let label = format!(" [predicted from {}] ", whatif.base_name);
-            (label, String::new(), what, Some(whatif.cell_name()))
+            // a narrow window keeps room for the other start
+            let link =
+                if cx.size.0 < 140 { String::new() } else { format!("; link of {}", cell.hardware) };
+            (label, what, link, Some(whatif.cell_name()))
         }
         None => {
             let what = format!(
@@ -107,29 +105,23 @@ pub fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(Strin
             if cx.size.0 < 80 {
                 // sliders in sight have the rest
                 let what = format!("{} on {}, {}", cell.model, cell.hardware, cell.stack);
-                return [
-                    (" [simulated] ".to_owned(), Role::Simulated),
-                    (kept_in_words(whatif, shows_pins), Role::Title),
-                    (String::new(), Role::Key),
-                    (String::new(), Role::Dim),
-                    (String::new(), Role::Text),
-                    (what, Role::Dim),
-                ];
+                (" [simulated] ".to_owned(), what, String::new(), None)
+            } else {
+                let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
+                let changed = if whatif.variant == whatif.base { "" } else { "changed " };
+                let from = format!("  {changed}from {}", whatif.base_name);
+                (" [simulated] ".to_owned(), what, from, trace)
             }
-            let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
-            let now = if whatif.variant == whatif.base { ": " } else { ", now " };
-            (" [simulated] ".to_owned(), format!("from {}{now}", whatif.base_name), what, trace)
         }
     };
-    let other = other.map(|other| format!("{other}  "));
-    let base = if other.is_some() { base } else { String::new() };
+    let base = other.as_ref().map(|_| format!("  {}", cx.key::<WhatIf>(Act::Base)));
     [
         (label, Role::Simulated),
         (kept_in_words(whatif, shows_pins), Role::Title),
-        (base, Role::Key),
-        (other.unwrap_or_default(), Role::Dim),
-        (from, Role::Text),
-        (what, Role::Dim),
+        (what, Role::Text),
+        (from, Role::Dim),
+        (base.unwrap_or_default(), Role::Key),
+        (other.map_or_else(String::new, |other| format!(": {other}")), Role::Dim),
     ]
 }
 
@@ -225,9 +217,15 @@ pub fn stand_in(values: &ProfileValues) -> Option<&str> {
 
 /// Value of a changed slider in the base; `None` if it is unchanged.
 pub fn base_text(whatif: &WhatIf, slider: Slider) -> Option<String> {
-    let values = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
+    let base = whatif.base_answer.as_ref();
     let is_changed = slider.is_changed(&whatif.variant, &whatif.base);
-    is_changed.then(|| value_text(slider, &whatif.base, values))
+    is_changed.then(|| match slider {
+        Slider::LaunchGaps => match base.and_then(|answer| answer.launch_gaps) {
+            Some(gaps) => format!("trace: {}", latency(1e3 * gaps.ms)),
+            None => "trace: little".to_owned(),
+        },
+        slider => value_text(slider, &whatif.base, base.map(|answer| &answer.profile_values)),
+    })
 }
 
 /// Slider track with its knob, such as `──●────`.

@@ -119,7 +119,10 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
 /// Meaning of the selected slider, and what its value needs or rests on.
 fn about(whatif: &WhatIf, answer: &Answer) -> String {
     let slider = whatif.slider();
-    let before = base_text(whatif, slider).map_or_else(String::new, |before| format!("base {before}; "));
+    let before = base_text(whatif, slider).map_or_else(String::new, |before| match slider {
+        Slider::LaunchGaps => format!("{before}; "),
+        _ => format!("base {before}; "),
+    });
     before + &about_value(whatif, answer)
 }
 

@@ -41,7 +41,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         (speedup, speedup_width, 29),
         ("change", 8, 48),
         ("hidden", 7, 37),
-        ("gap", 6, 58),
+        ("gap", 7, 58),
         ("completion", 12, 100),
         ("tok/s/GPU", 11, 100),
     ];

@@ -46,9 +46,9 @@ pub fn draw_operations(
     };
     let per_rank = per_rank(view);
     let titles = [
-        format!("{trace}{part}: where the time went, in us{per_rank} · {many}"),
-        format!("{trace}{part}: time in us{per_rank} · {many}"),
-        format!("{trace}{part}: us{per_rank} · {many}"),
+        format!("{trace}{part}: where the time went{per_rank} · {many}"),
+        format!("{trace}{part}: time{per_rank} · {many}"),
+        format!("{trace}{part} · {many}"),
     ];
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
@@ -96,11 +96,11 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
         let text = match column {
             // as the times: per rank
             0 => count(row.count as f64 / ranks as f64),
-            1 => digits(row.total_us),
-            2 => row.mean_us.map_or_else(|| "–".into(), digits),
-            3 => digits(row.max_us),
+            1 => time_of(row.total_us),
+            2 => row.mean_us.map_or_else(|| "–".into(), time_of),
+            3 => time_of(row.max_us),
             4 => share_of(row.total_us, counted.table.time_us),
-            5 if row.lane == "comm" => digits(row.exposed_us),
+            5 if row.lane == "comm" => time_of(row.exposed_us),
             5 => String::new(),
             6 => {
                 let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
@@ -173,7 +173,7 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let table = &view.docked;
     let key = cx.key::<Timeline>(Act::Operations);
     let (trace, part) = (which(view), table.scope.part(view).label(&view.pane().index));
-    let title = format!("operations of {trace}{part}, in us{} ({key}: all)", per_rank(view));
+    let title = format!("operations of {trace}{part}{} ({key}: all)", per_rank(view));
     let inner = frame(buf, area, &title, cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
 }
@@ -181,7 +181,7 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
 fn operation_columns(table: &Operations) -> Vec<table::Column> {
     let mut columns: Vec<table::Column> = OperationColumn::ALL
         .iter()
-        .zip([6, 7, 6, 6, 7, 8, 8])
+        .zip([6, 8, 8, 8, 7, 8, 8])
         .map(|(column, width)| {
             // in a narrow window, the name keeps its room
             let spare = match column {

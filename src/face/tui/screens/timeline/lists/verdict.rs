@@ -65,13 +65,19 @@ pub fn draw_verdict(
     }
     let below = lines.len().saturating_sub(list.offset + usize::from(rows.height));
     hidden_rows(buf, area, list.offset, below, theme);
-    if let Some(verdict) = &view.panes[view.judged()].verdict {
-        let to = match verdict.longest_gap {
-            Some(_) => "the gap",
-            None => "the longest exposed communication of a typical step",
-        };
+    let judged = &view.panes[view.judged()];
+    if let Some(verdict) = &judged.verdict {
+        let is_exposed = judged.index.ranks.iter().any(|rank| !rank.exposed.union().is_empty());
         let [go, close] = [Act::ToggleRank, Act::Verdict].map(|act| cx.key::<Timeline>(act));
-        let keys = [to, "the cause"].map(|to| format!(" {go}: go to {to}; {close}: close "));
+        let keys = match &verdict.longest_gap {
+            Some(_) => ["the gap", "the cause"],
+            None if is_exposed => ["the longest exposed communication of a typical step", "the cause"],
+            None => ["", ""],
+        };
+        let keys = keys.map(|to| match to {
+            "" => format!(" {close}: close "),
+            to => format!(" {go}: go to {to}; {close}: close "),
+        });
         // beside the mark of hidden rows
         let fits = |keys: &&String| keys.width() + 20 <= usize::from(area.width);
         if let Some(keys) = keys.iter().find(fits) {

@@ -112,18 +112,7 @@ impl View {
         };
         // as many as exist
         let to = (first..=last).rev().take(100_000).find_map(find).unwrap_or(from);
-        self.fit_step(from);
-        if to != from {
-            let pane = self.pane();
-            let (a, b) = (pane.index.steps[from].window, pane.index.steps[to].window);
-            let window = Window::new(a.from.min(b.from), a.to.max(b.to));
-            let window = window.shifted(pane.origin.saturating_neg());
-            // merge the two moves into one history entry
-            if let Some(before) = self.history.undo(self.window) {
-                self.window = before;
-            }
-            self.set(window);
-        }
+        self.fit_steps(from, to);
         Ok(())
     }
 
@@ -167,7 +156,7 @@ impl View {
     /// Goes to a span of the focused trace and records the current place.
     pub fn jump(&mut self, span: usize) {
         self.remember();
-        self.go_to_span(span);
+        self.as_one_move(|view| view.go_to_span(span));
     }
 
     fn remember(&mut self) {
@@ -184,18 +173,21 @@ impl View {
 
     fn go_to_span(&mut self, span: usize) {
         if let Some((line, place)) = self.pane().index.find(span) {
-            self.pane_mut().go_to(line, place);
-            self.follow();
-            self.show_cursor();
+            self.go_to_place(line, place);
         }
+    }
+
+    /// Moves the cursor to an item of the focused trace; the window follows.
+    pub(super) fn go_to_place(&mut self, line: Line, place: usize) {
+        self.pane_mut().go_to(line, place);
+        self.follow();
+        self.show_cursor();
     }
 
     pub fn back(&mut self) -> bool {
         let Some((pane, line, place)) = self.trail.pop() else { return false };
         self.focus = pane.min(self.panes.len() - 1);
-        self.pane_mut().go_to(line, place);
-        self.follow();
-        self.show_cursor();
+        self.as_one_move(|view| view.go_to_place(line, place));
         true
     }
 
@@ -217,7 +209,7 @@ impl View {
         match path.neighbour(span, time, forwards) {
             Some(span) => {
                 self.lit = true;
-                self.go_to_span(span);
+                self.as_one_move(|view| view.go_to_span(span));
                 Ok(())
             }
             None if forwards => Err("here the critical path of this step ends".into()),
@@ -231,18 +223,22 @@ impl View {
         const SEEN: i64 = 40;
         self.remember();
         self.focus = pane.min(self.panes.len() - 1);
-        self.go_to_span(span);
-        let Some((start, end)) = self.interval() else { return };
-        let length = end.saturating_sub(start).max(1);
-        if length < self.window.width() / SEEN {
-            let margin = length.saturating_mul(4);
-            self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
-        }
+        self.as_one_move(|view| {
+            view.go_to_span(span);
+            let Some((start, end)) = view.interval() else { return };
+            let length = end.saturating_sub(start).max(1);
+            if length < view.window.width() / SEEN {
+                let margin = length.saturating_mul(4);
+                view.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+            }
+        });
     }
 
-    /// Activates the selected row of the list below the lanes: goes to its target, or expands its layers.
-    pub fn go_to_row(&mut self) {
+    /// Activates the selected row of the list below the lanes: goes to its target, or expands its layers; once the list is
+    /// counted, if it is not. Returns the reason if nothing happens.
+    pub fn go_to_row(&mut self) -> Result<(), String> {
         let mut panel = self.panel.take();
+        let mut done = Ok(());
         match &mut panel {
             Some(Panel::Dependencies { dependencies, list, .. }) => {
                 let dependency =
@@ -266,23 +262,31 @@ impl View {
                         Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
                         None => {}
                     }
+                } else {
+                    done = Err("still comparing: once more, please".into());
                 }
             }
             Some(Panel::Operations(operations)) => {
                 let pane = operations.counted.as_ref().map(|counted| counted.pane);
-                if let Some((pane, (_, span))) = pane.zip(operations.row()) {
-                    self.jump_closely(pane, span);
+                let span = operations.row().map(|(_, span)| span);
+                match (pane, span) {
+                    (Some(pane), Some(span)) => self.jump_closely(pane, span),
+                    (Some(_), None) => done = Err("no operation is listed".into()),
+                    (None, _) => operations.awaited = true,
                 }
             }
             Some(Panel::Stretches(stretches)) => {
                 let pane = stretches.counted.as_ref().map(|counted| counted.pane);
-                if let Some((pane, span)) = pane.zip(stretches.next_of_row()) {
-                    self.jump_closely(pane, span);
+                match (pane, stretches.next_of_row()) {
+                    (Some(pane), Some(span)) => self.jump_closely(pane, span),
+                    (Some(_), None) => done = Err("no communication is exposed".into()),
+                    (None, _) => stretches.awaited = true,
                 }
             }
             Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}
         }
         self.panel = panel;
+        done
     }
 
     /// Goes to the cause that the verdict names: the gap that is most of the idle time, else the longest exposed
@@ -298,14 +302,16 @@ impl View {
             let rows = pane.index.ranks.iter().find(|own| own.rank == rank).map(|own| own.rows.clone());
             self.remember();
             self.focus = at;
-            if let Some(row) = rows.into_iter().flatten().next() {
-                self.pane_mut().go_to(Line::Row(row), 0);
-            }
-            self.pane_mut().point_at(from);
-            self.follow();
-            let margin = (length / 16).max(1);
-            let to = from.saturating_add(length).saturating_add(margin);
-            self.set(Window::new(from.saturating_sub(margin), to));
+            self.as_one_move(|view| {
+                if let Some(row) = rows.into_iter().flatten().next() {
+                    view.pane_mut().go_to(Line::Row(row), 0);
+                }
+                view.pane_mut().point_at(from);
+                view.follow();
+                let margin = (length / 16).max(1);
+                let to = from.saturating_add(length).saturating_add(margin);
+                view.set(Window::new(from.saturating_sub(margin), to));
+            });
             return Ok(());
         }
         let longest = pane.index.typical_exposed();
@@ -319,6 +325,11 @@ impl View {
 
     fn go_to_difference(&mut self, group: &OperationDifference) {
         self.remember();
+        self.as_one_move(|view| view.show_difference(group));
+    }
+
+    /// Moves both cursors to the first operation of a group, and shows both.
+    fn show_difference(&mut self, group: &OperationDifference) {
         let firsts = [&group.a, &group.b].map(|share| share.as_ref().map(|share| share.first));
         for (pane, first) in self.panes.iter_mut().zip(firsts) {
             if let Some((line, place)) = first.and_then(|span| pane.index.find(span)) {

@@ -53,6 +53,8 @@ pub struct Stretches {
     pub list: List,
     /// Row last gone to, and which of its stretches.
     pub gone: Option<(usize, usize)>,
+    /// True if Enter was pressed before the first result: go to its first row then.
+    pub awaited: bool,
 }
 
 impl Stretches {
@@ -213,6 +215,8 @@ pub struct Operations {
     /// Suffixes of the table's names that tell equal short names apart.
     pub suffixes: Vec<String>,
     pub list: List,
+    /// True if Enter was pressed before the first result: go to its first row then.
+    pub awaited: bool,
 }
 
 impl Operations {

@@ -160,6 +160,10 @@ impl Matches {
 impl View {
     /// Goes to the next or previous match in the focused pane; false if there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
+        self.as_one_move(|view| view.move_to_match(forwards))
+    }
+
+    fn move_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
         let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
@@ -169,9 +173,7 @@ impl View {
         else {
             return false;
         };
-        self.pane_mut().go_to(line, place);
-        self.follow();
-        self.show_cursor();
+        self.go_to_place(line, place);
         true
     }
 
@@ -198,9 +200,11 @@ impl View {
 
     fn go_to_first(&mut self) {
         let zoom = std::mem::take(&mut self.search.zoom);
-        if self.go_to_match(true) && zoom {
-            self.zoom_span();
-        }
+        self.as_one_move(|view| {
+            if view.move_to_match(true) && zoom {
+                view.zoom_span();
+            }
+        });
     }
 
     pub fn forget_search(&mut self) {

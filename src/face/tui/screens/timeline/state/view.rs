@@ -10,7 +10,7 @@ use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
 use super::select::Selected;
-use super::window::{History, Window};
+use super::window::{History, VisitedWindow, Window};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::field::FilterBox;
 use plan::Phase;
@@ -162,8 +162,8 @@ impl View {
         };
         if let Some(step) = view.steady_decode(0) {
             view.fit_step(step);
-            view.history.clear();
             view.zoom_to_layers(step);
+            view.history.clear();
         } else if view.pane().index.trace.meta.import.is_some() {
             view.point_at_exposed();
         }
@@ -176,9 +176,13 @@ impl View {
         (self.window, self.focus, self.time, pane.line, pane.place)
     }
 
-    /// True if the table of the step's operations may be shown: a text to read leaves it, a list replaces it.
+    /// True if the table of the step's operations may be shown: a text to read and the short list of exposed communication
+    /// leave it, other lists replace it.
     pub fn shows_docked(&self) -> bool {
-        matches!(self.panel, None | Some(Panel::Verdict { .. } | Panel::Legend(..)))
+        matches!(
+            self.panel,
+            None | Some(Panel::Verdict { .. } | Panel::Legend(..) | Panel::Stretches(_))
+        )
     }
 
     pub fn pane(&self) -> &Pane {
@@ -221,12 +225,31 @@ impl View {
 
     /// Shows a window, clamped to the bounds, and records the current one in the history.
     pub fn set(&mut self, window: Window) {
-        let window = window.within(self.bounds());
-        if window == self.window {
-            return;
+        let left = self.visited();
+        self.window = window.within(self.bounds());
+        self.record(left);
+    }
+
+    fn visited(&self) -> VisitedWindow {
+        let (window, pane, line) = (self.window, self.focus, self.pane().current());
+        VisitedWindow { window, pane, line, time: self.time }
+    }
+
+    /// Records in the history the window that a move has left.
+    fn record(&mut self, left: VisitedWindow) {
+        if left.window != self.window {
+            self.history.leave(left);
         }
-        self.history.leave(self.window);
-        self.window = window;
+    }
+
+    /// Makes a move with the cursor one entry of the history. The move must not shift the time origin.
+    pub(super) fn as_one_move<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+        let left = self.visited();
+        let history = std::mem::take(&mut self.history);
+        let made = make(self);
+        self.history = history;
+        self.record(left);
+        made
     }
 
     /// Number of windows that [`Self::undo`] can return to.
@@ -236,20 +259,30 @@ impl View {
 
     /// Returns to the previous window; false if there is none.
     pub fn undo(&mut self) -> bool {
-        let window = self.history.undo(self.window);
-        self.back_to(window)
+        let previous = self.history.undo(self.visited());
+        self.back_to(previous)
     }
 
     /// Returns to the window that was last undone; false if there is none.
     pub fn redo(&mut self) -> bool {
-        let window = self.history.redo(self.window);
-        self.back_to(window)
+        let next = self.history.redo(self.visited());
+        self.back_to(next)
     }
 
-    fn back_to(&mut self, window: Option<Window>) -> bool {
-        let Some(window) = window else { return false };
+    fn back_to(&mut self, visited: Option<VisitedWindow>) -> bool {
+        let Some(VisitedWindow { window, pane, line, time }) = visited else { return false };
         // the bounds may have changed since
         self.window = window.within(self.bounds());
+        // a jump took the cursor with it
+        if !self.window.contains(self.time) {
+            self.focus = pane.min(self.panes.len() - 1);
+            let pane = self.pane_mut();
+            if let Some(at) = pane.lines.iter().position(|shown| Some(*shown) == line) {
+                pane.line = at;
+            }
+            pane.point_at(time);
+            self.follow();
+        }
         true
     }
 
@@ -388,16 +421,21 @@ impl View {
         }
     }
 
-    /// Zooms to a step and moves the cursor to its first operation in the row.
     pub(super) fn fit_step(&mut self, step: usize) {
+        self.fit_steps(step, step);
+    }
+
+    /// Zooms to steps, from the first to the last, and moves the cursor to the first operation of the first in the row.
+    pub(super) fn fit_steps(&mut self, first: usize, last: usize) {
         self.align_at_start();
         let pane = self.pane_mut();
-        let Some(range) = pane.index.steps.get(step).copied() else { return };
-        let from = range.window.from.saturating_sub(pane.origin);
-        pane.point_in_step(step);
+        let window = |step: usize| pane.index.steps.get(step).map(|step| step.window);
+        let (Some(start), Some(end)) = (window(first), window(last)) else { return };
+        let window = Window::new(start.from.min(end.from), start.to.max(end.to));
         let origin = pane.origin;
-        self.set(Window::new(from, range.window.to.saturating_sub(origin)));
-        self.time = from;
+        pane.point_in_step(first);
+        self.set(window.shifted(origin.saturating_neg()));
+        self.time = start.from.saturating_sub(origin);
         self.follow();
     }
 

@@ -1,5 +1,7 @@
 //! Visible time interval of a timeline, always within its bounds and never empty, and its history for undo and redo.
 
+use super::index::Line;
+
 /// Half-open time interval in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -104,34 +106,44 @@ fn scaled(value: i64, by: i64, over: i64) -> i64 {
     product.unwrap_or_else(|| (i128::from(value) * i128::from(by) / i128::from(over)) as i64)
 }
 
+/// Window that was left, and the cursor in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VisitedWindow {
+    pub window: Window,
+    pub pane: usize,
+    pub line: Option<Line>,
+    /// In window time (ns).
+    pub time: i64,
+}
+
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    before: Vec<Window>,
-    after: Vec<Window>,
+    before: Vec<VisitedWindow>,
+    after: Vec<VisitedWindow>,
 }
 
 impl History {
-    pub fn leave(&mut self, window: Window) {
+    pub fn leave(&mut self, left: VisitedWindow) {
         if self.before.len() == MOST {
             self.before.remove(0);
         }
-        self.before.push(window);
+        self.before.push(left);
         self.after.clear();
     }
 
     /// Returns the previous window, if any.
-    pub fn undo(&mut self, shown: Window) -> Option<Window> {
-        let window = self.before.pop()?;
+    pub fn undo(&mut self, shown: VisitedWindow) -> Option<VisitedWindow> {
+        let previous = self.before.pop()?;
         self.after.push(shown);
-        Some(window)
+        Some(previous)
     }
 
-    pub fn redo(&mut self, shown: Window) -> Option<Window> {
-        let window = self.after.pop()?;
+    pub fn redo(&mut self, shown: VisitedWindow) -> Option<VisitedWindow> {
+        let next = self.after.pop()?;
         self.before.push(shown);
-        Some(window)
+        Some(next)
     }
 
     /// Number of windows to return to.
@@ -144,8 +156,9 @@ impl History {
     }
 
     pub fn shift(&mut self, by: i64) {
-        for window in self.before.iter_mut().chain(&mut self.after) {
-            *window = window.shifted(by);
+        for visited in self.before.iter_mut().chain(&mut self.after) {
+            visited.window = visited.window.shifted(by);
+            visited.time = visited.time.saturating_add(by);
         }
     }
 }
@@ -217,7 +230,12 @@ mod tests {
 
     #[test]
     fn going_back_and_forth_ends_where_it_began_and_a_new_window_ends_the_way_forward() {
-        let window = |from| Window::new(from, from + 10);
+        let window = |from| VisitedWindow {
+            window: Window::new(from, from + 10),
+            pane: 0,
+            line: None,
+            time: from,
+        };
         let mut history = History::default();
         assert_eq!(history.undo(window(0)), None);
         history.leave(window(0));

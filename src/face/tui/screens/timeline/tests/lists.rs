@@ -8,10 +8,8 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("O");
     let shown = driver.screen();
-    assert!(
-        shown.contains("the whole trace: where the time went, in us per rank · 3 operations"),
-        "{shown}"
-    );
+    assert!(shown.contains("the whole trace: where the time went per rank · 3 operations"), "{shown}");
+    assert!(shown.contains(" 150 us  25.0 us  30.0 us "), "each time has the unit of its size: {shown}");
     // six executions of each kind a rank, and the name without its templates
     assert!(shown.contains("gemm_kernel<>"), "{shown}");
     assert!(shown.contains("total▾"), "{shown}");
@@ -43,13 +41,13 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     driver.taps("O");
     assert!(
-        driver.screen().contains("step 0: where the time went, in us per rank · 3 operations"),
+        driver.screen().contains("step 0: where the time went per rank · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
-    driver.shows("step 1: where the time went, in us per rank · ");
+    driver.shows("step 1: where the time went per rank · ");
     driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
@@ -87,7 +85,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     ] {
         let shown = driver.screen();
         assert!(
-            shown.contains(&format!("{part}: where the time went, in us per rank{many}")),
+            shown.contains(&format!("{part}: where the time went per rank{many}")),
             "{part}: {shown}"
         );
         driver.taps("O");
@@ -183,6 +181,52 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.shows(&format!("2 of the {all} longest of {all}"));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut driver = with(vec![simulated(|_| {})], size);
+        let areas = |driver: &Driver| {
+            layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open")
+        };
+        let before = areas(&driver);
+        driver.taps("E");
+        let now = areas(&driver);
+        assert_eq!(now.panes[0].tall, before.panes[0].tall, "{size:?}");
+        assert!(now.docked.height >= before.docked.height, "{size:?}: {now:?}");
+        // two collectives, the header and the frame
+        assert_eq!(now.panel.height, 5, "{size:?}");
+    }
+}
+
+#[test]
+fn enter_before_a_list_is_counted_goes_to_its_first_row_when_it_comes() {
+    for (key, name) in [('E', "mlp/reduce"), ('O', "mlp/up")] {
+        let mut driver = with(vec![trace()], (120, 40));
+        let unanswered = driver.press(KeyCode::Char(key));
+        let before = view(&driver).span().copied();
+        driver.enter();
+        assert_eq!(view(&driver).span().copied(), before);
+        driver.answer(unanswered);
+        let on = view(&driver).span().expect("on an operation");
+        assert!(view(&driver).pane().index.name(on).ends_with(name), "{}", driver.screen());
+    }
+}
+
+#[test]
+fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E/decode reduce");
+    driver.shows("exposed: ");
+    driver.shows("per rank and step, mean of 4 steps, decode ─");
+    let shown = driver.screen();
+    let row = shown.lines().nth(2).unwrap_or_default();
+    assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
+    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter first match")), "{shown}");
+    driver.tap(KeyCode::Enter);
+    driver.hides("search: ");
+    driver.hides("Enter first match");
 }
 
 #[test]
@@ -304,7 +348,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
-    driver.shows("the whole trace: where the time went, in us per rank");
+    driver.shows("the whole trace: where the time went per rank");
 }
 
 /// Load of the experts, in the details of one of their events and under the table of operations, as `overlap --step`

@@ -104,6 +104,19 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     driver.hides("(fixed)");
 }
 
+#[test]
+fn two_aligned_steps_are_compared_above_them() {
+    let pair = || {
+        let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+        vec![simulated(|_| {}), ladder]
+    };
+    let driver = with(pair(), (120, 40));
+    driver.shows("144 against 99.5 us per step, 1.45x; exposed 63.9 against ");
+    driver.shows("   aligned: step 0 over step 0");
+    let driver = with(pair(), (60, 16));
+    driver.shows(" 144 against 99.5 us, 1.45x   aligned: step 0");
+}
+
 /// A profile, whose first stream works in the last step only, over a run.
 #[test]
 fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
@@ -114,7 +127,10 @@ fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
     driver.shows("aligned: step 0 over step 0");
     // titles and rulers name the step of the window
     let shown = driver.screen();
-    assert!(shown.matches(" % of step 0,").count() == 2 && !shown.contains(" of step 2"), "{shown}");
+    assert!(
+        shown.matches(" hidden in step 0,").count() == 2 && !shown.contains(" in step 2"),
+        "{shown}"
+    );
     let span = view(&driver).panes[0].span().expect("a row with work");
     assert_eq!((span.step, span.stream != 0), (0, true), "{span:?}");
     driver.taps("V");
@@ -257,6 +273,14 @@ fn the_verdict_leads_to_the_longest_exposed_communication() {
 }
 
 #[test]
+fn a_verdict_without_a_cause_offers_no_way_to_it() {
+    let mut driver = with(vec![simulated(|spec| spec.tp = 1)], (120, 40));
+    driver.taps("V");
+    driver.shows(" V: close ");
+    driver.hides("Enter: go to");
+}
+
+#[test]
 fn a_verdict_longer_than_its_window_scrolls_by_pages_and_says_so() {
     let mut driver = with(vec![simulated(|_| {})], (60, 16));
     driver.taps("V");
@@ -349,16 +373,17 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" B the paper's 70B cell ");
+    driver.shows(" B: the paper's");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_none(), "and stays so");
-    driver.shows(" B trace ");
+    driver.shows(" B: trace ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.taps("f");
     driver.shows("a trace has one batch size");
     driver.taps("c");
     assert!(driver.state.whatif.variant.no_launch_gaps);
+    driver.shows("none (trace: little)");
     driver.press(KeyCode::Char('Y'));
     driver.shows("--no-launches");
     driver.taps("B");
@@ -379,5 +404,6 @@ fn what_if_of_a_simulated_pair_names_the_run_under_the_cursor() {
     let pair = vec![run("ladder", "20260102-0304-2"), run("standard", "20260102-0304-1")];
     let mut driver = with(pair, (120, 40));
     driver.taps("w");
-    driver.shows("from run 20260102-0304-2: ladder ");
+    driver.shows("[simulated] ladder tiny ");
+    driver.shows("from run 20260102-0304-2");
 }

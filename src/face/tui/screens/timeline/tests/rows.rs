@@ -47,10 +47,13 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
 
 #[test]
 fn the_header_calls_no_step_of_an_imported_trace_decoding() {
-    let of = |index: TraceIndex| with(vec![index], (160, 40)).screen();
+    let of = |index: TraceIndex| with(vec![index], (200, 40)).screen();
     let shown = of(imported());
-    assert!(shown.contains(" % of step 0, ") && shown.contains(" % of all steps"), "{shown}");
-    assert!(of(trace()).contains(" % of decode"), "a run knows");
+    assert!(
+        shown.contains(" % of communication hidden in step 0, ") && shown.contains(" % in all steps"),
+        "{shown}"
+    );
+    assert!(of(trace()).contains(" % in decode"), "a run knows");
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn the_header_drops_what_matters_least_in_a_narrow_window() {
         let row = shown.lines().nth(2).expect("a header").trim_end().to_owned();
         let first = headline.split(", ").next().expect("a number");
         assert!(row.contains(first) && !row.contains('…'), "{width}: {row}");
-        assert!(row.contains(" % of step "), "{width}: {row}");
+        assert!(row.contains(" % of comm"), "{width}: {row}");
         assert_eq!(shown.contains("window "), has_window, "{width}: {shown}");
     }
 }
