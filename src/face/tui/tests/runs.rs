@@ -666,7 +666,7 @@ fn a_narrow_window_has_what_its_columns_leave_out_of_the_selected_run() {
     driver.keys("/tag:good 20260102");
     driver.enter();
     driver.shows("setting cpu emulated:alpha_us=100,gb_s=20 host");
-    driver.shows("run 20260102-0304-2");
+    driver.shows("run 20260102");
     driver.keys("d");
     driver.hides("setting cpu emulated");
     driver.shows("╭ 20260102-0304-2 ─");

@@ -245,7 +245,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
 fn two_traces_keep_their_lanes_in_a_small_window() {
     let driver = with(vec![simulated(|_| {}), simulated(|spec| spec.batch = 2)], (60, 16));
     let shown = driver.screen();
-    for lane in ["compute", "comm "] {
+    for lane in ["      compute", "      comm "] {
         assert_eq!(shown.matches(lane).count(), 2, "{lane} of both: {shown}");
     }
     assert!(
