@@ -81,8 +81,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(u8::from(!damaged.is_empty()))
 }
 
-/// Reads the kit's all-reduces by P2P setting; also returns the settings whose all-reduces cannot be used.
-fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
+/// P2P settings whose all-reduces cannot be used, with the reason.
+type RefusedLinks = Vec<(P2p, Error)>;
+
+/// Reads the kit's all-reduces by P2P setting.
+fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, RefusedLinks)> {
     let (mut links, mut refused) = (Vec::new(), Vec::new());
     for KitLinks { p2p, files } in kit.links()? {
         let files = CollectiveFiles {

@@ -597,7 +597,7 @@ fn steps_have_the_numbers_of_the_traces_markers() {
         ready_ns: span.ready_ns + after,
         start_ns: span.start_ns + after,
         end_ns: span.end_ns + after,
-        ..span.clone()
+        ..*span
     }));
     assert_eq!(only(&twice, 1).unwrap().rewired_steps(), 2);
 }

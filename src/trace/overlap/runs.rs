@@ -455,6 +455,16 @@ fn hull(a: Interval, b: Interval) -> Interval {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
+/// Start of a step on a rank; ordered as steps follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct StepStart {
+    /// Rank, sample and, where they are apart, phase.
+    sequence: (u32, u32, Option<Phase>),
+    /// ns of the trace.
+    from: i64,
+    key: StepKey,
+}
+
 /// Times of the steps on each rank, from the extents of their spans: each lasts until the next one of its sample, in order
 /// of time.
 fn step_windows(
@@ -469,17 +479,20 @@ fn step_windows(
     };
     // steps of both phases follow each other in imported traces
     let phase = |key: StepKey| trace.meta.import.is_none().then_some(key.phase);
-    let mut steps: Vec<((u32, u32, Option<Phase>), i64, StepKey)> = extents
-        .iter()
-        .filter(|((_, key), _)| key.step != NO_STEP)
-        .map(|(&(rank, key), extent)| ((rank, key.sample, phase(key)), begin(rank, key, extent.0), key))
+    let steps = extents.iter().filter(|((_, key), _)| key.step != NO_STEP);
+    let mut steps: Vec<StepStart> = steps
+        .map(|(&(rank, key), extent)| StepStart {
+            sequence: (rank, key.sample, phase(key)),
+            from: begin(rank, key, extent.0),
+            key,
+        })
         .collect();
     steps.sort_unstable();
     let mut windows = HashMap::with_capacity(steps.len());
-    for (at, (sequence, from, key)) in steps.iter().enumerate() {
-        let rank_step = (sequence.0, *key);
-        let next = steps.get(at + 1).filter(|next| next.0 == *sequence).map(|next| next.1);
-        let time = (*from, next.unwrap_or(extents[&rank_step].1));
+    for (at, step) in steps.iter().enumerate() {
+        let rank_step = (step.sequence.0, step.key);
+        let next = steps.get(at + 1).filter(|next| next.sequence == step.sequence);
+        let time = (step.from, next.map_or(extents[&rank_step].1, |next| next.from));
         windows.insert(rank_step, StepWindow { time, until_next: next.is_some() });
     }
     windows
