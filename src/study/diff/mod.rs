@@ -225,7 +225,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let whole_steps = marked.map(|trace| match has_outside(&trace) {
         true => {
             let windows = step_windows(&trace);
-            Cow::Owned(with_keys(&trace, &windows))
+            Cow::Owned(with_keys(trace.into_owned(), &windows))
         }
         false => trace,
     });
@@ -545,7 +545,7 @@ const PLACELESS: f64 = 0.1;
 
 /// Adds step numbers to a trace without step markers, if its all-reduces repeat as those of a model do.
 fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
-    if trace.spans.iter().any(|span| span.step != NO_STEP) {
+    if trace.marks_steps() {
         return Cow::Borrowed(trace);
     }
     let Ok(steps) = Steps::of(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
@@ -562,7 +562,9 @@ fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
         let times = times.iter().map(move |((from, until), key)| ((own(*from), own(*until)), *key));
         (rank, times.collect())
     };
-    Cow::Owned(with_keys(trace, &ranks(trace).into_iter().map(on_clock).collect()))
+    let mut unmarked = trace.clone();
+    unmarked.spans.iter_mut().for_each(|span| span.step = NO_STEP);
+    Cow::Owned(with_keys(unmarked, &ranks(trace).into_iter().map(on_clock).collect()))
 }
 
 fn ranks(trace: &Trace) -> BTreeSet<u32> {
@@ -575,9 +577,8 @@ fn has_outside(trace: &Trace) -> bool {
     trace.spans.iter().any(is_outside) && !trace.spans.iter().all(is_outside)
 }
 
-/// Copy of a trace in which work outside of steps belongs to the step of its rank in whose window it starts.
-fn with_keys(trace: &Trace, windows: &HashMap<u32, Vec<(Interval, StepKey)>>) -> Trace {
-    let mut marked = trace.clone();
+/// Assigns work outside of steps to the step of its rank in whose window it starts.
+fn with_keys(mut marked: Trace, windows: &HashMap<u32, Vec<(Interval, StepKey)>>) -> Trace {
     for span in marked.spans.iter_mut().filter(|span| span.step == NO_STEP) {
         let Some(of_rank) = windows.get(&span.rank) else { continue };
         let after = of_rank.partition_point(|((from, _), _)| *from <= span.start_ns);

@@ -281,6 +281,40 @@ fn traces_without_a_step_in_common_say_what_they_have() {
     assert!(error.to_string().contains("3 steps (decode) against 3 steps (prefill)"), "{error}");
 }
 
+/// Steps of six layers on two ranks, of another program: 400 us each, in step 0 as importers put work without markers.
+fn without_markers(steps: i64) -> Trace {
+    let names = ["attention", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "mlp", "head", "embedding"];
+    let step = [(4, 10)].into_iter().chain([(0, 20), (1, 5), (2, 30), (1, 5)].repeat(6));
+    let step: Vec<(u32, i64)> = step.chain([(3, 10), (3, 5)]).collect();
+    let mut spans = Vec::new();
+    for rank in 0..2 {
+        for at in 0..steps {
+            let mut start = 400_000 * at;
+            for (operation, us) in &step {
+                let lane = if *operation == 1 { Lane::Comm } else { Lane::Compute };
+                let end = start + 1_000 * us;
+                spans.push(Span { operation: *operation, step: 0, ..span(rank, lane, start, end) });
+                start = end;
+            }
+        }
+    }
+    let mut trace = trace(spans);
+    trace.meta.provenance = Provenance::Measured;
+    (trace.meta.spec, trace.meta.import) = (None, Some(ImportReport::default()));
+    trace.operations =
+        names.map(|name| trace::OperationInfo::imported(name.to_owned(), "kernel")).to_vec();
+    trace::rules::Rules::default().classify(&mut trace);
+    trace
+}
+
+#[test]
+fn steps_without_markers_are_found_before_they_are_compared() {
+    let diff = diff(&without_markers(6), &without_markers(7));
+    assert_eq!((diff.pairs, diff.paired_by), (5, "number"));
+    assert!((diff.a.step_us - 400.0).abs() < 1e-9, "{}", diff.headline);
+    assert!(diff.change_pct.abs() < 1e-9, "{}", diff.headline);
+}
+
 #[test]
 fn a_prediction_is_checked_against_the_measured_change() {
     let diff = diff(&of_steps(0..10, |_| (1_000, 400)), &of_steps(0..10, |_| (1_000, 200)));

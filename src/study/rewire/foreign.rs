@@ -23,7 +23,7 @@ use trace::import::step_name;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{Coverage, union};
 use trace::rules::DISPATCH;
-use trace::{Span, Trace};
+use trace::{NO_STEP, Span, Trace};
 
 /// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
@@ -34,6 +34,8 @@ pub(super) struct Repeated<'a> {
     pub layers: u32,
     /// Steps as ranges of the first rank's collectives; most have `usual` many.
     pub steps: Vec<Range<usize>>,
+    /// Steps with the usual number of collectives, among those with markers if these are forward passes.
+    pub whole: Vec<Range<usize>>,
     pub usual: usize,
     /// Number of collectives of each rank.
     pub count: usize,
@@ -78,19 +80,27 @@ impl<'a> Repeated<'a> {
         }
         let first = &ranks[0];
         let (gaps, kernels) = signatures(trace, first);
-        let extends = |gap: u64, common: u64| is_longer(&kernels[&gap], &kernels[&common]);
-        let found = first.at_first_layers(trace).unwrap_or_else(|| split_steps(&gaps, extends));
-        let steps = first.at_markers(found, marks_forwards(trace));
-        let fits = |step: &&Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
-        let fitting: Vec<Range<usize>> = steps.iter().filter(fits).cloned().collect();
-        let usual = usual_length(if fitting.is_empty() { &steps } else { &fitting });
+        let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
+        let is_longer = |gap: u64, common: u64| kernels[&gap].len() >= kernels[&common].len() + HEAD;
+        let found = first.at_first_layers(trace);
+        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer));
+        let mark_forwards = marks_forwards(trace);
+        let fits = |step: &Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
+        let steps = first.at_markers(found, mark_forwards, fits);
+        // the steps that fit, among those with markers if these are forward passes
+        let is_marked = |step: &&Range<usize>| first.step_at(step.start).step != NO_STEP;
+        let mut chosen: Vec<Range<usize>> =
+            match mark_forwards && steps.iter().any(|step| is_marked(&step)) {
+                true => steps.iter().filter(is_marked).cloned().collect(),
+                false => steps.clone(),
+            };
+        if chosen.iter().any(fits) {
+            chosen.retain(fits);
+        }
+        let usual = usual_length(&chosen);
+        chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
-        Ok(Self { ranks, layers, steps, usual, count, is_partial, gaps })
-    }
-
-    /// Steps with the usual number of collectives.
-    pub fn whole(&self) -> Vec<Range<usize>> {
-        self.steps.iter().filter(|step| step.len() == self.usual).cloned().collect()
+        Ok(Self { ranks, layers, steps, whole: chosen, usual, count, is_partial, gaps })
     }
 }
 
@@ -123,7 +133,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             counted(extra, "all-reduce")
         ));
     }
-    let (whole, phase) = of_phase(trace, &ranks[0], repeated.whole(), asked.phase, &mut notes);
+    let (whole, phase) = of_phase(trace, &ranks[0], repeated.whole.clone(), asked.phase, &mut notes);
     let whole = with_common_kernels(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
     let mut steps: Vec<Step> = whole
         .par_iter()
@@ -363,26 +373,41 @@ impl RankSpans<'_> {
         Some(layers.chunk_by(|a, b| a <= b).map(step).collect())
     }
 
-    /// Splits at the markers of steps, which are more reliable than signatures. A marker around a user's steps may hold
-    /// several forward passes, so these are split at `found` too, and only if all have the same number of all-reduces.
-    fn at_markers(&self, found: Vec<Range<usize>>, mark_forwards: bool) -> Vec<Range<usize>> {
-        let step = |reduce: &usize| StepKey::of(self.spans[*reduce]);
-        let counts: Vec<usize> =
-            self.reduces.chunk_by(|a, b| step(a) == step(b)).map(<[usize]>::len).collect();
-        if counts.len() < 2 || !mark_forwards && counts.iter().any(|count| *count != counts[0]) {
-            return found;
-        }
+    /// Step of a collective.
+    fn step_at(&self, reduce: usize) -> StepKey {
+        StepKey::of(self.spans[self.reduces[reduce]])
+    }
+
+    /// Splits at the markers of steps, which are more reliable than signatures. Work outside of markers is split at
+    /// `found`. A marker around a user's steps may hold several forward passes, so these are split at `found` too unless
+    /// they `fit` the asked layers, and at markers only if all have the same number of all-reduces.
+    fn at_markers(
+        &self,
+        found: Vec<Range<usize>>,
+        mark_forwards: bool,
+        fits: impl Fn(&Range<usize>) -> bool,
+    ) -> Vec<Range<usize>> {
         let mut next = 0;
-        let mut begins: Vec<usize> = counts
-            .iter()
-            .map(|count| {
-                next += count;
-                next - count
+        let marked: Vec<Range<usize>> = self
+            .reduces
+            .chunk_by(|a, b| StepKey::of(self.spans[*a]) == StepKey::of(self.spans[*b]))
+            .map(|step| {
+                next += step.len();
+                next - step.len()..next
             })
             .collect();
-        if !mark_forwards {
-            begins.extend(found.iter().map(|step| step.start));
+        let is_even = marked.iter().all(|step| step.len() == marked[0].len());
+        if !mark_forwards && !(is_even && marked.len() > 1) && !marked.iter().any(&fits) {
+            return found;
         }
+        let is_whole = |step: &Range<usize>| {
+            mark_forwards && self.step_at(step.start).step != NO_STEP || fits(step)
+        };
+        let whole: Vec<&Range<usize>> = marked.iter().filter(|step| is_whole(step)).collect();
+        let is_inside = |begin: &usize| whole.iter().any(|step| step.contains(begin));
+        let mut begins: Vec<usize> =
+            found.iter().map(|step| step.start).filter(|begin| !is_inside(begin)).collect();
+        begins.extend(marked.iter().map(|step| step.start));
         begins.sort_unstable();
         begins.dedup();
         let ends = begins.iter().copied().skip(1).chain([self.reduces.len()]);
@@ -407,9 +432,8 @@ impl RankSpans<'_> {
     }
 }
 
-/// Maximum period of the layers' kernels, in all-reduces: two layers, such as one with windowed attention and
-/// one without.
-const LONGEST: usize = 4;
+/// Maximum period of the layers' kernels, in all-reduces: full attention or experts in every eighth layer.
+const LONGEST: usize = 16;
 
 /// Minimum share of gaps that must repeat for a period to count.
 const REPEATS: f64 = 0.6;
@@ -430,7 +454,11 @@ const OTHER_STEP: usize = 4;
 /// Gaps are rare where a step starts, but also in layers of another kind: dense ones before the experts, full attention
 /// in every fourth layer. A step starts at a rare gap that `extends` a common one (kernels of the head and the embedding
 /// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own).
-fn split_steps(gaps: &[u64], extends: impl Fn(u64, u64) -> bool) -> Vec<Range<usize>> {
+fn split_steps(
+    gaps: &[u64],
+    extends: impl Fn(u64, u64) -> bool,
+    is_longer: impl Fn(u64, u64) -> bool,
+) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
     // the most common gap occurs in almost every layer
@@ -440,7 +468,7 @@ fn split_steps(gaps: &[u64], extends: impl Fn(u64, u64) -> bool) -> Vec<Range<us
     let is_rare = |gap: &u64| 4 * counts[gap] <= *most;
     let common: Vec<u64> = counts.keys().filter(|gap| !is_rare(gap)).copied().collect();
     let rare = counts.keys().filter(|gap| is_rare(gap)).copied();
-    let longer: HashSet<u64> =
+    let extended: HashSet<u64> =
         rare.filter(|gap| common.iter().any(|common| extends(*gap, *common))).collect();
     // adjacent rare gaps start the same step
     let runs: Vec<Range<usize>> = (1..gaps.len())
@@ -465,20 +493,45 @@ fn split_steps(gaps: &[u64], extends: impl Fn(u64, u64) -> bool) -> Vec<Range<us
         };
         // the first gap starts a step with the rare ones after it
         let is_first = run.start == 1;
-        let is_longer = gaps[(*run).clone()].iter().any(|gap| longer.contains(gap));
-        !is_first && (breaks || is_longer || run.len() >= OTHER_STEP)
+        let extends = gaps[(*run).clone()].iter().any(|gap| extended.contains(gap));
+        !is_first && (breaks || extends || run.len() >= OTHER_STEP)
     };
     let mut begins: Vec<usize> = runs.iter().filter(starts_step).map(|run| run.start).collect();
     if begins.is_empty() {
-        begins.extend(runs.iter().map(|run| run.start).filter(|start| *start > 1));
+        // kernels of the head make a gap longer, also where those of the first layer differ from the others'
+        let is_long = |gap: &u64| common.iter().all(|common| is_longer(*gap, *common));
+        let long = runs.iter().filter(|run| gaps[(*run).clone()].iter().any(is_long));
+        begins.extend(long.map(|run| run.start).filter(|start| *start > 1));
     }
     begins.insert(0, 0);
     let ends = begins.iter().copied().skip(1).chain([gaps.len()]);
-    join_parts(begins.iter().copied().zip(ends).map(|(from, to)| from..to))
+    let parts: Vec<Range<usize>> = begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect();
+    join_parts(with_drafts(parts).into_iter())
 }
 
+/// Joins parts of less than two layers to the steps before them if most steps have one: a layer that predicts further
+/// tokens (MTP) begins with an embedding and ends with a head, as a step does.
+fn with_drafts(parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let is_short = |part: &Range<usize>| part.len() < OTHER_STEP;
+    let short = parts.iter().filter(|part| is_short(part)).count();
+    if short == parts.len() || 2 * short < parts.len() - short {
+        return parts;
+    }
+    let mut steps: Vec<Range<usize>> = Vec::new();
+    for part in parts {
+        match steps.last_mut() {
+            Some(last) if is_short(&part) => last.end = part.end,
+            _ => steps.push(part),
+        }
+    }
+    steps
+}
+
+/// Minimum number of kernels of the head, sampling and embedding.
+const HEAD: usize = 2;
+
 /// True if `gap` has more kernels than `common` and ends with the same ones; the first norm of a step differs.
-fn is_longer(gap: &[usize], common: &[usize]) -> bool {
+fn extends(gap: &[usize], common: &[usize]) -> bool {
     let same = gap.iter().rev().zip(common.iter().rev()).take_while(|(a, b)| a == b).count();
     gap.len() > common.len() && same > 0 && same + 1 >= common.len()
 }
@@ -551,9 +604,9 @@ impl LayerTimes {
         let families = families(trace);
         let begins = |rank: &RankSpans<'_>| {
             let mut begins = Vec::new();
-            for step in repeated.whole() {
-                let places = rank.places(&step, repeated.count);
-                let own = &rank.reduces[step];
+            for step in &repeated.whole {
+                let places = rank.places(step, repeated.count);
+                let own = &rank.reduces[step.clone()];
                 let (extra, own) = own.split_at(own.len() - 2 * repeated.layers as usize);
                 let from = extra.last().map_or(places.start, |at| at + 1);
                 let mut at = first_of_layers(trace, rank, &families, own, from);
@@ -645,7 +698,7 @@ mod tests {
                     }
                 }
             }
-            let found = split_steps(&gaps, starts);
+            let found = split_steps(&gaps, starts, starts);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
         }
@@ -654,7 +707,7 @@ mod tests {
         fn steps_and_layers_are_found(count in 1usize..6, layers in 6usize..90, embedding: bool, kinds in 1u64..3) {
             let gaps = gaps(count, layers, embedding, kinds);
             let each = 2 * layers + usize::from(embedding);
-            let found = split_steps(&gaps, starts);
+            let found = split_steps(&gaps, starts, starts);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(usual_length(&found), each);
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
@@ -662,7 +715,7 @@ mod tests {
 
         #[test]
         fn any_sequence_is_cut_into_steps_without_a_rest(gaps in prop::collection::vec(0u64..6, 0..80)) {
-            let found = split_steps(&gaps, starts);
+            let found = split_steps(&gaps, starts, starts);
             let mut next = 0;
             for step in &found {
                 prop_assert_eq!(step.start, next);
@@ -675,6 +728,27 @@ mod tests {
         }
     }
 
+    /// Each step ends with a layer of its own embedding and head, which predicts another token.
+    #[test]
+    fn a_layer_that_predicts_another_token_belongs_to_its_step() {
+        let mut gaps = Vec::new();
+        for step in 0..5 {
+            gaps.extend(self::gaps(1, 16, false, 1));
+            gaps.extend([901, 20]);
+            assert_eq!(gaps.len(), 34 * (step + 1));
+        }
+        let found = split_steps(&gaps, starts, starts);
+        assert_eq!(found, (0..5).map(|at| 34 * at..34 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    /// Without gaps like those between steps, everything is one step.
+    #[test]
+    fn a_single_step_is_not_cut_at_layers_of_another_kind() {
+        let mut gaps = gaps(1, 24, false, 1);
+        (3..24).step_by(4).for_each(|layer| gaps[2 * layer] = 30);
+        assert_eq!(split_steps(&gaps, starts, starts), vec![0..48]);
+    }
+
     #[test]
     fn one_all_reduce_a_layer_and_none_that_repeat_are_told_apart() {
         assert_eq!(repeat(&[7; 32]), Repeat::One);
@@ -685,11 +759,11 @@ mod tests {
     #[test]
     fn a_missing_kernel_does_not_split_a_step() {
         let whole = gaps(4, 8, true, 1);
-        let wanted = split_steps(&whole, starts);
+        let wanted = split_steps(&whole, starts, starts);
         for at in 19..32 {
             let mut gaps = whole.clone();
             gaps[at] = 777;
-            assert_eq!(split_steps(&gaps, starts), wanted, "gap {at}");
+            assert_eq!(split_steps(&gaps, starts, starts), wanted, "gap {at}");
         }
     }
 
@@ -697,7 +771,7 @@ mod tests {
     fn a_step_that_was_cut_off_is_not_usual() {
         let mut gaps = gaps(3, 8, false, 1);
         gaps.truncate(2 * 16 + 5);
-        let found = split_steps(&gaps, starts);
+        let found = split_steps(&gaps, starts, starts);
         assert_eq!((found.len(), usual_length(&found)), (3, 16));
     }
 }

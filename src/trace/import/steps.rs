@@ -49,9 +49,9 @@ pub enum StepWork {
 }
 
 impl StepName {
-    /// True for an iteration of a serving engine, which is one forward pass.
+    /// True for one forward pass: an iteration of a serving engine, or a step that is named a prefill or decode.
     pub fn is_forward(&self) -> bool {
-        self.kind == SERVING
+        self.kind == SERVING || self.work.is_some()
     }
 }
 

@@ -40,6 +40,14 @@ pub struct Selection {
 }
 
 impl Trace {
+    /// True for a run, and for an import with markers of steps. Without them, all work of an import is in one step.
+    pub fn marks_steps(&self) -> bool {
+        let first = self.spans.first().map(StepKey::of);
+        self.meta.import.is_none()
+            || self.meta.range_names.iter().any(|name| step_name(name).is_some())
+            || self.spans.iter().any(|span| Some(StepKey::of(span)) != first)
+    }
+
     /// True for a run, and for an import in which names of steps or operations tell prefill from decode.
     pub fn tells_phases(&self) -> bool {
         let is_step_of_phase = |name: &String| step_name(name).is_some_and(|step| step.work.is_some());
