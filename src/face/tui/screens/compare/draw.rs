@@ -175,10 +175,11 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     if !common.is_empty() {
         let is_folded = match has_legend {
             true => !common_beside_legend(compare, compared, body.width).ends_with(&common),
-            // the filter takes room in the status row
+            // the scope and the filter take room in the status row
             false => {
                 let room = StatusTexts::of(compare, compared, cx, body.width).room(body.width);
-                !compare.filter.text().is_empty() || common.width() + 2 > room
+                let needed = compare.filter.chip_width() + common.width() + 2;
+                !compare.filter.value().is_empty() || needed > room
             }
         };
         notes.push(Note::new(common, is_folded));

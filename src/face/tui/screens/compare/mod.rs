@@ -224,7 +224,7 @@ impl Screen for Compare {
             words.extend(["--filter".into(), self.filter.text().trim().into()]);
         }
         // the command prints all pairs and slices
-        let mut beyond = Vec::new();
+        let mut beyond = Vec::from_iter(self.filter.beyond());
         if self.map.is_some() {
             words.push("--heatmap".into());
             if compared.slices.len() > 1 {
@@ -275,7 +275,7 @@ impl Screen for Compare {
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
-        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {

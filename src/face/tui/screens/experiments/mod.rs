@@ -9,8 +9,8 @@ mod typing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use self::draft::history;
 use self::draft::{Draft, RowKind, check};
+pub use self::draft::{history, is_edited};
 use self::state::Entry;
 pub use self::state::Experiments;
 use self::typing::{Save, SaveTo, What};
@@ -238,7 +238,7 @@ impl Screen for Experiments {
         let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
-            experiment: self.looked_at().map(str::to_owned),
+            experiment: self.shown(),
             ..ScreenStatus::default()
         }
     }

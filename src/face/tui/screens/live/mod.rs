@@ -12,7 +12,8 @@ use self::state::{CellState, LiveCell, Pause, Queued};
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::experiments::history;
+use crate::face::tui::scope::ShownExperiment;
+use crate::face::tui::screens::experiments::{history, is_edited};
 use crate::face::tui::update::{Ended, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
@@ -210,7 +211,7 @@ impl Screen for Live {
 
     fn status(&self, cx: &Context) -> ScreenStatus {
         ScreenStatus {
-            experiment: self.experiment.clone(),
+            experiment: self.experiment.clone().map(ShownExperiment::named),
             badge: self.is_running().then(|| self.badge(cx)),
             ..ScreenStatus::default()
         }
@@ -231,13 +232,17 @@ impl Screen for Live {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let path = &self.source.as_ref().ok_or(NO_COMMAND)?.path;
+        let source = self.source.as_ref().ok_or(NO_COMMAND)?;
+        let path = &source.path;
         let file = if path.parent().is_none_or(|parent| parent.as_os_str().is_empty()) {
             path.with_extension("")
         } else {
             path.clone()
         };
-        Ok(vec!["sweep".into(), file.display().to_string()].into())
+        // a command runs the saved version
+        let beyond = is_edited(&source.name).then(|| "its unsaved edits".to_owned());
+        let words = vec!["sweep".into(), file.display().to_string()];
+        Ok(Command { words, beyond: beyond.into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {

@@ -1,5 +1,4 @@
-//! Result of a finished sweep; before the first sweep of the session, the result of the most recently
-//! run experiment.
+//! Result of a finished sweep; before the first sweep of the session, the stored result of the experiment in scope.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use super::state::{CellState, Live};
 use super::{Act, Areas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::experiments;
 use crate::face::tui::widgets::paint::{card_lines, next_screens};
 use study::answer::{Answer, CardLine, MOST_RUNS, SCOPE};
@@ -41,28 +41,23 @@ impl Live {
         });
     }
 
-    /// Computes the result of the most recently run experiment from stored runs, until a sweep starts.
+    /// Computes the stored result of the experiment in scope, until a sweep starts.
     pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
         if self.experiment.is_some() {
             return;
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };
-        let last = records.iter().rev().find_map(|record| {
-            let name = record.experiment.clone()?;
-            Some((name, record.run.clone(), records.len()))
-        });
-        // empty if all runs were deleted
-        let work = {
-            let name = last.as_ref().map(|(name, ..)| name.clone());
-            move |_: &_| {
-                let of = records.iter().filter(|record| record.experiment == name && name.is_some());
-                let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
-                let answers =
-                    if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
-                Ok((answers, name))
-            }
+        let own = cx.scope.own().cloned();
+        let key = own.clone().map_or(RunScope::All, RunScope::Experiment);
+        let work = move |_: &_| {
+            // none are stored, or all were deleted
+            let Some(own) = own else { return Ok((Vec::new(), None)) };
+            let of = records.iter().filter(|record| own.holds(&record.run));
+            let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
+            let answers = if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
+            Ok((answers, Some(own.experiment.clone())))
         };
-        cx.want("answer", &last, work, |live: &mut Self, answers, cx| {
+        cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
             if let Some((answers, name)) = cx.told(answers) {
                 (live.answers, live.earlier) = (Some(answers), name);
                 (live.told, live.result_scroll) = Default::default();

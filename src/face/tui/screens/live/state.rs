@@ -65,7 +65,7 @@ pub struct Live {
     pub failure: Option<(usize, u32, String)>,
     /// Result of the finished sweep; `None` until computed.
     pub answers: Option<Vec<Answer>>,
-    /// Most recently run experiment, whose stored result is shown before the first sweep.
+    /// Experiment whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
     /// Wrapped lines of the result, the width they are wrapped to, and true if they are for a low window.
     pub told: ((u16, bool), Vec<(String, Role)>),

@@ -229,7 +229,7 @@ impl Screen for Pareto {
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
-        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
     }
 
     fn notes(&self, _body: Rect, cx: &Context) -> Vec<Note> {
@@ -253,7 +253,7 @@ impl Screen for Pareto {
 
     fn command(&self) -> Result<Command, &'static str> {
         let words = command(self).ok_or(NO_COMMAND)?;
-        Ok(words.into())
+        Ok(Command { words, beyond: self.filter.beyond().into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

@@ -114,7 +114,7 @@ pub struct Pareto {
     oldest_first: Vec<usize>,
     /// True if the user chose the group, now or in the previous session; new runs then do not change it.
     pub chosen: bool,
-    /// Experiment that the screen last opened on.
+    /// Experiment of the last scope that was not of all runs.
     opened_on: Option<String>,
     /// Run of the newest point at the last update.
     pub newest: Option<String>,
@@ -270,9 +270,9 @@ impl Pareto {
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.shown = order.into_iter().map(|(i, _)| i).collect();
-        let filter = self.filter.text();
+        let filter = Filter::parse(self.filter.value());
         let stored = self.stored.as_ref().filter(|_| self.shown.is_empty() && !filter.is_empty());
-        self.nothing = stored.and_then(|stored| Filter::parse(&filter).why_nothing(&stored.table));
+        self.nothing = stored.and_then(|stored| filter.why_nothing(&stored.table));
         self.draw_up();
         let points = self.points.as_deref().unwrap_or_default();
         // do not select a limit by default
@@ -281,15 +281,15 @@ impl Pareto {
             run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(choice);
     }
 
-    /// Switches to the default group when the screen opens on another experiment, unless the user chose a group; and from
-    /// a group that the filter leaves without points.
+    /// Switches to the default group when the scope becomes another experiment, unless the user chose a group; and from a
+    /// group that the scope and the filter leave without points.
     pub fn follow_filter(&mut self) {
-        let experiment = self.filter.experiment.as_ref();
-        let is_opened = experiment.is_some() && experiment != self.opened_on.as_ref();
+        let experiment = self.filter.experiment().map(str::to_owned);
+        let is_opened = experiment.is_some() && experiment != self.opened_on;
         if is_opened {
-            self.opened_on = self.filter.experiment.clone();
+            self.opened_on = experiment;
         }
-        let is_empty = self.shown.is_empty() && !self.filter.text().trim().is_empty();
+        let is_empty = self.shown.is_empty() && self.filter.narrows();
         if (is_opened && !self.chosen || is_empty)
             && let Some(group) = self.default_group()
         {
@@ -317,15 +317,15 @@ impl Pareto {
         chosen
     }
 
-    /// Runs that match the filter; `None` without a filter.
+    /// Runs that the scope and the filter leave; `None` if they leave all.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let stored = self.stored.clone()?;
-        let bound = self.filter.bind(&stored.table);
-        if self.filter.text().trim().is_empty() {
+        let (_, rows) = self.filter.rows(&stored);
+        if !self.filter.narrows() {
             return None;
         }
         let run = |row: u32| Some(stored.records.get(row as usize)?.run.clone());
-        Some(bound.rows(&stored.table).into_iter().filter_map(run).collect())
+        Some(rows.into_iter().filter_map(run).collect())
     }
 
     fn draw_up(&mut self) {
@@ -380,7 +380,7 @@ impl Pareto {
             self.hidden.iter().any(is)
         };
         let mut hidden: HashSet<usize> = (0..all.len()).filter(|at| is_hidden(all[*at])).collect();
-        let filter = Filter::parse(&self.filter.text());
+        let filter = Filter::parse(self.filter.value());
         let like = stored.records.iter().find(|record| record.run == first.run);
         if let Some(like) = like.filter(|_| !filter.is_empty()) {
             let records: Vec<Record> = all.iter().map(|other| other.record(like)).collect();
