@@ -721,6 +721,31 @@ fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
 }
 
 #[test]
+fn the_copied_sweep_says_that_its_edits_are_not_saved() {
+    let mut driver = workbench((120, 40));
+    at_tp(&mut driver);
+    keys(&mut driver, "DY");
+    let command = "ladderscope sweep experiments/hide.toml";
+    driver.shows(&format!("copied, but for your unsaved edits (tp 2 8): {command}"));
+    keys(&mut driver, "rY");
+    driver.shows(&format!("copied, but for its unsaved edits: {command}"));
+    let mut saved = workbench((120, 40));
+    keys(&mut saved, "rY");
+    saved.shows(&format!("copied: {command}"));
+}
+
+#[test]
+fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = workbench(size);
+        driver.shows("6 stored runs: 3");
+        keys(&mut driver, "3");
+        driver.shows("6 of 6 runs");
+    }
+    Driver::full(120, 40).hides("6 stored runs");
+}
+
+#[test]
 fn looks_of_the_editor() {
     let mut driver = workbench((120, 40));
     insta::assert_snapshot!("experiments_forecast_120x40", driver.screen());

@@ -195,6 +195,16 @@ impl Draft {
         }
     }
 
+    /// Unsaved edits, in words: the first setting that differs from the saved text; `None` without edits.
+    pub fn unsaved(&self) -> Option<String> {
+        let is_set = |row: &&Row| row.kind != RowKind::Default;
+        let set = |draft: &Self| draft.rows.iter().filter(is_set).cloned().collect::<Vec<Row>>();
+        self.revisions.is_edited().then(|| {
+            let saved = Self::new(self.revisions.saved().to_owned(), self.path.clone());
+            Self { rows: set(self), ..Self::default() }.difference(&set(&saved))
+        })
+    }
+
     /// Stores the result of a check, unless it is outdated.
     pub fn learn(&mut self, checked: Checked) {
         if checked.serial == self.serial {

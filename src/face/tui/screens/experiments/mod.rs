@@ -266,12 +266,11 @@ impl Screen for Experiments {
 
     fn command(&self) -> Result<Command, &'static str> {
         let entry = self.selected().ok_or(NO_COMMAND)?;
-        // a command would run the saved version
-        if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
-            return Err(NO_COMMAND);
-        }
         let file = entry.path().map_or_else(|| entry.name.clone(), |path| path.display().to_string());
-        Ok(vec!["sweep".into(), file].into())
+        // a command runs the saved version
+        let edits = self.draft().and_then(Draft::unsaved);
+        let beyond = edits.map(|edit| format!("your unsaved edits ({edit})"));
+        Ok(Command { words: vec!["sweep".into(), file], beyond: beyond.into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
