@@ -184,6 +184,12 @@ impl Experiments {
         }
     }
 
+    /// True if no experiment has stored runs, once all are loaded.
+    pub fn has_none_stored(&self) -> bool {
+        let mut all = self.stored.iter().copied().chain(self.drafts.values().map(Draft::stored));
+        self.entries.is_some() && all.all(|stored| stored.done == 0)
+    }
+
     /// Stored runs of a row's file.
     pub fn stored_of(&self, row: usize) -> Stored {
         let ahead = || self.ahead(row).map(|(_, stored)| *stored);
