@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
@@ -194,16 +195,10 @@ impl Screen for Pareto {
                 }
             },
         );
+        let (revision, shown) = (self.revision, Arc::clone(&self.shown_cells));
         if info::has_headline(self) {
-            let cells: HashSet<(String, Provenance)> = self
-                .visible()
-                .flat_map(|point| {
-                    let baseline = Spec { architecture: Architecture::Standard, ..point.spec.clone() };
-                    [(point.spec.key(), point.provenance), (baseline.key(), point.provenance)]
-                })
-                .collect();
-            let (of, revision) = (runs.clone(), self.revision);
-            let work = move |_: &_| Ok((revision, compared(&of.records, &cells)?));
+            let (of, shown) = (runs.clone(), shown.clone());
+            let work = move |_: &_| Ok((revision, compared(&of.records, &shown)?));
             cx.want("headline", &(revision, self.reading), work, |pareto: &mut Self, found, cx| {
                 pareto.headline = cx.told(found);
             });
@@ -211,14 +206,13 @@ impl Screen for Pareto {
         picture::ask(self, cx);
         let Some(key) = self.area_key() else { return };
         let asked = key.clone();
-        cx.want(
-            "areas",
-            &(key.clone(), self.reading),
-            move |_| Ok(analysis::area_gained(&runs.records, asked.options, Some(&asked.group))),
-            move |pareto: &mut Self, areas, cx| {
-                pareto.areas = cx.told(areas).map(|areas| (key, areas));
-            },
-        );
+        let work = move |_: &_| {
+            let records = of_cells(&runs.records, &shown);
+            Ok(analysis::area_gained(&records, asked.options, Some(&asked.group)))
+        };
+        cx.want("areas", &(key.clone(), self.reading), work, move |pareto: &mut Self, areas, cx| {
+            pareto.areas = cx.told(areas).map(|areas| (key, areas));
+        });
     }
 
     fn react(&mut self, news: &News, _cx: &mut Context) {
@@ -385,13 +379,21 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     true
 }
 
+/// Records of these cells and of `standard` at the same settings.
+fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
+    let cells = shown.iter().flat_map(|(spec, provenance)| {
+        let baseline = Spec { architecture: Architecture::Standard, ..spec.clone() };
+        [(spec.key(), *provenance), (baseline.key(), *provenance)]
+    });
+    let cells: HashSet<(String, Provenance)> = cells.collect();
+    let is_of = |record: &&Record| cells.contains(&(record.spec.key(), record.provenance));
+    records.iter().filter(is_of).cloned().collect()
+}
+
 /// Headline of the comparison of these cells by architecture.
-fn compared(records: &[Record], cells: &HashSet<(String, Provenance)>) -> base::error::Result<String> {
-    let records =
-        records.iter().filter(|record| cells.contains(&(record.spec.key(), record.provenance)));
-    let records: Vec<Record> = records.cloned().collect();
+fn compared(records: &[Record], shown: &[(Spec, Provenance)]) -> base::error::Result<String> {
     let axis = Axis::ARCHITECTURE;
-    Ok(headlines_of_all(&axis, &Cells::of(&records).compare(&axis, None)?))
+    Ok(headlines_of_all(&axis, &Cells::of(&of_cells(records, shown)).compare(&axis, None)?))
 }
 
 /// Command line that prints the same points.

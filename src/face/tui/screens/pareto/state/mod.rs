@@ -26,7 +26,7 @@ use study::analysis::{
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
-use table::{MEASURES, P2p, Record, Scope, Spec};
+use table::{MEASURES, P2p, Provenance, Record, Scope, Spec};
 use window::Zoom;
 
 /// Number of limits in the table; a window shows those that fit.
@@ -90,6 +90,8 @@ impl Default for Extent {
 pub struct AreaKey {
     pub options: AreaOptions,
     pub group: String,
+    /// [`Pareto::revision`] of the points that form the frontiers.
+    revision: u64,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +141,8 @@ pub struct Pareto {
     pub extent: Extent,
     /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
+    /// Cells of the shown points, for questions in the background.
+    pub shown_cells: Arc<[(Spec, Provenance)]>,
     /// Entry index of each shown point, and true if it is on its series' frontier.
     pub looks: Vec<(usize, bool)>,
     pub lines: Vec<Line>,
@@ -361,6 +365,7 @@ impl Pareto {
             x: (x.0.min(place.0), x.1.max(place.0)),
             y: (y.0.min(place.1), y.1.max(place.1)),
         });
+        self.shown_cells = self.visible().map(|point| (point.spec.clone(), point.provenance)).collect();
         self.revision += 1;
         self.other = None;
     }
@@ -543,7 +548,7 @@ impl Pareto {
         let group = self.groups.get(self.group)?.clone();
         let (log_x, log_y) = self.logarithmic();
         let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
-        Some(AreaKey { options, group })
+        Some(AreaKey { options, group, revision: self.revision })
     }
 
     /// The same area at the other P2P setting, if it is shown.
@@ -564,8 +569,10 @@ impl Pareto {
             return None;
         }
         let series = current.series();
+        // areas of one setting name none
+        let is_own = |a: &&AreaGained| a.setting.is_empty() || a.setting == series.setting;
         let same: Vec<&AreaGained> =
-            areas.iter().filter(|a| a.p2p == series.p2p && a.setting == series.setting).collect();
+            areas.iter().filter(|a| a.p2p == series.p2p).filter(is_own).collect();
         let of = |wanted: &dyn Fn(&Architecture) -> bool| {
             same.iter().find(|a| wanted(&a.architecture)).copied()
         };
