@@ -235,9 +235,10 @@ impl Pareto {
         self.counts = groups.iter().map(|(_, points)| points.len()).collect();
         let names: Vec<&str> = self.groups.iter().map(String::as_str).collect();
         let (apart, common) = split_group_names(&names);
-        let titles = apart.iter().map(|apart| match apart.is_empty() {
-            true => common.clone(),
-            false => format!("{apart}, {common}"),
+        let titles = apart.iter().map(|apart| {
+            // groups may have nothing in common
+            let parts = [apart.as_str(), common.as_str()].into_iter().filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(", ")
         });
         self.titles = titles.collect();
         points.iter().max_by_key(|point| age(point)).map(|point| point.run.clone())
