@@ -95,6 +95,11 @@ pub trait Screen: AnyScreen {
         false
     }
 
+    /// False if the screen shows nothing that a file could hold.
+    fn has_content(&self) -> bool {
+        true
+    }
+
     /// Edits that the acts `undo` and `redo` of the screen take back and repeat. `None` if the session's history leaves
     /// these acts to the screen.
     fn own_edits(&self) -> Option<OwnEdits> {

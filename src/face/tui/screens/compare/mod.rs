@@ -214,6 +214,10 @@ impl Screen for Compare {
         Some(OwnEdits::default())
     }
 
+    fn has_content(&self) -> bool {
+        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| axis.pairs > 0))
+    }
+
     fn command(&self) -> Result<Command, &'static str> {
         let compared = self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];

@@ -47,17 +47,15 @@ impl Acts for Experiments {
     type Act = Act;
 
     fn can(&self, act: Act) -> bool {
-        // until the files are read, any key is kept for later
-        if self.entries.is_none() {
-            return true;
-        }
         let draft = self.draft().filter(|draft| draft.broken.is_none());
         let row = draft.and_then(Draft::row);
         match act {
+            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
+            // until the files are read, any key is kept for later
+            _ if self.entries.is_none() => true,
             Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
             Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
             Act::Right | Act::AddAxis => draft.is_some(),
-            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
             _ => self.selected().is_some(),
         }
     }
@@ -241,6 +239,10 @@ impl Screen for Experiments {
             experiment: self.shown(),
             ..ScreenStatus::default()
         }
+    }
+
+    fn has_content(&self) -> bool {
+        self.entries.is_none() || self.selected().is_some()
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {

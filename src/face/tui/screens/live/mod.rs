@@ -205,6 +205,10 @@ impl Screen for Live {
         None
     }
 
+    fn has_content(&self) -> bool {
+        self.experiment.is_some() || self.shows_answer()
+    }
+
     fn react(&mut self, news: &News, _cx: &mut Context) {
         self.handing &= !matches!(news, News::Runs { .. });
     }

@@ -80,8 +80,8 @@ impl Acts for Pareto {
     type Act = Act;
 
     /// Without points, nothing is possible.
-    fn can(&self, _act: Act) -> bool {
-        self.points.as_ref().is_some_and(|points| !points.is_empty())
+    fn can(&self, act: Act) -> bool {
+        self.has_content() && (act != Act::Undo || self.zoom.edits() > 0)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -176,6 +176,10 @@ impl Screen for Pareto {
 
     fn own_edits(&self) -> Option<OwnEdits> {
         Some(OwnEdits { count: self.zoom.edits(), are_views: true })
+    }
+
+    fn has_content(&self) -> bool {
+        self.points.as_ref().is_some_and(|points| !points.is_empty())
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

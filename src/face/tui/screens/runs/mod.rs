@@ -192,6 +192,10 @@ impl Screen for Runs {
         Some(OwnEdits { count: self.done.len(), are_views: false })
     }
 
+    fn has_content(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if !self.shows_detail(cx.size.0) {
             return;
