@@ -133,9 +133,14 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
                 _ => Role::Good,
             };
             put(buf, area, x, y, shown.unwrap_or("  "), theme.style(role));
-            let more = if cell.more > 0 { "+" } else { "" };
+            let is_marked = compare.pairs().get(cell.pair).is_some_and(|pair| compare.is_marked(pair));
+            let mark = match cell.more {
+                _ if is_marked => "●",
+                0 => "",
+                _ => "+",
+            };
             let style = if selected { theme.style(Role::Selected) } else { text };
-            put(buf, area, x + 2, y, &format!("{:>7}{more}", number(cell, value)), style);
+            put(buf, area, x + 2, y, &format!("{:>7}{mark}", number(cell, value)), style);
         }
     }
     let more: usize = map.cells.iter().map(|cell| cell.more).sum();

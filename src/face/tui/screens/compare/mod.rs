@@ -62,12 +62,12 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
-    /// Without pairs on any axis, nothing is possible; after an error, another comparison.
+    /// Without pairs on any axis, nothing is possible; after an error, another comparison. A map has no order.
     fn can(&self, act: Act) -> bool {
-        match &self.compared {
-            Some(Err(_)) => matches!(act, Act::NextAxis | Act::PreviousAxis),
-            Some(Ok(compared)) => compared.axes.iter().any(|axis| axis.pairs > 0),
-            None => false,
+        match (&self.compared, act) {
+            (Some(Err(_)), _) => matches!(act, Act::NextAxis | Act::PreviousAxis),
+            (_, Act::SortNext) if self.map.is_some() => false,
+            _ => self.has_content(),
         }
     }
 
@@ -76,6 +76,12 @@ impl Acts for Compare {
             Act::Open => {
                 let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
                 cx.open_runs(pair.into_iter().flatten());
+            }
+            Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::PickOrder
+                if self.map.is_some() =>
+            {
+                let key = cx.key::<Compare>(Act::Map);
+                cx.inform(format!("a map has no order: {key} switches to the tables, which have one"));
             }
             Act::PickAxis | Act::PickBaseline | Act::PickOrder => self.pick(act, cx),
             // a baseline that no longer exists
