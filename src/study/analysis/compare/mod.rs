@@ -7,8 +7,9 @@ mod matching;
 mod pivot;
 
 pub use comparison::{
-    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, PairVerdict,
-    Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
+    Adjusted, AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured,
+    PairVerdict, Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work,
+    no_limit,
 };
 pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
 pub use matching::first_equal;

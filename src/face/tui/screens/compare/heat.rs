@@ -7,7 +7,9 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, Comparison, Difference, HeatCell, HeatMap, HeatValue, PairVerdict, Side};
+use study::analysis::{
+    Axis, CONTENTION, Comparison, Difference, HeatCell, HeatMap, HeatValue, PairVerdict, Side,
+};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
@@ -333,8 +335,7 @@ fn differences(pair: &Comparison) -> Vec<String> {
         let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
         let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
         let capped = if row == 1 && pair.is_capped() {
-            let stack = &pair.side.spec.stack;
-            format!(": contention, constants of stack {stack}, caps the gap closed")
+            format!("; what is left of the gap is {CONTENTION}")
         } else {
             String::new()
         };
