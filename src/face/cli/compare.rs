@@ -15,7 +15,8 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, REST, beaten_limit, differences_table, judge, pairs_table, pivot_table, slices,
+    Pivot, REST, beaten_limit, common_settings, differences_table, judge, pairs_table, pivot_table,
+    slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -108,7 +109,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let csv = || rows().csv(Sourced::ByRow);
         let text = || match (comparison.pairs.is_empty(), args.pivot) {
             (true, _) => String::new(),
-            (_, true) => output::aligned(&rows()) + &significance_text(&comparison),
+            (_, true) => {
+                output::aligned(&rows()) + &common_text(&comparison) + &significance_text(&comparison)
+            }
             _ => comparison_text(&axis, &comparison),
         };
         output::print(args.format.format, &comparison, csv, text)?;
@@ -230,6 +233,11 @@ fn significance_text(comparison: &ComparisonReport) -> String {
     text
 }
 
+/// Settings that the rows need not name.
+fn common_text(comparison: &ComparisonReport) -> String {
+    output::wrapped("all cells: ", &common_settings(comparison), 2)
+}
+
 /// Headline of the compare screen.
 fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
     output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison).trim_end_matches('.')), 0)
@@ -248,8 +256,9 @@ fn comparison_text(axis: &Axis, comparison: &ComparisonReport) -> String {
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
     format!(
-        "{}{pairs}{}{beaten}{differences}",
+        "{}{pairs}{}{}{beaten}{differences}",
         headline(axis, comparison),
+        common_text(comparison),
         significance_text(comparison)
     )
 }
