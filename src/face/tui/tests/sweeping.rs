@@ -472,6 +472,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
         "29.8 ms per step",
         "1.31 GB resident, plan 2 x 550 MB",
         "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms/rank",
+        "r0 = r1 compute",
         "1 failed",
         "reading 1.2 GB of weights",
         "following",

@@ -288,7 +288,7 @@ impl Live {
             false => {
                 let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
                 // the frame, numbers, two lanes a rank and the log need no more
-                let ranks = self.selected().map_or(1, |cell| cell.spec.ranks() as u16);
+                let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let most = match body.height {
                     ..24 => rest.height.saturating_sub(cells).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
