@@ -341,6 +341,8 @@ impl Screen for Compare {
 struct Areas {
     title: Rect,
     table: Rect,
+    /// All values at the selected setting of the pivot; empty without room for them.
+    setting: Rect,
     detail: Rect,
 }
 
@@ -352,6 +354,12 @@ const ROOM_FOR_LEGEND: u16 = 20;
 
 /// Least height of the pivot, with its header; the list of pairs and the map keep half.
 const LEAST_PIVOT: u16 = 8;
+
+/// Header of the pivot, a gap, and the validation of simulated cells.
+const BESIDE_ROWS: usize = 5;
+
+/// Frame and header of the values at a setting.
+const HEAD_OF_SETTING: usize = 3;
 
 impl Compare {
     fn areas(&self, body: Rect) -> Areas {
@@ -365,7 +373,14 @@ impl Compare {
             None => LEAST_PIVOT / 2,
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
-        Areas { title, table, detail }
+        let (rows, values) = (self.pivot.rows.len(), self.pivot.values.len());
+        let has_setting = self.shows_pivot()
+            && rows > 0
+            && values > 1
+            && usize::from(table.height) >= rows + BESIDE_ROWS + values + HEAD_OF_SETTING;
+        let setting = if has_setting { values + HEAD_OF_SETTING } else { 0 };
+        let (table, setting) = cut_bottom(table, setting as u16);
+        Areas { title, table, setting, detail }
     }
 
     /// Rows above the status row: the headline of the pivot, or what is compared.

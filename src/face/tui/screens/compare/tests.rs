@@ -426,6 +426,21 @@ fn a_map_is_walked_and_its_pair_opened() {
 }
 
 #[test]
+fn a_tall_window_shows_all_values_at_the_selected_setting() {
+    on(grid().to_vec(), (120, 40)).hides("all values at");
+    let mut driver = on(grid().to_vec(), (200, 60));
+    driver.shows("all values at tp4 b1 p2p-off");
+    driver.shows("gap closed");
+    for value in ["│ladder ", "│upper-bound "] {
+        assert!(driver.screen().contains(value), "{}", driver.screen());
+    }
+    driver.tap(KeyCode::Down);
+    driver.shows("all values at tp4 b4 p2p-on");
+    driver.taps("t");
+    driver.hides("all values at");
+}
+
+#[test]
 fn a_map_shows_marks_and_has_no_order() {
     let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.shows("s sort");
