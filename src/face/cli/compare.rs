@@ -16,7 +16,8 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, REST, beaten_limit, differences_table, judge, pairs_table, pivot_table, slices,
+    Pivot, REST, beaten_limit, common_settings, differences_table, judge, pairs_table, pivot_table,
+    slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -109,7 +110,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let csv = || rows().csv(Sourced::ByRow);
         let text = || match (comparison.pairs.is_empty(), args.pivot) {
             (true, _) => String::new(),
-            (_, true) => aligned_by_kind(&comparison, pivoted) + &significance_text(&comparison),
+            (_, true) => {
+                aligned_by_kind(&comparison, pivoted)
+                    + &common_text(&comparison)
+                    + &significance_text(&comparison)
+            }
             _ => comparison_text(&axis, &comparison),
         };
         output::print(args.format.format, &comparison, csv, text)?;
@@ -231,6 +236,11 @@ fn significance_text(comparison: &ComparisonReport) -> String {
     text
 }
 
+/// Settings that the rows need not name.
+fn common_text(comparison: &ComparisonReport) -> String {
+    output::wrapped("all cells: ", &common_settings(comparison), 2)
+}
+
 /// Headline of the compare screen.
 fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
     output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison).trim_end_matches('.')), 0)
@@ -267,8 +277,11 @@ fn aligned_by_kind(
                 None => parts.push((kind, vec![pair.clone()])),
             }
         }
-        let report = |pairs| ComparisonReport { pairs, ..comparison.clone() };
-        parts.into_iter().map(|(_, pairs)| table_of(&report(pairs))).collect()
+        let part = |(_, pairs)| {
+            let report = ComparisonReport { pairs, ..comparison.clone() };
+            (common_text(&report), table_of(&report))
+        };
+        parts.into_iter().map(part).collect()
     })
 }
 
@@ -284,8 +297,9 @@ fn comparison_text(axis: &Axis, comparison: &ComparisonReport) -> String {
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
     format!(
-        "{}{pairs}{}{beaten}{differences}",
+        "{}{pairs}{}{}{beaten}{differences}",
         headline(axis, comparison),
+        common_text(comparison),
         significance_text(comparison)
     )
 }

@@ -58,13 +58,17 @@ pub fn aligned(table: &Table) -> String {
     joined(vec![table.fitted(width().unwrap_or(COLUMNS))])
 }
 
-/// Formats a table like [`aligned`]; if its texts would be shortened, its parts instead, one below the other: their rows
-/// have more words in common, which move above them.
-pub fn aligned_in_parts(whole: &Table, parts: impl FnOnce() -> Vec<Table>) -> String {
+/// Formats a table like [`aligned`]; if its texts would be shortened, its parts instead, one below the other, each with a
+/// heading: their rows have more words in common, which move above them.
+pub fn aligned_in_parts(whole: &Table, parts: impl FnOnce() -> Vec<(String, Table)>) -> String {
     let width = width().unwrap_or(COLUMNS);
     let fitted = whole.fitted(width);
+    let part = |(heading, table): (String, Table)| {
+        let fitted = table.fitted(width);
+        FittedTable { text: heading + &fitted.text, ..fitted }
+    };
     joined(match fitted.is_cut {
-        true => parts().iter().map(|part| part.fitted(width)).collect(),
+        true => parts().into_iter().map(part).collect(),
         false => vec![fitted],
     })
 }

@@ -298,9 +298,9 @@ fn points_text(axes: Axes, group: &[ParetoPoint]) -> String {
     if let Some(close) = group.iter().find(|point| point.too_close) {
         let words = match close.band {
             Some(band) => {
-                format!("≈ {}: another architecture's point is within this error", band.too_close())
+                format!("≈ {}: a point of another series is within this error", band.too_close())
             }
-            None => "≈ within noise: its intervals overlap those of another architecture".to_owned(),
+            None => "≈ within noise: its intervals overlap those of another series".to_owned(),
         };
         text += &output::wrapped("", &words, 2);
     }

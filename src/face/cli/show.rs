@@ -142,7 +142,12 @@ fn differences(record: &Record) -> Option<String> {
             .into_iter()
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
             .filter_map(|(name, a, b)| {
-                Some(DifferenceRow { cell: "", name, difference: Difference::new(a?, b?)? })
+                Some(DifferenceRow {
+                    cell: "",
+                    settings: String::new(),
+                    name,
+                    difference: Difference::new(a?, b?)?,
+                })
             })
             .collect();
     let about = output::wrapped("", &format!("{DIFFERENCES}, simulated; {REST}"), 0);

@@ -1,9 +1,6 @@
 //! State shared by all screens (window, clock, colours, keys, stored runs, messages), and the ways a screen
 //! reaches outside itself: background questions ([`super::task`]), requests to the workbench, effects.
 //!
-//! Experiment that result screens open on (the most recently viewed): a chip of the screen's filter box, so it is always
-//! visible that runs are filtered out.
-//!
 //! Immutable snapshot of the runs directory.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -17,6 +14,7 @@ use super::history::SessionHistory;
 use super::keymap::{Action, Keymap};
 use super::overlay::{Folder, Overlay};
 use super::prelude::*;
+use super::scope::ResultScope;
 use super::task::Tasks;
 use super::trace_picker::TypedPath;
 use super::update::{Ended, Press};
@@ -25,7 +23,6 @@ use lab::store::Annotations;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use plan::Architecture;
 use study::analysis::RunTable;
-use study::analysis::filter::Filter;
 use study::whatif::TracedStep;
 use table::{Record, Spec, Status};
 
@@ -46,7 +43,7 @@ pub struct Context {
     pub overlays: Vec<Box<dyn Overlay>>,
     /// Input history, by prompt title.
     pub past: HashMap<String, Vec<String>>,
-    pub scope: Scope,
+    pub scope: ResultScope,
     /// Recently opened trace files, newest first.
     pub recent: Vec<String>,
     pub folder: Option<Folder>,
@@ -149,7 +146,7 @@ impl Context {
             tab: Tab::Experiments,
             overlays: Vec::new(),
             past: HashMap::new(),
-            scope: Scope::default(),
+            scope: ResultScope::default(),
             recent: Vec::new(),
             folder: None,
             typed_path: None,
@@ -243,95 +240,6 @@ pub struct Notice {
     pub error: bool,
 }
 
-#[derive(Debug, Default)]
-pub struct Scope {
-    /// Screen and experiment at the previous message.
-    shown: Option<Shown>,
-    looked_at: Option<String>,
-    /// Experiment whose chip the user removed; screens no longer open on it.
-    dismissed: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
-    tab: Tab,
-    experiment: Option<String>,
-}
-
-/// Called after every message: opens a newly shown screen on the experiment. Cheap: compares short strings, and scans
-/// the runs only on a screen change.
-pub fn settle_scope(state: &mut State) {
-    let tab = state.cx.tab;
-    let (screen, cx) = state.split(tab);
-    let status = screen.status(cx);
-    if status.experiment.is_some() {
-        cx.scope.looked_at = status.experiment;
-    }
-    let opens = status.opens_on_experiment;
-    let Some(filter) = screen.filter() else {
-        cx.scope.shown = None;
-        return;
-    };
-    match cx.scope.shown.as_ref().filter(|shown| shown.tab == tab) {
-        Some(before) => {
-            if before.experiment.is_some() && filter.experiment.is_none() {
-                cx.scope.dismissed.clone_from(&before.experiment);
-            }
-        }
-        // the experiments are not known yet
-        None if opens && cx.stored.is_none() => return,
-        None => {
-            let experiment = cx.scope.opening(cx.stored.as_deref()).filter(|_| opens);
-            if filter.experiment != experiment {
-                filter.experiment = experiment;
-                screen.input(Input::Narrow, cx);
-            }
-        }
-    }
-    if let Some(filter) = screen.filter() {
-        if filter.typing
-            && let Some(stored) = &cx.stored
-        {
-            filter.suggest(&stored.table);
-        }
-        let is_same = |shown: &Shown| shown.tab == tab && shown.experiment == filter.experiment;
-        if !cx.scope.shown.as_ref().is_some_and(is_same) {
-            cx.scope.shown = Some(Shown { tab, experiment: filter.experiment.clone() });
-        }
-    }
-}
-
-/// Shows all runs instead of those of the experiment, or the reverse.
-pub fn toggle_scope(state: &mut State) {
-    let (screen, cx) = state.split(state.cx.tab);
-    if !screen.status(cx).opens_on_experiment {
-        return cx.inform("this screen does not show the runs of one experiment");
-    }
-    let name = cx.scope.name(cx.stored.as_deref());
-    cx.scope.dismissed = if cx.scope.dismissed == name { None } else { name };
-    // as if the screen were newly shown
-    cx.scope.shown = None;
-}
-
-impl Scope {
-    /// Most recently viewed experiment, else the newest.
-    fn name(&self, stored: Option<&Snapshot>) -> Option<String> {
-        let newest = || stored?.records.last()?.experiment.clone();
-        self.looked_at.clone().or_else(newest)
-    }
-
-    /// Experiment to open on; `None` if its runs are all or none, or if the user dismissed it.
-    fn opening(&self, stored: Option<&Snapshot>) -> Option<String> {
-        let (name, table) = (self.name(stored)?, &stored?.table);
-        if self.dismissed.as_ref() == Some(&name) {
-            return None;
-        }
-        let filter = Filter { terms: vec![Filter::is("experiment", &name)] };
-        let rows = filter.rows(table).ok()?.len();
-        (rows > 0 && rows < table.len()).then_some(name)
-    }
-}
-
 /// Contents of the runs directory at one moment; shared by all screens.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -343,7 +251,9 @@ pub struct Snapshot {
     pub damaged: Vec<String>,
     /// Number of running runs; cached because every frame needs it.
     pub running: usize,
-    /// Stored results by cell key ([`table::Spec::key`]).
+    /// Indices of the runs by cell key ([`table::Spec::key`]).
+    pub cells: HashMap<String, Vec<usize>>,
+    /// Stored results by cell key.
     pub known: HashMap<String, Known>,
 }
 
@@ -352,8 +262,6 @@ pub struct Known {
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,
-    /// Record indices of its runs.
-    pub runs: Vec<usize>,
 }
 
 impl Snapshot {
@@ -362,20 +270,20 @@ impl Snapshot {
     }
 
     pub fn annotated(records: Vec<Record>, damaged: Vec<String>, annotations: Arc<Annotations>) -> Self {
-        let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
-        let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
+        let keys: Vec<String> = records.par_iter().map(|record| record.spec.key()).collect();
+        let mut cells: HashMap<String, Vec<usize>> = HashMap::new();
         let mut known: HashMap<String, Known> = HashMap::new();
         for (place, (record, key)) in records.iter().zip(keys).enumerate() {
-            if let (Some(metrics), Some(key)) = (&record.metrics, key) {
-                let cell = known.entry(key).or_default();
+            if let Some(metrics) = &record.metrics {
+                let cell = known.entry(key.clone()).or_default();
                 cell.rounds.extend(record.is_finished().then_some(record.round));
                 cell.completion_ms = metrics.completion_ms;
-                cell.runs.push(place);
             }
+            cells.entry(key).or_default().push(place);
         }
         let table = RunTable::new(&records, &annotations);
         let running = records.iter().filter(|record| record.status == Status::Running).count();
-        Self { records: Arc::new(records), table, annotations, damaged, running, known }
+        Self { records: Arc::new(records), table, annotations, damaged, running, cells, known }
     }
 
     pub fn with(&self, annotations: Arc<Annotations>) -> Self {

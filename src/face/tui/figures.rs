@@ -21,7 +21,6 @@ use crate::desk::figure::{FigureKind, FigureRequest};
 use crate::desk::{ReportOrigin, Stores, export, files, report_of_runs};
 use base::error::{Error, Result};
 use base::text::shell_command;
-use study::analysis::filter::Filter;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use study::plot::{self, Figure, FigureOptions, OverlapPart, ProvenanceSummary, Size};
 use table::Record;
@@ -325,12 +324,15 @@ impl RunsToReport {
     /// runs lack, as the screens do.
     fn of(state: &mut State) -> Option<Self> {
         let (screen, cx) = state.split(state.cx.tab);
-        let filter = screen.filter().map(|filter| filter.text().into_owned()).unwrap_or_default();
         let stored = cx.stored.as_ref()?;
-        let (bound, _) = Filter::parse(&filter).bind(&stored.table);
-        let rows = bound.rows(&stored.table);
-        let records = rows.iter().filter_map(|row| stored.records.get(*row as usize)).cloned();
-        let records: Vec<Record> = records.collect();
+        let (filter, records) = match screen.filter() {
+            None => (String::new(), stored.records.to_vec()),
+            Some(filter) => {
+                let rows = filter.rows(stored).1.into_iter();
+                let records = rows.filter_map(|row| stored.records.get(row as usize)).cloned();
+                (filter.text().into_owned(), records.collect())
+            }
+        };
         let has_numbers = records.iter().any(Record::has_numbers);
         has_numbers.then(|| Self { records: Arc::new(records), filter, dir: cx.dir.clone() })
     }

@@ -4,7 +4,8 @@
 //! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
 //! update    state changes; pure: no clock, files or threads
 //! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
-//! context   state shared by all screens (experiment, runs), and their ways to reach outside
+//! context   state shared by all screens (window, stored runs), and their ways to reach outside
+//! scope     runs that the result screens show: of one experiment, or all
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker
@@ -68,6 +69,7 @@ mod palette;
 mod pick;
 mod pictures;
 mod preview;
+mod scope;
 mod screen;
 mod screens;
 mod screenshot;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::keymap::Listed;
 use super::prelude::*;
+use super::scope::ShownExperiment;
 pub use super::screens::{State, Tab};
 pub use crate::desk::export::FileKind;
 use base::error::Result;
@@ -92,6 +93,11 @@ pub trait Screen: AnyScreen {
     /// mouse and movement to the list.
     fn input(&mut self, _input: Input<'_>, _cx: &mut Context) -> bool {
         false
+    }
+
+    /// False if the screen shows nothing that a file could hold.
+    fn has_content(&self) -> bool {
+        true
     }
 
     /// Edits that the acts `undo` and `redo` of the screen take back and repeat. `None` if the session's history leaves
@@ -201,9 +207,10 @@ pub struct ScreenStatus {
     pub badge: Option<String>,
     /// Confirmation question while there are unsaved edits.
     pub unsaved: Option<&'static str>,
-    pub experiment: Option<String>,
-    /// True if the screen opens on the most recently viewed experiment when no filter is typed.
-    pub opens_on_experiment: bool,
+    /// Experiment that the screen shows; the result screens show its runs from then on.
+    pub experiment: Option<ShownExperiment>,
+    /// True for a result screen: its filter box has the scope.
+    pub is_scoped: bool,
 }
 
 /// Caveat about the current screen, such as the simulator's error.

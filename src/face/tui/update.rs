@@ -15,7 +15,7 @@ use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
-    context, conversions, figures, format, history, overlay, palette, trace_picker, trainings, view,
+    conversions, figures, format, history, overlay, palette, scope, trace_picker, trainings, view,
 };
 use lab::store;
 use lab::sweep::{Choice, Experiment};
@@ -222,7 +222,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::First => step(state, isize::MIN / 2),
         Action::Last => step(state, isize::MAX / 2),
         Action::Reload => begin(state),
-        Action::Scope => context::toggle_scope(state),
+        Action::Scope => scope::toggle(state),
         Action::Export => figures::ask_export(state, true),
         Action::Figure => figures::ask(state),
         Action::Report => figures::ask_page(state),
@@ -323,7 +323,7 @@ fn leave(state: &mut State) {
 
 /// Called after every message: clamps the current screen's selection and requests missing answers.
 fn settle(state: &mut State) {
-    context::settle_scope(state);
+    scope::settle(state);
     overlay::settle(&mut state.cx);
     let body = state.cx.body();
     let (screen, cx) = state.split(state.cx.tab);

@@ -155,6 +155,7 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     let cx = &state.cx;
     let can = |action| match action {
         Action::On(tab, at) => state.screen(tab).is_possible(at),
+        Action::Export => state.screen(cx.tab).has_content(),
         _ => true,
     };
     let hints = |own: bool| {

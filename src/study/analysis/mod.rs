@@ -42,11 +42,11 @@ pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
-    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
-    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, PairVerdict, Pivot,
-    PivotRow, REST, Reasons, Side, UNSET, beaten_limit, benjamini_hochberg, compare, compared_rows,
-    difference_rows_table, differences_table, first_equal, is_beaten_by_noise, less_work, no_limit,
-    pairs_table, pivot_table, slices,
+    Adjusted, Axis, AxisCount, CONTENTION, Cells, Comparison, ComparisonReport, DIFFERENCES,
+    DifferenceRow, Flag, Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured,
+    PairVerdict, Pivot, PivotRow, REST, Reasons, Side, UNSET, beaten_limit, benjamini_hochberg,
+    common_settings, compare, compared_rows, difference_rows_table, differences_table, first_equal,
+    is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices,
 };
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,

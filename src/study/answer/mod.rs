@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
-use crate::validate::{badge, nearest_errors};
+use crate::validate::{badge, evidence};
 use base::statistics::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
@@ -171,9 +171,8 @@ impl Answer {
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));
-        details.extend(
-            nearest_errors(cells.specs()).iter().map(|error| format!("{}.", capitalized(error))),
-        );
+        // the basis has the errors
+        details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
         let (table, left_out) = question.table();
         Self {
             headline: question.headline(),

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot, PublishedValue, Varied,
-    beaten_limit, fastest, is_beaten_by_noise, less_work,
+    Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
+    PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, mean, median};
 use base::text::{capitalized, counted};
@@ -136,8 +136,18 @@ impl<'a> Question<'a> {
         let (mut elsewhere, mut without) = (Vec::new(), Vec::new());
         for (setting, pairs) in &choices {
             let fastest = fastest(pairs);
+            let mut undecided = pairs.iter().filter(|pair| pair.verdict.is_undecided());
             match fastest.first() {
-                None => without.push((setting, self.baseline(pairs[0]))),
+                // the headline counts those of the winner
+                None if undecided.clone().any(|pair| self.value(pair) == winner.value) => {}
+                None => match undecided.next() {
+                    Some(pair) => elsewhere.push(format!(
+                        "undecided at {setting} ({} {})",
+                        self.value(pair),
+                        times(pair)
+                    )),
+                    None => without.push((setting, self.baseline(pairs[0]))),
+                },
                 Some(_) if fastest.iter().any(|pair| self.value(pair) == winner.value) => {}
                 Some(pair) => {
                     elsewhere.push(format!("{} at {setting} ({})", self.value(pair), times(pair)))
@@ -280,10 +290,11 @@ impl<'a> Question<'a> {
         // the same share at every TP looks like a result
         let capped = match with.iter().filter(|pair| pair.is_capped()).count() {
             0 => String::new(),
-            count => format!(
-                "; in {count} of {} contention, constants of the simulated stack, takes the rest",
-                counted(with.len(), "setting")
-            ),
+            count if count == with.len() => format!("; the rest is {CONTENTION}"),
+            count => {
+                let settings = counted(with.len(), "setting");
+                format!("; in {count} of {settings} the rest is {CONTENTION}")
+            }
         };
         let text = format!("{value} closes {shares}");
         Some(format!("{}{nothing}{beyond}{capped}.", capitalized(&text)))

@@ -220,7 +220,7 @@ fn frontier<'a>(html: &mut Html, points: &'a [ParetoPoint], commands: &Commands<
     );
     let command = commands.verb(&["pareto"], &["--frontier"]);
     let caption = "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput \
-                   per GPU and better in one. ≈: too close to call; another architecture's point is within the \
+                   per GPU and better in one. ≈: too close to call; a point of another series is within the \
                    simulator's error (5 % where that is unknown).";
     html.element("h3", "Frontier").table(caption, &table, MOST_ROWS, &command).command(&command);
 }

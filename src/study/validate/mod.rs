@@ -12,7 +12,9 @@ mod trust;
 pub use left_out::{LeftOut, left_out};
 pub use set::{DataSet, Group, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, Slice};
 pub(crate) use trust::{Changes, rewired_error};
-pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors, reversed_orders, stand_ins};
+pub use trust::{
+    TieBand, Trust, badge, evidence, nearest_error, nearest_errors, reversed_orders, stand_ins,
+};
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -128,10 +128,7 @@ impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fitted(of) => {
-                let out = of.known.held_out.iter();
-                let out: Vec<String> =
-                    out.map(|out| format!("{:.0} % with {} left out", out.pct.ceil(), out.by)).collect();
-                let out = if out.is_empty() { String::new() } else { format!("; {}", out.join(", ")) };
+                let out = of.left_out().map_or_else(String::new, |out| format!("; {out}"));
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
                 write!(f, "fitted to these runs (mean {measure} error {pct:.0} %{out}): {of}")
             }
@@ -153,6 +150,14 @@ impl Evidence {
 
     fn percent(&self) -> String {
         format!("{:.0} %", self.pct().ceil())
+    }
+
+    /// Errors of the rows that were left out of the fit: `5 % with each TP left out, 12 % with each batch size left out`.
+    fn left_out(&self) -> Option<String> {
+        let out = self.known.held_out.iter();
+        let out: Vec<String> =
+            out.map(|out| format!("{:.0} % with {} left out", out.pct.ceil(), out.by)).collect();
+        (!out.is_empty()).then(|| out.join(", "))
     }
 }
 
@@ -182,6 +187,39 @@ pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<Stri
         false => trust.to_string(),
     };
     groups.iter().map(line).collect()
+}
+
+/// What the errors in [`badge`] rest on, and why cells have none, one line each: `60 of 80 cells: fitted to gpt-fast on h100_sxm
+/// (paper_70b), TPOT error 5 % with each TP left out`.
+pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
+    let (groups, total) = grouped(specs);
+    let is_fitted = |known: &KnownError| {
+        groups
+            .iter()
+            .any(|(_, trust)| matches!(trust, Trust::Fitted(of) if std::ptr::eq(of.known, known)))
+    };
+    let line = |(cells, trust): &(usize, Trust)| {
+        let text = match trust {
+            Trust::Fitted(of) => {
+                let measure = of.known.measure.title();
+                let out =
+                    of.left_out().map_or_else(String::new, |out| format!(", {measure} error {out}"));
+                format!("fitted to {of}{out}")
+            }
+            // the line of the fitted cells has the same error
+            Trust::HeldOut(of) if is_fitted(of.known) => return None,
+            Trust::HeldOut(of) => {
+                let by = of.held_out.map_or("", |out| &out.by);
+                format!("{} error of {of} with {by} left out of the fit", of.known.measure.title())
+            }
+            Trust::NotValidated(_) => trust.to_string(),
+        };
+        Some(match groups.len() {
+            1 => text,
+            _ => format!("{cells} of {}: {text}", counted(total, "cell")),
+        })
+    };
+    groups.iter().filter_map(line).collect()
 }
 
 /// Words beside the result of these cells; `None` if none of them is simulated: `mean error 2 % on cells used for
@@ -544,6 +582,15 @@ mod tests {
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert!(lines[0].starts_with("2 of 5 cells: fitted to these runs"), "{lines:?}");
         assert_eq!(lines[3], "1 of 5 cells: not validated for stack native on H100-SXM");
+        // beside the badge, each error is said once
+        let fit = "2 of 5 cells: fitted to gpt-fast on h100_sxm (paper_70b), TPOT error 5 % with each TP left out, 12 % with \
+                   each batch size left out";
+        let said = evidence(&cells);
+        assert_eq!(said[0], fit);
+        assert_eq!(said[1..], lines[2..]);
+        let held_out =
+            "TPOT error of gpt-fast on h100_sxm (paper_70b) with each batch size left out of the fit";
+        assert_eq!(evidence(&cells[1..2]), [held_out]);
         let measured = Spec { backend: Backend::Cpu, ..Spec::default() };
         assert_eq!((badge([&measured]), nearest_errors([&measured])), (None, Vec::new()));
     }

@@ -383,9 +383,10 @@ impl Driver {
         }
     }
 
-    /// A workbench that has read everything.
+    /// A workbench that has read everything and shows all runs.
     pub fn full(columns: u16, rows: u16) -> Self {
         let mut driver = Self::empty(columns, rows);
+        driver.state.cx.scope.is_all = true;
         driver.read(entries());
         let stored = Arc::new(Snapshot::new(records(), Vec::new()));
         driver.send(Message::Runs(Ok(stored.clone())));

@@ -73,6 +73,10 @@ fn empty_screens_tell_of_the_keys_that_are_bound() {
         driver.state.cx.tab = screen;
         driver.shows(told);
     }
+    for screen in [Tab::Live, Tab::Runs, Tab::Timeline, Tab::Pareto, Tab::Compare] {
+        driver.state.cx.tab = screen;
+        driver.hides("x export");
+    }
     for screen in [Tab::Pareto, Tab::Compare] {
         driver.state.cx.tab = screen;
         driver.hides("Enter timeline");
@@ -214,6 +218,7 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     assert!(screen.contains("  quickstart") && screen.contains("  paper-70b"), "{screen}");
     driver.shows("How much of a slow all-reduce");
     driver.shows("reading the grid…");
+    driver.hides("u undo");
     driver.enter();
     driver.shows("your key takes effect in a moment");
     driver.state.experiments.early = None;

@@ -13,7 +13,7 @@ use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
 use lab::sweep::{Experiment, SweepEvent};
-use table::{Backend, P2p, Status};
+use table::{Backend, P2p, Record, Status};
 
 /// A sweep of three architectures over a link each for P2P on and off.
 fn started_sweep(size: (u16, u16)) -> Driver {
@@ -62,7 +62,7 @@ fn answered(driver: &mut Driver, effects: Vec<Effect>) {
 fn noise_and_failures_are_told_while_the_sweep_runs() {
     let mut driver = started_sweep((80, 24));
     let spec = driver.state.live.cells[0].spec.clone();
-    let ended = |round: usize, record: table::Record| {
+    let ended = |round: usize, record: Record| {
         news(SweepEvent::RunEnded { cell: 0, round: round as u32, record: record.into() })
     };
     for (round, step) in [5.0, 9.0].into_iter().enumerate() {
@@ -95,6 +95,8 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     let cell = &driver.state.live.cells[0];
     assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);
     assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
+    let live = &driver.state.live;
+    assert_eq!(live.title(&live.selected().unwrap().spec), "ladder p2p-on", "the best that is no limit");
     // moving to a cell describes it; the key shows the result again
     press(&mut driver, KeyCode::Up);
     driver.hides("Ladder is faster");
@@ -135,6 +137,23 @@ fn cells_are_named_by_all_that_differs_at_any_width() {
         driver.read(Vec::new());
         driver.shows("tp8 b256 stack-vllm-0.15");
         driver.shows("tok/s");
+    }
+}
+
+#[test]
+fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
+    for (size, is_whole) in [((120, 40), false), ((200, 60), true)] {
+        let mut driver = ended_sweep(size);
+        let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
+        send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+        press(&mut driver, KeyCode::Char('1'));
+        driver.shows("Ladder is faster than standard in both settings");
+        let screen = driver.screen();
+        for part in ["speedup (tokens/s)", "Quality of ladder was not evaluated"] {
+            assert_eq!(screen.contains(part), is_whole, "{part}: {screen}");
+        }
+        // nothing of the card is hidden behind a note, and the grid has its rows
+        assert!(!is_whole || !screen.contains(" note: ?") && screen.contains(" question "), "{screen}");
     }
 }
 

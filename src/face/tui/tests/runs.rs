@@ -39,7 +39,7 @@ fn driver((columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::empty(columns, rows);
     let snapshot = Snapshot::annotated(records, Vec::new(), Arc::new(annotations));
     driver.send(Message::Runs(Ok(Arc::new(snapshot))));
-    driver.keys("3");
+    driver.keys("3*");
     driver
 }
 

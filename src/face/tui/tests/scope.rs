@@ -1,4 +1,4 @@
-//! The filter of a screen, and the experiment that results open on.
+//! The filter of a screen, and the scope of the result screens.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::update::Message;
+use crate::face::tui::update::{Effect, Message};
 use lab::store::{Annotations, Edit};
 use lab::sweep::Experiment;
-use table::{Backend, P2p, Record};
+use table::{Backend, P2p, Record, Status};
 
 /// Runs of two experiments, the newest of `later`.
 fn two_experiments() -> Arc<Snapshot> {
@@ -43,19 +43,19 @@ fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
     let mut driver = driver();
     driver.taps("3/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
-    driver.shows("4 of 18 runs, tiny [simulated]  filter: tp:4,8 arch:ladder");
+    driver.shows("2 of 18 runs, tiny [simulated]  [later] filter: tp:4,8 arch:ladder");
     driver.taps("5");
     driver.hides("filter:");
     driver.taps("/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
     driver.shows("2 of 18 points  [later] filter: tp:4,8 arch:ladder");
     driver.taps("*");
-    driver.shows("4 of 18 points  filter: tp:4,8 arch:ladder");
+    driver.shows("4 of 18 points  [all runs] filter: tp:4,8 arch:ladder");
     driver.taps("6/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
     // by architecture: ladder against standard, at both TPs of both experiments
     driver.shows("4 of 6 settings");
-    driver.shows("filter: tp:4,8 arch:ladder");
+    driver.shows("[all runs] filter: tp:4,8 arch:ladder");
     let command = driver.state.screen(Tab::Compare).command().expect("a command").words.join(" ");
     assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder --pivot");
     driver.tap(KeyCode::Esc);
@@ -68,50 +68,83 @@ fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
 }
 
 #[test]
-fn results_open_on_the_experiment_that_was_looked_at_last() {
-    let mut driver = driver();
-    driver.taps("5");
-    driver.shows("9 of 18 points  [later]");
-    driver.taps("3");
-    driver.shows("18 of 18 runs");
-    driver.tap(KeyCode::End);
-    driver.taps("6");
-    driver.shows("[earlier]");
-    driver.shows("3 of 6 settings");
-    // Escape drops what is typed, and never the experiment
-    driver.taps("/tp:8");
-    driver.tap(KeyCode::Enter);
-    driver.shows("1 of 6 settings");
-    driver.shows("[earlier] filter: tp:8");
-    driver.tap(KeyCode::Esc);
-    driver.shows("3 of 6 settings");
-    driver.tap(KeyCode::Esc);
-    driver.shows("3 of 6 settings");
-    driver.taps("*");
-    driver.shows("architecture: 6 settings");
-    driver.taps("5");
-    driver.hides("[earlier]");
-    driver.taps("*");
-    driver.shows("[earlier]");
-    // Backspace in the empty box takes the chip away
-    driver.taps("/");
-    driver.tap(KeyCode::Backspace);
-    driver.tap(KeyCode::Enter);
-    driver.hides("[earlier]");
-    driver.taps("3");
-    driver.tap(KeyCode::Home);
-    driver.taps("6");
-    driver.shows("[later]");
-    driver.taps("/tp:8");
-    driver.tap(KeyCode::Enter);
-    driver.taps("3");
-    driver.shows("18 of 18 runs");
-    driver.taps("*");
-    driver.shows("this screen does not show the runs of one experiment");
+fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
+    let shown = |screen: &str, is_one: bool| match (screen, is_one) {
+        ("3", true) => "9 of 18 runs",
+        ("3", false) => "18 of 18 runs",
+        ("5", true) => "9 of 18 points  [later]",
+        ("5", false) => "[all runs]",
+        (_, true) => "3 of 6 settings",
+        (_, false) => "architecture: 6 settings",
+    };
+    for path in ["356", "653", "5363"] {
+        let mut driver = driver();
+        for screen in path.split("").filter(|key| !key.is_empty()) {
+            driver.taps(screen);
+            driver.shows("[later]");
+            driver.shows(shown(screen, true));
+            // a run of another experiment under the cursor changes nothing
+            driver.tap(KeyCode::End);
+        }
+        driver.taps("*");
+        for screen in ["3", "5", "6"] {
+            driver.taps(screen);
+            driver.shows("[all runs]");
+            driver.shows(shown(screen, false));
+            driver.tap(KeyCode::End);
+        }
+        driver.taps("*5");
+        driver.shows("[later]");
+    }
 }
 
 #[test]
-fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
+fn only_its_key_changes_the_scope() {
+    let mut driver = driver();
+    driver.taps("6/tp:8");
+    driver.tap(KeyCode::Enter);
+    driver.shows("1 of 6 settings");
+    driver.shows("[later] filter: tp:8");
+    // Escape and Backspace drop what is typed, and never the experiment
+    driver.tap(KeyCode::Esc);
+    driver.shows("3 of 6 settings");
+    driver.tap(KeyCode::Esc);
+    driver.taps("/");
+    driver.tap(KeyCode::Backspace);
+    driver.tap(KeyCode::Enter);
+    driver.shows("[later]");
+    driver.taps("4*");
+    driver.shows("this screen does not show the runs of one experiment");
+    driver.taps("6");
+    driver.shows("[later]");
+}
+
+#[test]
+fn a_scope_without_points_or_pairs_says_which_key_shows_all_runs() {
+    let mut all = two_experiments().records.to_vec();
+    // the newest experiment has a failed run alone
+    let mut failed = all[17].clone();
+    (failed.spec.batch, failed.experiment) = (64, Some("failing".into()));
+    (failed.run, failed.status, failed.metrics) = ("failed".into(), Status::Failed, None);
+    all.push(failed);
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    driver.shows("experiment failing hides all points: * shows all");
+    driver.taps("6");
+    driver.shows("experiment failing has no complete pair yet; * shows all runs.");
+    driver.taps("3");
+    driver.shows("1 of 19 runs");
+    driver.taps("/tp:2");
+    driver.tap(KeyCode::Enter);
+    driver.shows("Esc clears the filter, / changes it, * shows all runs");
+    driver.taps("*5");
+    driver.hides("hides all points");
+}
+
+#[test]
+fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     let all = two_experiments();
     let mut annotations = Annotations::default();
     let found = [all.records[0].run.clone(), all.records[4].run.clone()];
@@ -122,6 +155,24 @@ fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
     driver.answer(effects);
     driver.taps("5");
     driver.shows("11 of 18 points  [later]");
+    // another experiment runs all cells of `later` again: a point is then of its newest run
+    let again = all.records[9..].iter().map(|record| Record {
+        run: format!("{}-again", record.run),
+        experiment: Some("again".into()),
+        ..record.clone()
+    });
+    let one_again = all.records.iter().cloned().chain(again).collect();
+    driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(one_again, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("3");
+    driver.shows("18 of 27 runs");
+    driver.shows("[again]");
+    driver.taps("5");
+    driver.shows("9 of 18 points  [again]");
+    let command = driver.state.screen(Tab::Runs).command().expect("a command");
+    assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
+    assert_eq!(command.beyond, ["9 runs of the same cells that others made"]);
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
@@ -148,16 +199,56 @@ fn of_experiments() -> Driver {
     driver
 }
 
-/// The experiment that was selected, not the one that the screen of experiments came up on, is what results open on.
 #[test]
-fn results_open_on_the_experiment_that_was_selected() {
+fn the_scope_is_the_experiment_that_screen_1_showed_last() {
     let mut driver = of_experiments();
     driver.taps("15");
     driver.shows("[one]");
     driver.taps("1");
     driver.tap(KeyCode::Down);
-    driver.taps("5");
+    driver.taps("35");
     driver.shows("[two]");
+    // all runs instead, until another experiment is shown
+    driver.taps("*1");
+    driver.taps("6");
+    driver.shows("[all runs]");
+    driver.taps("1");
+    driver.tap(KeyCode::Up);
+    driver.taps("6");
+    driver.shows("[one]");
+    // before a sweep, screen 2 has the stored result of the same experiment
+    driver.taps("2");
+    driver.shows("result of one");
+}
+
+/// Edits of an experiment whose cells are stored show their runs, though no run has the name of the edits.
+#[test]
+fn an_experiment_that_never_ran_has_the_stored_runs_of_its_cells() {
+    let mut driver = of_experiments();
+    let mut never = experiment();
+    never.name = "never".into();
+    // a cell of `one`, and others that nobody ran
+    never.cells.iter_mut().skip(1).for_each(|cell| cell.spec.batch = 256);
+    never.cells[0].spec.batch = 1;
+    let mut entries = driver.state.experiments.entries.clone().unwrap_or_default();
+    entries.push(Entry::new("never", "built in", never.text.clone(), Ok(never)));
+    let effects = driver.read(entries);
+    driver.answer(effects);
+    driver.taps("1");
+    driver.tap(KeyCode::End);
+    driver.taps("3");
+    driver.shows("1 of 2 runs");
+    driver.shows("[never]");
+    let effects = driver.keys("Y");
+    assert!(
+        matches!(&effects[..], [Effect::Copy(command)] if !command.contains("never")),
+        "{effects:?}"
+    );
+    driver.shows("copied, but for the cells of experiment never, which others ran");
+    // without any stored run, the screens show all
+    driver.state.experiments.entries.as_mut().unwrap()[2].keys = Arc::default();
+    driver.taps("13");
+    driver.shows("[all runs]");
 }
 
 #[test]

@@ -474,6 +474,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
         "29.8 ms per step",
         "1.31 GB resident, plan 2 x 550 MB",
         "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms/rank",
+        "r0 = r1 compute",
         "1 failed",
         "reading 1.2 GB of weights",
         "following",
@@ -720,6 +721,31 @@ fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
     let csv = write(&driver, "live.csv");
     assert!(csv.contains("0,standard,tiny,2,4,on,cpu,\"emulated:alpha_us=100,gb_s=20\",0,ok,8,800,5,5,emulated-link,20260102-0304-7,"), "{csv}");
     assert!(csv.lines().nth(2).unwrap().contains("failed") && csv.lines().count() == 37);
+}
+
+#[test]
+fn the_copied_sweep_says_that_its_edits_are_not_saved() {
+    let mut driver = workbench((120, 40));
+    at_tp(&mut driver);
+    keys(&mut driver, "DY");
+    let command = "ladderscope sweep experiments/hide.toml";
+    driver.shows(&format!("copied, but for your unsaved edits (tp 2 8): {command}"));
+    keys(&mut driver, "rY");
+    driver.shows(&format!("copied, but for its unsaved edits: {command}"));
+    let mut saved = workbench((120, 40));
+    keys(&mut saved, "rY");
+    saved.shows(&format!("copied: {command}"));
+}
+
+#[test]
+fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = workbench(size);
+        driver.shows("6 stored runs: 3");
+        keys(&mut driver, "3");
+        driver.shows("6 of 6 runs");
+    }
+    Driver::full(120, 40).hides("6 stored runs");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tui_input::{Input, InputRequest};
 
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::{RunScope, ScopedRuns};
 use base::error::Error;
 use base::offer::{Completion, Offer};
 use study::analysis::RunTable;
@@ -148,12 +149,13 @@ pub fn first_line(text: &str) -> impl Iterator<Item = char> {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
 }
 
-/// Incremental filter box: Enter keeps the text, Escape drops it. The experiment whose runs are shown is a chip
-/// beside the text; Backspace at the start removes it.
+/// Incremental filter box: Enter keeps the text, Escape drops it. On a result screen, the name of its scope is beside
+/// the text.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBox {
     pub field: Field,
-    pub experiment: Option<String>,
+    /// Runs that a result screen shows; `None` on other screens.
+    pub scope: Option<RunScope>,
     pub typing: bool,
     pub wrong: Option<String>,
 }
@@ -184,27 +186,67 @@ impl FilterBox {
         self.field.proposed = !self.value().is_empty();
     }
 
-    /// Typed text, without the experiment.
+    /// Typed text, without the scope.
     pub fn value(&self) -> &str {
         self.field.value()
     }
 
-    /// Filter of the experiment and the typed text.
+    fn scoped(&self) -> Option<&ScopedRuns> {
+        self.scope.as_ref()?.runs()
+    }
+
+    /// Experiment of the scope; `None` if all runs are in it.
+    pub fn experiment(&self) -> Option<&str> {
+        self.scoped().map(|runs| runs.experiment.as_str())
+    }
+
+    /// True if a run is in the scope.
+    pub fn holds(&self, run: &str) -> bool {
+        self.scoped().is_none_or(|runs| runs.holds(run))
+    }
+
+    /// True if the scope or the typed text may hide runs.
+    pub fn narrows(&self) -> bool {
+        !self.value().trim().is_empty() || self.scoped().is_some_and(|runs| !runs.is_all)
+    }
+
+    /// True if the box has something to draw.
+    pub fn is_shown(&self) -> bool {
+        self.typing || self.scope.is_some() || !self.value().is_empty()
+    }
+
+    /// Filter for a command line: the experiment, if its name finds the same cells, and the typed text.
     pub fn text(&self) -> Cow<'_, str> {
-        match &self.experiment {
+        match self.scoped().filter(|runs| runs.is_named && !runs.is_all) {
             None => self.value().into(),
-            Some(name) => {
-                let chip = Filter { terms: vec![Filter::is("experiment", name)] };
+            Some(runs) => {
+                let chip = Filter { terms: vec![Filter::is("experiment", &runs.experiment)] };
                 format!("{chip} {}", self.value()).trim_end().to_owned().into()
             }
         }
     }
 
-    /// Parses the text as a run filter. Invalid terms are ignored and reported next to the box.
-    pub fn bind(&mut self, table: &RunTable) -> BoundFilter {
-        let (bound, wrong) = Filter::parse(&self.text()).bind(table);
+    /// Scope that [`Self::text`] cannot express, in words.
+    pub fn beyond(&self) -> Option<String> {
+        let runs = self.scoped().filter(|runs| !runs.is_named && !runs.is_all)?;
+        Some(format!("the cells of experiment {}, which others ran", runs.experiment))
+    }
+
+    /// Runs of the scope that [`Self::text`] does not find, in words.
+    pub fn runs_beyond(&self) -> Option<String> {
+        let runs = self.scoped().filter(|runs| runs.is_named && !runs.is_all && runs.by_others > 0)?;
+        Some(format!("{} of the same cells that others made", counted(runs.by_others, "run")))
+    }
+
+    /// Rows of the stored runs that the box leaves, with the bound filter. Invalid terms are ignored and reported next to
+    /// the box.
+    pub fn rows(&mut self, stored: &Snapshot) -> (BoundFilter, Vec<u32>) {
+        let (bound, wrong) = Filter::parse(self.value()).bind(&stored.table);
         self.tell(&wrong);
-        bound
+        let mut rows = bound.rows(&stored.table);
+        let run = |row: &u32| stored.records.get(*row as usize).map_or("", |record| record.run.as_str());
+        rows.retain(|row| self.holds(run(row)));
+        (bound, rows)
     }
 
     pub fn tell(&mut self, wrong: &[Error]) {
@@ -238,7 +280,12 @@ impl FilterBox {
     /// True if an error fits into the row beside what comes before it.
     fn has_room(&self, wrong: &str, row: Rect) -> bool {
         const BEFORE: usize = 40;
-        BEFORE + self.text().width() + wrong.width() <= row.width.into()
+        BEFORE + self.chip_width() + self.value().width() + wrong.width() <= row.width.into()
+    }
+
+    /// Columns of the name of the scope, with the gap after it.
+    pub fn chip_width(&self) -> usize {
+        self.scope.as_ref().map_or(0, |scope| scope.chip().width() + 1)
     }
 
     /// Handles a key; `None` without focus.
@@ -260,9 +307,6 @@ impl FilterBox {
                 self.drop_text();
                 Typed::Changed
             }
-            KeyCode::Backspace if self.value().is_empty() && self.experiment.take().is_some() => {
-                Typed::Changed
-            }
             _ if self.field.key(key) => Typed::Changed,
             _ => Typed::Moved,
         })
@@ -282,8 +326,8 @@ impl FilterBox {
         self.field.clear()
     }
 
-    /// Draws the box, followed by its error, or by a hint while typing; draws nothing if empty. Returns
-    /// the next free column.
+    /// Draws the name of the scope and the box, followed by its error, or by a hint while typing; draws nothing if
+    /// empty. Returns the next free column.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
         self.draw_named(buf, area, theme, "filter: ", hint)
     }
@@ -291,8 +335,8 @@ impl FilterBox {
     /// Like [`Self::draw`], with another label.
     pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
         let mut x = area.x;
-        if let Some(experiment) = &self.experiment {
-            x = put(buf, area, x, area.y, &format!("[{experiment}]"), theme.style(Role::Title)) + 1;
+        if let Some(scope) = &self.scope {
+            x = put(buf, area, x, area.y, &scope.chip(), theme.style(Role::Title)) + 1;
         }
         if self.typing || !self.value().is_empty() {
             x = put(buf, area, x, area.y, name, theme.style(Role::Key));

@@ -1,13 +1,14 @@
 //! Clipped drawing of text and frames.
 //!
-//! Result card: headline, badge of trust and bullets of an answer, wrapped to a width.
+//! Result card: headline, badge of trust and bullets of an answer, wrapped to a width; the whole result has a table and
+//! details too.
 
 use ratatui::style::Color;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use study::answer::CardLine;
+use study::answer::{Answer, CardLine, SCOPE};
 
 /// Writes text, cut at the area's right edge with an ellipsis, after a whole word if it has several; returns the next
 /// column. Cut blanks and rules need no ellipsis.
@@ -238,6 +239,47 @@ pub fn card_lines<'a>(
         let blanks = " ".repeat(head.width());
         for (at, words) in wrap(text, width.saturating_sub(head.width())).into_iter().enumerate() {
             lines.push((format!("{}{words}", if at == 0 { head } else { &blanks }), role));
+        }
+    }
+    lines
+}
+
+/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
+/// window the warning about noise is among the rest.
+pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for answer in answers {
+        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
+        let is_folded = is_low && answer.noise.is_some();
+        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
+        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
+        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
+        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
+        let table = answer.table.fitted(width);
+        let rule = table.text.lines().position(|line| line.starts_with('─'));
+        for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
+            let role = match rule {
+                Some(rule) if at + 1 == rule => Role::Title,
+                Some(rule) if at < rule => Role::Dim,
+                _ => Role::Text,
+            };
+            lines.push((line.to_owned(), role));
+        }
+        let compare = Tab::Compare.title();
+        if answer.left_out > 0 {
+            let more = counted(answer.left_out, "more row");
+            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+        }
+        if !table.left_out.is_empty() {
+            let columns = table.left_out.join(", ");
+            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
+            lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
+        }
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
+        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
+            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
         }
     }
     lines

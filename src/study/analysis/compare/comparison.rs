@@ -108,10 +108,19 @@ words! {
 /// too.
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
+/// What a pair that is [capped](Comparison::is_capped) is slower by than `upper-bound`.
+pub const CONTENTION: &str =
+    "contention: communication slows compute beside it (a fitted constant, not measured here)";
+
 impl PairVerdict {
     /// True for a difference that is too small to matter or within the simulator's error.
     pub fn is_tie(self) -> bool {
         matches!(self, Self::Same | Self::TooClose)
+    }
+
+    /// True if the samples do not decide which side is faster.
+    pub fn is_undecided(self) -> bool {
+        matches!(self, Self::Chance | Self::Unknown)
     }
 }
 

@@ -7,8 +7,9 @@ mod matching;
 mod pivot;
 
 pub use comparison::{
-    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, PairVerdict,
-    Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
+    Adjusted, AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured,
+    PairVerdict, Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work,
+    no_limit,
 };
 pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
 pub use matching::first_equal;
@@ -23,7 +24,7 @@ use rayon::prelude::*;
 use self::comparison::LEVEL;
 use self::matching::{Ratio, cells};
 use crate::analysis::noise::flags;
-use crate::analysis::{Difference, PublishedValue};
+use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
 use base::error::{Error, Result};
 use table::options::OPTIONS;
@@ -238,6 +239,35 @@ impl Pair<'_> {
     }
 }
 
+fn sides(report: &ComparisonReport) -> impl Iterator<Item = &Spec> + Clone {
+    report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
+}
+
+/// Settings that all cells of a report share, for a line beside its tables, whose rows name the others.
+pub fn common_settings(report: &ComparisonReport) -> String {
+    sides(report).next().map_or_else(String::new, |spec| Varied::of(sides(report)).common(spec))
+}
+
+/// Settings that name a row: those in which the cells of a report differ, besides its axis. `None` if the rows need
+/// [`Comparison::matched`] to be told apart, for their machines or files.
+struct RowSettings(Option<Varied>);
+
+impl RowSettings {
+    fn of(report: &ComparisonReport) -> Self {
+        let varied = Varied::of(sides(report));
+        let varied = Axis::parse(&report.by).map_or(varied.clone(), |axis| varied.without(&axis));
+        let settings = varied.model_last(sides(report));
+        let words: BTreeSet<String> =
+            report.pairs.iter().map(|pair| settings.words(&pair.side.spec)).collect();
+        let matched: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.matched.as_str()).collect();
+        Self((words.len() >= matched.len()).then_some(settings))
+    }
+
+    fn name(&self, pair: &Comparison) -> String {
+        self.0.as_ref().map_or_else(|| pair.matched.clone(), |settings| settings.words(&pair.side.spec))
+    }
+}
+
 /// Columns that a narrow window drops, the last entry first.
 const LEAST: [&str; 10] = [
     "published",
@@ -290,10 +320,12 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     let [mine, base, ratio] = ["", "baseline", "ratio of"].map(title);
     let (measure, mine) = (if mine.is_empty() { "" } else { "measure|" }, named("measured", &mine));
     let (base, ratio) = (named("baseline_measured", &base), named("measured_ratio", &ratio));
+    let settings = RowSettings::of(report);
     Table::of(
         &report.pairs,
         &[
-            ("~matched|cell", &|p| Shown::text(&p.matched)),
+            ("matched|", &|p| Shown::text(&p.matched)),
+            ("~|cell", &|p| Shown::some(settings.name(p))),
             ("by|", &|_| Shown::text(&report.by)),
             ("baseline", &|p| Shown::text(&p.baseline)),
             ("value", &|p| Shown::text(&p.value)),
@@ -367,8 +399,10 @@ pub const REST: &str = "rest: ranks that end early, prefills of other requests";
 /// Row of a table of differences.
 #[derive(Clone, Debug)]
 pub struct DifferenceRow<'a> {
-    /// Matched cell; empty if the table has one.
+    /// Matched cell, for files; empty if the table has one.
     pub cell: &'a str,
+    /// Its settings that others do not have, for people.
+    pub settings: String,
     /// `minuend − subtrahend`.
     pub name: String,
     pub difference: Difference,
@@ -377,6 +411,7 @@ pub struct DifferenceRow<'a> {
 /// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
 /// if the backend does not provide a breakdown. Times per rank (ms).
 pub fn differences_table(report: &ComparisonReport) -> Table {
+    let settings = RowSettings::of(report);
     let mut rows: Vec<DifferenceRow<'_>> = Vec::new();
     for pair in &report.pairs {
         let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
@@ -384,6 +419,7 @@ pub fn differences_table(report: &ComparisonReport) -> Table {
             let difference = difference.filter(|_| minuend != subtrahend);
             rows.extend(difference.map(|difference| DifferenceRow {
                 cell: &pair.matched,
+                settings: settings.name(pair),
                 name: format!("{minuend} − {subtrahend}"),
                 difference,
             }));
@@ -410,7 +446,8 @@ pub fn difference_rows_table(rows: &[DifferenceRow<'_>]) -> Table {
     Table::of(
         rows,
         &[
-            ("~cell", &|row| Shown::some(row.cell)),
+            ("cell|", &|row| Shown::some(row.cell)),
+            ("~|cell", &|row| Shown::some(&row.settings)),
             ("difference", &|row| Shown::text(&row.name)),
             ("decode_ms|decode ms", &|row| Shown::Number(row.difference.decode_ms, 2)),
             ("transfer_ms|transfer", &|row| Shown::Number(row.difference.transfer_ms, 2)),

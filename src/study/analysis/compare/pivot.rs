@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::{Comparison, ComparisonReport, PairVerdict, is_beaten_by_noise};
+use super::{Comparison, ComparisonReport, PairVerdict, RowSettings, is_beaten_by_noise};
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
 use table::Spec;
@@ -167,9 +167,10 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
         "TPOT" => "baseline_tpot_ms|baseline TPOT ms",
         _ => "baseline_ttft_ms|baseline TTFT ms",
     };
-    let fixed = ["~matched|cell", "by|", "baseline", latency].map(str::to_owned);
+    let fixed = ["matched|", "~|cell", "by|", "baseline", latency].map(str::to_owned);
     let values = pivot.values.iter().map(|value| value.replace('|', "/"));
     let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
+    let settings = RowSettings::of(report);
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
     for row in &pivot.rows {
         let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };
@@ -190,6 +191,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
         };
         let mut cells = vec![
             Shown::text(&first.matched),
+            Shown::some(settings.name(first)),
             Shown::text(&report.by),
             Shown::text(&first.baseline),
             Shown::number(

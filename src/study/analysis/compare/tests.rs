@@ -589,6 +589,34 @@ fn a_pivot_names_the_fastest_of_each_setting() {
     assert!(table.contains("standard ≈ ladder"), "a tie with the baseline: {table}");
 }
 
+/// Several experiments have few settings in common, and a narrow window would cut those in which the cells differ.
+#[test]
+fn rows_name_the_settings_in_which_cells_differ() {
+    let cell = |name: &str, (model, prompt_tokens, tp): (&str, u32, u32), step_ms| {
+        let change = |spec: &mut Spec| {
+            (spec.architecture, spec.tp) = (name.parse().unwrap(), tp);
+            (spec.model, spec.prompt_tokens) = (model.into(), prompt_tokens);
+        };
+        sim_record(&format!("{name}-{model}-{tp}"), change, 0.0, step_ms)
+    };
+    let pair = |of| [cell("standard", of, 10.0), cell("ladder", of, 8.0)];
+    let all = [("llama-3-8b", 1024, 2), ("llama-3-8b", 1024, 8), ("llama-3-70b", 512, 8)];
+    let report = compare(&all.map(pair).concat(), "architecture").unwrap();
+    let pivot = pivot_table(&report, &Pivot::new(&report, &[0, 1, 2]));
+    for table in [&pivot, &pairs_table(&report)] {
+        let text = table.aligned();
+        for row in ["tp2 llama-3-8b ", "tp8 llama-3-8b ", "tp8 llama-3-70b "] {
+            assert!(text.contains(row) && !text.contains("b1 p2p-on"), "{text}");
+        }
+        let csv = table.csv(::table::render::Sourced::ByRow);
+        assert!(csv.contains(&report.pairs[0].matched), "files have all settings: {csv}");
+    }
+    let common = common_settings(&report);
+    assert!(common.split(' ').any(|word| word == "b1") && !common.contains("llama"), "{common}");
+    // what the model determines is no setting of the others
+    assert!(!pivot.aligned().contains("prompt"), "{}", pivot.aligned());
+}
+
 #[test]
 fn divisions_of_as_many_gpus_are_compared_and_others_are_not() {
     let cell = |name: &str, tp, ep, dp, step_ms| {

@@ -48,10 +48,9 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     }
 }
 
-/// Bands of a group's simulated points on both axes; `None` for a measured group and for one architecture.
+/// Bands of a group's simulated points on both axes; `None` for a measured group and for a single series.
 fn bands(points: &[ParetoPoint], axes: Axes, members: &[usize]) -> Option<[TieBand; 2]> {
-    let architecture = |at: &usize| &points[*at].spec.architecture;
-    if members.windows(2).all(|pair| architecture(&pair[0]) == architecture(&pair[1])) {
+    if members.windows(2).all(|pair| is_one_series(&points[pair[0]], &points[pair[1]])) {
         return None;
     }
     let simulated = members.iter().map(|at| &points[*at]);
@@ -60,8 +59,12 @@ fn bands(points: &[ParetoPoint], axes: Axes, members: &[usize]) -> Option<[TieBa
     (!specs.is_empty()).then(|| axes.bands(&specs))
 }
 
-/// Points of other architectures within the simulator's error of a frontier point or, if measured, with overlapping
-/// 95 % intervals.
+fn is_one_series(a: &ParetoPoint, b: &ParetoPoint) -> bool {
+    a.spec.architecture == b.spec.architecture && a.spec.p2p == b.spec.p2p && a.setting == b.setting
+}
+
+/// Points of other series within the simulator's error of a frontier point or, if measured, with overlapping 95 %
+/// intervals.
 fn rivals(
     points: &[ParetoPoint],
     axes: Axes,
@@ -77,9 +80,8 @@ fn rivals(
         }
         None => axes.overlap(best, rival),
     };
-    let is_rival = |rival: &ParetoPoint| {
-        rival.spec.architecture != best.spec.architecture && !rival.is_limit() && is_near(rival)
-    };
+    let is_rival =
+        |rival: &ParetoPoint| !is_one_series(rival, best) && !rival.is_limit() && is_near(rival);
     members.iter().copied().filter(|&rival| is_rival(&points[rival])).collect()
 }
 

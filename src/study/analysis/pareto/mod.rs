@@ -69,8 +69,8 @@ pub struct ParetoPoint {
     pub setting: String,
     /// True if no other run of its series (architecture, P2P and setting) dominates it.
     pub on_series_frontier: bool,
-    /// True for a point on the frontier if another architecture's point is within the simulator's error on both axes, or
-    /// the 95 % intervals of measured ones overlap, and for that other point: the frontier is uncertain here.
+    /// True for a point on the frontier if a point of another series is within the simulator's error on both axes, or the
+    /// 95 % intervals of measured ones overlap, and for that other point: the frontier is uncertain here.
     pub too_close: bool,
     /// Band within which the simulated points of its group tie on the horizontal axis; `None` for measured ones.
     #[serde(skip)]

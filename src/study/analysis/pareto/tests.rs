@@ -201,6 +201,26 @@ fn one_p2p_setting_over_two_links_is_two_series() {
 }
 
 #[test]
+fn a_point_that_another_series_dominates_within_noise_is_marked() {
+    // one architecture with and without P2P: a hundredth apart, and far apart
+    let points = |share: f64| {
+        let mut records = cell(ladder(), 4, 20.0);
+        let off = cell(ladder(), 4, 20.0 * share).into_iter().map(|mut record| {
+            (record.spec.p2p, record.run) = (P2p::Off, format!("{}-off", record.run));
+            record
+        });
+        records.extend(off);
+        pareto(&records)
+    };
+    for (share, is_close) in [(0.99, true), (0.5, false)] {
+        let points = points(share);
+        let on = points.iter().find(|point| point.spec.p2p == P2p::On).unwrap();
+        assert!(on.dominated_by.is_some() && !on.on_frontier, "{on:?}");
+        assert_eq!(on.too_close, is_close, "{share}");
+    }
+}
+
+#[test]
 fn a_cell_without_an_axis_is_on_no_frontier_there() {
     let mut one_token = record("one", |s| s.output_tokens = 1, 0, &[(5.0, 1.0)]);
     if let Some(metrics) = &mut one_token.metrics {

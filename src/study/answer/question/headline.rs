@@ -104,13 +104,19 @@ impl Question<'_> {
         let within = self.within();
         let ahead = self.ahead(winner, choices);
         // the range below is of the settings that it leads
-        let is_level = |pair: &&&Comparison| {
-            self.value(pair) == winner.value
-                && (pair.verdict.is_tie() || pair.verdict == PairVerdict::Chance)
+        let own = || {
+            let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+            all.filter(|pair| self.value(pair) == winner.value)
         };
-        let level = match choices.iter().flat_map(|(_, pairs)| pairs).filter(is_level).count() {
+        let mut level = match own().filter(|pair| pair.verdict.is_tie()).count() {
             0 => String::new(),
             level => format!(", level with {baseline} in {level}"),
+        };
+        let undecided: Vec<&Comparison> = own().filter(|pair| pair.verdict.is_undecided()).collect();
+        level += &match undecided[..] {
+            [] => String::new(),
+            [only] => format!(", undecided in 1 ({}: {})", self.setting(only), times(only)),
+            _ => format!(", undecided in {}", undecided.len()),
         };
         let wins = match (alone, winner.tied) {
             (alone, 0) => format!("is {adjective} in {}{level}", settings(alone)),

@@ -108,6 +108,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         heat::draw_map(buf, places.table, theme, map, compare);
     } else if compare.shows_pivot() {
         pivot::draw(buf, places.table, compare, compared, theme);
+        setting(buf, places.setting, compare, compared, theme);
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
@@ -175,10 +176,11 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     if !common.is_empty() {
         let is_folded = match has_legend {
             true => !common_beside_legend(compare, compared, body.width).ends_with(&common),
-            // the filter takes room in the status row
+            // the scope and the filter take room in the status row
             false => {
                 let room = StatusTexts::of(compare, compared, cx, body.width).room(body.width);
-                !compare.filter.text().is_empty() || common.width() + 2 > room
+                let needed = compare.filter.chip_width() + common.width() + 2;
+                !compare.filter.value().is_empty() || needed > room
             }
         };
         notes.push(Note::new(common, is_folded));
@@ -212,13 +214,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<Column>) =
         columns(compared, compare.pair_settings(compared), area.width).into_iter().unzip();
-    columns[VALUE].title = match (&compared.baseline, &compared.axis) {
-        (None, _) => "baseline → other",
-        (_, Axis::Option(name)) => name,
-        (_, Axis::Division) => "division",
-        _ => "value",
-    }
-    .into();
+    columns[VALUE].title = value_title(compared).into();
     if let Some(at) = compare.order.column().and_then(|at| kept.iter().position(|kept| *kept == at)) {
         columns[at] = columns[at].clone().marked(way);
     }
@@ -232,6 +228,40 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
             if compare.filter.value().trim().is_empty() { "" } else { "\nEsc clears the filter" };
         empty(buf, area, &format!("{}{drops}", compare.headline()), theme);
     }
+}
+
+fn value_title(compared: &Compared) -> &'static str {
+    match (&compared.baseline, &compared.axis) {
+        (None, _) => "baseline → other",
+        (_, Axis::Option(name)) => *name,
+        (_, Axis::Division) => "division",
+        _ => "value",
+    }
+}
+
+/// All values at the selected setting of the pivot, in the columns of the list of pairs.
+fn setting(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
+    let Some(selected) = compare.selected_row().filter(|_| !area.is_empty()) else { return };
+    let row = |pair| Row { pair, folded: Vec::new(), of: 1, first: true };
+    let rows: Vec<Row> = selected.known().map(row).collect();
+    let Some(first) = rows.first() else { return };
+    let pair_settings = compare.pair_settings(compared);
+    let title = match pair_settings.cell(compared, first) {
+        cell if cell.is_empty() => "all values".to_owned(),
+        cell => format!("all values at {cell}"),
+    };
+    let inner = frame(buf, area, &title, theme);
+    let mut shown = columns(compared, pair_settings, inner.width);
+    // the title has the setting, and the pivot the marks
+    shown.retain(|(at, _)| ![0, CELL].contains(at));
+    let (kept, mut columns): (Vec<usize>, Vec<Column>) = shown.into_iter().unzip();
+    columns[0].title = value_title(compared).into();
+    let pair = selected.pairs[compare.column_of(selected)];
+    let at = rows.iter().position(|row| Some(row.pair) == pair).unwrap_or(usize::MAX);
+    let list = List { selected: at, offset: 0 };
+    table::draw(buf, inner, theme, &columns, Rows::new(&list, rows.len()), |row, column, _| {
+        table::cell(content(compare, compared, &rows[row], kept[column], theme))
+    });
 }
 
 fn content(

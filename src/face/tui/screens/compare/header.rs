@@ -168,7 +168,7 @@ fn draw_status(
     }
     let mut free = Rect { x, width: right.saturating_sub(x), ..area };
     let filter = &compare.filter;
-    if filter.typing || !filter.text().is_empty() {
+    if filter.is_shown() {
         let mut end = filter.draw(buf, cut_left(free, 1).1, theme, "").saturating_sub(1);
         if !filter.typing && !filter.value().is_empty() {
             end = put(buf, free, end, area.y, " (Esc clears)", theme.style(Role::Key));

@@ -7,7 +7,9 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, Comparison, Difference, HeatCell, HeatMap, HeatValue, PairVerdict, Side};
+use study::analysis::{
+    Axis, CONTENTION, Comparison, Difference, HeatCell, HeatMap, HeatValue, PairVerdict, Side,
+};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
@@ -133,9 +135,14 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
                 _ => Role::Good,
             };
             put(buf, area, x, y, shown.unwrap_or("  "), theme.style(role));
-            let more = if cell.more > 0 { "+" } else { "" };
+            let is_marked = compare.pairs().get(cell.pair).is_some_and(|pair| compare.is_marked(pair));
+            let mark = match cell.more {
+                _ if is_marked => "●",
+                0 => "",
+                _ => "+",
+            };
             let style = if selected { theme.style(Role::Selected) } else { text };
-            put(buf, area, x + 2, y, &format!("{:>7}{more}", number(cell, value)), style);
+            put(buf, area, x + 2, y, &format!("{:>7}{mark}", number(cell, value)), style);
         }
     }
     let more: usize = map.cells.iter().map(|cell| cell.more).sum();
@@ -328,8 +335,7 @@ fn differences(pair: &Comparison) -> Vec<String> {
         let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
         let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
         let capped = if row == 1 && pair.is_capped() {
-            let stack = &pair.side.spec.stack;
-            format!(": contention, constants of stack {stack}, caps the gap closed")
+            format!("; what is left of the gap is {CONTENTION}")
         } else {
             String::new()
         };

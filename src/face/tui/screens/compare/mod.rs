@@ -62,12 +62,12 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
-    /// Without pairs on any axis, nothing is possible; after an error, another comparison.
+    /// Without pairs on any axis, nothing is possible; after an error, another comparison. A map has no order.
     fn can(&self, act: Act) -> bool {
-        match &self.compared {
-            Some(Err(_)) => matches!(act, Act::NextAxis | Act::PreviousAxis),
-            Some(Ok(compared)) => compared.axes.iter().any(|axis| axis.pairs > 0),
-            None => false,
+        match (&self.compared, act) {
+            (Some(Err(_)), _) => matches!(act, Act::NextAxis | Act::PreviousAxis),
+            (_, Act::SortNext) if self.map.is_some() => false,
+            _ => self.has_content(),
         }
     }
 
@@ -76,6 +76,12 @@ impl Acts for Compare {
             Act::Open => {
                 let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
                 cx.open_runs(pair.into_iter().flatten());
+            }
+            Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::PickOrder
+                if self.map.is_some() =>
+            {
+                let key = cx.key::<Compare>(Act::Map);
+                cx.inform(format!("a map has no order: {key} switches to the tables, which have one"));
             }
             Act::PickAxis | Act::PickBaseline | Act::PickOrder => self.pick(act, cx),
             // a baseline that no longer exists
@@ -214,6 +220,10 @@ impl Screen for Compare {
         Some(OwnEdits::default())
     }
 
+    fn has_content(&self) -> bool {
+        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| axis.pairs > 0))
+    }
+
     fn command(&self) -> Result<Command, &'static str> {
         let compared = self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
@@ -224,7 +234,7 @@ impl Screen for Compare {
             words.extend(["--filter".into(), self.filter.text().trim().into()]);
         }
         // the command prints all pairs and slices
-        let mut beyond = Vec::new();
+        let mut beyond = Vec::from_iter(self.filter.beyond());
         if self.map.is_some() {
             words.push("--heatmap".into());
             if compared.slices.len() > 1 {
@@ -275,7 +285,7 @@ impl Screen for Compare {
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
-        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
@@ -331,6 +341,8 @@ impl Screen for Compare {
 struct Areas {
     title: Rect,
     table: Rect,
+    /// All values at the selected setting of the pivot; empty without room for them.
+    setting: Rect,
     detail: Rect,
 }
 
@@ -342,6 +354,12 @@ const ROOM_FOR_LEGEND: u16 = 20;
 
 /// Least height of the pivot, with its header; the list of pairs and the map keep half.
 const LEAST_PIVOT: u16 = 8;
+
+/// Header of the pivot, a gap, and the validation of simulated cells.
+const BESIDE_ROWS: usize = 5;
+
+/// Frame and header of the values at a setting.
+const HEAD_OF_SETTING: usize = 3;
 
 impl Compare {
     fn areas(&self, body: Rect) -> Areas {
@@ -355,7 +373,14 @@ impl Compare {
             None => LEAST_PIVOT / 2,
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
-        Areas { title, table, detail }
+        let (rows, values) = (self.pivot.rows.len(), self.pivot.values.len());
+        let has_setting = self.shows_pivot()
+            && rows > 0
+            && values > 1
+            && usize::from(table.height) >= rows + BESIDE_ROWS + values + HEAD_OF_SETTING;
+        let setting = if has_setting { values + HEAD_OF_SETTING } else { 0 };
+        let (table, setting) = cut_bottom(table, setting as u16);
+        Areas { title, table, setting, detail }
     }
 
     /// Rows above the status row: the headline of the pivot, or what is compared.

@@ -9,7 +9,7 @@ use super::draw::PairSettings;
 use crate::face::tui::prelude::*;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Axis, Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow, Reasons,
+    Axis, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow, Reasons,
     compared_rows,
 };
 
@@ -291,11 +291,16 @@ impl Compare {
     /// Filters, sorts and groups the pairs.
     pub fn arrange(&mut self) {
         let chosen_runs = self.chosen();
+        let meets = |run: &String| {
+            self.filter.holds(run) && chosen_runs.as_ref().is_none_or(|runs| runs.contains(run))
+        };
         let fits = |index: &usize| {
             let pair = &self.pairs()[*index];
-            let meets = |run: &String| chosen_runs.as_ref().is_none_or(|runs| runs.contains(run));
             meets(&pair.run) && meets(&pair.baseline_run)
         };
+        let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
+        let is_of = |at: &usize| flags[*at].runs.iter().any(meets);
+        let flagged: Vec<usize> = (0..flags.len()).filter(is_of).collect();
         let kept: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
         let mut shown = kept.clone();
         self.sort(&mut shown, |at| Some(*at));
@@ -306,10 +311,10 @@ impl Compare {
         self.pivot.rows = rows;
         self.why_none = match self.compared() {
             Some(compared) if kept.is_empty() => {
-                let why = Filter::parse(&self.filter.text()).why_nothing(&compared.runs.table);
-                match (&self.filter.experiment, self.filter.value().trim().is_empty()) {
+                let why = Filter::parse(self.filter.value()).why_nothing(&compared.runs.table);
+                match (self.filter.experiment(), self.filter.value().trim().is_empty()) {
                     (Some(experiment), true) => {
-                        format!("{experiment} has no complete pair yet; * shows all runs.")
+                        format!("experiment {experiment} has no complete pair yet; * shows all runs.")
                     }
                     (None, true) => "No two finished runs differ in this option alone.".into(),
                     (_, false) => why.unwrap_or_else(|| {
@@ -322,12 +327,6 @@ impl Compare {
         self.kept = Arc::new(kept);
         let pairs = self.pairs();
         let counts = Counts::of(shown.iter().map(|at| &pairs[*at]));
-        let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
-        let is_of = |flag: &Flag| {
-            let chosen = |runs: &HashSet<String>| flag.runs.iter().any(|run| runs.contains(run));
-            chosen_runs.as_ref().is_none_or(chosen)
-        };
-        let flagged = (0..flags.len()).filter(|at| is_of(&flags[*at])).collect();
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
         let (rows, narrowed) = match self.compared() {
             Some(compared) => {
@@ -364,10 +363,10 @@ impl Compare {
         }
     }
 
-    /// Runs that pass the filter, together with their comparison partners; `None` without a filter.
+    /// Runs that pass the typed filter, together with their comparison partners; `None` without one.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let compared = Arc::clone(self.compared()?);
-        let filter = Filter::parse(&self.filter.text());
+        let filter = Filter::parse(self.filter.value());
         if filter.is_empty() {
             self.filter.tell(&[]);
             return None;

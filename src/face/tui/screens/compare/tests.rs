@@ -426,6 +426,41 @@ fn a_map_is_walked_and_its_pair_opened() {
 }
 
 #[test]
+fn a_tall_window_shows_all_values_at_the_selected_setting() {
+    on(grid().to_vec(), (120, 40)).hides("all values at");
+    let mut driver = on(grid().to_vec(), (200, 60));
+    driver.shows("all values at tp4 b1 p2p-off");
+    driver.shows("gap closed");
+    for value in ["│ladder ", "│upper-bound "] {
+        assert!(driver.screen().contains(value), "{}", driver.screen());
+    }
+    driver.tap(KeyCode::Down);
+    driver.shows("all values at tp4 b4 p2p-on");
+    driver.taps("t");
+    driver.hides("all values at");
+}
+
+#[test]
+fn a_map_shows_marks_and_has_no_order() {
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
+    driver.shows("s sort");
+    driver.taps("t");
+    driver.hides("s sort");
+    let kept = driver.state.compare.remember();
+    for key in ["s", "S", "I", "O"] {
+        driver.taps(key);
+        driver.shows("a map has no order: t switches to the tables");
+    }
+    assert_eq!(driver.state.compare.remember(), kept);
+    let cell = |driver: &Driver| line_of(driver, " tp2 ");
+    assert!(!cell(&driver).contains('●'), "{}", driver.screen());
+    driver.taps(" ");
+    assert_eq!(cell(&driver).matches('●').count(), 1, "{}", driver.screen());
+    driver.taps(" ");
+    assert!(!cell(&driver).contains('●'), "{}", driver.screen());
+}
+
+#[test]
 fn what_is_shown_is_what_is_exported() {
     let mut driver = pairs_on(compared(), (80, 24));
     let dir = tempfile::tempdir().unwrap();

@@ -82,6 +82,8 @@ pub struct Checked {
     pub serial: u64,
     /// Experiment, or the error with line and column.
     pub experiment: Result<Arc<Experiment>, String>,
+    /// [`table::Spec::key`] of each cell.
+    pub keys: Arc<[String]>,
     pub forecast: Option<Forecast>,
     pub answers: Vec<Answer>,
     /// Why results would be noisy if the sweep started now.
@@ -106,6 +108,11 @@ pub fn name_before_edits(name: &str) -> &str {
         Some((before, mark)) if is_mark(mark) => before,
         _ => name,
     }
+}
+
+/// True for the name of unsaved edits.
+pub fn is_edited(name: &str) -> bool {
+    name_before_edits(name) != name
 }
 
 impl Draft {
@@ -133,6 +140,12 @@ impl Draft {
             Some(checked) if self.current => checked.experiment.clone(),
             _ => Err("the edited experiment is still being checked".into()),
         }
+    }
+
+    /// Keys of the edited experiment's cells, once checked and valid.
+    pub fn cells(&self) -> Option<Arc<[String]>> {
+        let checked = self.checked.as_ref().filter(|_| self.current)?;
+        checked.experiment.is_ok().then(|| Arc::clone(&checked.keys))
     }
 
     /// Applies edits; returns true if the text changed.
@@ -180,6 +193,16 @@ impl Draft {
             Some(row) => format!("no {}", row.name),
             None => "the text of the file".to_owned(),
         }
+    }
+
+    /// Unsaved edits, in words: the first setting that differs from the saved text; `None` without edits.
+    pub fn unsaved(&self) -> Option<String> {
+        let is_set = |row: &&Row| row.kind != RowKind::Default;
+        let set = |draft: &Self| draft.rows.iter().filter(is_set).cloned().collect::<Vec<Row>>();
+        self.revisions.is_edited().then(|| {
+            let saved = Self::new(self.revisions.saved().to_owned(), self.path.clone());
+            Self { rows: set(self), ..Self::default() }.difference(&set(&saved))
+        })
     }
 
     /// Stores the result of a check, unless it is outdated.
@@ -287,13 +310,15 @@ pub fn check(
 ) -> Checked {
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
     let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
+    let mut keys: Arc<[String]> = Arc::default();
     if let Ok(experiment) = &experiment {
+        keys = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
         let history = history(&experiment.cells, stored, load);
         planned = forecast(experiment, &history, stop);
         let executed = planned.as_ref().is_some_and(|forecast| forecast.runs > forecast.stored);
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
-        answered = stored.map(|stored| answers(experiment, stored)).unwrap_or_default();
+        answered = stored.map(|stored| answers(experiment, &keys, stored)).unwrap_or_default();
     }
     let own = |stored: &Snapshot| {
         let name = path.file_stem().and_then(|name| name.to_str());
@@ -301,16 +326,16 @@ pub fn check(
     };
     let is_shared = planned.as_ref().is_some_and(|forecast| forecast.stored > 0)
         && stored.is_some_and(|stored| !own(stored));
-    Checked { serial, experiment, forecast: planned, answers: answered, noise, is_shared }
+    Checked { serial, experiment, keys, forecast: planned, answers: answered, noise, is_shared }
 }
 
-fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
+fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<Answer> {
     if experiment.cells.len() * experiment.rounds as usize > MOST_RUNS {
         return Vec::new();
     }
-    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
-    let runs = keys.iter().filter_map(|key| stored.known.get(key)).flat_map(|known| &known.runs);
-    let mut runs: Vec<usize> = runs.copied().collect();
+    let keys: HashSet<&String> = keys.iter().collect();
+    let runs = keys.into_iter().filter_map(|key| stored.cells.get(key)).flatten().copied();
+    let mut runs: Vec<usize> = runs.filter(|run| stored.records[*run].metrics.is_some()).collect();
     // in storage order
     runs.sort_unstable();
     Answer::of(runs.into_iter().map(|run| stored.records[run].clone()).collect())

@@ -17,9 +17,10 @@ use super::typing::{Typing, What};
 use super::{Act, Experiments, list};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::paint::{card_lines, next_screens};
+use crate::face::tui::widgets::paint::{card_lines, next_screens, result_lines};
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
+use study::answer::{Answer, SCOPE};
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
@@ -69,6 +70,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
 const NAME: usize = 26;
 
 pub struct Parts {
+    head: Head,
     top: Rect,
     pub rows: Rect,
     bottom: Rect,
@@ -76,26 +78,40 @@ pub struct Parts {
 
 pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let wide = usize::from(inner.width.saturating_sub(2));
-    let head = experiments.draft().map_or(0, |draft| head(draft, wide, inner.height).len()) as u16;
-    // while editing in a small window, the grid takes the rows
-    let most = if experiments.editing && inner.height < 20 { 0 } else { inner.height / 2 };
-    let (top, rest) = cut_top(inner, (head + 1).min(most));
+    let shown = experiments.draft().zip(experiments.selected());
+    let forecast = shown.map_or(0, |(draft, entry)| forecast_lines(cx, draft, entry, wide).len());
+    let head = shown.map_or_else(Head::default, |(draft, _)| {
+        // the grid with its headings, and the forecast or the offers of a prompt
+        let below = draft.rows.len() + 2 + (forecast + 1).max(LEAST_OFFERS);
+        head(draft, wide, inner.height, below)
+    });
+    let most = match head.room {
+        Some(room) => room as u16,
+        // while editing in a small window, the grid takes the rows
+        None if experiments.editing && inner.height < 20 => 0,
+        None => inner.height / 2,
+    };
+    let (top, rest) = cut_top(inner, (head.lines.len() as u16 + 1).min(most));
     // the grid keeps some rows
     let least = if inner.height < LOW { 2 } else { 4 };
     let most = (inner.height * 2 / 5).clamp(8, 18).min(rest.height.saturating_sub(least));
-    let bottom = match (typed(experiments, cx), experiments.draft().zip(experiments.selected())) {
+    let bottom = match (typed(experiments, cx), shown) {
         // offers need room
         (Some(_), _) | (_, None) => most,
-        (None, Some((draft, entry))) => {
-            (forecast_lines(cx, draft, entry, wide).len() as u16 + 1).min(most)
-        }
+        (None, Some(_)) => (forecast as u16 + 1).min(most),
     };
     let (rows, bottom) = cut_bottom(rest, bottom);
-    Parts { top, rows, bottom }
+    Parts { head, top, rows, bottom }
 }
 
 /// Rows of the editor below which stored results take the place of the question.
 const LOW: u16 = 16;
+
+/// Rows of the editor from which whole results may have room.
+const TALL: u16 = 40;
+
+/// Rows for the offers of a prompt, with their rule.
+const LEAST_OFFERS: usize = 9;
 
 /// Caveats of the editor: the cards of stored results, and the forecast.
 pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
@@ -108,8 +124,8 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
         let rows = lines.into_iter().take(rows.into()).flat_map(str::split_whitespace);
         rows.map(str::to_owned).collect::<Vec<_>>()
     };
-    let head = head(draft, width, inner.height);
-    let above = shown(head.iter().map(|(text, _)| text.as_str()).collect(), parts.top.height);
+    let head = parts.head.lines.iter().map(|(text, _)| text.as_str());
+    let above = shown(head.collect(), parts.top.height);
     let forecast = forecast_texts(cx, draft, entry);
     let wrapped: Vec<String> = forecast.iter().flat_map(|(text, _)| wrap(text, width)).collect();
     let height = parts.bottom.height.saturating_sub(1);
@@ -119,13 +135,23 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
         shown.windows(words.len().max(1)).any(|shown| shown == words)
     };
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
-    let cards = answers.flat_map(|answer| answer.card().map(|(_, text)| (text, &above)));
-    let all = cards.chain(forecast.iter().map(|(text, _)| (text.as_str(), &below)));
-    all.map(|(text, shown)| Note::new(text, !holds(shown, text))).collect()
+    let cards = answers.flat_map(Answer::card).map(|(_, text)| text);
+    // trust and scope are apart in a whole result
+    let cards = cards.map(|text| Note::new(text, !text.split(SCOPE).all(|part| holds(&above, part))));
+    let forecast = forecast.iter().map(|(text, _)| Note::new(text, !holds(&below, text)));
+    cards.chain(forecast).collect()
 }
 
-/// Question of the experiment and the cards of its stored results.
-fn head(draft: &Draft, width: usize, height: u16) -> Vec<(String, Role)> {
+/// Question of an experiment and its stored results.
+#[derive(Debug, Default)]
+struct Head {
+    lines: Vec<(String, Role)>,
+    /// Rows for results with their tables and details, as on screen 2; `None` if they are cards.
+    room: Option<usize>,
+}
+
+/// Head of an editor of this width and height, in which other parts need `below` rows.
+fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     let row = draft.rows.iter().find(|row| row.name == "question" && row.kind == RowKind::Setting);
     let question = row.map(|row| wrap(&row.values.join(" "), width)).unwrap_or_default();
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
@@ -135,13 +161,26 @@ fn head(draft: &Draft, width: usize, height: u16) -> Vec<(String, Role)> {
     if !is_answered || height >= LOW {
         lines.extend(question.into_iter().map(|text| (text, role)));
     }
-    for answer in answers {
-        if !lines.is_empty() {
-            lines.push((String::new(), Role::Text));
+    let with = |result: &dyn Fn(&Answer) -> Vec<(String, Role)>| {
+        let mut lines = lines.clone();
+        for answer in answers.clone() {
+            if !lines.is_empty() {
+                lines.push((String::new(), Role::Text));
+            }
+            lines.extend(result(answer));
         }
-        lines.extend(card_lines(answer.card(), width));
+        lines
+    };
+    if is_answered && height >= TALL {
+        let whole = with(&|answer| result_lines(std::slice::from_ref(answer), width, false));
+        let room = usize::from(height).saturating_sub(below);
+        // details, which are dim, may be cut
+        let least = whole.iter().rposition(|(_, role)| *role != Role::Dim);
+        if least.is_some_and(|least| least < room) {
+            return Head { lines: whole, room: Some(room) };
+        }
     }
-    lines
+    Head { lines: with(&|answer| card_lines(answer.card(), width)), room: None }
 }
 
 /// Line of a row, counting headings.
@@ -218,7 +257,7 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
 fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Context, entry: &Entry) {
     let parts = parts(experiments, inner, cx);
     let Some(draft) = experiments.draft() else { return };
-    let head = head(draft, usize::from(inner.width.saturating_sub(2)), inner.height);
+    let head = &parts.head.lines;
     for (row, (text, role)) in head.iter().take(usize::from(parts.top.height)).enumerate() {
         let style = cx.theme.style(*role);
         let is_cut = row + 1 == usize::from(parts.top.height) && row + 1 < head.len();

@@ -70,6 +70,14 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
 pub(super) fn draw(buf: &mut Buffer, areas: &Areas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let list = frame(buf, areas.list, "experiments", theme);
+    let runs = cx.stored.as_ref().map_or(0, |stored| stored.records.len());
+    if runs > 0 && experiments.has_none_stored() {
+        let y = areas.list.bottom().saturating_sub(1);
+        let count = format!(" {}: ", counted(runs, "stored run"));
+        let key = format!("{} ", cx.keys.label(Action::Show(Tab::Runs)));
+        let x = put(buf, areas.list, areas.list.x + 2, y, &count, theme.style(Role::Dim));
+        put(buf, areas.list, x, y, &key, theme.style(Role::Key));
+    }
     for row in experiments.list.offset..experiments.len() {
         let item = (row - experiments.list.offset) as u16 * areas.rows;
         let y = list.y.saturating_add(item);

@@ -9,8 +9,8 @@ mod typing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use self::draft::history;
 use self::draft::{Draft, RowKind, check};
+pub use self::draft::{history, is_edited};
 use self::state::Entry;
 pub use self::state::Experiments;
 use self::typing::{Save, SaveTo, What};
@@ -47,17 +47,15 @@ impl Acts for Experiments {
     type Act = Act;
 
     fn can(&self, act: Act) -> bool {
-        // until the files are read, any key is kept for later
-        if self.entries.is_none() {
-            return true;
-        }
         let draft = self.draft().filter(|draft| draft.broken.is_none());
         let row = draft.and_then(Draft::row);
         match act {
+            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
+            // until the files are read, any key is kept for later
+            _ if self.entries.is_none() => true,
             Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
             Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
             Act::Right | Act::AddAxis => draft.is_some(),
-            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
             _ => self.selected().is_some(),
         }
     }
@@ -238,9 +236,13 @@ impl Screen for Experiments {
         let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
-            experiment: self.looked_at().map(str::to_owned),
+            experiment: self.shown(),
             ..ScreenStatus::default()
         }
+    }
+
+    fn has_content(&self) -> bool {
+        self.entries.is_none() || self.selected().is_some()
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
@@ -266,12 +268,11 @@ impl Screen for Experiments {
 
     fn command(&self) -> Result<Command, &'static str> {
         let entry = self.selected().ok_or(NO_COMMAND)?;
-        // a command would run the saved version
-        if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
-            return Err(NO_COMMAND);
-        }
         let file = entry.path().map_or_else(|| entry.name.clone(), |path| path.display().to_string());
-        Ok(vec!["sweep".into(), file].into())
+        // a command runs the saved version
+        let edits = self.draft().and_then(Draft::unsaved);
+        let beyond = edits.map(|edit| format!("your unsaved edits ({edit})"));
+        Ok(Command { words: vec!["sweep".into(), file], beyond: beyond.into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {

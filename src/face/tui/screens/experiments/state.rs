@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::draft::Draft;
+use super::draft::{Draft, edited_name};
 use super::typing::Typing;
 use crate::desk::experiments::{self, AvailableExperiment, available_experiment, available_experiments};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::ShownExperiment;
 use base::error::Result;
 use lab::sweep::Experiment;
 use run::Feasibility;
@@ -27,15 +29,13 @@ pub struct Entry {
     /// Parsed experiment, or the load error.
     pub experiment: std::result::Result<Box<Experiment>, String>,
     /// [`table::Spec::key`] of each cell, to match stored runs.
-    pub keys: Vec<String>,
+    pub keys: Arc<[String]>,
 }
 
 impl Entry {
     pub fn new(name: &str, place: &str, text: String, experiment: Result<Experiment>) -> Self {
-        let keys = experiment
-            .as_ref()
-            .map(|e| e.cells.iter().map(|c| c.spec.key()).collect())
-            .unwrap_or_default();
+        let cells = experiment.as_ref().map_or(&[][..], |experiment| &experiment.cells);
+        let keys = cells.iter().map(|cell| cell.spec.key()).collect();
         let experiment = experiment.map(Box::new).map_err(|e| format::error(&e));
         Self { name: name.into(), place: place.into(), text, experiment, keys }
     }
@@ -109,8 +109,6 @@ pub struct Experiments {
     listed_at: usize,
     /// True if the user moved the selection before the files were loaded.
     moved: bool,
-    /// Entry selected automatically at startup, until the user selects another.
-    came_up_on: Option<String>,
     wanted: Option<String>,
     /// Unsaved edits from the previous session, by name, until the files are loaded.
     kept: BTreeMap<String, String>,
@@ -186,29 +184,40 @@ impl Experiments {
         }
     }
 
+    /// True if no experiment has stored runs, once all are loaded.
+    pub fn has_none_stored(&self) -> bool {
+        let mut all = self.stored.iter().copied().chain(self.drafts.values().map(Draft::stored));
+        self.entries.is_some() && all.all(|stored| stored.done == 0)
+    }
+
     /// Stored runs of a row's file.
     pub fn stored_of(&self, row: usize) -> Stored {
         let ahead = || self.ahead(row).map(|(_, stored)| *stored);
         self.stored.get(row).copied().or_else(ahead).unwrap_or_default()
     }
 
-    /// Records whether the user has moved the selection, including before the files are loaded.
+    /// Records whether the user has moved the selection before the files are loaded.
     pub fn notice(&mut self) {
         if self.entries.is_none() {
             self.moved |= self.list.selected != self.listed_at;
             let selected = self.names.get(self.list.selected).filter(|_| self.moved);
             self.wanted = selected.map(|(name, _)| name).or(self.wanted.as_ref()).cloned();
-            return;
-        }
-        if self.selected().is_some_and(|selected| self.came_up_on.as_ref() != Some(&selected.name)) {
-            self.came_up_on = None;
         }
     }
 
-    pub fn looked_at(&self) -> Option<&str> {
-        let stored = self.stored.get(self.list.selected).is_some_and(|stored| stored.done > 0);
-        let name = &self.selected()?.name;
-        (stored && self.came_up_on.as_ref() != Some(name)).then_some(name)
+    /// Selected experiment with its edits; `None` until its cells are known.
+    pub fn shown(&self) -> Option<ShownExperiment> {
+        let entry = self.selected()?;
+        Some(match self.draft().filter(|draft| draft.revisions.is_edited()) {
+            None => {
+                let cells = entry.experiment.is_ok().then(|| Arc::clone(&entry.keys));
+                ShownExperiment { name: entry.name.clone(), cells }
+            }
+            Some(draft) => ShownExperiment {
+                name: edited_name(&entry.name, draft.revisions.text()),
+                cells: Some(draft.cells()?),
+            },
+        })
     }
 
     pub fn draft(&self) -> Option<&Draft> {
@@ -286,9 +295,6 @@ impl Experiments {
         }
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
-        if is_first && !self.moved {
-            self.came_up_on = entries.get(self.list.selected).map(|entry| entry.name.clone());
-        }
         (self.entries, self.ahead) = (Some(entries), None);
         self.count(stored);
     }
@@ -340,7 +346,7 @@ fn path_of(entry: &Entry) -> PathBuf {
 fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
     let Ok(experiment) = &entry.experiment else { return Stored::default() };
     let mut result = Stored::default();
-    for (cell, key) in experiment.cells.iter().zip(&entry.keys) {
+    for (cell, key) in experiment.cells.iter().zip(entry.keys.iter()) {
         if cell.feasibility != Feasibility::Runs {
             continue;
         }
@@ -380,6 +386,5 @@ mod tests {
         untouched.notice();
         untouched.set(fixtures::entries(), None);
         assert_eq!(selected(&untouched), Some("quickstart"), "the first, where nothing was selected");
-        assert_eq!(untouched.looked_at(), None, "and nothing opens on it");
     }
 }

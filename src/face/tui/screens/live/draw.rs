@@ -1,6 +1,6 @@
 //! Screen 2: the current or most recent sweep.
 
-use super::progress::{communication, coverage, exposed, sparkline};
+use super::progress::{alike, communication, coverage, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si};
@@ -9,6 +9,7 @@ use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::{Provenance, Status};
+use base::text::rank_label;
 use run::{Feasibility, StepLanes};
 
 /// Least width of the sweep's progress bar.
@@ -317,9 +318,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell);
     let room = rest.height.saturating_sub(LOG_ROWS);
-    // a heading, and two rows per rank
+    // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
-    let rows = lanes.as_ref().map_or(0, |(lanes, _)| (lanes.len() as u16 * 2 + 1).min(room));
+    let rows = lanes.as_ref().map_or(0, |(lanes, _)| (alike(lanes).len() as u16 * 2 + 1).min(room));
     let (strip, log) = cut_top(rest, rows);
     if let Some((lanes, what)) = lanes {
         draw_lanes(buf, strip, lanes, &what, theme);
@@ -391,6 +392,14 @@ fn memory(cell: &LiveCell) -> String {
     }
 }
 
+/// Ranks whose lanes the details of a cell have room for. Those of a measured run change with each step.
+pub fn drawn_ranks(cell: &LiveCell) -> usize {
+    match shown_lanes(cell).filter(|_| cell.spec.backend.is_simulated()) {
+        Some((lanes, _)) => alike(lanes).len(),
+        None => cell.spec.ranks() as usize,
+    }
+}
+
 /// Lanes to draw and their description: the run's latest step, or a simulated one.
 fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     let provenance = cell.spec.provenance();
@@ -414,7 +423,9 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
-    let shown = usize::from((area.height - 1) / 2).min(lanes.len());
+    let mut groups = alike(lanes);
+    groups.truncate(usize::from((area.height - 1) / 2));
+    let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
@@ -429,12 +440,16 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
     if area.x + (head.width() as u16) < x {
         put(buf, area, x, area.y, key, dim);
     }
-    let label = format!(" rank {} compute ", lanes.last().map_or(0, |lanes| lanes.rank));
-    let width = label.width() as u16;
+    let name = |(first, others): &(&StepLanes, Vec<u32>)| match others.is_empty() {
+        true => format!(" rank {}", first.rank),
+        false => format!(" r{} = {}", first.rank, rank_label(others)),
+    };
+    let widest = groups.iter().map(|group| name(group).width()).max().unwrap_or(0);
+    let width = (widest + " compute ".len()) as u16;
     let columns = usize::from(area.width.saturating_sub(width + 1));
-    for (i, lanes) in lanes.iter().take(shown).enumerate() {
+    for (i, group) in groups.iter().enumerate() {
         let row = 1 + 2 * i as u16;
-        let name = format!(" rank {}", lanes.rank);
+        let (name, lanes) = (name(group), group.0);
         let pad = usize::from(width);
         let lane = |name: &str, lane: &str| {
             format!("{name}{lane:>rest$} ", rest = pad.saturating_sub(name.width() + 1))

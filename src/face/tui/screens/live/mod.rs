@@ -12,7 +12,8 @@ use self::state::{CellState, LiveCell, Pause, Queued};
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::experiments::history;
+use crate::face::tui::scope::ShownExperiment;
+use crate::face::tui::screens::experiments::{history, is_edited};
 use crate::face::tui::update::{Ended, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
@@ -204,13 +205,17 @@ impl Screen for Live {
         None
     }
 
+    fn has_content(&self) -> bool {
+        self.experiment.is_some() || self.shows_answer()
+    }
+
     fn react(&mut self, news: &News, _cx: &mut Context) {
         self.handing &= !matches!(news, News::Runs { .. });
     }
 
     fn status(&self, cx: &Context) -> ScreenStatus {
         ScreenStatus {
-            experiment: self.experiment.clone(),
+            experiment: self.experiment.clone().map(ShownExperiment::named),
             badge: self.is_running().then(|| self.badge(cx)),
             ..ScreenStatus::default()
         }
@@ -231,13 +236,17 @@ impl Screen for Live {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let path = &self.source.as_ref().ok_or(NO_COMMAND)?.path;
+        let source = self.source.as_ref().ok_or(NO_COMMAND)?;
+        let path = &source.path;
         let file = if path.parent().is_none_or(|parent| parent.as_os_str().is_empty()) {
             path.with_extension("")
         } else {
             path.clone()
         };
-        Ok(vec!["sweep".into(), file.display().to_string()].into())
+        // a command runs the saved version
+        let beyond = is_edited(&source.name).then(|| "its unsaved edits".to_owned());
+        let words = vec!["sweep".into(), file.display().to_string()];
+        Ok(Command { words, beyond: beyond.into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
@@ -279,7 +288,7 @@ impl Live {
             false => {
                 let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
                 // the frame, numbers, two lanes a rank and the log need no more
-                let ranks = self.selected().map_or(1, |cell| cell.spec.ranks() as u16);
+                let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let most = match body.height {
                     ..24 => rest.height.saturating_sub(cells).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),

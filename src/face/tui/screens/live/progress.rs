@@ -105,6 +105,19 @@ pub fn communication(lanes: &StepLanes) -> (u64, u64) {
     (sum(&lanes.comm), sum(&exposed(lanes)))
 }
 
+/// The first of the ranks with the same lanes, and the others.
+pub fn alike(lanes: &[StepLanes]) -> Vec<(&StepLanes, Vec<u32>)> {
+    let mut groups: Vec<(&StepLanes, Vec<u32>)> = Vec::new();
+    for own in lanes {
+        let is_same = |first: &StepLanes| first.compute == own.compute && first.comm == own.comm;
+        match groups.iter_mut().find(|(first, _)| is_same(first)) {
+            Some((_, others)) => others.push(own.rank),
+            None => groups.push((own, Vec::new())),
+        }
+    }
+    groups
+}
+
 /// Renders the latest values as a sparkline of eight heights, from minimum to maximum.
 pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -159,6 +172,14 @@ mod tests {
         assert_eq!(of(&[[0, 30]], &[[5, 25]]), [[0u32; 2]; 0]);
         assert_eq!(of(&[[8, 9], [10, 12]], &[[5, 20]]), [[5, 8], [9, 10], [12, 20]]);
         assert_eq!(communication(&lanes(&[[8, 9], [10, 12]], &[[5, 20]])), (15, 12));
+    }
+
+    #[test]
+    fn ranks_with_the_same_lanes_are_alike() {
+        let of = |rank, compute: &[[u32; 2]]| StepLanes { rank, ..lanes(compute, &[[5, 9]]) };
+        let all = [of(0, &[[0, 4]]), of(1, &[[0, 5]]), of(2, &[[0, 4]]), of(3, &[[0, 4]])];
+        let groups = alike(&all).into_iter().map(|(first, others)| (first.rank, others));
+        assert_eq!(groups.collect::<Vec<_>>(), [(0, vec![2, 3]), (1, Vec::new())]);
     }
 
     proptest! {

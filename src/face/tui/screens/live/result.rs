@@ -1,5 +1,4 @@
-//! Result of a finished sweep; before the first sweep of the session, the result of the most recently
-//! run experiment.
+//! Result of a finished sweep; before the first sweep of the session, the stored result of the experiment in scope.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +7,10 @@ use super::state::{CellState, Live};
 use super::{Act, Areas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::paint::{card_lines, next_screens};
-use study::answer::{Answer, CardLine, MOST_RUNS, SCOPE};
+use crate::face::tui::widgets::paint::{next_screens, result_lines};
+use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
 impl Live {
@@ -41,28 +41,23 @@ impl Live {
         });
     }
 
-    /// Computes the result of the most recently run experiment from stored runs, until a sweep starts.
+    /// Computes the stored result of the experiment in scope, until a sweep starts.
     pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
         if self.experiment.is_some() {
             return;
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };
-        let last = records.iter().rev().find_map(|record| {
-            let name = record.experiment.clone()?;
-            Some((name, record.run.clone(), records.len()))
-        });
-        // empty if all runs were deleted
-        let work = {
-            let name = last.as_ref().map(|(name, ..)| name.clone());
-            move |_: &_| {
-                let of = records.iter().filter(|record| record.experiment == name && name.is_some());
-                let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
-                let answers =
-                    if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
-                Ok((answers, name))
-            }
+        let own = cx.scope.own().cloned();
+        let key = own.clone().map_or(RunScope::All, RunScope::Experiment);
+        let work = move |_: &_| {
+            // none are stored, or all were deleted
+            let Some(own) = own else { return Ok((Vec::new(), None)) };
+            let of = records.iter().filter(|record| own.holds(&record.run));
+            let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
+            let answers = if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
+            Ok((answers, Some(own.experiment.clone())))
         };
-        cx.want("answer", &last, work, |live: &mut Self, answers, cx| {
+        cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
             if let Some((answers, name)) = cx.told(answers) {
                 (live.answers, live.earlier) = (Some(answers), name);
                 (live.told, live.result_scroll) = Default::default();
@@ -79,7 +74,7 @@ impl Live {
     pub(super) fn tell(&mut self, detail: Rect, is_low: bool) {
         let size = (detail.width.saturating_sub(4), is_low);
         if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != size) {
-            self.told = (size, lines(answers, size.0.into(), size.1));
+            self.told = (size, result_lines(answers, size.0.into(), size.1));
         }
         let rows = usize::from(detail.height.saturating_sub(2));
         self.result_scroll = self.result_scroll.min(self.told.1.len().saturating_sub(rows));
@@ -107,47 +102,6 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
     // in storage order
     kept.reverse();
     kept
-}
-
-/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
-/// window the warning about noise is among the rest.
-fn lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
-    let mut lines = Vec::new();
-    for answer in answers {
-        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
-        let is_folded = is_low && answer.noise.is_some();
-        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
-        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
-        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
-        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
-        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
-        let table = answer.table.fitted(width);
-        let rule = table.text.lines().position(|line| line.starts_with('─'));
-        for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
-            let role = match rule {
-                Some(rule) if at + 1 == rule => Role::Title,
-                Some(rule) if at < rule => Role::Dim,
-                _ => Role::Text,
-            };
-            lines.push((line.to_owned(), role));
-        }
-        let compare = Tab::Compare.title();
-        if answer.left_out > 0 {
-            let more = counted(answer.left_out, "more row");
-            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
-        }
-        if !table.left_out.is_empty() {
-            let columns = table.left_out.join(", ");
-            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
-            lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
-        }
-        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
-        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
-        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
-            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
-        }
-    }
-    lines
 }
 
 pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {

@@ -65,7 +65,7 @@ pub struct Live {
     pub failure: Option<(usize, u32, String)>,
     /// Result of the finished sweep; `None` until computed.
     pub answers: Option<Vec<Answer>>,
-    /// Most recently run experiment, whose stored result is shown before the first sweep.
+    /// Experiment whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
     /// Wrapped lines of the result, the width they are wrapped to, and true if they are for a low window.
     pub told: ((u16, bool), Vec<(String, Role)>),
@@ -263,7 +263,16 @@ impl Live {
         self.cells.get(self.list.selected)
     }
 
-    /// Marks the sweep as ended and active runs as interrupted.
+    /// Fastest cell that is no limit.
+    fn best(&self) -> Option<usize> {
+        let rate = |cell: &LiveCell| cell.tokens_per_s.filter(|_| !cell.spec.architecture.is_limit());
+        let rates = self.cells.iter().enumerate().filter_map(|(at, cell)| Some((at, rate(cell)?)));
+        // the first of several
+        rates.min_by(|(_, a), (_, b)| b.total_cmp(a)).map(|(at, _)| at)
+    }
+
+    /// Marks the sweep as ended and active runs as interrupted. Selects the best cell, unless the user chose one or runs
+    /// failed.
     pub fn end(&mut self, ended: Ended, now_ms: u64) {
         self.ended = Some((now_ms, ended));
         self.pause = Pause::No;
@@ -272,6 +281,12 @@ impl Live {
                 cell.state = CellState::Done(Status::Interrupted);
                 cell.took_ms = cell.since_ms.map(|since| now_ms.saturating_sub(since));
             }
+        }
+        if self.follow
+            && ended == Ended::default()
+            && let Some(best) = self.best()
+        {
+            (self.list.selected, self.log_scroll) = (best, 0);
         }
     }
 

@@ -67,54 +67,65 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     pareto.filter.draw_offers(buf, group, body, theme);
 }
 
+/// Reason that no point is shown, and the keys that show points again.
 fn nothing(pareto: &Pareto, cx: &Context) -> String {
     let key = |act| cx.key::<Pareto>(act);
-    if !pareto.filter.text().is_empty() {
-        let why = pareto.nothing.as_deref().unwrap_or("no point of this group matches the filter");
-        let close = cx.keys.label(Action::Close);
-        format!("{why}\n{close} clears the filter, {} changes it", key(Act::Filter))
-    } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
-        format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
-    } else {
-        format!("no run has {}: {} for another axis", pareto.axes.x.title(), key(Act::CycleX))
+    let all = cx.keys.label(Action::Scope);
+    let has_points = pareto.left.get(pareto.group).is_some_and(|points| *points > 0);
+    let is_typed = !pareto.filter.value().trim().is_empty();
+    match pareto.filter.experiment() {
+        experiment if is_typed && !has_points => {
+            let why = pareto.nothing.as_deref().unwrap_or("no point of this group matches the filter");
+            let close = cx.keys.label(Action::Close);
+            let all = experiment.map_or_else(String::new, |_| format!(", {all} shows all runs"));
+            format!("{why}\n{close} clears the filter, {} changes it{all}", key(Act::Filter))
+        }
+        Some(experiment) if !has_points => {
+            format!("experiment {experiment} hides all points: {all} shows all")
+        }
+        _ if pareto.p2p.is_some() || !pareto.hidden.is_empty() => {
+            format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
+        }
+        _ => format!("no run has {}: {} for another axis", pareto.axes.x.title(), key(Act::CycleX)),
     }
 }
 
+/// Draws the group, after the scope and the filter; if these hide points, after the number of points left.
 fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
-    if pareto.filter.typing || !pareto.filter.text().is_empty() {
-        let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
-        // matching points of other groups are on other plots
-        let others =
-            || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
-        let others = match (others().count(), others().map(|(_, left)| left).sum::<usize>()) {
-            (0, _) => String::new(),
-            (groups, points) => {
-                let key = cx.key::<Pareto>(Act::Group);
-                format!(", {points} in {} ({key})", counted(groups, "other group"))
-            }
-        };
-        let count = format!(" {} of {all} points{others}  ", pareto.shown.len());
-        let x = put(buf, header, header.x, header.y, &count, title);
-        let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
-        let hint = " words, tp:4,8 arch:ladder batch>=16";
-        let mut x = pareto.filter.draw(buf, rest, theme, hint);
-        if !pareto.filter.typing && !pareto.filter.value().is_empty() {
-            x = put(buf, header, x, header.y, "(Esc clears)", theme.style(Role::Key));
-        }
-        if !pareto.filter.typing {
-            let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
-            put(buf, header, x + 1, header.y, group, dim);
-        }
-    } else {
-        let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
+    let filter = &pareto.filter;
+    let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
+    if !filter.typing && !filter.narrows() {
+        let x = filter.draw(buf, cut_left(header, 1).1, theme, "");
         let place = match pareto.groups.len() {
-            0 | 1 => " ".to_owned(),
-            groups => format!(" group {} of {groups}: ", pareto.group + 1),
+            0 | 1 => String::new(),
+            groups => format!("group {} of {groups}: ", pareto.group + 1),
         };
-        line(buf, header, 0, &[(&place, dim), (group, title)]);
+        return line(buf, cut_left(header, x - header.x).1, 0, &[(&place, dim), (group, title)]);
     }
+    let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
+    // matching points of other groups are on other plots
+    let others =
+        || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
+    let others = match (others().count(), others().map(|(_, left)| left).sum::<usize>()) {
+        (0, _) => String::new(),
+        (groups, points) => {
+            let key = cx.key::<Pareto>(Act::Group);
+            format!(", {points} in {} ({key})", counted(groups, "other group"))
+        }
+    };
+    let count = format!(" {} of {all} points{others}  ", pareto.shown.len());
+    let x = put(buf, header, header.x, header.y, &count, title);
+    let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
+    let mut x = filter.draw(buf, rest, theme, " words, tp:4,8 arch:ladder batch>=16");
+    if filter.typing {
+        return;
+    }
+    if !filter.value().is_empty() {
+        x = put(buf, header, x, header.y, "(Esc clears)", theme.style(Role::Key));
+    }
+    put(buf, header, x + 1, header.y, group, dim);
 }
 
 fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {

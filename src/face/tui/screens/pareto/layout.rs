@@ -47,8 +47,9 @@ pub struct Areas {
 
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let low = body.height < LOW;
-    let filtered = pareto.filter.typing || !pareto.filter.text().is_empty();
+    let filtered = pareto.filter.typing || pareto.filter.narrows();
     let headline = headline(pareto, body).len() as u16;
+    // a low window names the only group and the scope if some runs are hidden
     let only = low && pareto.groups.len() < 2 && !filtered && headline > 0;
     let (headline, rest) = cut_top(body, headline);
     let (group, rest) = cut_top(rest, u16::from(!only));

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
@@ -79,8 +80,8 @@ impl Acts for Pareto {
     type Act = Act;
 
     /// Without points, nothing is possible.
-    fn can(&self, _act: Act) -> bool {
-        self.points.as_ref().is_some_and(|points| !points.is_empty())
+    fn can(&self, act: Act) -> bool {
+        self.has_content() && (act != Act::Undo || self.zoom.edits() > 0)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -177,6 +178,10 @@ impl Screen for Pareto {
         Some(OwnEdits { count: self.zoom.edits(), are_views: true })
     }
 
+    fn has_content(&self) -> bool {
+        self.points.as_ref().is_some_and(|points| !points.is_empty())
+    }
+
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let Some(runs) = cx.stored.clone() else { return };
         let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
@@ -194,16 +199,10 @@ impl Screen for Pareto {
                 }
             },
         );
+        let (revision, shown) = (self.revision, Arc::clone(&self.shown_cells));
         if info::has_headline(self) {
-            let cells: HashSet<(String, Provenance)> = self
-                .visible()
-                .flat_map(|point| {
-                    let baseline = Spec { architecture: Architecture::Standard, ..point.spec.clone() };
-                    [(point.spec.key(), point.provenance), (baseline.key(), point.provenance)]
-                })
-                .collect();
-            let (of, revision) = (runs.clone(), self.revision);
-            let work = move |_: &_| Ok((revision, compared(&of.records, &cells)?));
+            let (of, shown) = (runs.clone(), shown.clone());
+            let work = move |_: &_| Ok((revision, compared(&of.records, &shown)?));
             cx.want("headline", &(revision, self.reading), work, |pareto: &mut Self, found, cx| {
                 pareto.headline = cx.told(found);
             });
@@ -211,14 +210,13 @@ impl Screen for Pareto {
         picture::ask(self, cx);
         let Some(key) = self.area_key() else { return };
         let asked = key.clone();
-        cx.want(
-            "areas",
-            &(key.clone(), self.reading),
-            move |_| Ok(analysis::area_gained(&runs.records, asked.options, Some(&asked.group))),
-            move |pareto: &mut Self, areas, cx| {
-                pareto.areas = cx.told(areas).map(|areas| (key, areas));
-            },
-        );
+        let work = move |_: &_| {
+            let records = of_cells(&runs.records, &shown);
+            Ok(analysis::area_gained(&records, asked.options, Some(&asked.group)))
+        };
+        cx.want("areas", &(key.clone(), self.reading), work, move |pareto: &mut Self, areas, cx| {
+            pareto.areas = cx.told(areas).map(|areas| (key, areas));
+        });
     }
 
     fn react(&mut self, news: &News, _cx: &mut Context) {
@@ -229,7 +227,7 @@ impl Screen for Pareto {
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
-        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
     }
 
     fn notes(&self, _body: Rect, cx: &Context) -> Vec<Note> {
@@ -253,7 +251,7 @@ impl Screen for Pareto {
 
     fn command(&self) -> Result<Command, &'static str> {
         let words = command(self).ok_or(NO_COMMAND)?;
-        Ok(words.into())
+        Ok(Command { words, beyond: self.filter.beyond().into_iter().collect() })
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -385,13 +383,21 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     true
 }
 
+/// Records of these cells and of `standard` at the same settings.
+fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
+    let cells = shown.iter().flat_map(|(spec, provenance)| {
+        let baseline = Spec { architecture: Architecture::Standard, ..spec.clone() };
+        [(spec.key(), *provenance), (baseline.key(), *provenance)]
+    });
+    let cells: HashSet<(String, Provenance)> = cells.collect();
+    let is_of = |record: &&Record| cells.contains(&(record.spec.key(), record.provenance));
+    records.iter().filter(is_of).cloned().collect()
+}
+
 /// Headline of the comparison of these cells by architecture.
-fn compared(records: &[Record], cells: &HashSet<(String, Provenance)>) -> base::error::Result<String> {
-    let records =
-        records.iter().filter(|record| cells.contains(&(record.spec.key(), record.provenance)));
-    let records: Vec<Record> = records.cloned().collect();
+fn compared(records: &[Record], shown: &[(Spec, Provenance)]) -> base::error::Result<String> {
     let axis = Axis::ARCHITECTURE;
-    Ok(headlines_of_all(&axis, &Cells::of(&records).compare(&axis, None)?))
+    Ok(headlines_of_all(&axis, &Cells::of(&of_cells(records, shown)).compare(&axis, None)?))
 }
 
 /// Command line that prints the same points.

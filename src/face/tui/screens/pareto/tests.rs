@@ -529,6 +529,42 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
 }
 
 #[test]
+fn the_area_gained_is_of_the_points_that_are_shown() {
+    let mut driver = driver(120, 40);
+    driver.shows(", 6 matched cells, emulated-link");
+    driver.taps("/tp:2,4");
+    driver.tap(KeyCode::Enter);
+    driver.shows(", 4 matched cells, emulated-link");
+    driver.tap(KeyCode::Esc);
+    driver.shows(", 6 matched cells, emulated-link");
+}
+
+#[test]
+fn the_footer_offers_to_undo_a_zoom_once_there_is_one() {
+    let mut driver = driver(200, 60);
+    driver.hides("u undo");
+    driver.taps("+");
+    driver.shows("u undo");
+}
+
+/// Groups may have no part of their names in common.
+#[test]
+fn the_name_of_a_group_has_no_empty_part() {
+    let mut all = records();
+    let mut other = all[0].clone();
+    (other.run, other.spec.model, other.spec.prompt_tokens) = ("other".into(), "3b".into(), 7);
+    (other.spec.output_tokens, other.spec.hardware) = (9, "a100_sxm".into());
+    (other.provenance, other.spec.stack) = (Provenance::Measured, "gpt-fast".into());
+    all.push(other);
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    let titles = &driver.state.pareto.titles;
+    assert!(titles.len() > 1 && titles.iter().all(|title| !title.ends_with(", ")), "{titles:?}");
+}
+
+#[test]
 fn published_points_lie_beside_and_join_nothing() {
     let mut driver = driver(120, 40);
     driver.taps("D");

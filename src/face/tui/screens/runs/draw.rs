@@ -55,10 +55,14 @@ fn nothing(runs: &Runs, cx: &Context) -> String {
     let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
     let [close, filter, marked] =
         [cx.keys.label(Action::Close), cx.key::<Runs>(Act::Filter), cx.key::<Runs>(Act::OnlyMarked)];
-    match (runs.only_marked, runs.filter.text().is_empty()) {
+    let all = match runs.filter.experiment() {
+        Some(_) => format!(", {} shows all runs", cx.keys.label(Action::Scope)),
+        None => String::new(),
+    };
+    match (runs.only_marked, runs.filter.value().trim().is_empty()) {
         (true, true) => format!("{why}\n{marked} shows all runs"),
         (true, false) => format!("{why}\n{marked} shows all runs, {filter} changes the filter"),
-        (false, _) => format!("{why}\n{close} clears the filter, {filter} changes it"),
+        (false, _) => format!("{why}\n{close} clears the filter, {filter} changes it{all}"),
     }
 }
 
@@ -72,10 +76,19 @@ fn draw_top(
 ) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
-    let is_filtered = runs.filter.typing || !runs.filter.text().is_empty();
+    let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
     let is_narrow = top.width < 80 && is_filtered;
-    count.extend(runs.model.iter().filter(|_| !is_narrow).map(|model| format!(", {model}")));
-    count.extend(place.filter(|_| !is_narrow).map(|place| format!(", row {place}")));
+    let badge = runs.provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
+    // hidden columns are counted on the right
+    let hidden = shown.words_in(top.width);
+    // the name of the scope comes before the model and the row
+    let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
+    let model = runs.model.as_ref().map(|model| format!(", {model}"));
+    for more in [model, place.map(|place| format!(", row {place}"))] {
+        let fits = |more: &String| count.width() + more.width() + taken <= top.width.into();
+        let more = more.filter(|more| !is_narrow && fits(more));
+        count.extend(more);
+    }
     if stored.running > 0 {
         count += &format!(", {} ▶ running", stored.running);
     }
@@ -94,13 +107,10 @@ fn draw_top(
     }
     let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title));
     if let Some(provenance) = runs.provenance {
-        let badge = format!(" [{provenance}]");
         x = put(buf, top, x, top.y, &badge, theme.provenance(provenance));
     }
     let x = x + 2;
-    // hidden columns are counted on the right
     let mut right = top.right();
-    let hidden = shown.words_in(top.width);
     if top.width > 60 || !is_filtered {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));

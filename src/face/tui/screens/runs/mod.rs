@@ -51,7 +51,7 @@ impl Acts for Runs {
 
     /// Without runs, only the filter that hides them and the undo of a deletion are possible.
     fn can(&self, act: Act) -> bool {
-        let filters = act == Act::Filter && !self.filter.text().is_empty();
+        let filters = act == Act::Filter && self.filter.narrows();
         self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
     }
 
@@ -198,6 +198,10 @@ impl Screen for Runs {
         Some(OwnEdits { count: self.done.len(), are_views: false })
     }
 
+    fn has_content(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if !self.shows_detail(cx.size.0) {
             return;
@@ -238,12 +242,8 @@ impl Screen for Runs {
         }
     }
 
-    fn status(&self, cx: &Context) -> ScreenStatus {
-        ScreenStatus {
-            hints: self.filter.taken(),
-            experiment: self.selected(cx.stored.as_ref()).and_then(|record| record.experiment.clone()),
-            ..ScreenStatus::default()
-        }
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        ScreenStatus { hints: self.filter.taken(), is_scoped: true, ..ScreenStatus::default() }
     }
 
     fn selection(&self, cx: &Context) -> Selection {
@@ -252,10 +252,10 @@ impl Screen for Runs {
             let run = |row: u32| Some(cx.stored.as_ref()?.records.get(row as usize)?.run.clone());
             self.rows().filter_map(run).collect::<Vec<_>>()
         };
-        let runs = match (self.marked.is_empty(), self.filter.text().is_empty()) {
+        let runs = match (self.marked.is_empty(), self.filter.narrows()) {
             (false, _) => Some(self.marked.as_slice().to_vec()),
-            (true, false) => Some(shown()),
-            (true, true) => None,
+            (true, true) => Some(shown()),
+            (true, false) => None,
         };
         Selection {
             run: self.selected(cx.stored.as_ref()).map(run),
@@ -276,7 +276,8 @@ impl Screen for Runs {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        Ok(self.words().into())
+        let beyond = [self.filter.beyond(), self.filter.runs_beyond()].into_iter().flatten();
+        Ok(Command { words: self.words(), beyond: beyond.collect() })
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

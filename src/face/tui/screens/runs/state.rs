@@ -235,8 +235,8 @@ impl Runs {
             return;
         };
         let (records, table) = (&snapshot.records, &snapshot.table);
-        self.bound = self.filter.bind(table);
-        let mut rows = self.bound.rows(table);
+        let (bound, mut rows) = self.filter.rows(snapshot);
+        self.bound = bound;
         let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
         if !self.deleting.is_empty() {
             rows.retain(|row| !self.deleting.contains(run(row)));
@@ -254,7 +254,7 @@ impl Runs {
         self.bad.retain(|(_, runs)| *runs > 0);
         self.nothing = match (rows.is_empty(), self.only_marked) {
             (true, true) => Some("no marked run matches the filter".into()),
-            (true, false) => Filter::parse(&self.filter.text()).why_nothing(table),
+            (true, false) => Filter::parse(self.filter.value()).why_nothing(table),
             (false, _) => None,
         };
         let group = self.group(table);

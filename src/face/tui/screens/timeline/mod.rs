@@ -194,6 +194,10 @@ impl Screen for Timeline {
         table.rows.iter().zip(&table.longest).zip(&view.docked.suffixes).map(find).collect()
     }
 
+    fn has_content(&self) -> bool {
+        self.view.is_some()
+    }
+
     fn command(&self) -> Result<Command, &'static str> {
         let view = self.view.as_ref().ok_or(NO_COMMAND)?;
         let words = files::command(view).ok_or(NO_COMMAND)?;

@@ -26,7 +26,7 @@ use study::analysis::{
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
-use table::{MEASURES, P2p, Record, Scope, Spec};
+use table::{MEASURES, P2p, Provenance, Record, Scope, Spec};
 use window::Zoom;
 
 /// Number of limits in the table; a window shows those that fit.
@@ -90,6 +90,8 @@ impl Default for Extent {
 pub struct AreaKey {
     pub options: AreaOptions,
     pub group: String,
+    /// [`Pareto::revision`] of the points that form the frontiers.
+    revision: u64,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +116,7 @@ pub struct Pareto {
     oldest_first: Vec<usize>,
     /// True if the user chose the group, now or in the previous session; new runs then do not change it.
     pub chosen: bool,
-    /// Experiment that the screen last opened on.
+    /// Experiment of the last scope that was not of all runs.
     opened_on: Option<String>,
     /// Run of the newest point at the last update.
     pub newest: Option<String>,
@@ -139,6 +141,8 @@ pub struct Pareto {
     pub extent: Extent,
     /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
+    /// Cells of the shown points, for questions in the background.
+    pub shown_cells: Arc<[(Spec, Provenance)]>,
     /// Entry index of each shown point, and true if it is on its series' frontier.
     pub looks: Vec<(usize, bool)>,
     pub lines: Vec<Line>,
@@ -231,9 +235,10 @@ impl Pareto {
         self.counts = groups.iter().map(|(_, points)| points.len()).collect();
         let names: Vec<&str> = self.groups.iter().map(String::as_str).collect();
         let (apart, common) = split_group_names(&names);
-        let titles = apart.iter().map(|apart| match apart.is_empty() {
-            true => common.clone(),
-            false => format!("{apart}, {common}"),
+        let titles = apart.iter().map(|apart| {
+            // groups may have nothing in common
+            let parts = [apart.as_str(), common.as_str()].into_iter().filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(", ")
         });
         self.titles = titles.collect();
         points.iter().max_by_key(|point| age(point)).map(|point| point.run.clone())
@@ -270,9 +275,9 @@ impl Pareto {
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.shown = order.into_iter().map(|(i, _)| i).collect();
-        let filter = self.filter.text();
+        let filter = Filter::parse(self.filter.value());
         let stored = self.stored.as_ref().filter(|_| self.shown.is_empty() && !filter.is_empty());
-        self.nothing = stored.and_then(|stored| Filter::parse(&filter).why_nothing(&stored.table));
+        self.nothing = stored.and_then(|stored| filter.why_nothing(&stored.table));
         self.draw_up();
         let points = self.points.as_deref().unwrap_or_default();
         // do not select a limit by default
@@ -281,15 +286,15 @@ impl Pareto {
             run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(choice);
     }
 
-    /// Switches to the default group when the screen opens on another experiment, unless the user chose a group; and from
-    /// a group that the filter leaves without points.
+    /// Switches to the default group when the scope becomes another experiment, unless the user chose a group; and from a
+    /// group that the scope and the filter leave without points.
     pub fn follow_filter(&mut self) {
-        let experiment = self.filter.experiment.as_ref();
-        let is_opened = experiment.is_some() && experiment != self.opened_on.as_ref();
+        let experiment = self.filter.experiment().map(str::to_owned);
+        let is_opened = experiment.is_some() && experiment != self.opened_on;
         if is_opened {
-            self.opened_on = self.filter.experiment.clone();
+            self.opened_on = experiment;
         }
-        let is_empty = self.shown.is_empty() && !self.filter.text().trim().is_empty();
+        let is_empty = self.shown.is_empty() && self.filter.narrows();
         if (is_opened && !self.chosen || is_empty)
             && let Some(group) = self.default_group()
         {
@@ -317,15 +322,15 @@ impl Pareto {
         chosen
     }
 
-    /// Runs that match the filter; `None` without a filter.
+    /// Runs that the scope and the filter leave; `None` if they leave all.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let stored = self.stored.clone()?;
-        let bound = self.filter.bind(&stored.table);
-        if self.filter.text().trim().is_empty() {
+        let (_, rows) = self.filter.rows(&stored);
+        if !self.filter.narrows() {
             return None;
         }
         let run = |row: u32| Some(stored.records.get(row as usize)?.run.clone());
-        Some(bound.rows(&stored.table).into_iter().filter_map(run).collect())
+        Some(rows.into_iter().filter_map(run).collect())
     }
 
     fn draw_up(&mut self) {
@@ -361,6 +366,7 @@ impl Pareto {
             x: (x.0.min(place.0), x.1.max(place.0)),
             y: (y.0.min(place.1), y.1.max(place.1)),
         });
+        self.shown_cells = self.visible().map(|point| (point.spec.clone(), point.provenance)).collect();
         self.revision += 1;
         self.other = None;
     }
@@ -380,7 +386,7 @@ impl Pareto {
             self.hidden.iter().any(is)
         };
         let mut hidden: HashSet<usize> = (0..all.len()).filter(|at| is_hidden(all[*at])).collect();
-        let filter = Filter::parse(&self.filter.text());
+        let filter = Filter::parse(self.filter.value());
         let like = stored.records.iter().find(|record| record.run == first.run);
         if let Some(like) = like.filter(|_| !filter.is_empty()) {
             let records: Vec<Record> = all.iter().map(|other| other.record(like)).collect();
@@ -543,7 +549,7 @@ impl Pareto {
         let group = self.groups.get(self.group)?.clone();
         let (log_x, log_y) = self.logarithmic();
         let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
-        Some(AreaKey { options, group })
+        Some(AreaKey { options, group, revision: self.revision })
     }
 
     /// The same area at the other P2P setting, if it is shown.
@@ -564,8 +570,10 @@ impl Pareto {
             return None;
         }
         let series = current.series();
+        // areas of one setting name none
+        let is_own = |a: &&AreaGained| a.setting.is_empty() || a.setting == series.setting;
         let same: Vec<&AreaGained> =
-            areas.iter().filter(|a| a.p2p == series.p2p && a.setting == series.setting).collect();
+            areas.iter().filter(|a| a.p2p == series.p2p).filter(is_own).collect();
         let of = |wanted: &dyn Fn(&Architecture) -> bool| {
             same.iter().find(|a| wanted(&a.architecture)).copied()
         };

@@ -1,0 +1,249 @@
+//! Scope of the result screens (runs, Pareto, compare): the runs of one experiment, or all stored runs.
+//!
+//! It is the experiment that screen 1 or 2 showed last; before that, the experiment of the newest run. Its runs are those of
+//! its cells, whichever experiment made them, as in its stored result on screen 1. A key changes to all runs and back.
+//! Each result screen names the scope beside its filter.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::prelude::*;
+use study::analysis::filter::Filter;
+
+/// Experiment that screen 1 or 2 shows.
+#[derive(Clone, Debug)]
+pub struct ShownExperiment {
+    pub name: String,
+    /// [`table::Spec::key`] of each cell; `None` for the cells of the runs that it made or found stored.
+    pub cells: Option<Arc<[String]>>,
+}
+
+impl ShownExperiment {
+    pub fn named(name: String) -> Self {
+        Self { name, cells: None }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let same_cells = match (&self.cells, &other.cells) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            // a name alone says no more than what is known of it
+            (_, None) => true,
+            (None, Some(_)) => false,
+        };
+        self.name == other.name && same_cells
+    }
+}
+
+/// Stored runs of an experiment's cells.
+#[derive(Debug)]
+pub struct ScopedRuns {
+    pub experiment: String,
+    /// Full run ids.
+    runs: HashSet<String>,
+    /// True if these are all stored runs.
+    pub is_all: bool,
+    /// True if the filter `experiment=NAME` finds the same cells.
+    pub is_named: bool,
+    /// Runs that this filter does not find: other experiments made them.
+    pub by_others: usize,
+}
+
+impl ScopedRuns {
+    /// Runs of an experiment; `None` if none are stored.
+    fn of(experiment: &ShownExperiment, stored: &Snapshot) -> Option<Self> {
+        let filter = Filter { terms: vec![Filter::is("experiment", &experiment.name)] };
+        let rows = filter.rows(&stored.table).unwrap_or_default();
+        let named: HashSet<usize> = rows.into_iter().map(|row| row as usize).collect();
+        let wanted: Option<HashSet<&str>> =
+            experiment.cells.as_ref().map(|cells| cells.iter().map(String::as_str).collect());
+        let mut scoped = Self {
+            experiment: experiment.name.clone(),
+            runs: HashSet::new(),
+            is_all: false,
+            is_named: true,
+            by_others: 0,
+        };
+        for (key, runs) in &stored.cells {
+            let by_name = runs.iter().filter(|run| named.contains(*run)).count();
+            let is_own = match &wanted {
+                Some(cells) => cells.contains(key.as_str()),
+                None => by_name > 0,
+            };
+            if !is_own {
+                scoped.is_named &= by_name == 0;
+                continue;
+            }
+            let has_numbers = |run: &usize| stored.records[*run].metrics.is_some();
+            let is_found = runs.iter().any(|run| named.contains(run) && has_numbers(run));
+            scoped.is_named &= is_found || !stored.known.contains_key(key);
+            scoped.by_others += runs.len() - by_name;
+            scoped.runs.extend(runs.iter().map(|run| stored.records[*run].run.clone()));
+        }
+        scoped.is_all = scoped.runs.len() == stored.records.len();
+        (!scoped.runs.is_empty()).then_some(scoped)
+    }
+
+    pub fn holds(&self, run: &str) -> bool {
+        self.is_all || self.runs.contains(run)
+    }
+}
+
+/// Runs that a result screen shows.
+#[derive(Clone, Debug, Default)]
+pub enum RunScope {
+    #[default]
+    All,
+    Experiment(Arc<ScopedRuns>),
+}
+
+impl PartialEq for RunScope {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, Self::All) => true,
+            (Self::Experiment(a), Self::Experiment(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl RunScope {
+    pub fn runs(&self) -> Option<&ScopedRuns> {
+        match self {
+            Self::All => None,
+            Self::Experiment(runs) => Some(runs),
+        }
+    }
+
+    /// Name beside the filter: `[paper-70b]`, `[all runs]`.
+    pub fn chip(&self) -> String {
+        format!("[{}]", self.runs().map_or("all runs", |runs| runs.experiment.as_str()))
+    }
+}
+
+/// Scope of this session.
+#[derive(Debug, Default)]
+pub struct ResultScope {
+    /// Experiment that screen 1 or 2 showed last.
+    shown: Option<ShownExperiment>,
+    /// True if the user asked for all runs.
+    pub is_all: bool,
+    /// Runs of the experiment; `None` if none are stored.
+    own: Option<Arc<ScopedRuns>>,
+    /// Stored runs that `own` was taken from; `None` if the experiment changed since.
+    basis: Option<Arc<Snapshot>>,
+}
+
+impl ResultScope {
+    pub fn runs(&self) -> RunScope {
+        match &self.own {
+            Some(own) if !self.is_all => RunScope::Experiment(Arc::clone(own)),
+            _ => RunScope::All,
+        }
+    }
+
+    /// Stored runs of the experiment, also while the screens show all.
+    pub fn own(&self) -> Option<&Arc<ScopedRuns>> {
+        self.own.as_ref()
+    }
+
+    fn show(&mut self, experiment: ShownExperiment) {
+        if self.shown.as_ref().is_some_and(|shown| shown.is_same(&experiment)) {
+            return;
+        }
+        let is_other = self.shown.as_ref().is_some_and(|shown| shown.name != experiment.name);
+        self.is_all &= !is_other;
+        (self.shown, self.basis) = (Some(experiment), None);
+    }
+
+    /// Takes the runs of the experiment anew if it or the stored runs changed.
+    fn renew(&mut self, stored: &Arc<Snapshot>) {
+        if self.basis.as_ref().is_some_and(|basis| Arc::ptr_eq(basis, stored)) {
+            return;
+        }
+        let newest = || stored.records.last()?.experiment.clone().map(ShownExperiment::named);
+        let experiment = self.shown.clone().or_else(newest);
+        let own = experiment.and_then(|experiment| ScopedRuns::of(&experiment, stored));
+        (self.own, self.basis) = (own.map(Arc::new), Some(Arc::clone(stored)));
+    }
+}
+
+/// Called after every message: takes up the experiment of screen 1 or 2, and narrows a result screen to it. Cheap unless
+/// the experiment or the stored runs changed.
+pub fn settle(state: &mut State) {
+    let (screen, cx) = state.split(state.cx.tab);
+    let status = screen.status(cx);
+    if let Some(experiment) = status.experiment {
+        cx.scope.show(experiment);
+    }
+    let Some(stored) = cx.stored.clone() else { return };
+    cx.scope.renew(&stored);
+    let scope = cx.scope.runs();
+    let Some(filter) = screen.filter() else { return };
+    if filter.typing {
+        filter.suggest(&stored.table);
+    }
+    if status.is_scoped && filter.scope.as_ref() != Some(&scope) {
+        filter.scope = Some(scope);
+        screen.input(Input::Narrow, cx);
+    }
+}
+
+/// Shows all runs on the result screens instead of those of the experiment, or the reverse.
+pub fn toggle(state: &mut State) {
+    let (screen, cx) = state.split(state.cx.tab);
+    if !screen.status(cx).is_scoped {
+        cx.inform("this screen does not show the runs of one experiment");
+    } else if cx.scope.own.is_none() {
+        cx.inform("all runs are shown: screen 1 selects an experiment with stored runs");
+    } else {
+        cx.scope.is_all = !cx.scope.is_all;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::tests::fixtures::{record, spec};
+    use lab::store::{Annotations, Edit};
+    use table::{Backend, P2p, Record, Status};
+
+    fn run(id: &str, batch: u32, experiment: &str) -> Record {
+        let mut spec = spec("ladder", 2, P2p::On, Backend::Cpu);
+        spec.batch = batch;
+        Record { experiment: Some(experiment.into()), ..record(id, spec, 100.0) }
+    }
+
+    /// Runs of these cells among a snapshot: their ids, whether the experiment's name finds the cells, and the runs that
+    /// others made.
+    fn scoped(stored: &Snapshot, name: &str, batches: &[u32]) -> (Vec<String>, bool, usize) {
+        let key = |batch: &u32| run("", *batch, "").spec.key();
+        let cells = (!batches.is_empty()).then(|| batches.iter().map(key).collect());
+        let runs = ScopedRuns::of(&ShownExperiment { name: name.into(), cells }, stored).unwrap();
+        let mut ids: Vec<String> = runs.runs.iter().cloned().collect();
+        ids.sort();
+        (ids, runs.is_named, runs.by_others)
+    }
+
+    #[test]
+    fn runs_of_an_experiment_are_those_of_its_cells_whoever_made_them() {
+        let mut failed = run("c", 2, "a");
+        (failed.status, failed.metrics) = (Status::Failed, None);
+        // `b` ran a cell of `a` again, and one of its own
+        let all = vec![run("a", 1, "a"), failed, run("d", 1, "b"), run("e", 4, "b")];
+        let stored = Snapshot::new(all, Vec::new());
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        assert_eq!(scoped(&stored, "a", &[1, 2]), (ids(&["a", "c", "d"]), true, 1));
+        assert_eq!(scoped(&stored, "a", &[]), (ids(&["a", "c", "d"]), true, 1));
+        assert_eq!(scoped(&stored, "b", &[1, 4]), (ids(&["a", "d", "e"]), true, 1));
+        // an experiment that was never run, and one whose file lost a cell
+        assert_eq!(scoped(&stored, "new", &[1]), (ids(&["a", "d"]), false, 2));
+        assert_eq!(scoped(&stored, "b", &[4]), (ids(&["e"]), false, 0));
+        let nothing = ShownExperiment { name: "a".into(), cells: Some(Arc::default()) };
+        assert!(ScopedRuns::of(&nothing, &stored).is_none());
+        // a run that a sweep found stored counts as its own
+        let mut annotations = Annotations::default();
+        annotations.edit(&["a".into()], &Edit::found_by("new"));
+        let stored = stored.with(Arc::new(annotations));
+        assert_eq!(scoped(&stored, "new", &[1]), (ids(&["a", "d"]), true, 1));
+    }
+}
