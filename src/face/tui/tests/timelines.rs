@@ -225,7 +225,7 @@ fn a_trace_beneath_keeps_the_one_above() {
     let path = dir.path().join("vllm.parquet");
     trace::write(&path, &imported().trace).expect("it is written");
     driver.keys("b");
-    driver.keys(&path.to_string_lossy());
+    driver.taps(&path.to_string_lossy());
     let effects = driver.enter();
     driver.answer(effects);
     assert_eq!(view(&driver).panes.len(), 2);

@@ -215,6 +215,19 @@ fn enter_before_a_list_is_counted_goes_to_its_first_row_when_it_comes() {
 }
 
 #[test]
+fn enter_before_the_next_part_is_counted_waits_for_it() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E");
+    let before = view(&driver).span().copied();
+    let unanswered = driver.press(KeyCode::Char('E'));
+    driver.enter();
+    assert_eq!(view(&driver).span().copied(), before, "the rows are those of the decode steps");
+    driver.answer(unanswered);
+    let on = view(&driver).span().expect("on an operation");
+    assert_eq!(trace::overlap::StepKey::of(on).phase, plan::Phase::Prefill, "{}", driver.screen());
+}
+
+#[test]
 fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E/decode reduce");
