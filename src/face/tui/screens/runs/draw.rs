@@ -73,7 +73,7 @@ fn draw_top(
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
     let is_filtered = runs.filter.typing || !runs.filter.text().is_empty();
-    let is_narrow = top.width < 80 && is_filtered;
+    let is_narrow = top.width < 100 && is_filtered;
     count.extend(runs.model.iter().filter(|_| !is_narrow).map(|model| format!(", {model}")));
     count.extend(place.filter(|_| !is_narrow).map(|place| format!(", row {place}")));
     if stored.running > 0 {
@@ -100,7 +100,8 @@ fn draw_top(
     let x = x + 2;
     // hidden columns are counted on the right
     let mut right = top.right();
-    let hidden = shown.words_in(top.width);
+    // a filter takes the room of the longer words
+    let hidden = shown.words_in(if is_narrow { 0 } else { top.width });
     if top.width > 60 || !is_filtered {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
@@ -134,6 +135,13 @@ fn draw_table(
         }
         Line::Group { .. } => text::Line::default(),
     });
+    for place in table::lay_out(specs, area, Some(runs.scroll)).places {
+        let column = &stored.table.columns()[columns[place.column].column];
+        if let Some(mark) = state::mark_behind(runs, column, &specs[place.column]) {
+            let x = (place.x + place.width).min(area.right().saturating_sub(1));
+            put(buf, area, x, area.y, mark, theme.style(Role::Title));
+        }
+    }
     let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
         let Line::Group { row, count, running, bad } = runs.lines[index] else { continue };
