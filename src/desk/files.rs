@@ -57,16 +57,28 @@ pub fn is_trace(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Description of files that are known to be no traces: texts, results, settings.
+const NO_TRACE: &str = "cannot be opened: not a trace";
+
+/// Bytes of a JSON file that are searched for events.
+const BEGINNING: u64 = 64 << 10;
+
+/// True for a file of no known format, and for a short JSON file without events.
+fn is_no_trace(path: &Path) -> bool {
+    let is_short = || path.metadata().is_ok_and(|data| data.len() <= BEGINNING);
+    !trace::import::is_known_file(path) || !may_have_events(path) && is_short()
+}
+
 /// False for a plain JSON file whose beginning has no events: results, settings.
 fn may_have_events(path: &Path) -> bool {
-    const BEGINNING: u64 = 64 << 10;
     if path.extension().is_none_or(|extension| extension != "json") {
         return true;
     }
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
-    read.is_ok() && ["\"traceEvents\"", "\"ph\""].iter().any(|key| text.contains(key))
+    const KEYS: [&str; 3] = ["\"traceEvents\"", "\"ph\"", "\"rocprofiler-sdk-tool\""];
+    read.is_ok() && KEYS.iter().any(|key| text.contains(key))
 }
 
 /// JSON files of runs, which are no traces.
@@ -142,10 +154,13 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
     for entry in files.take(MOST_INSPECTED) {
         let path = path_of(entry);
         entry.is_trace &= may_have_events(&path);
-        let refused = trace::import::unreadable_format(&path);
-        if let Some(format) = refused {
-            (entry.is_trace, entry.is_refused) = (false, true);
-            entry.about = format!("cannot be opened: {format}");
+        let format = trace::import::unreadable_format(&path);
+        let refused = match format {
+            Some(format) => Some(format!("cannot be opened: {format}")),
+            None => is_no_trace(&path).then(|| NO_TRACE.to_owned()),
+        };
+        if let Some(refused) = refused {
+            (entry.is_trace, entry.is_refused, entry.about) = (false, true, refused);
         }
     }
     entries.sort_by_key(sort_key);
@@ -180,7 +195,8 @@ fn traces_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Traces in the directory of a file that was opened before (or in that directory), those that cannot be opened last.
+/// Traces in the directory of a file that was opened before (or in that directory), last those of a format that cannot be
+/// opened.
 pub fn siblings(opened: &str) -> Vec<FileEntry> {
     let folder = match expanded(opened).is_dir() {
         true => format!("{}/", opened.trim_end_matches("/.").trim_end_matches('/')),
@@ -188,7 +204,8 @@ pub fn siblings(opened: &str) -> Vec<FileEntry> {
     };
     let mut entries = listing(&folder);
     // the directory as one trace is a choice of its listing, not of a search
-    entries.retain(|entry| (entry.is_trace || entry.is_refused) && !entry.path.ends_with("/."));
+    let is_shown = |entry: &FileEntry| entry.is_trace || entry.is_refused && entry.about != NO_TRACE;
+    entries.retain(|entry| is_shown(entry) && !entry.path.ends_with("/."));
     entries
 }
 
@@ -266,10 +283,15 @@ mod tests {
         write("b.json", event.as_bytes());
         write("c.json", event.as_bytes());
         write("a.h5", b"\x89HDF\r\n\x1a\n....");
+        write("r.json", b"{\"tpot_ms\": 7.28}");
         let entries = listing(&typed);
-        assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.txt", "a.h5", "."]);
-        assert!(entries[4].is_refused && entries[4].about.contains("an HDF5 export"), "{entries:?}");
-        assert!(entries[5].about.contains("not named as ranks"), "{entries:?}");
+        assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.h5", "a.txt", "r.json", "."]);
+        assert!(entries[3].is_refused && entries[3].about.contains("an HDF5 export"), "{entries:?}");
+        for text in &entries[4..6] {
+            assert!(text.is_refused && text.about == NO_TRACE, "{entries:?}");
+        }
+        fs::remove_file(dir.path().join("r.json")).unwrap();
+        assert!(entries[6].about.contains("not named as ranks"), "{entries:?}");
         for opened in [&format!("{typed}b.json"), &typed, typed.trim_end_matches('/')] {
             assert_eq!(names(&siblings(opened)), ["b.json", "c.json", "a.h5"], "{opened}");
         }

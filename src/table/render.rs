@@ -185,8 +185,6 @@ pub enum Sourced {
 pub struct FittedTable {
     pub text: String,
     pub left_out: Vec<String>,
-    /// True if a text is shortened.
-    pub is_cut: bool,
 }
 
 /// Minimum width of shortened text.
@@ -395,8 +393,7 @@ impl Table {
         }
         let title = |column: usize| self.columns[column].title.clone();
         let text = common + &self.aligned_of(&shown, &|column| widths[&column]);
-        let is_cut = shown.iter().any(|column| widths[column] < natural(*column));
-        FittedTable { text, left_out: gone.into_iter().map(title).collect(), is_cut }
+        FittedTable { text, left_out: gone.into_iter().map(title).collect() }
     }
 
     /// Removes the words that all texts of a column have, in columns that may be shortened. Returns the rest, in which rows

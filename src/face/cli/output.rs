@@ -8,7 +8,6 @@ use serde::ser::{SerializeSeq, Serializer};
 
 use super::stderr;
 use base::error::{Error, Result};
-use base::statistics::distinct;
 use base::text::{EscapedJson, escaped_json, printable};
 use table::render::{FittedTable, Sourced, Table};
 
@@ -55,36 +54,15 @@ fn write(text: &str) -> Result<()> {
 /// Formats a table, no wider than the terminal, or 100 columns without one, if possible: drops columns and prints a
 /// note that names them.
 pub fn aligned(table: &Table) -> String {
-    joined(vec![table.fitted(width().unwrap_or(COLUMNS))])
-}
-
-/// Formats a table like [`aligned`]; if its texts would be shortened, its parts instead, one below the other, each with a
-/// heading: their rows have more words in common, which move above them.
-pub fn aligned_in_parts(whole: &Table, parts: impl FnOnce() -> Vec<(String, Table)>) -> String {
     let width = width().unwrap_or(COLUMNS);
-    let fitted = whole.fitted(width);
-    let part = |(heading, table): (String, Table)| {
-        let fitted = table.fitted(width);
-        FittedTable { text: heading + &fitted.text, ..fitted }
-    };
-    joined(match fitted.is_cut {
-        true => parts().into_iter().map(part).collect(),
-        false => vec![fitted],
-    })
-}
-
-/// Joins tables with empty lines. Prints a note that names the columns that any of them lacks.
-fn joined(fitted: Vec<FittedTable>) -> String {
-    let left_out = distinct(fitted.iter().flat_map(|table| table.left_out.iter().map(String::as_str)));
+    let FittedTable { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         stderr::note(&format!(
-            "hidden to fit {} columns: {}; --format json has all",
-            width().unwrap_or(COLUMNS),
+            "hidden to fit {width} columns: {}; --format json has all",
             left_out.join(", ")
         ));
     }
-    let texts: Vec<&str> = fitted.iter().map(|table| table.text.as_str()).collect();
-    texts.join("\n")
+    text
 }
 
 /// Width of text without a terminal.

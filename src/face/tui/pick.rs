@@ -39,6 +39,8 @@ pub struct Pick {
     folder: Option<Folder>,
     /// Error of the last choice, until the text changes.
     pub(super) error: Option<String>,
+    /// True if Enter was pressed before the folder of the typed path was listed: it is pressed again then.
+    pub(super) awaited: bool,
     /// Contents of the palette; `None` for other pickers.
     pub(super) basis: Option<PaletteBasis>,
     literal: Literal,
@@ -125,6 +127,7 @@ impl Pick {
             searched: None,
             folder: None,
             error: None,
+            awaited: false,
             basis: None,
             literal,
             take,
@@ -276,6 +279,12 @@ impl Pick {
             _ => text.starts_with('~') || text.contains('/'),
         };
         (meant && !matches!(self.search, Search::Letters)).then_some(text)
+    }
+
+    /// True while the folder of the typed path is being read.
+    fn is_unlisted(&self) -> bool {
+        let is_listed = |wanted: &str| self.folder.as_ref().is_some_and(|(folder, _)| folder == wanted);
+        self.path().is_some_and(|path| !is_listed(folder_of(path)))
     }
 
     /// Action of Enter on the typed text itself, if it is a valid choice.
@@ -443,7 +452,9 @@ impl Overlay for Pick {
     fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         match key.code {
             KeyCode::Esc => return None,
+            KeyCode::Enter if self.is_unlisted() => self.awaited = true,
             KeyCode::Enter => {
+                self.awaited = false;
                 if let Some(chosen) = self.chosen() {
                     (self.take)(state, chosen);
                     return None;
@@ -457,7 +468,7 @@ impl Overlay for Pick {
             KeyCode::PageUp => self.selected = self.selected.saturating_sub(PAGE),
             KeyCode::PageDown => self.selected += PAGE,
             KeyCode::Tab => self.complete(),
-            _ if self.field.key(key) => (self.selected, self.error) = (0, None),
+            _ if self.field.key(key) => (self.selected, self.error, self.awaited) = (0, None, false),
             _ => {}
         }
         Some(self)
@@ -469,7 +480,7 @@ impl Overlay for Pick {
     }
 
     fn paste(&mut self, text: &str) {
-        (self.selected, self.error) = (0, None);
+        (self.selected, self.error, self.awaited) = (0, None, false);
         self.field.paste(text);
     }
 

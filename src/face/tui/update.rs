@@ -61,7 +61,9 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Stop | Message::Resume => {}
         Message::Answered(answer) => {
             answer.deliver(state);
-            for key in std::mem::take(&mut state.cx.early) {
+            let awaited = state.cx.top::<Pick>().is_some_and(|pick| pick.awaited);
+            let enter = awaited.then(|| KeyEvent::from(KeyCode::Enter));
+            for key in std::mem::take(&mut state.cx.early).into_iter().chain(enter) {
                 // an overlay or input that a key opens takes the following keys
                 settle(state);
                 press(state, key);

@@ -214,61 +214,92 @@ impl BreakEven {
     /// Sentence on the searches of a cell: hidden share on its link, and the limits beyond which it changes. Limits are rounded
     /// to the hidden side.
     pub fn in_words(found: &[Self]) -> String {
-        Self::said(found, true)
-    }
-
-    /// The same without the values of the cell, for a reader who sees those of the link inside a node.
-    pub fn beside_values(found: &[Self]) -> String {
-        Self::said(found, false)
-    }
-
-    fn said(found: &[Self], with_values: bool) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
-        let value = |one: &Self| format!("{} {}", shown(one.now), one.over.unit());
-        let limit = |one: &Self| match with_values || one.link == CrossedLink::Node {
-            true => one.limit_in_words(),
-            false => format!("{} (now {})", one.limit_in_words(), value(one)),
-        };
-        let limits: Vec<String> = found.iter().map(limit).collect();
-        let charged = found.iter().find_map(|one| one.charged_us);
-        let charged = charged.map_or(String::new(), |us| {
-            format!("; an all-reduce then takes {us:.1} us inside the model")
-        });
+        let limits: Vec<String> = found.iter().map(Self::limit_in_words).collect();
         // the profile is named once if all values are its own
         let all_of_profile = found.iter().all(|one| one.is_of_profile);
         let values = found.iter().enumerate().map(|(at, one)| match one.is_of_profile {
-            true if at == 0 || !all_of_profile => format!("the profile's {}", value(one)),
-            _ => value(one),
+            true if at == 0 || !all_of_profile => format!("the profile's {}", one.value_in_words()),
+            _ => one.value_in_words(),
         });
         let values: Vec<String> = values.collect();
-        let values = if with_values { format!(" at {}", values.join(" and ")) } else { String::new() };
         format!(
-            "hides {} of its communication{values}; for at least {hidden_pct} %, each alone: {}{charged}",
+            "hides {} of its communication at {}; for at least {hidden_pct} %, each alone: {}{}",
             hidden_words(*now_hidden_pct),
-            limits.join(", ")
+            values.join(" and "),
+            limits.join(", "),
+            Self::charged_in_words(found)
         )
     }
 
+    /// The same in few words, the limits first, for a reader who sees the values of the link inside a node: `hides 95 % with
+    /// alpha <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
+    pub fn beside_values(found: &[Self]) -> String {
+        let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
+        let limit = |one: &Self| match one.link {
+            CrossedLink::Node => one.brief_limit(),
+            CrossedLink::Network => format!("{} (now {})", one.brief_limit(), one.value_in_words()),
+        };
+        let limits: Vec<String> = found.iter().map(limit).collect();
+        let alone = if limits.len() > 1 { " (each alone)" } else { "" };
+        format!(
+            "hides {hidden_pct} % with {}{alone}; now {}{}",
+            limits.join(", "),
+            hidden_words(*now_hidden_pct),
+            Self::charged_in_words(found)
+        )
+    }
+
+    fn charged_in_words(found: &[Self]) -> String {
+        let charged = found.iter().find_map(|one| one.charged_us);
+        charged.map_or(String::new(), |us| {
+            format!("; an all-reduce then takes {us:.1} us inside the model")
+        })
+    }
+
+    fn value_in_words(&self) -> String {
+        format!("{} {}", shown(self.now), self.over.unit())
+    }
+
     fn limit_in_words(&self) -> String {
-        let unit = self.over.unit();
         let name = match (self.over, self.link) {
             (Over::AlphaUs, CrossedLink::Node) => "latency (alpha)",
+            _ => self.name(),
+        };
+        let limit = self.limit(name, ["at most", "at least"]);
+        match (self.crossing, self.over) {
+            (Crossing::Never, Over::AlphaUs) => format!("{limit} is low enough"),
+            (Crossing::Never, Over::GbS) => format!("{limit} is high enough"),
+            _ => limit,
+        }
+    }
+
+    fn brief_limit(&self) -> String {
+        self.limit(self.name(), ["<=", ">="])
+    }
+
+    fn name(&self) -> &'static str {
+        match (self.over, self.link) {
+            (Over::AlphaUs, CrossedLink::Node) => "alpha",
             (Over::GbS, CrossedLink::Node) => "bandwidth",
             (Over::AlphaUs, CrossedLink::Network) => "network latency",
             (Over::GbS, CrossedLink::Network) => "network bandwidth",
-        };
+        }
+    }
+
+    /// Limit with the words for a highest and a lowest value.
+    fn limit(&self, name: &str, [most, least]: [&str; 2]) -> String {
+        let unit = self.over.unit();
         let [low, high] = self.range;
         match (self.crossing, self.over) {
             (Crossing::At(at), Over::AlphaUs) => {
-                format!("{name} at most {} {unit}", rounded(at, f64::floor))
+                format!("{name} {most} {} {unit}", rounded(at, f64::floor))
             }
-            (Crossing::At(at), Over::GbS) => {
-                format!("{name} at least {} {unit}", rounded(at, f64::ceil))
-            }
+            (Crossing::At(at), Over::GbS) => format!("{name} {least} {} {unit}", rounded(at, f64::ceil)),
             (Crossing::Always, Over::AlphaUs) => format!("any {name} up to {high} {unit}"),
             (Crossing::Always, Over::GbS) => format!("any {name} from {low} {unit}"),
-            (Crossing::Never, Over::AlphaUs) => format!("no {name} down to {low} {unit} is low enough"),
-            (Crossing::Never, Over::GbS) => format!("no {name} up to {high} {unit} is high enough"),
+            (Crossing::Never, Over::AlphaUs) => format!("no {name} down to {low} {unit}"),
+            (Crossing::Never, Over::GbS) => format!("no {name} up to {high} {unit}"),
         }
     }
 }

@@ -481,7 +481,7 @@ impl Slider {
                             self.name(),
                             shown(most)
                         ),
-                        "type a number, or one relative to the present value: x0.5, /2",
+                        "type a number, or one relative to the present value: x2, /2",
                     )
                 })?;
                 self.put(variant, value);
@@ -596,10 +596,10 @@ impl Slider {
     }
 }
 
-/// Number as typed, or relative to the present value: `x0.5`, `/2`, `50%`.
+/// Number as typed, or relative to the present value: `x2` or `2x`, `/2`, `50%`.
 fn typed(text: &str, now: Option<f64>) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    let by = if let Some(times) = text.strip_prefix(['x', '*']) {
+    let by = if let Some(times) = text.strip_prefix(['x', '*']).or(text.strip_suffix('x')) {
         number(times)?
     } else if let Some(over) = text.strip_prefix('/') {
         1.0 / number(over).filter(|number| *number != 0.0)?

@@ -271,7 +271,7 @@ fn a_break_even_between_nodes_is_of_the_network() {
     // the sliders are those inside a node
     let words = BreakEven::beside_values(std::slice::from_ref(&found));
     let now = format!(" us (now {} us)", found.now);
-    assert!(words.contains("network latency at most ") && words.contains(&now), "{words}");
+    assert!(words.contains("network latency <= ") && words.contains(&now), "{words}");
 }
 
 #[test]
@@ -688,7 +688,9 @@ fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
 #[test]
 fn a_number_may_be_relative_to_the_present_one() {
     let mut variant = Variant { alpha_us: Some(8.0), ..Variant::default() };
-    for (text, value) in [("x0.5", 4.0), ("/2", 2.0), ("150%", 3.0), ("*2", 6.0), ("7.5", 7.5)] {
+    for (text, value) in
+        [("x0.5", 4.0), ("/2", 2.0), ("150%", 3.0), ("*2", 6.0), ("2x", 12.0), ("7.5", 7.5)]
+    {
         Slider::Alpha.set(&mut variant, None, text).expect(text);
         assert_eq!(variant.alpha_us, Some(value), "{text}");
     }

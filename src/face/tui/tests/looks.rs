@@ -26,10 +26,8 @@ fn on(screen: Tab, (columns, rows): (u16, u16)) -> Driver {
         driver = driver.with_sweep();
     }
     driver.state.cx.tab = screen;
-    if screen == Tab::Timeline {
-        let effects = driver.send(Message::Resize(columns, rows));
-        driver.answer(effects);
-    }
+    let effects = driver.send(Message::Resize(columns, rows));
+    driver.answer(effects);
     driver
 }
 
@@ -148,7 +146,7 @@ fn without_colour_there_is_none() {
         assert!(colours(&driver) > 0, "{screen:?} uses colour where it may");
         // glyphs take the place of the colours of modules and of lines in a plot
         let plain = |text: String| {
-            let is_line = |c: char| c == '•' || ('\u{2800}'..='\u{28ff}').contains(&c);
+            let is_line = |c: char| "•◦▪▫▾▿▴▵".contains(c) || ('\u{2800}'..='\u{28ff}').contains(&c);
             let text = MODULES.iter().fold(text, |all, glyph| all.replace(glyph, MODULES[0]));
             let text = text.replace(is_line, " ");
             text.lines().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>()

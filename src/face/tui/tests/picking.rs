@@ -209,10 +209,26 @@ fn traces_beside_the_last_one_are_found_by_letters() {
 #[test]
 fn a_path_that_is_dropped_stands_in_the_list_of_files() {
     let mut driver = Driver::full(80, 24);
-    driver.send(Message::Paste("'/tmp/no such/a b.json'".into()));
+    let effects = driver.send(Message::Paste("'/tmp/no such/a b.json'".into()));
+    driver.answer(effects);
     driver.shows("Enter opens /tmp/no such/a b.json");
     driver.enter();
     driver.shows("opening /tmp/no such/a b.json");
+}
+
+#[test]
+fn enter_before_a_folder_is_listed_opens_its_first_match_then() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("trace.json"), "{}").expect("a file");
+    let mut driver = Driver::full(80, 24);
+    driver.taps("o");
+    let typed = format!("{}/tra", dir.path().display());
+    let effects = driver.send(Message::Paste(typed.clone()));
+    driver.enter();
+    driver.shows(&typed);
+    driver.answer(effects);
+    driver.hides("no such file");
+    driver.shows(&format!("{typed}ce.json"));
 }
 
 /// The dialog keeps the path, so that a letter of it can be mended.

@@ -661,6 +661,34 @@ fn the_smallest_window_shows_each_run_with_its_result_and_columns_that_say_nothi
 }
 
 #[test]
+fn sorting_by_a_number_hides_no_column() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = driver(size);
+        let titles = |driver: &Driver| -> Vec<String> {
+            let screen = driver.screen();
+            let head = screen.lines().nth(2).unwrap_or_default().replace(['↑', '↓'], " ");
+            head.split_whitespace().map(str::to_owned).collect()
+        };
+        let before = titles(&driver);
+        for (name, title) in [("tpot_p50_ms", "TPOT ms↓"), ("batch", "batch↓"), ("tp", "tp↓")] {
+            driver.state.runs.sort = vec![(name.to_owned(), true)];
+            assert_eq!(titles(&driver), before, "{size:?} {name}");
+            let screen = driver.screen();
+            let before = format!("↓{}", title.trim_end_matches('↓'));
+            assert!(screen.contains(title) || screen.contains(&before), "{screen}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_keeps_its_words_beside_hidden_columns() {
+    let mut driver = driver((80, 24));
+    driver.keys("/ladder");
+    driver.enter();
+    driver.shows("filter: ladder");
+}
+
+#[test]
 fn a_narrow_window_has_what_its_columns_leave_out_of_the_selected_run() {
     let mut driver = driver((60, 16));
     driver.keys("/tag:good 20260102");

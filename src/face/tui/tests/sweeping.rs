@@ -734,7 +734,7 @@ fn the_copied_sweep_says_that_its_edits_are_not_saved() {
     driver.shows(&format!("copied, but for its unsaved edits: {command}"));
     let mut saved = workbench((120, 40));
     keys(&mut saved, "rY");
-    saved.shows(&format!("copied: {command}"));
+    saved.shows("copied: ladderscope sweep");
 }
 
 #[test]

@@ -43,14 +43,14 @@ fn looks() {
 }
 
 #[test]
-fn rows_follow_process_device_and_stream_with_ranges_above() {
+fn rows_follow_process_device_and_stream_with_ranges_below() {
     let index = imported();
     let lines = index.lines(|_| false);
     let first: Vec<Line> = lines.iter().copied().filter(|l| index.rank_of(*l) == 0).collect();
     assert_eq!(
         first,
-        [Line::Rank(0), Line::Ranges(0), Line::Ranges(1), Line::Row(0), Line::Row(1)],
-        "outer ranges over inner ones, over streams"
+        [Line::Rank(0), Line::Row(0), Line::Row(1), Line::Ranges(0), Line::Ranges(1)],
+        "streams over outer ranges, over inner ones"
     );
     assert_eq!(index.ranks[1].label, "r1 p4701 gpu1");
     assert_eq!((index.rows[0].label.as_str(), index.rows[1].label.as_str()), ("stream 7", "stream 13"));
@@ -168,11 +168,12 @@ fn many_rows_scroll_with_the_cursor() {
         let lines: Vec<&str> = shown.lines().collect();
         lines[titles[0] + 4..titles[1]].join("\n")
     };
-    assert!(above(&driver).contains("r0 p4700") && !above(&driver).contains("r1 p4701"));
+    let first = above(&driver);
+    assert!(first.contains("r0 p4700") && first.matches("stream 13").count() == 1, "{first}");
     driver.press(KeyCode::End);
     let shown = above(&driver);
     assert!(shown.contains("r1 p4701") && !shown.contains("r0 p4700"), "{shown}");
-    assert!(shown.lines().last().is_some_and(|l| l.contains("stream 13")), "{shown}");
+    assert!(shown.lines().last().is_some_and(|l| l.contains("▸ thread 0 +1")), "{shown}");
     driver.press(KeyCode::Home);
     assert!(above(&driver).contains("r0 p4700"));
 }
@@ -186,14 +187,35 @@ fn details_are_exact_to_the_nanosecond() {
     assert!(shown.contains("kernel on compute, rank 0, stream 7, step 0"), "{shown}");
     driver.press(KeyCode::Up);
     let shown = driver.screen();
-    assert!(shown.contains("range on rank 0, thread 0, depth 1"), "{shown}");
-    driver.press(KeyCode::Up);
-    driver.press(KeyCode::Up);
-    let shown = driver.screen();
     assert!(
         shown.contains("exposed communication of rank 0") && shown.contains("took 25.000 us"),
         "{shown}"
     );
+}
+
+#[test]
+fn nested_ranges_open_below_the_streams() {
+    for size in [(60, 16), (80, 24)] {
+        let driver = with(vec![imported()], size);
+        driver.shows("r0 p4700");
+        driver.shows("stream 13");
+    }
+    let mut driver = with(vec![imported()], (80, 24));
+    driver.shows("r1 p4701");
+    driver.press(KeyCode::Down);
+    driver.press(KeyCode::Down);
+    driver.shows("▸ thread 0 +1");
+    driver.shows("range on rank 0, thread 0, depth 0");
+    driver.enter();
+    driver.shows("▾ thread 0");
+    driver.press(KeyCode::Down);
+    driver.shows("range on rank 0, thread 0, depth 1");
+    driver.enter();
+    driver.shows("range on rank 0, thread 0, depth 0");
+    // a search opens the rows that it finds
+    driver.taps("/layer");
+    driver.enter();
+    driver.shows("range on rank 0, thread 0, depth 1");
 }
 
 #[test]
@@ -203,7 +225,7 @@ fn a_trace_beneath_keeps_the_one_above() {
     let path = dir.path().join("vllm.parquet");
     trace::write(&path, &imported().trace).expect("it is written");
     driver.keys("b");
-    driver.keys(&path.to_string_lossy());
+    driver.taps(&path.to_string_lossy());
     let effects = driver.enter();
     driver.answer(effects);
     assert_eq!(view(&driver).panes.len(), 2);

@@ -152,11 +152,11 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`, in a narrow window `← 2 → 3`;
+    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`, in a narrow window `← 2 → 3 cols`;
     /// empty if all are visible.
     pub fn words_in(&self, width: u16) -> String {
         let is_narrow = width < 80;
-        let more = |n: usize| if is_narrow { n.to_string() } else { counted(n, "more column") };
+        let more = |n: usize| counted(n, if is_narrow { "col" } else { "more column" });
         match (self.left, self.right) {
             (0, 0) => String::new(),
             (0, n) => format!("  → {} ", more(n)),
@@ -243,6 +243,8 @@ mod tests {
         let words = |width| lay_out(&columns, Rect::new(0, 0, width, 9), Some(1)).words_in(80);
         assert_eq!(words(40), "  ← 1, → 2 more columns ");
         assert_eq!(words(90), "", "nothing to scroll");
+        let narrow = lay_out(&columns, Rect::new(0, 0, 40, 9), Some(1)).words_in(60);
+        assert_eq!(narrow, "  ← 1 → 2 cols ");
         assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");
     }
 }

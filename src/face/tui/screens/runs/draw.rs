@@ -77,10 +77,10 @@ fn draw_top(
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
     let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
-    let is_narrow = top.width < 80 && is_filtered;
+    let is_narrow = top.width < 100 && is_filtered;
     let badge = runs.provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
-    // hidden columns are counted on the right
-    let hidden = shown.words_in(top.width);
+    // hidden columns are counted on the right; a filter takes the room of the longer words
+    let hidden = shown.words_in(if is_narrow { 0 } else { top.width });
     // the name of the scope comes before the model and the row
     let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
@@ -144,6 +144,16 @@ fn draw_table(
         }
         Line::Group { .. } => text::Line::default(),
     });
+    for place in table::lay_out(specs, area, Some(runs.scroll)).places {
+        let column = &stored.table.columns()[columns[place.column].column];
+        if let Some(mark) = state::mark_behind(runs, column, &specs[place.column]) {
+            // behind the title; before it in the last column
+            let behind = place.x + place.width;
+            let title = specs[place.column].title.trim_start().width() as u16;
+            let x = if behind < area.right() { behind } else { behind.saturating_sub(title + 1) };
+            put(buf, area, x, area.y, mark, theme.style(Role::Title));
+        }
+    }
     let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
         let Line::Group { row, count, running, bad } = runs.lines[index] else { continue };

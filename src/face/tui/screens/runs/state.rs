@@ -528,8 +528,14 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     let column = |(at, (column, name)): (usize, (usize, String))| {
         let spec = &table.columns()[column];
         let before = if at == 0 { STATUS } else { 0 };
-        let title = title(runs, spec);
-        let (least, most) = widths(runs, spec, title.width());
+        let (least, most) = widths(runs, spec, title_width(runs, spec));
+        let title = match title(runs, spec) {
+            // the direction is behind it
+            whole if whole.width() > least.into() && is_marked_behind(runs, spec) => {
+                self::name(spec).to_owned()
+            }
+            whole => whole,
+        };
         let spec = table::Column {
             title: format!("{}{title}", " ".repeat(before.into())).into(),
             width: before + least,
@@ -562,6 +568,23 @@ fn title(runs: &Runs, column: &Column) -> String {
     format!("{title}{}{rank}", if runs.sort[key].1 { "↓" } else { "↑" })
 }
 
+/// True if the direction of a sorted column may be in the gap behind it, so that sorting widens no column: numbers end at
+/// their title's end. Several sort columns have ranks, too.
+fn is_marked_behind(runs: &Runs, column: &Column) -> bool {
+    column.field.unit.is_number() && runs.sort.len() < 2
+}
+
+fn title_width(runs: &Runs, column: &Column) -> usize {
+    if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
+}
+
+/// Direction of a sorted column whose title has no room for it.
+pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::Column) -> Option<&'static str> {
+    let (_, descending) = runs.sort.iter().find(|(key, _)| *key == column.field.name)?;
+    let is_missing = !shown.title.ends_with(['↑', '↓']);
+    (is_missing && is_marked_behind(runs, column)).then_some(if *descending { "↓" } else { "↑" })
+}
+
 /// Columns to show: index in the run table and name.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
     let says = |name: &&String| match name.as_str() {
@@ -584,7 +607,7 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
 /// Total width that all columns need uncut.
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
-    STATUS + columns.map(|column| widths(runs, column, title(runs, column).width()).1 + 1).sum::<u16>()
+    STATUS + columns.map(|column| widths(runs, column, title_width(runs, column)).1 + 1).sum::<u16>()
 }
 
 /// Length of the longest text of a column among the shown runs.

@@ -528,9 +528,11 @@ fn label(pane: &Pane, line: Line) -> String {
         },
         Line::Ranges(row) => {
             let row = &index.range_rows[row];
-            match row.depth {
-                0 => format!("  thread {}", row.thread),
-                depth => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
+            match (pane.nested_ranges(line), row.depth) {
+                (Some((_, true)), _) => format!("  ▾ thread {}", row.thread),
+                (Some((rows, false)), _) => format!("  ▸ thread {} +{rows}", row.thread),
+                (None, 0) => format!("  thread {}", row.thread),
+                (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
         }
         Line::Row(row) => format!("      {}", index.rows[row].label),

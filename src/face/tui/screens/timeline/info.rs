@@ -274,7 +274,12 @@ fn range(view: &View, pane: &Pane, row: usize) -> (String, Vec<String>) {
     };
     let title = pane.index.range_name(range).to_string();
     let place = format!("range on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
-    (title, vec![place, interval(view, (range.start_ns, range.end_ns))])
+    let mut lines = vec![place, interval(view, (range.start_ns, range.end_ns))];
+    if let Some((rows, is_open)) = pane.nested_ranges(Line::Ranges(row)) {
+        let shows = if is_open { "hides" } else { "shows" };
+        lines.push(format!("Enter {shows} {} of ranges", counted(rows, "more row")));
+    }
+    (title, lines)
 }
 
 fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {

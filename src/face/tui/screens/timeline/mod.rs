@@ -169,8 +169,10 @@ impl Screen for Timeline {
     fn status(&self, _cx: &Context) -> ScreenStatus {
         const SEARCH: Hints = &[("Enter", "first match (then n, N)"), ("Esc", "end the search")];
         const FILTER: Hints = &[("Enter", "keep"), ("Esc", "drop")];
+        const LEGEND: Hints = &[("↑ ↓", "scroll"), ("Esc", "close")];
         let hints = self.view.as_ref().and_then(|view| match &view.panel {
             Some(Panel::Operations(table)) if table.filter.typing => Some(FILTER),
+            Some(Panel::Legend(..)) if !view.search.line.typing => Some(LEGEND),
             _ => view.search.line.typing.then_some(SEARCH),
         });
         ScreenStatus { hints, ..ScreenStatus::default() }

@@ -2,7 +2,7 @@
 
 use super::Act;
 use super::layout::{Areas, areas_of, tracks};
-use super::notes::{draw_notes, notes};
+use super::notes::{draw_notes, notes, unvalidated};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
@@ -14,7 +14,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let areas = areas_of(body, whatif);
     let header = folded_notes(buf, areas.header, &notes(whatif, body, cx), cx);
-    let pieces = header_pieces(whatif, areas.has_pins(), cx);
+    let pieces = header_pieces(whatif, &areas, cx);
     let pieces: Vec<(&str, Style)> =
         pieces.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
     line(buf, header, 0, &pieces);
@@ -76,8 +76,9 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-/// Provenance, kept variants without a table of their own, the present cell, its base, and another start with its key.
-pub fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(String, Role); 6] {
+/// Provenance, kept variants without a table of their own, the run's measurement, missing validation without a sentence of its
+/// own, the present cell, its base, and another start with its key.
+pub fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [(String, Role); 8] {
     let cell = &whatif.variant.cell;
     let (label, what, from, other) = match &whatif.traced {
         Some(traced) => {
@@ -114,10 +115,16 @@ pub fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(Strin
             }
         }
     };
+    let unvalidated = whatif.answer.as_deref().and_then(unvalidated);
+    // another version of the engine is in the notes
+    let unvalidated = unvalidated.and_then(|why| why.split(';').next());
+    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2);
     let base = other.as_ref().map(|_| format!("  {}", cx.key::<WhatIf>(Act::Base)));
     [
         (label, Role::Simulated),
-        (kept_in_words(whatif, shows_pins), Role::Title),
+        (kept_in_words(whatif, areas.has_pins()), Role::Title),
+        (measured_in_words(whatif), Role::Title),
+        (unvalidated.map_or_else(String::new, |why| format!("{why}  ")), Role::Warn),
         (what, Role::Text),
         (from, Role::Dim),
         (base.unwrap_or_default(), Role::Key),
@@ -134,6 +141,16 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> String {
             format!("{all}{now}{} {ms}  ", letter(at))
         });
     if kept.is_empty() { kept } else { format!("kept, ms: {kept}") }
+}
+
+/// TPOT of the run that the sliders started from, beside that of its simulation.
+fn measured_in_words(whatif: &WhatIf) -> String {
+    let Some(measured) = whatif.measured_ms else { return String::new() };
+    let simulated = whatif.base_answer.as_ref().and_then(|base| Some(base.chosen()?.tpot_ms));
+    let simulated = simulated.map_or_else(String::new, |ms| {
+        format!(", simulated {} ({:+.0} %)", digits(ms), 100.0 * (ms / measured - 1.0))
+    });
+    format!("run measured {} ms{simulated}  ", digits(measured))
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {

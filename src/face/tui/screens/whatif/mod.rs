@@ -36,6 +36,7 @@ use base::text::shell_command;
 use run::sim::Simulator;
 use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
 use table::render::{Shown, Sourced, Table};
+use table::{Provenance, Record};
 
 /// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -97,7 +98,7 @@ impl Acts for WhatIf {
                 let range = match slider.range(self.profile_values()) {
                     _ if !offers.is_empty() => String::new(),
                     [low, high] => {
-                        let relative = if option.is_none() { ", or x0.5, /2" } else { "" };
+                        let relative = if option.is_none() { ", or x2, /2" } else { "" };
                         let number = |value: f64| match value.fract() == 0.0 {
                             true => format!("{value}"),
                             false => format::digits(value),
@@ -272,7 +273,13 @@ impl WhatIf {
     }
 
     fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
-        if let Some(note) = self.start(&selected.spec, format!("run {}", selected.run)) {
+        let note = self.start(&selected.spec, format!("run {}", selected.run));
+        let records = cx.stored.iter().flat_map(|stored| stored.records.iter());
+        let is_run = |record: &&Record| record.run == selected.run && record.spec == selected.spec;
+        let run = { records }.find(is_run).filter(|run| run.provenance == Provenance::Measured);
+        let measured_ms = run.and_then(|run| Some(run.metrics.as_ref()?.tpot_ms.p50));
+        self.measured_ms = measured_ms.filter(|ms| note.is_none() && *ms > 0.0);
+        if let Some(note) = note {
             cx.inform(note);
         }
     }

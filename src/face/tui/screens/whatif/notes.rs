@@ -41,8 +41,8 @@ impl Sentence {
     }
 }
 
-/// Launch gaps, break-even or assumptions, meaning of the slider, and validation; two rows have room for what matters
-/// most.
+/// Missing validation, launch gaps, break-even or assumptions, meaning of the slider, and the error; two rows have room for
+/// what matters most.
 fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
@@ -67,14 +67,23 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
         |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
-    let validated = answer.error.as_ref().map(error);
+    // two rows have it in the header
+    let unvalidated = unvalidated(answer).filter(|_| area.height > 2);
+    let validated = answer.error.as_ref().filter(|_| unvalidated.is_none()).map(error);
+    let unvalidated = unvalidated.map(|why| Sentence::new("", Role::Text, why.to_owned(), Role::Warn));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let mut all: Vec<Sentence> =
-        launches.into_iter().chain([said, of_slider]).chain(link).chain(validated).collect();
+    let first = unvalidated.into_iter().chain(launches);
+    let mut all: Vec<Sentence> = first.chain([said, of_slider]).chain(link).chain(validated).collect();
     if is_last {
         all[1..].rotate_left(1);
     }
     all
+}
+
+/// Missing validation of a cell with the profile's values; `None` if a slider changed them, which says so itself.
+pub fn unvalidated(answer: &Answer) -> Option<&str> {
+    let error = answer.error.as_deref().filter(|error| error.starts_with("not validated"))?;
+    answer.spec.set.is_empty().then_some(error)
 }
 
 pub fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
@@ -109,7 +118,7 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
         row += u16::from(areas.notes.height >= NOTES);
     }
     // the hint takes its room from the header
-    let pieces = header_pieces(whatif, areas.has_pins(), cx);
+    let pieces = header_pieces(whatif, &areas, cx);
     let header: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
     let is_cut = header.width() + notes_hint(&notes, cx).width() > areas.header.width.into();
     notes.push(Note::new(header.trim(), is_cut));

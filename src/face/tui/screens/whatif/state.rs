@@ -18,6 +18,8 @@ pub struct WhatIf {
     pub base: Variant,
     /// Display name of the base.
     pub base_name: String,
+    /// Measured TPOT of the run that is the base (ms); `None` if it was simulated, or is simulated on another machine.
+    pub measured_ms: Option<f64>,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
     /// Base, its name and the variant before the sliders changed a measured step.
@@ -112,6 +114,7 @@ impl Default for WhatIf {
         Self {
             base: Variant::default(),
             base_name: "the paper's 70B cell".into(),
+            measured_ms: None,
             traced: None,
             before_trace: None,
             seeded: None,

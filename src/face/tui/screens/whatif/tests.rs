@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
+use crate::face::tui::context::{Request, SelectedRun, Snapshot};
 use crate::face::tui::screen::State;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
-use crate::face::tui::tests::fixtures::{Driver, spec};
+use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
 use study::whatif::Slider;
@@ -461,10 +462,47 @@ fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
         "[simulated] llama-3-70b on h100_sxm, gpt-fast",
         "P2P on",
         "▸ladder 9.58 1.35x",
-        "break-even: ladder hides 99 % of its communication; for at least 95 %, each alone: latency (alpha) at most \
-         22.9 us, bandwidth at least 1.49 GB/s",
+        "break-even: ladder hides 95 % with alpha <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %",
     ] {
         assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
+    }
+}
+
+#[test]
+fn the_measurement_of_a_run_stays_beside_its_simulation() {
+    let measured = record("run-1", spec("ladder", 2, P2p::On, Backend::Cuda), 1000.0);
+    let simulated = record("run-2", spec("ladder", 2, P2p::On, Backend::Sim), 1000.0);
+    let selected = [&measured, &simulated].map(|run| (run.spec.clone(), run.run.clone()));
+    let stored = Arc::new(Snapshot::new(vec![measured, simulated], Vec::new()));
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(size);
+        driver.state.cx.stored = Some(Arc::clone(&stored));
+        let mut start = |(spec, run): (table::Spec, String)| {
+            let request = Request::WhatIf(Some(Box::new(SelectedRun { spec, run })));
+            let effects = driver.send(Message::Request(request));
+            driver.answer(effects);
+            driver.screen()
+        };
+        let [of_measured, of_simulated] = selected.clone().map(&mut start);
+        assert!(of_measured.contains("run measured 4.00 ms, simulated "), "{of_measured}");
+        assert!(!of_simulated.contains("run measured"), "{of_simulated}");
+    }
+}
+
+#[test]
+fn a_cell_that_is_not_validated_says_so_before_its_break_even() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(size);
+        select(&mut driver, Slider::Tp);
+        driver.taps("l");
+        assert_eq!(driver.state.whatif.variant.cell.tp, 16);
+        search(&mut driver);
+        let shown = driver.screen();
+        let unvalidated = shown.find("not validated for").expect("a warning");
+        assert!(
+            unvalidated < shown.find("break-even: ladder hides 95 %").expect("a break-even"),
+            "{shown}"
+        );
     }
 }
 

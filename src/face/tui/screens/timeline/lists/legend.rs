@@ -58,12 +58,12 @@ fn has_unclassified(index: &TraceIndex) -> bool {
     operations.any(|one| Class::of(one) == Class::Compute && is_unclassified(index, one))
 }
 
-pub const LEGEND_MARKS: [(&str, Role, &str); 23] = [
+pub const LEGEND_MARKS: [(&str, Role, &str); 25] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
     ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else"),
-    ("█", Role::Series(0), "imported kernels without a class: one of three colours, by name"),
+    ("█", Role::Series(0), "imported kernels without a class: colour by name"),
     ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
     ("╌", Role::Exposed, "exposed communication: under 1/8 of the cell"),
     ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
@@ -74,13 +74,15 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 23] = [
     ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
     ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
     ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
+    ("▸ +4", Role::Dim, "a thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
     ("◆", Role::Key, "what the search found"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
     ("┊", Role::Dim, "the time of the cursor"),
     ("A──B", Role::Key, "marks A and B, and the time between them"),
     ("═", Role::Key, "what is selected"),
-    ("[ ]", Role::Key, "the window, in the overview of the whole trace"),
+    ("[ ] ┃", Role::Key, "the window, in the overview of the whole trace"),
+    ("0", Role::Comm, "on the critical path: the rank that it is on"),
     ("├ ╫ ╷", Role::Text, "a named range; several; one without its name"),
 ];
 
@@ -99,4 +101,6 @@ pub fn draw_legend(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, th
         put(buf, rows, rows.x + 1, y, &in_theme(mark, role, theme), theme.style(role));
         put(buf, rows, rows.x + 8, y, words, theme.style(Role::Text));
     }
+    let below = LEGEND_MARKS.len().saturating_sub(list.offset + usize::from(rows.height));
+    hidden_rows(buf, area, list.offset, below, theme);
 }

@@ -82,8 +82,10 @@ fn part_label(part: &Part, view: &View) -> String {
 }
 
 fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
+    // the corners stay
+    let words = cut(words, area.width.saturating_sub(3));
     let x = area.right().saturating_sub(words.width() as u16 + 2);
-    put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), words, theme.style(Role::Dim));
+    put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), &words, theme.style(Role::Dim));
 }
 
 pub fn time_of(us: f64) -> String {

@@ -18,8 +18,11 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     let part = part_label(&shown.scope.part(view), view);
     let sum = |table: &ExposedStretches| {
         let per_step = table.total_us / table.shares();
-        let share = share_of(table.total_us, table.time_us);
-        format!("{} of {} ({share} %)", time_of(per_step), time_of(table.time_us / table.shares()))
+        let share = match share_of(table.total_us, table.time_us) {
+            share if share.is_empty() => share,
+            share => format!("{share} %, "),
+        };
+        format!("{share}{} of {}", time_of(per_step), time_of(table.time_us / table.shares()))
     };
     let basis = |table: &ExposedStretches| match (view.pane().index.rank_count(), table.steps) {
         (..=1, ..=1) => String::new(),
@@ -27,7 +30,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
         (..=1, steps) => format!(" per step, mean of {steps}"),
         (_, steps) => format!(" per rank and step, mean of {steps} steps"),
     };
-    // the number first: a narrow window cuts the end
+    // the share first: a narrow window cuts the end
     let titles = match counted.map(|counted| &counted.table) {
         None => vec![format!("exposed communication: {}{part} · looking…", which(view))],
         Some(table) if table.count == 0 => {
@@ -45,6 +48,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
                 format!("exposed: {sum}{}, {}{part}", basis(table), which(view)),
                 format!("exposed: {sum}{}, {part}", basis(table)),
                 format!("{part}: exposed {sum}{short}"),
+                format!("exposed: {sum}, {part}"),
             ]
         }
     };
@@ -56,10 +60,21 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
         _ => &[0, 1, 3, 5],
     };
     let mut columns: Vec<Column> = shown_columns.iter().map(|at| STRETCH_COLUMNS[*at].clone()).collect();
-    if let [.., collective, _] = &mut columns[..]
+    let index = &view.pane().index;
+    // the names get what the number leaves
+    if let Some(at) = shown_columns.iter().position(|at| *at == 4) {
+        let width = widest(shown, |family| longest(index, family)).max(LONGEST.width() as u16);
+        columns[at].width = columns[at].width.min(width);
+    }
+    if let [others @ .., collective, _] = &mut columns[..]
         && inner.width >= 100
     {
-        collective.width = inner.width.saturating_sub(FIXED) / 2;
+        let others: u16 = others.iter().map(|column| column.width + 1).sum();
+        let free = inner.width.saturating_sub(others + 1);
+        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
+        let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
+        let title = (COLLECTIVE.width() + OF_LAYERS.width()) as u16;
+        collective.width = name.max(title).min(free - waiting);
     }
     if let Some(at) = shown_columns.iter().position(|at| *at == 5)
         && shown.families().iter().any(|family| is_of_layers(&family.collective))
@@ -77,7 +92,6 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
         let table = &counted.table;
         (table.total_us, table.shares(), table.ranks.max(1) as f64)
     });
-    let index = &view.pane().index;
     let rows = Rows::new(&shown.list, shown.families().len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let family = &shown.families()[row];
@@ -90,32 +104,35 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
             4 => longest(index, family),
             // apart from the number before it
             5 => format!(" {}", brief(&family.collective, usize::from(width).saturating_sub(1))),
-            _ => brief(family.waited.as_deref().unwrap_or("nothing"), width.into()),
+            _ => brief(waited(family), width.into()),
         })
     });
     let selected = shown.families().get(shown.list.selected);
     let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
     let key = cx.key::<Timeline>(Act::Stretches);
-    let keys = |is_wide: bool| {
-        let other = if is_wide { "other phase or step" } else { "other part" };
+    let keys = |other: &str, is_whole: bool| {
         let Some(family) = selected else { return format!(" {key}: {other} ") };
         match gone {
             Some((_, at)) => {
                 let (at, listed) = (at + 1, family.longest.len());
-                format!(
-                    " {at} of the {listed} longest of {}; Enter: next; {key}: {other} ",
-                    family.count
-                )
+                let of = if is_whole { format!(" of {}", family.count) } else { String::new() };
+                format!(" {at} of the {listed} longest{of}; Enter: next; {key}: {other} ")
             }
             None => format!(" Enter: go to the longest; {key}: {other} "),
         }
     };
-    let keys = [true, false].map(keys);
+    let keys = [("other phase or step", true), ("other part", true), ("other part", false)]
+        .map(|(other, is_whole)| keys(other, is_whole));
     note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
 }
 
 /// Title of the names, apart from that of the numbers before them.
 const COLLECTIVE: &str = " collective";
+
+const LONGEST: &str = "longest";
+
+/// Most columns that a name asks for.
+const LONGEST_NAME: usize = 200;
 
 /// Explains the `L*` in names of operations, behind the column's title.
 const OF_LAYERS: &str = " (L*: all layers)";
@@ -143,10 +160,18 @@ const STRETCH_COLUMNS: [Column; 7] = [
     Column::number("exposed▾", 9, 0),
     Column::number("share", 7, 0),
     Column::number("per call", 9, 0),
-    Column::number("longest", 22, 0),
+    Column::number(LONGEST, 22, 0),
     Column::text(COLLECTIVE, 9, 0),
     Column::text("waiting", 8, 0),
 ];
 
-/// Total width of all columns except the two names.
-const FIXED: u16 = 60;
+/// Columns that the widest text of the rows needs.
+fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
+    let widths = shown.families().iter().map(|family| text(family).width());
+    widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
+}
+
+/// Operation that the rank computes after the longest stretch.
+fn waited(family: &StretchFamily) -> &str {
+    family.waited.as_deref().unwrap_or("nothing")
+}

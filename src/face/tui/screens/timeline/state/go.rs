@@ -267,7 +267,9 @@ impl View {
                 }
             }
             Some(Panel::Operations(operations)) => {
-                let pane = operations.counted.as_ref().map(|counted| counted.pane);
+                let counted = operations.counted.as_ref();
+                let counted = counted.filter(|counted| counted.is_of(operations.scope, self));
+                let pane = counted.map(|counted| counted.pane);
                 let span = operations.row().map(|(_, span)| span);
                 match (pane, span) {
                     (Some(pane), Some(span)) => self.jump_closely(pane, span),
@@ -276,11 +278,15 @@ impl View {
                 }
             }
             Some(Panel::Stretches(stretches)) => {
-                let pane = stretches.counted.as_ref().map(|counted| counted.pane);
-                match (pane, stretches.next_of_row()) {
-                    (Some(pane), Some(span)) => self.jump_closely(pane, span),
-                    (Some(_), None) => done = Err("no communication is exposed".into()),
-                    (None, _) => stretches.awaited = true,
+                // after a change of its part, the list still has the rows of the previous one
+                let counted = stretches.counted.as_ref();
+                let counted = counted.filter(|counted| counted.is_of(stretches.scope, self));
+                match counted.map(|counted| counted.pane) {
+                    Some(pane) => match stretches.next_of_row() {
+                        Some(span) => self.jump_closely(pane, span),
+                        None => done = Err("no communication is exposed".into()),
+                    },
+                    None => stretches.awaited = true,
                 }
             }
             Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}

@@ -240,8 +240,9 @@ impl TraceIndex {
         for (i, rank) in self.ranks.iter().enumerate() {
             lines.push(Line::Rank(i));
             if !collapsed(i) {
-                lines.extend(rank.ranges.clone().map(Line::Ranges));
+                // streams first: ranges may take many rows
                 lines.extend(rank.rows.clone().map(Line::Row));
+                lines.extend(rank.ranges.clone().map(Line::Ranges));
             }
         }
         lines

@@ -27,6 +27,8 @@ pub struct Pane {
     /// True if identical ranks are shown once.
     pub folded: bool,
     collapsed: Vec<bool>,
+    /// Ranks that show all rows of ranges, not only the outermost.
+    open_ranges: Vec<bool>,
     /// Cursor's line, an index into `lines`.
     pub line: usize,
     pub place: usize,
@@ -51,7 +53,7 @@ pub struct Pane {
 impl Pane {
     /// Creates a pane with the cursor on the first row.
     pub fn new(index: Arc<TraceIndex>) -> Self {
-        let collapsed = vec![false; index.ranks.len()];
+        let [collapsed, open_ranges] = [(); 2].map(|()| vec![false; index.ranks.len()]);
         let mut pane = Self {
             index,
             origin: 0,
@@ -59,6 +61,7 @@ impl Pane {
             lines: Vec::new(),
             folded: true,
             collapsed,
+            open_ranges,
             line: 0,
             place: 0,
             first_line: 0,
@@ -84,7 +87,7 @@ impl Pane {
 
     fn list_lines(&mut self) {
         let mut lines = self.index.lines(|rank| self.collapsed[rank]);
-        lines.retain(|line| !self.hides(*line));
+        lines.retain(|line| !self.hides(*line) && !self.is_folded_range(*line));
         self.lines = lines;
     }
 
@@ -94,10 +97,28 @@ impl Pane {
         self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
     }
 
+    /// True for a row of nested ranges that its rank does not show.
+    fn is_folded_range(&self, line: Line) -> bool {
+        let rank = self.index.rank_of(line);
+        match line {
+            Line::Ranges(row) => !self.open_ranges[rank] && row != self.index.ranks[rank].ranges.start,
+            Line::Rank(_) | Line::Row(_) => false,
+        }
+    }
+
+    /// Rows of nested ranges below a rank's first row of ranges, and whether they are shown; `None` for other lines.
+    pub fn nested_ranges(&self, line: Line) -> Option<(usize, bool)> {
+        let rank = self.index.rank_of(line);
+        let ranges = &self.index.ranks.get(rank)?.ranges;
+        let is_first = line == Line::Ranges(ranges.start);
+        (is_first && ranges.len() > 1).then(|| (ranges.len() - 1, self.open_ranges[rank]))
+    }
+
     /// Takes the index of the same trace with the spans of all ranks.
     pub fn unfold(&mut self, index: Arc<TraceIndex>) {
         self.index = index;
         self.collapsed.resize(self.index.ranks.len(), false);
+        self.open_ranges.resize(self.index.ranks.len(), false);
         (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
     }
 
@@ -259,6 +280,9 @@ impl Pane {
         if self.collapsed.get(rank) == Some(&true) {
             self.set_collapsed(|i| i == rank, false);
         }
+        if self.is_folded_range(line) {
+            self.toggle_ranges(rank);
+        }
         if let Some(at) = self.lines.iter().position(|l| *l == line) {
             (self.line, self.place) = (at, place);
         }
@@ -268,10 +292,13 @@ impl Pane {
         self.collapsed.get(rank).copied().unwrap_or(false)
     }
 
-    /// Toggles the cursor's rank; true if the cursor had to leave its line.
+    /// Toggles the cursor's rank, on a range its rank's nested ranges; true if the cursor had to leave its line.
     pub fn toggle_rank(&mut self) -> bool {
         let Some(line) = self.current() else { return false };
         let rank = self.index.rank_of(line);
+        if matches!(line, Line::Ranges(_)) && self.index.ranks[rank].ranges.len() > 1 {
+            return self.toggle_ranges(rank);
+        }
         let to = !self.is_collapsed(rank);
         self.set_collapsed(|i| i == rank, to)
     }
@@ -282,18 +309,33 @@ impl Pane {
         self.set_collapsed(|_| true, to)
     }
 
+    fn toggle_ranges(&mut self, rank: usize) -> bool {
+        self.open_ranges[rank] = !self.open_ranges[rank];
+        self.list_lines_again()
+    }
+
     fn set_collapsed(&mut self, which: impl Fn(usize) -> bool, to: bool) -> bool {
-        let before = self.current();
         for (rank, collapsed) in self.collapsed.iter_mut().enumerate() {
             if which(rank) {
                 *collapsed = to;
             }
         }
+        self.list_lines_again()
+    }
+
+    /// Lists the lines after a change; true if the cursor had to leave its line, for the rank's ranges or its own line.
+    fn list_lines_again(&mut self) -> bool {
+        let before = self.current();
         self.list_lines();
         let at = |line: Line| self.lines.iter().position(|l| *l == line);
         let Some(line) = before else { return false };
+        let rank = self.index.rank_of(line);
+        let ranges = match line {
+            Line::Ranges(_) => at(Line::Ranges(self.index.ranks[rank].ranges.start)),
+            Line::Rank(_) | Line::Row(_) => None,
+        };
         let kept = at(line);
-        self.line = kept.or_else(|| at(Line::Rank(self.index.rank_of(line)))).unwrap_or(0);
+        self.line = kept.or(ranges).or_else(|| at(Line::Rank(rank))).unwrap_or(0);
         kept.is_none()
     }
 

@@ -129,7 +129,7 @@ impl Panel {
     /// Moves the selection, or scrolls a text.
     pub fn move_by(&mut self, by: isize, len: usize) {
         match self {
-            Self::Verdict { list, .. } => list.scroll_by(by, len),
+            Self::Verdict { list, .. } | Self::Legend(list, _) => list.scroll_by(by, len),
             other => other.list().move_by(by, len),
         }
     }

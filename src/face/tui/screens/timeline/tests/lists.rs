@@ -147,7 +147,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let decode = table(&driver);
     let [family] = &decode.families[..] else { panic!("one collective: {:?}", decode.families) };
     let per_step = super::super::lists::time_of(decode.total_us / 4.0);
-    assert!(shown.contains(&format!("exposed: {per_step} of ")), "{per_step}: {shown}");
+    assert!(shown.contains(&format!(" %, {per_step} of ")), "{per_step}: {shown}");
     assert_eq!((decode.steps, decode.ranks, family.calls), (4, 2, 8));
     driver.taps("E");
     driver.shows("per rank, prefill");
@@ -215,6 +215,19 @@ fn enter_before_a_list_is_counted_goes_to_its_first_row_when_it_comes() {
 }
 
 #[test]
+fn enter_before_the_next_part_is_counted_waits_for_it() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E");
+    let before = view(&driver).span().copied();
+    let unanswered = driver.press(KeyCode::Char('E'));
+    driver.enter();
+    assert_eq!(view(&driver).span().copied(), before, "the rows are those of the decode steps");
+    driver.answer(unanswered);
+    let on = view(&driver).span().expect("on an operation");
+    assert_eq!(trace::overlap::StepKey::of(on).phase, plan::Phase::Prefill, "{}", driver.screen());
+}
+
+#[test]
 fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E/decode reduce");
@@ -246,6 +259,38 @@ fn the_legend_has_every_mark_of_the_lanes() {
     assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
     driver.taps("L");
     assert_eq!(driver.screen(), table, "the list that it covered is there again, narrowed as it was");
+}
+
+#[test]
+fn the_legend_scrolls_in_the_smallest_window() {
+    use super::super::lists::LEGEND_MARKS;
+    let mut driver = with(vec![trace()], (60, 16));
+    driver.taps("L");
+    let first = LEGEND_MARKS[0].2;
+    let last = LEGEND_MARKS[LEGEND_MARKS.len() - 1].2;
+    driver.shows(first);
+    driver.shows(" more ");
+    driver.shows("Esc close");
+    driver.hides("verdict");
+    driver.tap(KeyCode::PageDown);
+    driver.hides(first);
+    driver.tap(KeyCode::End);
+    driver.shows(last);
+    driver.tap(KeyCode::Home);
+    driver.shows(first);
+}
+
+#[test]
+fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() {
+    let mut driver = with(vec![trace()], (60, 16));
+    driver.taps("E");
+    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    let table = shown.counted.as_ref().expect("it is counted").table.clone();
+    driver.shows(&format!(" {:.1} %, ", 100.0 * table.total_us / table.time_us));
+    driver.tap(KeyCode::Enter);
+    let screen = driver.screen();
+    let bottom = screen.lines().find(|line| line.contains("Enter: next")).expect("the keys");
+    assert!(bottom.starts_with('╰') && bottom.ends_with('╯'), "{screen}");
 }
 
 #[test]
