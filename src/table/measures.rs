@@ -57,7 +57,8 @@ pub struct Interval {
 pub struct Measure {
     /// Key in files and on the command line, including the unit.
     pub name: &'static str,
-    /// Shorter names; the first is the preferred one.
+    /// Shorter names; the first is the preferred one. Batches of earlier versions name their columns by aliases, too
+    /// ([`super::frame`]): never give another measure an alias that is free again.
     pub aliases: &'static [&'static str],
     /// Column header, with the unit if it is not obvious.
     pub title: &'static str,
@@ -69,6 +70,8 @@ pub struct Measure {
     pub decimals: usize,
     pub better: Better,
     pub scope: Scope,
+    /// True for a percentile over all steps of a run, which samples one by one do not determine.
+    pub is_tail: bool,
     pub interval: Option<Interval>,
     read: Read,
 }
@@ -103,7 +106,12 @@ impl Measure {
         read: Read,
     ) -> Self {
         let decimals = unit.decimals();
-        Self { name, aliases, title, words, unit, decimals, better, scope, interval: None, read }
+        let (is_tail, interval) = (false, None);
+        Self { name, aliases, title, words, unit, decimals, better, scope, is_tail, interval, read }
+    }
+
+    const fn tail(self) -> Self {
+        Self { is_tail: true, ..self }
     }
 
     const fn decimals(self, decimals: usize) -> Self {
@@ -313,10 +321,10 @@ pub static MEASURES: &[Measure] = &[
             let tokens = f64::from(r.spec.batch) * f64::from(r.spec.output_tokens);
             Some([tokens * 1e3 / high, tokens * 1e3 / low])
         }),
-    Measure::new("tpot_p50_ms", &["tpot", "tpot_ms"], "TPOT ms", "TPOT", (Ms, Less, Run), tpot!(p50))
+    Measure::new("tpot_p50_ms", &["tpot", "tpot_ms", "itl"], "TPOT ms", "TPOT", (Ms, Less, Run), tpot!(p50))
         .interval(Some(["tpot_ci95_low_ms", "tpot_ci95_high_ms"]), |r| r.metrics.as_ref()?.tpot_ms_ci95),
-    Measure::new("tpot_p90_ms", &["p90"], "p90 ms", "TPOT p90", (Ms, Less, Run), tpot!(p90)),
-    Measure::new("tpot_p99_ms", &["p99"], "p99 ms", "TPOT p99", (Ms, Less, Run), tpot!(p99)),
+    Measure::new("tpot_p90_ms", &["p90"], "p90 ms", "TPOT p90", (Ms, Less, Run), tpot!(p90)).tail(),
+    Measure::new("tpot_p99_ms", &["p99"], "p99 ms", "TPOT p99", (Ms, Less, Run), tpot!(p99)).tail(),
     Measure::new("tokens_per_s", &["tok/s", "total"], "tok/s", "tokens/s", (Rate, More, Run), metric!(tokens_per_s))
         .interval(Some(["tokens_per_s_ci95_low", "tokens_per_s_ci95_high"]), |r| {
             r.metrics.as_ref()?.tokens_per_s_ci95
@@ -398,6 +406,16 @@ mod tests {
             if measure.set(&mut record, 7.0) {
                 assert_eq!(measure.of(&record), Some(7.0), "{}", measure.name);
             }
+        }
+    }
+
+    /// A tail has no interval of values per sample, see [`Measure::is_tail`].
+    #[test]
+    fn percentiles_above_the_median_are_tails() {
+        for measure in MEASURES {
+            let is_above =
+                ["p75", "p90", "p95", "p99", "max"].iter().any(|tail| measure.name.contains(tail));
+            assert_eq!(measure.is_tail, is_above, "{}", measure.name);
         }
     }
 

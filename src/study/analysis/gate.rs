@@ -350,7 +350,7 @@ fn row(
 /// Interval of a change; `None` for simulations (every difference is real), if samples lack the measure, and for
 /// measures that are not medians over samples: tails of all steps, means over ranks and runs.
 fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]> {
-    if gate.measure.scope != Scope::Run || matches!(gate.measure.name, "tpot_p90_ms" | "tpot_p99_ms") {
+    if gate.measure.scope != Scope::Run || gate.measure.is_tail {
         return None;
     }
     let drawn = |side: &GateSide| -> Option<Vec<f64>> {
