@@ -23,7 +23,7 @@ pub enum Better {
 
 /// Subject of a measure, and its heading in `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum MeasureScope {
     /// Timed generations of a run: medians over samples.
     Run,
     /// Lanes of a rank in the decode phase of one sample, averaged over ranks.
@@ -69,7 +69,7 @@ pub struct Measure {
     /// Decimals in command-line tables.
     pub decimals: usize,
     pub better: Better,
-    pub scope: Scope,
+    pub scope: MeasureScope,
     /// True for a percentile over all steps of a run, which samples one by one do not determine.
     pub is_tail: bool,
     pub interval: Option<Interval>,
@@ -102,7 +102,7 @@ impl Measure {
         aliases: &'static [&'static str],
         title: &'static str,
         words: &'static str,
-        (unit, better, scope): (Unit, Better, Scope),
+        (unit, better, scope): (Unit, Better, MeasureScope),
         read: Read,
     ) -> Self {
         let decimals = unit.decimals();
@@ -273,7 +273,7 @@ macro_rules! quality {
             $aliases,
             $title,
             $words,
-            (Unit::$unit, Better::$better, Scope::Quality),
+            (Unit::$unit, Better::$better, MeasureScope::Quality),
             Read::Computed(|r| Some(r.quality.as_ref()?.quality.$key)),
         )
         .interval(Some($ends), |r| r.quality.as_ref()?.quality.$ci95)
@@ -303,7 +303,7 @@ macro_rules! split {
     };
 }
 
-use self::Scope::{Lanes, Run, Runs};
+use self::MeasureScope::{Lanes, Run, Runs};
 use Better::{Less, More, Neither};
 use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
 
@@ -378,12 +378,12 @@ pub static MEASURES: &[Measure] = &[
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
     quality!("kl", &["divergence"], "KL", "KL from standard per token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
     quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),
-    Measure::new("train_loss", &["loss"], "loss", "final training loss", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
+    Measure::new("train_loss", &["loss"], "loss", "final training loss", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
         .interval(Some(["train_loss_ci95_low", "train_loss_ci95_high"]), |r| r.training.as_ref()?.loss_ci95),
-    Measure::new("trained_nll", &["held-out"], "trained NLL", "held-out NLL after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
+    Measure::new("trained_nll", &["held-out"], "trained NLL", "held-out NLL after training", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
         .interval(Some(["trained_nll_ci95_low", "trained_nll_ci95_high"]), |r| r.training.as_ref()?.nll_ci95),
-    Measure::new("trained_kl", &[], "trained KL", "KL from the unconverted model after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
-    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "training tokens/s", (Rate, More, Scope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
+    Measure::new("trained_kl", &[], "trained KL", "KL from the unconverted model after training", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
+    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "training tokens/s", (Rate, More, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
 ];
 
 #[cfg(test)]

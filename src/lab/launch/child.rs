@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::ranks::Report;
+use super::ranks::RankExit;
 use super::{Request, TRACE};
 use crate::outcome::with_outcome;
 use base::error::{Error, Result};
@@ -291,10 +291,10 @@ impl ChildEnd {
     }
 
     /// Report of a rank above 0 to rank 0.
-    pub fn report(mut self) -> Report {
+    pub fn report(mut self) -> RankExit {
         let warnings = std::mem::take(&mut self.warnings);
         let succeeded = self.outcome.is_some() && self.stop.is_none();
-        Report { failure: (!succeeded).then(|| self.why()), warnings }
+        RankExit { failure: (!succeeded).then(|| self.why()), warnings }
     }
 
     /// Completes `record` with the result, or with the reason why there is none.
