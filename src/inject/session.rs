@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// Adds events of this thread. `encode` runs under the lock of a shard, which the writer and threads with equal
-    /// ids modulo [`SHARDS`] share.
+    /// ids modulo `SHARDS` share.
     pub fn add(&'static self, thread: u32, encode: impl FnOnce(&mut Vec<u8>)) {
         if self.is_silent.load(Ordering::Relaxed) {
             return;
