@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use base::text::{binary_size, counted, digits, latency, si};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
-use table::{MEASURES, Measure, Record, Scope, Status};
+use table::{MEASURES, Measure, MeasureScope, Record, Status};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
@@ -29,10 +29,10 @@ impl Section {
 pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section> {
     let sections = [
         options_section(record, annotation),
-        measures_section(record, Scope::Run),
-        measures_section(record, Scope::Lanes),
-        measures_section(record, Scope::Quality),
-        measures_section(record, Scope::Training),
+        measures_section(record, MeasureScope::Run),
+        measures_section(record, MeasureScope::Lanes),
+        measures_section(record, MeasureScope::Quality),
+        measures_section(record, MeasureScope::Training),
         cost_sources_section(record),
         stored_section(record),
         environment_section(record),
@@ -124,20 +124,20 @@ fn stored_section(record: &Record) -> Section {
     section
 }
 
-fn measures_section(record: &Record, scope: Scope) -> Section {
+fn measures_section(record: &Record, scope: MeasureScope) -> Section {
     let (provenance, metrics) = (record.provenance, record.metrics.as_ref());
     let mut section = Section::new(match scope {
-        Scope::Run => {
+        MeasureScope::Run => {
             let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
             let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
             let intervals = if has_intervals { " [95 % interval]" } else { "" };
             format!("Metrics: medians{intervals} over {samples} ({provenance})")
         }
-        Scope::Quality => {
+        MeasureScope::Quality => {
             let about = record.quality.as_ref().map(|quality| quality.full_basis());
             format!("Quality: {}", about.unwrap_or_default())
         }
-        Scope::Training => {
+        MeasureScope::Training => {
             let about = record.training.as_ref().map(|training| training.basis());
             format!("Training: {}", about.unwrap_or_default())
         }
@@ -150,7 +150,7 @@ fn measures_section(record: &Record, scope: Scope) -> Section {
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
         section.line(measure.words, value + &aside);
     }
-    if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == Scope::Lanes) {
+    if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == MeasureScope::Lanes) {
         let cost = pass.overhead.map(|overhead| format!(", {overhead:.3}x the samples' TPOT"));
         section.line("operations timed by", pass.recorder.clone() + &cost.unwrap_or_default());
     }

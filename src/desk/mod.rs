@@ -11,7 +11,8 @@
 //! | `cells` | quality and trainings of an experiment's cells, after its runs |
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
-//! | `experiments` | available experiments; running one or a cell, each executed run in its own process; its answers |
+//! | `experiments` | available experiments; their answers, from the runs as they end |
+//! | `runner` | run an experiment or a cell: simulations in this process, every other run in its own |
 //! | `calibrate` | write calibrated constants and measured links into profile and stack files |
 //! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
@@ -39,13 +40,15 @@ mod open;
 mod predict;
 pub mod ranges;
 pub mod record;
+mod runner;
 mod select;
 
 pub use describe::{Section, describe, platform};
-pub use experiments::{AnswerCollector, Runner};
+pub use experiments::AnswerCollector;
 pub use figure::{ReportOrigin, RunsPage, report_of_runs};
 pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
 pub use predict::{
     ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
 };
+pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};

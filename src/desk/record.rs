@@ -14,8 +14,8 @@ use super::ranges::{RangePattern, keep_launched_in};
 use base::atomic;
 use base::checksum::short_key;
 use base::error::{Error, Result};
+use inject::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
 use inject::cupti::LIBRARY_VARIABLE;
-use inject::session::{self, Control, DIRECTORY_VARIABLE};
 use lab::store::RECORDINGS;
 use machine::driver::libraries::{self, Library};
 use trace::rules::Rules;
@@ -225,14 +225,14 @@ fn nanoseconds(seconds: f64) -> u64 {
 const LEAD_TIME_NS: u64 = 300_000_000;
 
 fn read_control(parts: &Path) -> Result<Control> {
-    let path = parts.join(session::FILE);
+    let path = parts.join(CONTROL_FILE);
     let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
     Control::decode(&bytes)
         .ok_or_else(|| Error::input(format!("{}: not a recording's control file", path.display())))
 }
 
 fn write_control(parts: &Path, control: Control) -> Result<()> {
-    atomic::write(&parts.join(session::FILE), &control.encode())
+    atomic::write(&parts.join(CONTROL_FILE), &control.encode())
 }
 
 /// Opens the window of a recording that waits for it, for all its processes at once.

@@ -7,7 +7,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `entry` | exported functions: everything that foreign code calls |
-//! | `session` | the recorder of a process: buffers, window, writing thread, fork and exit; the recording window, set by `ladderscope record` |
+//! | `session` | the recorder of a process: buffers, window, writing thread, fork and exit |
+//! | `control` | control file: the recording window, set by `ladderscope record` |
 //! | `nvtx` | NVTX's function tables, with the payload extension |
 //! | `cupti` | CUPTI: loading, both interfaces, graph nodes |
 //! | `buffers` | CUPTI's buffers, and the events made of their records |
@@ -17,6 +18,7 @@
 //! | `sys` | the C library |
 
 mod buffers;
+pub mod control;
 pub mod cupti;
 #[allow(non_snake_case, reason = "names that the driver and NVTX look up")]
 pub mod entry;

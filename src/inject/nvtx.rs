@@ -4,9 +4,10 @@
 //! the end of its initialisation; CUPTI's own NVTX records lack both before CUDA 13.0.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::format::Event;
-use crate::session::{Session, guarded, next_number};
+use crate::session::{Session, guarded};
 use crate::sys::realtime_ns;
 
 type Function = *const c_void;
@@ -137,6 +138,12 @@ unsafe fn attributes(session: &Session, attributes: *const Attributes) -> (u32, 
         };
         (name, payload)
     }
+}
+
+/// Numbers explicit ranges and domains; never reused within a process.
+fn next_number() -> u64 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    u64::from(LAST.fetch_add(1, Ordering::Relaxed)) + 1
 }
 
 /// Number of a range's name, and its payload.

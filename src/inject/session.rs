@@ -12,10 +12,11 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
 use crate::format::{CHUNK_HEADER, Event, MOST_TEXT};
 use crate::{cupti, format, sys};
 
@@ -24,6 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum delay of the program's exit.
 const EXIT_PATIENCE: Duration = Duration::from_secs(2);
+/// Number of event buffers; a thread uses the one of its id modulo this number.
 const SHARDS: usize = 64;
 /// Maximum size of one buffer (bytes).
 const MOST_BUFFERED: usize = 8 << 20;
@@ -69,7 +71,9 @@ pub struct Session {
     /// Events to write before those of the shards: texts and metadata.
     first: Mutex<Vec<u8>>,
     texts: RwLock<HashMap<Box<[u8]>, u32>>,
-    window: [AtomicU64; 2],
+    /// Recording window, from the control file.
+    window_start_ns: AtomicU64,
+    window_stop_ns: AtomicU64,
     limit: AtomicU64,
     lost: AtomicU64,
     written: AtomicU64,
@@ -143,7 +147,7 @@ impl Session {
             let directory = DIRECTORY.get_or_init(|| {
                 let directory = std::env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from)?;
                 // another user's directory: record nothing and say nothing
-                std::fs::read(directory.join(FILE)).ok()?;
+                std::fs::read(directory.join(CONTROL_FILE)).ok()?;
                 // ours alone: std is part of the object
                 std::panic::set_hook(Box::new(|_| {}));
                 sys::at_fork_in_child(forked);
@@ -183,7 +187,8 @@ impl Session {
             shards: [const { Mutex::new(Vec::new()) }; SHARDS],
             first: Mutex::new(Vec::new()),
             texts: RwLock::default(),
-            window: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
+            window_start_ns: AtomicU64::new(u64::MAX),
+            window_stop_ns: AtomicU64::new(u64::MAX),
             limit: AtomicU64::new(u64::MAX),
             lost: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -198,10 +203,10 @@ impl Session {
     }
 
     fn read_control(&self) {
-        let bytes = std::fs::read(self.directory.join(FILE)).unwrap_or_default();
+        let bytes = std::fs::read(self.directory.join(CONTROL_FILE)).unwrap_or_default();
         if let Some(control) = Control::decode(&bytes) {
-            self.window[0].store(control.start_ns, Ordering::Relaxed);
-            self.window[1].store(control.stop_ns, Ordering::Relaxed);
+            self.window_start_ns.store(control.start_ns, Ordering::Relaxed);
+            self.window_stop_ns.store(control.stop_ns, Ordering::Relaxed);
             self.limit.store(control.limit, Ordering::Relaxed);
         }
     }
@@ -209,8 +214,8 @@ impl Session {
     /// True if events of this time are wanted.
     pub fn wants(&self, time_ns: u64) -> bool {
         !self.is_silent.load(Ordering::Relaxed)
-            && time_ns >= self.window[0].load(Ordering::Relaxed)
-            && time_ns < self.window[1].load(Ordering::Relaxed)
+            && time_ns >= self.window_start_ns.load(Ordering::Relaxed)
+            && time_ns < self.window_stop_ns.load(Ordering::Relaxed)
     }
 
     /// Id of the calling thread.
@@ -224,7 +229,8 @@ impl Session {
         id
     }
 
-    /// Adds events of this thread; `encode` runs under a lock that only this thread and the writer use.
+    /// Adds events of this thread. `encode` runs under the lock of a shard, which the writer and threads with equal
+    /// ids modulo `SHARDS` share.
     pub fn add(&'static self, thread: u32, encode: impl FnOnce(&mut Vec<u8>)) {
         if self.is_silent.load(Ordering::Relaxed) {
             return;
@@ -428,65 +434,61 @@ impl Session {
     }
 }
 
-/// Numbers explicit ranges and domains; never reused within a process.
-pub(crate) fn next_number() -> u64 {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    u64::from(LAST.fetch_add(1, Ordering::Relaxed)) + 1
-}
-
-/// Name of the file in the recording's directory.
-pub const FILE: &str = "control";
-/// Directory of the recording, for recorded processes.
-pub const DIRECTORY_VARIABLE: &str = "LADDERSCOPE_RECORD";
-
-const MAGIC: [u8; 8] = *b"LSCTRL\x01\0";
-
-/// Times are in ns on the wall clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
-    /// Events before this time are dropped; [`u64::MAX`] until somebody starts the window.
-    pub start_ns: u64,
-    /// Events at or after this time are dropped; [`u64::MAX`] if the window stays open.
-    pub stop_ns: u64,
-    /// Maximum size of a process's file (bytes).
-    pub limit: u64,
-}
-
-impl Control {
-    pub const BYTES: usize = 32;
-
-    /// Whole run, with a limit per process.
-    pub const fn always(limit: u64) -> Self {
-        Self { start_ns: 0, stop_ns: u64::MAX, limit }
-    }
-
-    pub fn encode(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        for (at, word) in
-            [u64::from_le_bytes(MAGIC), self.start_ns, self.stop_ns, self.limit].into_iter().enumerate()
-        {
-            bytes[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// `None` for bytes of another kind.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(8 * at..8 * at + 8)?.try_into().ok()?));
-        (word(0)? == u64::from_le_bytes(MAGIC)).then_some(())?;
-        Some(Self { start_ns: word(1)?, stop_ns: word(2)?, limit: word(3)? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A session whose worker never starts: `add` only fills buffers.
+    fn session(directory: &tempfile::TempDir) -> &'static Session {
+        let session = Session::new(directory.path().to_owned());
+        session.has_worker.store(true, Ordering::Relaxed);
+        Box::leak(Box::new(session))
+    }
+
+    fn part_bytes(session: &Session) -> u64 {
+        std::fs::metadata(&session.file).map_or(0, |metadata| metadata.len())
+    }
+
     #[test]
-    fn control_is_read_as_written_and_nothing_else_is() {
-        let control = Control { start_ns: 5, stop_ns: 9, limit: 1 << 32 };
-        assert_eq!(Control::decode(&control.encode()), Some(control));
-        assert_eq!(Control::decode(&control.encode()[..31]), None);
-        assert_eq!(Control::decode(&[0; 64]), None);
+    fn full_buffers_drop_events_and_count_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let session = session(&directory);
+        session.add(1, |buffer| buffer.resize(MOST_BUFFERED, 0));
+        session.add(1, |_| panic!("the buffer is full"));
+        assert_eq!(session.lost.load(Ordering::Relaxed), 1);
+        session.add(2, |buffer| buffer.push(0));
+        assert_eq!(session.lost.load(Ordering::Relaxed), 1, "another thread's buffer has room");
+        session.write();
+        session.add(1, |buffer| buffer.push(0));
+        assert_eq!(session.lost.load(Ordering::Relaxed), 1, "a write empties the buffers");
+    }
+
+    #[test]
+    fn only_events_in_the_window_are_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let session = session(&directory);
+        assert!(!session.wants(0) && !session.wants(1 << 60), "closed until the control file opens it");
+        let control = Control { start_ns: 10, stop_ns: 20, limit: u64::MAX };
+        std::fs::write(directory.path().join(CONTROL_FILE), control.encode()).unwrap();
+        session.read_control();
+        assert_eq!([9, 10, 19, 20].map(|time_ns| session.wants(time_ns)), [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_process_over_its_limit_falls_silent_and_keeps_what_it_wrote() {
+        let directory = tempfile::tempdir().unwrap();
+        let control = Control::always(8);
+        std::fs::write(directory.path().join(CONTROL_FILE), control.encode()).unwrap();
+        let session = session(&directory);
+        assert!(session.wants(5));
+        session.add(1, |buffer| buffer.extend([0; 100]));
+        session.write();
+        let written = part_bytes(session);
+        assert!(written > 100, "{written}");
+        assert!(session.file.with_extension("limit").exists());
+        assert!(!session.wants(5));
+        session.add(1, |_| panic!("a silent recorder buffers nothing"));
+        session.write();
+        assert_eq!(part_bytes(session), written);
     }
 }

@@ -8,7 +8,7 @@ use super::shared::Shared;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Stack};
 use model::Model;
-use table::options::{OPTIONS, PAIRS};
+use table::options::{ENV_PAIRS, OPTIONS, SET_PAIRS};
 use table::{Backend, CellOptions, Link, P2p, Spec};
 
 /// Resolution of cell options, as a trait because the options' crate knows no backends.
@@ -157,9 +157,9 @@ pub(super) fn fill(
     spec.model.clone_from(&model.name);
     spec.stack = Stack::canonical_name(&spec.stack).to_owned();
     (spec.backend, spec.hardware) = (backend.name(), hardware);
-    spec.env = PAIRS[0].read(&options.env)?;
+    spec.env = ENV_PAIRS.read(&options.env)?;
     // invalid overrides are errors on every backend
-    PAIRS[1].read(&options.set)?;
+    SET_PAIRS.read(&options.set)?;
     backend.complete(options, shared, &mut spec)?;
     spec.files = shared.files(model, &spec.hardware, &spec.stack)?;
     Ok(spec)
@@ -244,5 +244,9 @@ mod tests {
         let stack = Some("gpt-fast".to_owned());
         let asked = CellOptions { stack, ..of("tiny", 1) };
         assert_eq!(chosen(&asked, &made_up_gpus(8, H200)).0, Backend::Sim);
+        // an option of the simulator that has its default does not ask for it
+        let stack = Some("native".to_owned());
+        let defaults = CellOptions { stack, dp: Some(1), concurrency: Some(0), ..of("llama-3-70b", 4) };
+        assert_eq!(chosen(&defaults, &made_up_gpus(8, H200)).0, Backend::Cuda);
     }
 }

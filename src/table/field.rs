@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::options::{OPTIONS, OptionEntry, OptionKind};
-use super::{Interval, MEASURES, Measure, Record, Scope, host};
+use super::{Interval, MEASURES, Measure, MeasureScope, Record, host};
 use base::text::same_name;
 
 /// Handling of a column in free-text search.
@@ -115,7 +115,8 @@ impl Field {
 
     /// True if the record alone determines the value, without additions or other runs.
     pub fn is_of_record(&self) -> bool {
-        let of_runs = matches!(self.source, Source::Measure(measure) if measure.scope == Scope::Runs);
+        let of_runs =
+            matches!(self.source, Source::Measure(measure) if measure.scope == MeasureScope::Runs);
         !of_runs && !self.is_added() && !matches!(self.source, Source::Setting)
     }
 

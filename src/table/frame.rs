@@ -145,8 +145,8 @@ fn changes<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<bool> {
     values.map(&mut changed).collect()
 }
 
-/// Reads the column of a measure, also under former names; `None` if the batch is older than the
-/// measure.
+/// Reads the column of a measure; `None` if the batch is older than the measure. Batches of earlier versions use a
+/// former name, which remains an alias of the measure.
 fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<Numbers>, String> {
     let names = std::iter::once(&measure.name).chain(measure.aliases);
     let name = names.copied().find(|name| frame.column(name).is_ok());

@@ -17,7 +17,7 @@ mod training;
 
 pub use environment::Environment;
 pub use field::{Field, Search, Source, Unit, fields};
-pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
+pub use measures::{Better, Interval, MEASURES, Measure, MeasureScope, measure};
 pub use metrics::{
     CellRuns, aggregate, completion_ms, disturbed, hidden_share, hidden_shares, host, limit, metrics,
     overhead, recorder, stalls, steps_ms, tokens_per_s,

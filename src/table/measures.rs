@@ -23,7 +23,7 @@ pub enum Better {
 
 /// Subject of a measure, and its heading in `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum MeasureScope {
     /// Timed generations of a run: medians over samples.
     Run,
     /// Lanes of a rank in the decode phase of one sample, averaged over ranks.
@@ -57,7 +57,8 @@ pub struct Interval {
 pub struct Measure {
     /// Key in files and on the command line, including the unit.
     pub name: &'static str,
-    /// Shorter names; the first is the preferred one.
+    /// Shorter names; the first is the preferred one. Batches of earlier versions name their columns by aliases, too
+    /// ([`super::frame`]): never give another measure an alias that is free again.
     pub aliases: &'static [&'static str],
     /// Column header, with the unit if it is not obvious.
     pub title: &'static str,
@@ -68,7 +69,9 @@ pub struct Measure {
     /// Decimals in command-line tables.
     pub decimals: usize,
     pub better: Better,
-    pub scope: Scope,
+    pub scope: MeasureScope,
+    /// True for a percentile over all steps of a run, which samples one by one do not determine.
+    pub is_tail: bool,
     pub interval: Option<Interval>,
     read: Read,
 }
@@ -99,11 +102,16 @@ impl Measure {
         aliases: &'static [&'static str],
         title: &'static str,
         words: &'static str,
-        (unit, better, scope): (Unit, Better, Scope),
+        (unit, better, scope): (Unit, Better, MeasureScope),
         read: Read,
     ) -> Self {
         let decimals = unit.decimals();
-        Self { name, aliases, title, words, unit, decimals, better, scope, interval: None, read }
+        let (is_tail, interval) = (false, None);
+        Self { name, aliases, title, words, unit, decimals, better, scope, is_tail, interval, read }
+    }
+
+    const fn tail(self) -> Self {
+        Self { is_tail: true, ..self }
     }
 
     const fn decimals(self, decimals: usize) -> Self {
@@ -265,7 +273,7 @@ macro_rules! quality {
             $aliases,
             $title,
             $words,
-            (Unit::$unit, Better::$better, Scope::Quality),
+            (Unit::$unit, Better::$better, MeasureScope::Quality),
             Read::Computed(|r| Some(r.quality.as_ref()?.quality.$key)),
         )
         .interval(Some($ends), |r| r.quality.as_ref()?.quality.$ci95)
@@ -295,7 +303,7 @@ macro_rules! split {
     };
 }
 
-use self::Scope::{Lanes, Run, Runs};
+use self::MeasureScope::{Lanes, Run, Runs};
 use Better::{Less, More, Neither};
 use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
 
@@ -313,10 +321,10 @@ pub static MEASURES: &[Measure] = &[
             let tokens = f64::from(r.spec.batch) * f64::from(r.spec.output_tokens);
             Some([tokens * 1e3 / high, tokens * 1e3 / low])
         }),
-    Measure::new("tpot_p50_ms", &["tpot", "tpot_ms"], "TPOT ms", "TPOT", (Ms, Less, Run), tpot!(p50))
+    Measure::new("tpot_p50_ms", &["tpot", "tpot_ms", "itl"], "TPOT ms", "TPOT", (Ms, Less, Run), tpot!(p50))
         .interval(Some(["tpot_ci95_low_ms", "tpot_ci95_high_ms"]), |r| r.metrics.as_ref()?.tpot_ms_ci95),
-    Measure::new("tpot_p90_ms", &["p90"], "p90 ms", "TPOT p90", (Ms, Less, Run), tpot!(p90)),
-    Measure::new("tpot_p99_ms", &["p99"], "p99 ms", "TPOT p99", (Ms, Less, Run), tpot!(p99)),
+    Measure::new("tpot_p90_ms", &["p90"], "p90 ms", "TPOT p90", (Ms, Less, Run), tpot!(p90)).tail(),
+    Measure::new("tpot_p99_ms", &["p99"], "p99 ms", "TPOT p99", (Ms, Less, Run), tpot!(p99)).tail(),
     Measure::new("tokens_per_s", &["tok/s", "total"], "tok/s", "tokens/s", (Rate, More, Run), metric!(tokens_per_s))
         .interval(Some(["tokens_per_s_ci95_low", "tokens_per_s_ci95_high"]), |r| {
             r.metrics.as_ref()?.tokens_per_s_ci95
@@ -370,12 +378,12 @@ pub static MEASURES: &[Measure] = &[
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
     quality!("kl", &["divergence"], "KL", "KL from standard per token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
     quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),
-    Measure::new("train_loss", &["loss"], "loss", "final training loss", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
+    Measure::new("train_loss", &["loss"], "loss", "final training loss", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
         .interval(Some(["train_loss_ci95_low", "train_loss_ci95_high"]), |r| r.training.as_ref()?.loss_ci95),
-    Measure::new("trained_nll", &["held-out"], "trained NLL", "held-out NLL after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
+    Measure::new("trained_nll", &["held-out"], "trained NLL", "held-out NLL after training", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
         .interval(Some(["trained_nll_ci95_low", "trained_nll_ci95_high"]), |r| r.training.as_ref()?.nll_ci95),
-    Measure::new("trained_kl", &[], "trained KL", "KL from the unconverted model after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
-    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "training tokens/s", (Rate, More, Scope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
+    Measure::new("trained_kl", &[], "trained KL", "KL from the unconverted model after training", (Unit::Nats, Less, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
+    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "training tokens/s", (Rate, More, MeasureScope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
 ];
 
 #[cfg(test)]
@@ -398,6 +406,16 @@ mod tests {
             if measure.set(&mut record, 7.0) {
                 assert_eq!(measure.of(&record), Some(7.0), "{}", measure.name);
             }
+        }
+    }
+
+    /// A tail has no interval of values per sample, see [`Measure::is_tail`].
+    #[test]
+    fn percentiles_above_the_median_are_tails() {
+        for measure in MEASURES {
+            let is_above =
+                ["p75", "p90", "p95", "p99", "max"].iter().any(|tail| measure.name.contains(tail));
+            assert_eq!(measure.is_tail, is_above, "{}", measure.name);
         }
     }
 

@@ -105,7 +105,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         explain(args, &Recording::open(directory)?, dir)?;
         return Ok(0);
     }
-    if let Some(outer) = std::env::var_os(inject::session::DIRECTORY_VARIABLE) {
+    if let Some(outer) = std::env::var_os(inject::control::DIRECTORY_VARIABLE) {
         stderr::note(&format!(
             "already recorded into {}: running without a second recorder",
             PathBuf::from(outer).display()

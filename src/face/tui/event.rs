@@ -52,7 +52,7 @@ pub fn run(options: Options) -> Result<()> {
         cx.fail(format!("settings: {first}{more}"));
     }
     let mut state = State::new(cx);
-    // the first frame introduces the workbench if no runs are stored
+    // screens read neither files nor variables: the loop, and nobody else, writes to them what it found at startup
     let mut stored = std::fs::read_dir(&options.dir).into_iter().flatten();
     state.experiments.is_first_use = stored.next().is_none();
     state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());

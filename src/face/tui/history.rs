@@ -10,7 +10,8 @@ use super::keymap::Action;
 use super::prelude::*;
 use super::widgets::field::Field;
 
-/// Keys of a screen's saved state that arrange what it shows, with their names in messages.
+/// Keys of a screen's saved state ([`Kept`]) that arrange what it shows, with their names in messages. A change of any
+/// other key cannot be undone.
 const KEYS: [(&str, &str); 12] = [
     // grouping changes the order too
     ("grouped", "grouping"),
@@ -260,4 +261,27 @@ fn arrange(state: &mut State, tab: Tab, arrangement: &Arrangement) -> Arrangemen
         screen.input(Input::Narrow, cx);
     }
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::face::tui::tests::fixtures::Driver;
+
+    /// A renamed field of a saved state would lose its undo.
+    #[test]
+    fn every_key_is_in_the_saved_state_of_a_screen() {
+        let state = Driver::empty(80, 24).state;
+        let mut saved = BTreeSet::new();
+        for tab in Tab::ALL {
+            if let Some(Value::Object(kept)) = state.screen(tab).remember() {
+                saved.extend(kept.into_iter().map(|(key, _)| key));
+            }
+        }
+        for (key, name) in KEYS {
+            assert!(saved.contains(key), "no screen saves '{key}', so its {name} cannot be undone");
+        }
+    }
 }

@@ -24,7 +24,8 @@
 //! footer and key maps read the same table), `impl Kept` selects the state saved between sessions, and
 //! `impl Screen` draws it and handles input, news and requests. A screen gets its own `&mut self` and
 //! the `context::Context`, and cannot access other screens: to open runs or start a sweep, it sends a
-//! `context::Request`. Only the visible screen is settled after a message; news, such as changed runs,
+//! `context::Request`. Only the event loop writes to screens directly, once, before the first frame. The macro
+//! `screens!` in `screen` generates `Tab` and `State` from that list. Only the visible screen is settled after a message; news, such as changed runs,
 //! reach all screens. To add a screen, create a folder in `screens/` and add a line to `screens/mod.rs`:
 //! tab, digit, help, palette, saved state and export follow.
 //!

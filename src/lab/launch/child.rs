@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::ranks::Report;
+use super::ranks::RankExit;
 use super::{Request, TRACE};
+use crate::outcome::with_outcome;
 use base::error::{Error, Result};
 use base::regular;
 use machine::driver::Gpu;
 use run::comm::{Meeting, Peers, Progress, Secret, start_watchdog};
 use run::launcher::Launched;
-use run::sim::{COLLECTIVE_NOTE, QUEUED_NOTE, link_warning};
 use run::{Job, Outcome, RunEvent, executor, launcher};
 use table::{Record, Status, shared_gpu};
 
@@ -291,10 +291,10 @@ impl ChildEnd {
     }
 
     /// Report of a rank above 0 to rank 0.
-    pub fn report(mut self) -> Report {
+    pub fn report(mut self) -> RankExit {
         let warnings = std::mem::take(&mut self.warnings);
         let succeeded = self.outcome.is_some() && self.stop.is_none();
-        Report { failure: (!succeeded).then(|| self.why()), warnings }
+        RankExit { failure: (!succeeded).then(|| self.why()), warnings }
     }
 
     /// Completes `record` with the result, or with the reason why there is none.
@@ -329,30 +329,6 @@ impl ChildEnd {
         let tail: Vec<String> = self.tail.into_iter().collect();
         format!("{why}; its last output:\n{}", tail.join("\n"))
     }
-}
-
-/// Completes a record with a run's result. Simulations, which have no process, use it too.
-pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
-    let metrics = table::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
-    (record.status, record.reason) = match metrics {
-        Some(_) => (Status::Ok, None),
-        None => (Status::Failed, Some("it ended without a sample".into())),
-    };
-    record.metrics = metrics;
-    record.instrumented =
-        outcome.instrumented.map(|pass| table::overhead(&record.spec, &outcome.samples, *pass));
-    record.warnings.extend(record.instrumented.as_ref().and_then(table::disturbed));
-    for key in [COLLECTIVE_NOTE, QUEUED_NOTE] {
-        let note = outcome.environment.get(key).and_then(|note| note.as_str());
-        record.warnings.extend(note.map(str::to_owned));
-    }
-    record.warnings.extend(link_warning(&outcome.environment));
-    let traced = record.instrumented.as_ref().and_then(|pass| pass.overlap);
-    record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
-    record.verified = outcome.environment.get("self_check").map(|check| check["passed"] == true);
-    record.environment.extend(outcome.environment);
-    record.samples = outcome.samples.into();
-    record
 }
 
 fn describe(status: Option<ExitStatus>) -> String {

@@ -13,7 +13,6 @@ mod child;
 mod ranks;
 
 pub use child::child_main;
-pub(crate) use child::with_outcome;
 pub use ranks::{LaunchedRanks, on_all_ranks};
 
 use std::fs::File;

@@ -46,7 +46,7 @@ enum Decision {
 
 /// Exit of a rank's child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(super) struct RankExit {
     /// Reason of a failure; `None` for success.
     pub failure: Option<String>,
     pub warnings: Vec<String>,
@@ -203,7 +203,7 @@ impl LaunchedRanks {
 
     /// Adds the reports of the other ranks to a run's record.
     pub(super) fn conclude(&self, mut record: Record) -> Record {
-        let reports: Vec<Report> = match gather(&self.peers, &Report::default()) {
+        let reports: Vec<RankExit> = match gather(&self.peers, &RankExit::default()) {
             Ok(reports) => reports.unwrap_or_default(),
             Err(e) => {
                 record.warnings.push(format!("not all ranks reported: {e}"));
@@ -287,7 +287,7 @@ fn follow(
         let report = match launched.meeting.rank < spec.tp as usize {
             true => run_child(&executor, spec, job, peers, cancel),
             // this rank has no part in the run
-            false => Report::default(),
+            false => RankExit::default(),
         };
         gather(peers, &report)?;
         if cancel.is_all() {
@@ -304,7 +304,7 @@ fn run_child(
     job: u64,
     peers: &Peers,
     cancel: &Cancel,
-) -> Report {
+) -> RankExit {
     let request = Request {
         run: String::new(),
         dir: None,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::launch::{Cancel, with_outcome};
+use crate::launch::Cancel;
+use crate::outcome::with_outcome;
 use crate::store::Store;
 use base::error::{Error, Result, catch_panic};
 use run::RunResult;

@@ -23,7 +23,7 @@ use plan::{Architecture, DType, QUANTIZED};
 use table::{Environment, Spec};
 use trace::{Span, Trace, TraceMeta};
 
-struct Report {
+struct RankReport {
     rank: u32,
     times: Times,
     computed: Computed,
@@ -32,7 +32,7 @@ struct Report {
 }
 
 enum Message {
-    Done(Report),
+    Done(RankReport),
     Step(Note),
 }
 
@@ -96,7 +96,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 if gate.barrier().is_err() {
                     break; // the failed rank reports the reason
                 }
-                let mut gathered: Vec<Report> = Vec::with_capacity(spec.ranks() as usize);
+                let mut gathered: Vec<RankReport> = Vec::with_capacity(spec.ranks() as usize);
                 while gathered.len() < spec.ranks() as usize {
                     match from_ranks.recv() {
                         Ok(Message::Done(report)) => gathered.push(report),
@@ -223,7 +223,7 @@ fn generate_once(
     place: StepPlace,
     pace: &mut Pace,
     watched: Option<Watched<'_>>,
-) -> Result<Report, Broken> {
+) -> Result<RankReport, Broken> {
     let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
     let rows = |position: usize, count: usize| StepRows {
         runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
@@ -265,7 +265,13 @@ fn generate_once(
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
     let rank = rank.global;
-    Ok(Report { rank, computed, times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
+    Ok(RankReport {
+        rank,
+        computed,
+        times: Times { started, prefill_end, step_ends },
+        spans,
+        memory_bytes,
+    })
 }
 
 fn environment(

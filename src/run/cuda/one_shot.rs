@@ -17,11 +17,43 @@ const MOST_RANKS: u32 = 16;
 /// Size of a region's header (bytes), as in the kernels: addresses, counters, flags.
 pub const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
 
+/// All-reduce of decode steps on GPUs. [`GpuAllReduce::of`] is the only place that chooses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuAllReduce {
+    Nccl,
+    /// Kernel `one_shot_sum`.
+    OneShot,
+    /// Kernel `one_shot_add_norm`.
+    OneShotAddNorm,
+}
+
+impl GpuAllReduce {
+    /// All-reduce of an option. Exhaustive: records name the option's value, so a collective without a kernel of its
+    /// own must not run another's. Returns an input error for those that only sim predicts.
+    pub fn of(collective: Collective) -> Result<Self> {
+        match collective {
+            Collective::Nccl => Ok(Self::Nccl),
+            Collective::OneShot => Ok(Self::OneShot),
+            Collective::Fused => Ok(Self::OneShotAddNorm),
+            Collective::Symmetric | Collective::TwoShot | Collective::Multimem | Collective::Fastest => {
+                Err(Error::input(format!(
+                    "the cuda backend has no kernel for the {collective} all-reduce"
+                )))
+            }
+        }
+    }
+}
+
 /// Returns the reason if a cell does not support one-shot all-reduces.
 pub(super) fn lacks(spec: &Spec) -> Option<String> {
     let collective = spec.collective;
-    if spec.tp == 1 || collective == Collective::Nccl {
+    if spec.tp == 1 {
         return None;
+    }
+    match GpuAllReduce::of(collective) {
+        Err(error) => return Some(error.to_string()),
+        Ok(GpuAllReduce::Nccl) => return None,
+        Ok(GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm) => {}
     }
     let why = if spec.link.is_emulated() {
         "needs one GPU per rank; an emulated link runs one rank and takes its latency from the hardware profile".to_owned()
@@ -141,6 +173,21 @@ mod tests {
     use super::*;
     use crate::sim::testing::spec;
     use table::{Backend, Link};
+
+    #[test]
+    fn every_collective_of_the_backend_has_a_kernel_of_its_own() {
+        let kernels: Vec<GpuAllReduce> = Collective::ALL
+            .into_iter()
+            .filter_map(|collective| GpuAllReduce::of(collective).ok())
+            .collect();
+        for (index, kernel) in kernels.iter().enumerate() {
+            assert!(!kernels[..index].contains(kernel), "{kernel:?} would run under two names");
+        }
+        for collective in Collective::ALL {
+            let is_supported = collective.about().backends.contains(&Backend::Cuda);
+            assert_eq!(GpuAllReduce::of(collective).is_ok(), is_supported, "{collective}");
+        }
+    }
 
     #[test]
     fn what_cannot_be_summed_in_one_shot_says_why() {

@@ -17,7 +17,7 @@ use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
 use super::matmul::{self, MatvecChoice, ProductTimes, Way};
-use super::one_shot::{self, OneShot};
+use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
 use crate::comm::emulated_link;
@@ -33,7 +33,7 @@ use machine::environment::Sampled;
 use model::Model;
 use plan::{DType, QUANTIZED};
 use table::shared_gpu;
-use table::{Collective, Environment, P2p, Provenance, Recorder, Sample, Spec};
+use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
 use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {
@@ -142,8 +142,11 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 /// Runs this process's rank among several processes.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let collective = shared.job.spec.collective;
-    if collective != Collective::Nccl {
-        return Err(Error::input(one_shot::lacks_processes(collective)));
+    match GpuAllReduce::of(collective)? {
+        GpuAllReduce::Nccl => {}
+        GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
+            return Err(Error::input(one_shot::lacks_processes(collective)));
+        }
     }
     let nccl = Nccl::load()?;
     among(shared, nccl, shared.job.ranks.device, peers, None, emit)
@@ -163,11 +166,13 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     }
     let device = shared.job.ranks.device;
     let Setup { collective, sequences, dtype, .. } = shared.setup;
-    let one_shot = (collective != Collective::Nccl).then(|| {
-        let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();
-        OneShot::between(device, &shared.programs.decode.plan, sequences, row)
-    });
-    let one_shot = one_shot.transpose()?;
+    let one_shot = match GpuAllReduce::of(collective)? {
+        GpuAllReduce::Nccl => None,
+        GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
+            let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();
+            Some(OneShot::between(device, &shared.programs.decode.plan, sequences, row)?)
+        }
+    };
     let one_shot = one_shot.as_ref();
     on_threads(
         shared.job.ranks.threads(tp),

@@ -13,7 +13,7 @@ use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, PlanMemory, Profile, STACKS, Stack, Target};
 use model::Model;
 use plan::{DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
-use table::options::{OptionEntry, PAIRS};
+use table::options::{OptionEntry, SET_PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
 /// Maximum cached models, targets and memory needs.
@@ -225,7 +225,11 @@ impl PlanBackend for SimBackend {
         // options equal to their defaults do not select the simulator
         let asked = |option: &&OptionEntry| match option.name {
             "hardware" => hardware,
-            _ => option.asked(options).is_some_and(|text| text != option.about.default),
+            _ => {
+                let mut spec = Spec::default();
+                option.apply(options, &mut spec);
+                !option.is_default(&spec)
+            }
         };
         let own = options.given().filter(|option| option.about.used_by == [self.name()]);
         let set = (!options.set.is_empty()).then_some("set");
@@ -239,7 +243,7 @@ impl PlanBackend for SimBackend {
                 "set hardware, for example h100_sxm (`ladderscope hardware` lists profiles)",
             ));
         }
-        spec.set = PAIRS[1].read(&options.set)?;
+        spec.set = SET_PAIRS.read(&options.set)?;
         let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         if spec.concurrency > 0 {
             serving_problem(options, spec, &target).map_or(Ok(()), Err)?;

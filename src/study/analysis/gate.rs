@@ -19,7 +19,7 @@ use base::statistics::{interval95, resample};
 use base::text::natural_order;
 use table::render::{Shown, Table};
 use table::{
-    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, host, measure, metrics,
+    CellRuns, MEASURES, Measure, MeasureScope, Provenance, Record, Sample, Spec, host, measure, metrics,
 };
 
 /// Statistical method, as text for readers of the result.
@@ -54,7 +54,7 @@ impl FromStr for Gate {
         let (name, limit) = (text[..at].trim(), text[at + 1..].trim_start_matches('=').trim());
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
-        if matches!(measure.scope, Scope::Quality | Scope::Training | Scope::Runs) {
+        if matches!(measure.scope, MeasureScope::Quality | MeasureScope::Training | MeasureScope::Runs) {
             return Err(wrong(&format!(
                 "{} cannot be gated: it needs other runs to compute",
                 measure.words
@@ -350,7 +350,7 @@ fn row(
 /// Interval of a change; `None` for simulations (every difference is real), if samples lack the measure, and for
 /// measures that are not medians over samples: tails of all steps, means over ranks and runs.
 fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]> {
-    if gate.measure.scope != Scope::Run || matches!(gate.measure.name, "tpot_p90_ms" | "tpot_p99_ms") {
+    if gate.measure.scope != MeasureScope::Run || gate.measure.is_tail {
         return None;
     }
     let drawn = |side: &GateSide| -> Option<Vec<f64>> {

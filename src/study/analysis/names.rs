@@ -15,7 +15,7 @@ use super::experts::ExpertTimes;
 use super::report::TraceReport;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::{Cell, Class, Lanes, Nanoseconds, Runs, Selection, Tally, us};
+use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, Tally, TallyCell, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Operations of one name: a kernel, or a plan's operation over all layers.
@@ -166,7 +166,7 @@ pub(super) fn names(
     let groups = tally
         .group(runs.trace, |operation, lane| wanted(operation).then(|| (over_layers(operation), lane)));
     let ranks = runs.ranks.len().max(1) as f64;
-    let row = |((name, lane), cell): ((Cow<'_, str>, &'static str), Cell)| NameRow {
+    let row = |((name, lane), cell): ((Cow<'_, str>, &'static str), TallyCell)| NameRow {
         name: name.into_owned(),
         lane,
         count: cell.count,
@@ -240,11 +240,11 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
     // one cell per operator plus one for unknown launches; compute and copies separate from communication
     let operator = |span: &Span| (span.launched.operator as usize).min(names.len());
     let cells = Tally::by(runs, lanes, names.len() + 1, operator).cells;
-    if cells[..names.len()].iter().flatten().all(Cell::is_empty) {
+    if cells[..names.len()].iter().flatten().all(TallyCell::is_empty) {
         return Vec::new();
     }
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
-    let row = |(name, [other, comm]): (&&str, &[Cell; 2])| OperatorRow {
+    let row = |(name, [other, comm]): (&&str, &[TallyCell; 2])| OperatorRow {
         name: (*name).into(),
         count: other.count + comm.count,
         total_us: average(other.total_ns.saturating_add(comm.total_ns)),
@@ -252,11 +252,11 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
         exposed_us: average(comm.exposed_ns),
     };
     // an operator with several shapes has several numbers
-    let mut by_name: BTreeMap<&str, [Cell; 2]> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, [TallyCell; 2]> = BTreeMap::new();
     for (name, cells) in names.iter().map(String::as_str).chain([UNKNOWN]).zip(&cells) {
         by_name.entry(name).or_default().iter_mut().zip(cells).for_each(|(sum, cell)| sum.add(cell));
     }
-    by_name.retain(|_, cells| !cells.iter().all(Cell::is_empty));
+    by_name.retain(|_, cells| !cells.iter().all(TallyCell::is_empty));
     let mut rows: Vec<OperatorRow> = by_name.iter().map(row).collect();
     rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
     rows

@@ -20,7 +20,7 @@ use super::steps::{self, StepSummary};
 use crate::rewire::LayerTimes;
 use table::render::{Shown, Table};
 use trace::overlap::{
-    Cell, Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, StepKey, Tally, summarise, us,
+    Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, StepKey, Tally, TallyCell, summarise, us,
 };
 use trace::{ImportReport, Span, Trace};
 
@@ -167,7 +167,7 @@ pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
     )
 }
 
-pub(super) fn group(name: &str, lane: &'static str, cell: &Cell, ranks: usize) -> GroupRow {
+pub(super) fn group(name: &str, lane: &'static str, cell: &TallyCell, ranks: usize) -> GroupRow {
     let average = |ns: i64| us(ns) / ranks.max(1) as f64;
     GroupRow {
         name: name.into(),
@@ -236,7 +236,7 @@ fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
     };
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
     let cells = Tally::by(runs, lanes, memory, number).cells;
-    let row = |(layer, [compute, comm]): (usize, &[Cell; 2])| LayerRow {
+    let row = |(layer, [compute, comm]): (usize, &[TallyCell; 2])| LayerRow {
         layer: (layer < outside).then_some(layer as u32),
         compute_us: average(compute.total_ns),
         comm_us: average(comm.total_ns),
@@ -244,6 +244,6 @@ fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
         count: compute.count + comm.count,
         from: "collectives",
     };
-    let is_empty = |cells: &[Cell; 2]| cells.iter().all(Cell::is_empty);
+    let is_empty = |cells: &[TallyCell; 2]| cells.iter().all(TallyCell::is_empty);
     cells.iter().enumerate().filter(|(_, cells)| !is_empty(cells)).map(row).collect()
 }

@@ -23,7 +23,7 @@ use base::text::natural_order;
 use base::text::{folded, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
-use table::{Field, Record, Scope, Source};
+use table::{Field, MeasureScope, Record, Source};
 
 /// Options with their own column in every list of runs.
 const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
@@ -51,7 +51,7 @@ impl Column {
             (!text.is_empty()).then_some(text)
         }
         let values = match field.source {
-            Source::Measure(measure) if measure.scope == Scope::Runs => {
+            Source::Measure(measure) if measure.scope == MeasureScope::Runs => {
                 let values = measure.of_all(&records.iter().collect::<Vec<_>>());
                 Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
             }

@@ -17,23 +17,23 @@ pub struct Pairs {
     pub asked: fn(&mut CellOptions) -> &mut Vec<String>,
 }
 
-/// Environment variables of the run's process, and overrides of the simulated hardware and stack.
-pub static PAIRS: [Pairs; 2] = [
-    Pairs {
-        name: "env",
-        help: "Environment variable for the run's process",
-        example: "NCCL_ALGO=Ring",
-        get: |spec| &spec.env,
-        asked: |options| &mut options.env,
-    },
-    Pairs {
-        name: "set",
-        help: "Override for a value of the simulated hardware or stack",
-        example: "link.alpha_us=5",
-        get: |spec| &spec.set,
-        asked: |options| &mut options.set,
-    },
-];
+pub const ENV_PAIRS: Pairs = Pairs {
+    name: "env",
+    help: "Environment variable for the run's process",
+    example: "NCCL_ALGO=Ring",
+    get: |spec| &spec.env,
+    asked: |options| &mut options.env,
+};
+
+pub const SET_PAIRS: Pairs = Pairs {
+    name: "set",
+    help: "Override for a value of the simulated hardware or stack",
+    example: "link.alpha_us=5",
+    get: |spec| &spec.set,
+    asked: |options| &mut options.set,
+};
+
+pub static PAIRS: [Pairs; 2] = [ENV_PAIRS, SET_PAIRS];
 
 /// Pairs and key of a name in files, such as `env.NCCL_ALGO` or `set.link.alpha_us`.
 pub fn pair(name: &str) -> Option<(&'static Pairs, &str)> {

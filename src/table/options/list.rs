@@ -211,7 +211,7 @@ options! {
         };
         /// Number format of the KV cache
         kv_dtype: KvDType = KvDType::Activations, About {
-            default: "activations", value_name: "FORMAT", title: Some("kv"), aliases: &["kv"], label: "kv-",
+            default: "activations", value_name: "FORMAT", title: Some("kv"), aliases: &["kv", "kv_cache_dtype"], label: "kv-",
             ..PLAIN
         };
         /// Use sequence parallelism: reduce-scatter, norms on 1/TP of the rows, all-gather

@@ -9,7 +9,7 @@ mod list;
 mod make;
 pub mod variables;
 
-pub use asked::{PAIRS, Pairs, pair};
+pub use asked::{ENV_PAIRS, PAIRS, Pairs, SET_PAIRS, pair};
 pub use collective::{AboutCollective, Collective};
 pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
 pub use list::{Backend, CellOptions, Nvls, OPTIONS, P2p, Recorder, Spec};

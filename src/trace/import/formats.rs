@@ -30,7 +30,7 @@ pub(super) struct Importer {
     pub marks: &'static [Mark],
     /// Rank and time in the first bytes of a file, to tell recordings apart without reading them.
     pub glance: fn(&[u8]) -> Claim,
-    pub import: fn(Selection<'_>) -> Result<Trace>,
+    pub import: fn(ImportSelection<'_>) -> Result<Trace>,
     /// Launch details of one kernel of imported files.
     pub kernel: fn(&[PathBuf], &Wanted) -> Result<Option<Kernel>>,
     /// True if operations are classified by rules: they do not come from a plan.
@@ -69,7 +69,7 @@ pub(super) struct Format {
 }
 
 /// Files to import, and which of their recordings.
-pub(super) struct Selection<'a> {
+pub(super) struct ImportSelection<'a> {
     pub path: &'a Path,
     pub files: Vec<(Input, Claim)>,
     pub recording: Option<&'a str>,
@@ -77,7 +77,7 @@ pub(super) struct Selection<'a> {
     pub notes: Vec<String>,
 }
 
-impl Selection<'_> {
+impl ImportSelection<'_> {
     /// Files of the wanted recording, or of the newest complete one, as far as their beginnings tell, and whether that
     /// is certain. Adds notes on the choice.
     pub(super) fn choose(&mut self) -> Result<(Vec<Input>, rank::Chosen)> {

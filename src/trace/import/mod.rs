@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::directory::Found;
-use self::formats::{Reader, Selection, recognise};
+use self::formats::{ImportSelection, Reader, recognise};
 use self::input::Input;
 use self::rank::{Claim, choose, decide, far_apart, is_of_order, require_one_job};
 use crate::Trace;
@@ -110,7 +110,7 @@ pub fn open_recording(
         ));
     }
     let Found { importer, files, notes } = found;
-    let mut trace = (importer.import)(Selection { path, files, recording, notes })?;
+    let mut trace = (importer.import)(ImportSelection { path, files, recording, notes })?;
     if trace.operations.len() > MOST_OPERATIONS {
         return Err(Error::input_help(
             format!(

@@ -377,7 +377,7 @@ pub struct BreakdownRow {
 
 /// Sums over executions. Durations are summed, not united: concurrent executions count twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub struct TallyCell {
     /// Executions that started in the selection.
     pub count: u64,
     pub total_ns: i64,
@@ -392,7 +392,7 @@ pub struct Cell {
     pub longest_ns: i64,
 }
 
-impl Cell {
+impl TallyCell {
     /// True without a start and without time: work that began before the selection has only time.
     pub fn is_empty(&self) -> bool {
         (self.count, self.total_ns) == (0, 0)
@@ -438,7 +438,7 @@ impl Exposure {
 /// comm lanes.
 #[derive(Debug)]
 pub struct Tally {
-    pub cells: Vec<[Cell; 2]>,
+    pub cells: Vec<[TallyCell; 2]>,
 }
 
 impl Tally {
@@ -455,7 +455,7 @@ impl Tally {
         count: usize,
         number: impl Fn(&Span) -> usize + Sync,
     ) -> Self {
-        let empty = || vec![[Cell::default(); 2]; count];
+        let empty = || vec![[TallyCell::default(); 2]; count];
         let cells = runs
             .portions()
             .into_par_iter()
@@ -493,7 +493,7 @@ impl Tally {
     /// concurrent.
     fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
         let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
-        let of_comm = |cells: &[Cell; 2]| cells[Lane::Comm as usize].total_ns;
+        let of_comm = |cells: &[TallyCell; 2]| cells[Lane::Comm as usize].total_ns;
         if self.cells.iter().map(of_comm).fold(0, i64::saturating_add) == united {
             return;
         }
@@ -511,7 +511,7 @@ impl Tally {
                 spans.into_iter().map(|(at, number)| (number, exposure.add(at, compute))).collect()
             })
             .collect();
-        let of_comm = |cells: &mut [Cell; 2]| cells[Lane::Comm as usize].exposed_ns = 0;
+        let of_comm = |cells: &mut [TallyCell; 2]| cells[Lane::Comm as usize].exposed_ns = 0;
         self.cells.iter_mut().for_each(of_comm);
         for (number, exposed) in each.into_iter().flatten() {
             if let Some(cells) = self.cells.get_mut(number) {
@@ -520,21 +520,21 @@ impl Tally {
         }
     }
 
-    pub fn comm(&self, operation: usize) -> Cell {
+    pub fn comm(&self, operation: usize) -> TallyCell {
         self.cells[operation][Lane::Comm as usize]
     }
 
     pub fn operations<'a>(
         &'a self,
         trace: &'a Trace,
-    ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
+    ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, TallyCell)> {
         trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
             [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| !cell.is_empty()).map(
                 move |(lane, cell)| {
                     let class = Class::of(operation, lane);
                     let of_comm = |ns: i64| if class == Class::Comm { ns } else { 0 };
                     let [hidden_ns, exposed_ns] = [cell.hidden_ns, cell.exposed_ns].map(of_comm);
-                    (operation, class.as_str(), Cell { hidden_ns, exposed_ns, ..*cell })
+                    (operation, class.as_str(), TallyCell { hidden_ns, exposed_ns, ..*cell })
                 },
             )
         })
@@ -544,8 +544,8 @@ impl Tally {
         &'a self,
         trace: &'a Trace,
         key: impl Fn(&'a OperationInfo, &'static str) -> Option<K>,
-    ) -> BTreeMap<K, Cell> {
-        let mut groups: BTreeMap<K, Cell> = BTreeMap::new();
+    ) -> BTreeMap<K, TallyCell> {
+        let mut groups: BTreeMap<K, TallyCell> = BTreeMap::new();
         for (operation, lane, cell) in self.operations(trace) {
             if let Some(key) = key(operation, lane) {
                 groups.entry(key).or_default().add(&cell);

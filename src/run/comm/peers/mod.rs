@@ -9,17 +9,18 @@
 mod handshake;
 mod mailbox;
 mod rendezvous;
+mod secret;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use handshake::Secret;
 use mailbox::{Frame, Mailbox, Missing, Operation};
 use rendezvous::Wires;
 #[cfg(fuzzing)]
 pub use rendezvous::read_any_message;
 pub use rendezvous::{Late, Meeting};
+pub use secret::Secret;
 
 use crate::comm::Progress;
 use base::error::{Error, Result};

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use super::handshake::Secret;
 use super::handshake::{Admission, Handshake, Member};
 use super::mailbox::{Frame, Mailbox};
+use super::secret::Secret;
 use base::error::{Error, Result};
 
 /// Poll interval for new connections, and between two rounds over all ports.

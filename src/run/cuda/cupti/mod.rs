@@ -368,7 +368,7 @@ pub struct OperationSpan {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CuptiReport {
     /// Number of kernels, copies and memsets recorded.
     pub activities: u64,
     /// Activities that belong to no operation or step.
@@ -382,7 +382,7 @@ pub struct Report {
     pub missing: u64,
 }
 
-impl Report {
+impl CuptiReport {
     /// One-sentence warning if anything is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.unassigned + self.untimed + self.dropped + self.missing;
@@ -406,7 +406,7 @@ impl Report {
 pub struct Assembled {
     /// Spans per step; steps without spans are left out.
     pub steps: BTreeMap<StepId, BTreeMap<Label, OperationSpan>>,
-    pub report: Report,
+    pub report: CuptiReport,
 }
 
 /// Assembles a recording. `expected(step)` lists the operations that launch something in a step.

@@ -179,7 +179,7 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
     let warning = report.warning().unwrap();
     assert!(warning.contains("2 belong to no operation (the first: kernel3)"), "{warning}");
     assert!(warning.contains("9 records were dropped, 1 operations have no record"), "{warning}");
-    assert_eq!(Report::default().warning(), None);
+    assert_eq!(CuptiReport::default().warning(), None);
 }
 
 #[test]

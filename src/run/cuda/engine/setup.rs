@@ -11,7 +11,7 @@ use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::kernels::{Ahead, geometry};
 use crate::cuda::matmul::{MatvecChoice, Way};
 use crate::cuda::memory::Sizes;
-use crate::cuda::one_shot::OneShot;
+use crate::cuda::one_shot::{GpuAllReduce, OneShot};
 use crate::cuda::program::{Program, StepSize};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
@@ -184,17 +184,14 @@ pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
 pub(super) fn collective_sms(setup: &Setup, transport: &CollectiveTransport, rows: u32) -> u32 {
     let hidden = setup.model.shape.hidden;
     let row = u64::from(hidden) * setup.dtype.bytes();
-    let needed = match (transport, setup.collective) {
-        // decode steps only
-        (CollectiveTransport::Nccl(..), Collective::Fused) if rows <= setup.sequences => {
-            geometry::one_shot_rows(rows, hidden).grid[0]
-        }
-        (CollectiveTransport::Nccl(..), collective)
-            if collective != Collective::Nccl && rows <= setup.sequences =>
-        {
+    let is_decode = rows <= setup.sequences && matches!(transport, CollectiveTransport::Nccl(..));
+    let needed = match GpuAllReduce::of(setup.collective) {
+        Ok(GpuAllReduce::OneShotAddNorm) if is_decode => geometry::one_shot_rows(rows, hidden).grid[0],
+        Ok(GpuAllReduce::OneShot) if is_decode => {
             geometry::one_shot(u64::from(rows) * u64::from(hidden)).grid[0]
         }
-        _ => transport.multiprocessors(u64::from(rows) * row, setup.tp),
+        // the run ends with an error where the option has no kernel
+        Ok(_) | Err(_) => transport.multiprocessors(u64::from(rows) * row, setup.tp),
     };
     match (needed, setup.tuning.sms_for_comm) {
         (0, _) => 0,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::comm::Peers;
-use crate::cuda::cupti::{OperationSpan, Report, settle};
+use crate::cuda::cupti::{CuptiReport, OperationSpan, settle};
 use crate::cuda::engine::Engine;
 use crate::cuda::timing::collectives::{CollectiveTime, group_collectives};
 use crate::cuda::timing::{OperationTime, Skeleton, Tick, Tie, rank_tie};
@@ -171,7 +171,7 @@ pub(super) struct RankTimes {
     /// Drift of the host's clock ahead of the GPU's over `duration_ns` (ns).
     pub drift_ns: i64,
     pub duration_ns: i64,
-    pub report: Option<Report>,
+    pub report: Option<CuptiReport>,
     /// Tick of the GPU's clock (ns) and stream time per stamp (us), for stamps only.
     pub tick_ns: f64,
     pub stamp_us: f64,

@@ -29,7 +29,7 @@ use crate::validate::TieBand;
 use base::error::{Error, Result};
 use table::options::OPTIONS;
 use table::render::{Shown, Table};
-use table::{Measure, Record, Scope, Spec, recorder};
+use table::{Measure, MeasureScope, Record, Spec, recorder};
 
 /// Cells with metrics, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
@@ -112,7 +112,7 @@ impl Cells {
         let by_run: HashMap<&str, Option<f64>> =
             records.iter().map(|record| record.run.as_str()).zip(values).collect();
         let texts: HashMap<&str, &str> = match measure.scope {
-            Scope::Quality => records
+            MeasureScope::Quality => records
                 .iter()
                 .filter_map(|record| {
                     Some((record.run.as_str(), record.quality.as_ref()?.text_hash.as_str()))

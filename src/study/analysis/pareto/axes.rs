@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::ParetoPoint;
 use crate::validate::TieBand;
 use base::error::Error;
-use table::{Better, MEASURES, Measure, Scope, Spec, Unit, measure};
+use table::{Better, MEASURES, Measure, MeasureScope, Spec, Unit, measure};
 
 /// Horizontal axis: the user's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,9 @@ impl YAxis {
 impl Axes {
     /// Quality measure on one of the axes, if any; its values come from an evaluation, not from the run.
     pub fn quality(self) -> Option<&'static Measure> {
-        [self.x.measure(), self.y.measure()].into_iter().find(|measure| measure.scope == Scope::Quality)
+        [self.x.measure(), self.y.measure()]
+            .into_iter()
+            .find(|measure| measure.scope == MeasureScope::Quality)
     }
 
     /// Basis of the points' quality, one sentence per text; empty if no axis shows quality.

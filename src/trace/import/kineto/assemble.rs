@@ -64,114 +64,25 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let report = report(&files);
 
     let operations = Operations::of(&files);
-    let used_by_ranges: Vec<Vec<bool>> = files
-        .iter()
-        .map(|file| {
-            let mut used = vec![false; file.table.names.len()];
-            let Table { host_ranges, device_ranges, long_calls, .. } = &file.table;
-            let ranges = host_ranges.iter().chain(device_ranges).chain(long_calls);
-            ranges.for_each(|range| used[range.name as usize] = true);
-            let operators = file.table.spans.iter().map(|span| span.launched.operator as usize);
-            operators.for_each(|name| used.get_mut(name).into_iter().for_each(|used| *used = true));
-            used
-        })
-        .collect();
-    let (range_names, range_maps) = Names::of(&files, &used_by_ranges);
+    let used_names: Vec<Vec<bool>> = files.iter().map(|file| names_of_ranges(&file.table)).collect();
+    let (range_names, range_maps) = Names::of(&files, &used_names);
     let replaced = operations.names.replaced + range_names.replaced;
     if replaced > 0 {
         said.push(format!("{replaced} names contain invalid UTF-8, shown as \u{fffd}"));
     }
-
     let (range_names, products) = products(range_names.texts);
 
-    let mut streams: Vec<Stream> = Vec::new();
-    let (mut spans, mut ranges) = (Vec::new(), Vec::new());
-    // new index of each host range of the file
-    let mut places: Vec<u32> = Vec::new();
-    let (mut lost, mut clipped) = (0u64, 0u64);
-    for (file_at, file) in files.iter_mut().enumerate() {
-        let place = &placed[file_at];
-        let first_stream = streams.len();
-        streams.extend(place.streams());
-        let mut file_spans = std::mem::take(&mut file.table.spans);
-        let shift = shifts[file_at];
-        file_spans.retain_mut(|span| {
-            let Ok(stream) = u16::try_from(first_stream + span.stream as usize) else {
-                lost += 1;
-                return false;
-            };
-            span.rank = place.rank_of(span.stream);
-            span.stream = stream;
-            span.operation = operations.maps[file_at][span.operation as usize];
-            if let Some(operator) = range_maps[file_at].get(span.launched.operator as usize) {
-                span.launched.operator = *operator;
-            }
-            if span.launched.range < LaunchSite::OUTSIDE {
-                span.launched.range += places.len() as u32;
-            }
-            let moved = (
-                span.ready_ns.checked_add(shift),
-                span.start_ns.checked_add(shift),
-                span.end_ns.checked_add(shift),
-            );
-            let (Some(ready), Some(start), Some(end)) = moved else {
-                clipped += 1;
-                return false;
-            };
-            (span.ready_ns, span.start_ns, span.end_ns) = (ready, start, end);
-            true
-        });
-        if spans.is_empty() {
-            spans = file_spans;
-        } else {
-            spans.reserve_exact(file_spans.len());
-            spans.append(&mut file_spans);
-        }
-        let mut host = std::mem::take(&mut file.table.host_ranges);
-        // behind the ranges that spans refer to by index
-        host.append(&mut file.table.long_calls);
-        let device = std::mem::take(&mut file.table.device_ranges);
-        let rows = place.rows(&host, &device);
-        let host = host.into_iter().map(|range| (range, false));
-        for (range, on_device) in host.chain(device.into_iter().map(|range| (range, true))) {
-            let rank =
-                if on_device { place.rank_of(range.thread) } else { place.rank_of_host(range.thread) };
-            let (Some(start_ns), Some(end_ns)) =
-                (range.start_ns.checked_add(shift), range.end_ns.checked_add(shift))
-            else {
-                clipped += 1;
-                places.extend((!on_device).then_some(LaunchSite::OUTSIDE));
-                continue;
-            };
-            places.extend((!on_device).then_some(ranges.len() as u32));
-            let name = range_maps[file_at][range.name as usize];
-            let thread = rows[&(on_device, range.thread)];
-            ranges.push(Range { rank, on_device, thread, depth: 0, name, start_ns, end_ns });
-        }
+    let mut merged = Merged::default();
+    for (at, file) in files.iter_mut().enumerate() {
+        let names = (operations.maps[at].as_slice(), range_maps[at].as_slice());
+        merged.add(&mut file.table, &placed[at], names, shifts[at]);
     }
-    if lost > 0 {
-        said.push(format!("{lost} GPU events ignored: more than 65536 streams in all files together"));
-    }
-    if clipped > 0 {
-        said.push(format!("{clipped} events ignored: their times do not fit on one clock of all files"));
-    }
+    merged.warn(&mut said);
     carry_warnings(&files, &mut said);
     let (table, groups) = operations.table(&files);
-    mark_prefills(&mut spans, &table);
-    align_samples(&mut spans);
-    // stable sorts of rayon merge ascending runs, and files consist of few
-    spans.par_sort_by_key(|span| {
-        (
-            (span.sample, span.phase, span.step, span.rank),
-            (span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns),
-        )
-    });
-    let sorted = nest(&mut ranges);
-    spans.par_iter_mut().for_each(|span| {
-        if let Some(place) = places.get(span.launched.range as usize) {
-            span.launched.range = sorted.get(*place as usize).copied().unwrap_or(LaunchSite::OUTSIDE);
-        }
-    });
+    mark_prefills(&mut merged.spans, &table);
+    align_samples(&mut merged.spans);
+    merged.sort();
 
     let provenance = files.iter().filter_map(|file| file.metadata.provenance).max();
     let ranks = placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1);
@@ -179,7 +90,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
         recorder: files.first().map_or("", |file| file.profiler.recorder).into(),
-        streams,
+        streams: merged.streams,
         range_names,
         groups,
         products,
@@ -193,7 +104,148 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         }),
         ..TraceMeta::new(provenance.unwrap_or(Provenance::Measured), ranks)
     };
-    Trace { meta, operations: table, spans, ranges }
+    Trace { meta, operations: table, spans: merged.spans, ranges: merged.ranges }
+}
+
+/// True for the names that ranges and launches refer to.
+fn names_of_ranges(table: &Table) -> Vec<bool> {
+    let mut used = vec![false; table.names.len()];
+    let Table { host_ranges, device_ranges, long_calls, .. } = table;
+    let ranges = host_ranges.iter().chain(device_ranges).chain(long_calls);
+    ranges.for_each(|range| used[range.name as usize] = true);
+    let operators = table.spans.iter().map(|span| span.launched.operator as usize);
+    operators.for_each(|name| used.get_mut(name).into_iter().for_each(|used| *used = true));
+    used
+}
+
+/// Streams, spans and ranges of all files on one clock.
+#[derive(Debug, Default)]
+struct Merged {
+    streams: Vec<Stream>,
+    spans: Vec<Span>,
+    ranges: Vec<Range>,
+    /// Index in `ranges` of each host range; spans refer to host ranges by their index here until [`Self::sort`].
+    places: Vec<u32>,
+    /// Number of spans whose stream has no number.
+    lost: u64,
+    /// Number of events whose times do not fit.
+    clipped: u64,
+}
+
+impl Merged {
+    /// Takes the spans and ranges of a file. `names` are the new numbers of its operations and range names.
+    fn add(&mut self, table: &mut Table, place: &Place, names: (&[u32], &[u32]), shift: i64) {
+        let first_stream = self.streams.len();
+        self.streams.extend(place.streams());
+        self.add_spans(std::mem::take(&mut table.spans), place, first_stream, names, shift);
+        let mut host = std::mem::take(&mut table.host_ranges);
+        // behind the ranges that spans refer to by index
+        host.append(&mut table.long_calls);
+        let device = std::mem::take(&mut table.device_ranges);
+        self.add_ranges(host, device, place, names.1, shift);
+    }
+
+    fn add_spans(
+        &mut self,
+        mut spans: Vec<Span>,
+        place: &Place,
+        first_stream: usize,
+        (operations, names): (&[u32], &[u32]),
+        shift: i64,
+    ) {
+        let first_range = self.places.len() as u32;
+        spans.retain_mut(|span| {
+            let Ok(stream) = u16::try_from(first_stream + span.stream as usize) else {
+                self.lost += 1;
+                return false;
+            };
+            span.rank = place.rank_of(span.stream);
+            span.stream = stream;
+            span.operation = operations[span.operation as usize];
+            if let Some(operator) = names.get(span.launched.operator as usize) {
+                span.launched.operator = *operator;
+            }
+            if span.launched.range < LaunchSite::OUTSIDE {
+                span.launched.range += first_range;
+            }
+            let moved = (
+                span.ready_ns.checked_add(shift),
+                span.start_ns.checked_add(shift),
+                span.end_ns.checked_add(shift),
+            );
+            let (Some(ready), Some(start), Some(end)) = moved else {
+                self.clipped += 1;
+                return false;
+            };
+            (span.ready_ns, span.start_ns, span.end_ns) = (ready, start, end);
+            true
+        });
+        if self.spans.is_empty() {
+            self.spans = spans;
+        } else {
+            self.spans.reserve_exact(spans.len());
+            self.spans.append(&mut spans);
+        }
+    }
+
+    fn add_ranges(
+        &mut self,
+        host: Vec<Range>,
+        device: Vec<Range>,
+        place: &Place,
+        names: &[u32],
+        shift: i64,
+    ) {
+        let rows = place.rows(&host, &device);
+        let host = host.into_iter().map(|range| (range, false));
+        for (range, on_device) in host.chain(device.into_iter().map(|range| (range, true))) {
+            let rank =
+                if on_device { place.rank_of(range.thread) } else { place.rank_of_host(range.thread) };
+            let (Some(start_ns), Some(end_ns)) =
+                (range.start_ns.checked_add(shift), range.end_ns.checked_add(shift))
+            else {
+                self.clipped += 1;
+                self.places.extend((!on_device).then_some(LaunchSite::OUTSIDE));
+                continue;
+            };
+            self.places.extend((!on_device).then_some(self.ranges.len() as u32));
+            let name = names[range.name as usize];
+            let thread = rows[&(on_device, range.thread)];
+            self.ranges.push(Range { rank, on_device, thread, depth: 0, name, start_ns, end_ns });
+        }
+    }
+
+    fn warn(&self, said: &mut Vec<String>) {
+        let Self { lost, clipped, .. } = self;
+        if *lost > 0 {
+            said.push(format!(
+                "{lost} GPU events ignored: more than 65536 streams in all files together"
+            ));
+        }
+        if *clipped > 0 {
+            said.push(format!(
+                "{clipped} events ignored: their times do not fit on one clock of all files"
+            ));
+        }
+    }
+
+    /// Sorts spans and ranges, and makes spans refer to ranges by their final index.
+    fn sort(&mut self) {
+        // stable sorts of rayon merge ascending runs, and files consist of few
+        self.spans.par_sort_by_key(|span| {
+            (
+                (span.sample, span.phase, span.step, span.rank),
+                (span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns),
+            )
+        });
+        let (sorted, places) = (nest(&mut self.ranges), &self.places);
+        self.spans.par_iter_mut().for_each(|span| {
+            if let Some(place) = places.get(span.launched.range as usize) {
+                span.launched.range =
+                    sorted.get(*place as usize).copied().unwrap_or(LaunchSite::OUTSIDE);
+            }
+        });
+    }
 }
 
 /// Adds the warnings of the imports that exports were made from, unless the files show the same again.

@@ -30,66 +30,15 @@ pub(super) struct Linked {
 }
 
 /// Sets step, launch time, range (an index into the host ranges) and operator (an index into
-/// [`Table::names`]) of every span.
+/// [`Table::names`]) of every span. Takes the table's launches and operators.
 pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
-    let mut launches = std::mem::take(&mut table.launches);
-    launches.par_sort_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
-    // before any span is dropped: kernels of collectives are stored by index
-    arguments(table, groups, &launches);
-    table.launches = launches;
-    leave_out_far(table);
-    let launches = std::mem::take(&mut table.launches);
+    let launches = plausible_launches(table, groups);
     let launch_of = leave_out_misplaced(table, &launches, groups);
-    let steps = names_of_steps(table);
     let processes = processes(table);
-    let candidate = |range: &Range, process: u32| Candidate {
-        process: process.into(),
-        thread: range.thread.into(),
-        start_ns: range.start_ns,
-        end_ns: range.end_ns,
-        name: range.name,
-    };
-    let on_host = |range: &Range| candidate(range, processes[range.thread as usize]);
-    let host = FileSteps::of(table.host_ranges.iter().map(on_host), &steps);
-    // device annotations apply to their own stream only
-    let on_stream = |range: &Range| candidate(range, range.thread.into());
-    let device = FileSteps::of(table.device_ranges.iter().map(on_stream), &steps);
-    let extent = |(range, value): (&Range, u32)| Extent {
-        thread: range.thread.into(),
-        start_ns: range.start_ns,
-        end_ns: range.end_ns,
-        value,
-    };
-    let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
-    let annotated = annotated_threads(table, &processes);
+    let steps = StepFinder::of(table, &processes, groups, &launches);
     let calls = Calls::of(table);
-    let operators = std::mem::take(&mut table.operators);
-    let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
-    // indexed by name
-    let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
-    let graphs: Vec<bool> = table.names.texts().iter().map(is_graph).collect();
-    // a graph launch call may return after the first of its kernels started
-    let mut replayed: HashMap<u32, i64> = HashMap::new();
-    for (span, at) in table.spans.iter().zip(&launch_of) {
-        if launches.get(*at as usize).is_some_and(|launch| graphs[launch.name as usize]) {
-            let first = replayed.entry(*at).or_insert(span.start_ns);
-            *first = span.start_ns.min(*first);
-        }
-    }
-    let no_step = StepKey {
-        sample: 0,
-        phase: Phase::Decode,
-        step: if host.is_empty() && device.is_empty() { 0 } else { NO_STEP },
-    };
-    let mark = |span: &mut Span, key: StepKey| {
-        (span.sample, span.phase, span.step) = (key.sample, key.phase, key.step);
-    };
-    let mut recorded = vec![false; groups.count];
-    launches.iter().for_each(|launch| recorded[groups.of_process[launch.process as usize]] = true);
-    let mut group_of_process = vec![0; processes.iter().max().map_or(0, |most| *most as usize + 1)];
-    for (process, group) in processes.iter().zip(&groups.of_thread) {
-        group_of_process[*process as usize] = *group;
-    }
+    let sites = SiteFinder::of(table, &processes);
+    let replay_starts = sites.replay_starts(&table.spans, &launch_of, &launches);
     let has_times = !table.left_out.doubts_launches();
     let launched = table
         .spans
@@ -98,64 +47,185 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         .with_min_len(4096)
         .map_init(<[usize; 3]>::default, |near, (span, at)| {
             let Some(launch) = launches.get(*at as usize) else {
-                let on_stream =
-                    device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
-                // work launched before the profile started belongs to no host step
-                let group = groups.of_stream[span.stream as usize];
-                let is_own = |process: i64| group_of_process[process as usize] == group;
-                let on_host = || host.any(span.start_ns, is_own).filter(|_| !recorded[group]);
-                let seen = on_stream.or_else(on_host);
-                mark(span, seen.unwrap_or(no_step));
+                let key = steps.without_launch(span);
+                (span.sample, span.phase, span.step) = (key.sample, key.phase, key.step);
                 span.ready_ns = span.start_ns;
                 return 0;
             };
-            let thread = i64::from(launch.thread);
             let process = processes[launch.thread as usize];
-            let by_launch =
-                host.of_process(process.into()).and_then(|s| s.at(launch.start_ns, Some(thread)));
-            // if the host has steps, a launch outside all of them is final
-            let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
-            let key = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
-            mark(span, key);
-            let own = ranges.innermost(thread, launch.start_ns, &mut near[0]);
-            let of_others = |near: &mut usize| {
-                let others = annotated[process as usize].iter().filter(|other| **other != thread);
-                let mut around =
-                    others.filter_map(|other| ranges.innermost(*other, launch.start_ns, near));
-                around.next().filter(|_| around.next().is_none())
-            };
-            let range = own.or_else(|| of_others(&mut near[2])).unwrap_or(LaunchSite::OUTSIDE);
-            // the operator around a graph launch did not launch the individual kernels
-            let operator = match graphs[launch.name as usize] {
-                true => None,
-                false => operators.innermost(thread, launch.start_ns, &mut near[1]),
-            };
-            let operator = operator.unwrap_or(launch.name);
-            span.launched = LaunchSite { range, operator };
+            let key = steps.of_launch(span, launch, process);
+            (span.sample, span.phase, span.step) = (key.sample, key.phase, key.step);
+            span.launched = sites.site(launch, process, near);
             // all kernels of a graph replay share one launch
-            let first = replayed.get(at).copied().unwrap_or(span.start_ns);
+            let first = replay_starts.get(at).copied().unwrap_or(span.start_ns);
             span.ready_ns = if has_times { Span::launched(launch.end_ns, first) } else { span.start_ns };
             1
         })
         .sum();
     calls.mark_later(table, &launches, &launch_of);
-    let mut warnings = Vec::new();
-    if let (Some((kinds, count)), false) = (&host.kinds, host.others.is_empty()) {
-        warnings.push(format!(
-            "using the {count} ranges named '{}' as steps, not '{}'",
-            kinds.join("' and '"),
-            host.others.join("', '")
-        ));
+    Linked { launched, warnings: steps.warnings(&table.spans) }
+}
+
+/// Launches by group, after collectives have their arguments and events with implausible times are dropped.
+fn plausible_launches(table: &mut Table, groups: &Groups) -> Vec<Launch> {
+    let mut launches = std::mem::take(&mut table.launches);
+    launches.par_sort_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
+    // before any span is dropped: kernels of collectives are stored by index
+    arguments(table, groups, &launches);
+    table.launches = launches;
+    leave_out_far(table);
+    std::mem::take(&mut table.launches)
+}
+
+/// Steps of a file, by ranges of the host and by annotations of streams.
+struct StepFinder<'g> {
+    host: FileSteps,
+    device: FileSteps,
+    groups: &'g Groups,
+    group_of_process: Vec<usize>,
+    /// True for groups with recorded launches.
+    has_launches: Vec<bool>,
+}
+
+impl<'g> StepFinder<'g> {
+    fn of(table: &Table, processes: &[u32], groups: &'g Groups, launches: &[Launch]) -> Self {
+        let names = names_of_steps(table);
+        let candidate = |range: &Range, process: u32| Candidate {
+            process: process.into(),
+            thread: range.thread.into(),
+            start_ns: range.start_ns,
+            end_ns: range.end_ns,
+            name: range.name,
+        };
+        let on_host = |range: &Range| candidate(range, processes[range.thread as usize]);
+        // device annotations apply to their own stream only
+        let on_stream = |range: &Range| candidate(range, range.thread.into());
+        let mut has_launches = vec![false; groups.count];
+        for launch in launches {
+            has_launches[groups.of_process[launch.process as usize]] = true;
+        }
+        let mut group_of_process = vec![0; processes.iter().max().map_or(0, |most| *most as usize + 1)];
+        for (process, group) in processes.iter().zip(&groups.of_thread) {
+            group_of_process[*process as usize] = *group;
+        }
+        Self {
+            host: FileSteps::of(table.host_ranges.iter().map(on_host), &names),
+            device: FileSteps::of(table.device_ranges.iter().map(on_stream), &names),
+            groups,
+            group_of_process,
+            has_launches,
+        }
     }
-    warnings.extend([&host, &device].into_iter().find_map(FileSteps::warning));
-    let outside = table.spans.iter().filter(|span| span.step == NO_STEP).count();
-    if outside > 0 {
-        warnings.push(format!(
-            "{outside} of {} GPU events were launched outside any profiler step and are not assigned to a step",
-            table.spans.len()
-        ));
+
+    fn of_launch(&self, span: &Span, launch: &Launch, process: u32) -> StepKey {
+        let steps = self.host.of_process(process.into());
+        let by_launch = steps.and_then(|steps| steps.at(launch.start_ns, Some(launch.thread.into())));
+        // if the host has steps, a launch outside all of them is final
+        let by_stream = || self.on_stream(span).filter(|_| self.host.is_empty());
+        by_launch.or_else(by_stream).unwrap_or_else(|| self.no_step())
     }
-    Linked { launched, warnings }
+
+    /// Step of a span whose launch was not recorded.
+    fn without_launch(&self, span: &Span) -> StepKey {
+        let group = self.groups.of_stream[span.stream as usize];
+        let is_own = |process: i64| self.group_of_process[process as usize] == group;
+        // work launched before the profile started belongs to no host step
+        let on_host = || self.host.any(span.start_ns, is_own).filter(|_| !self.has_launches[group]);
+        self.on_stream(span).or_else(on_host).unwrap_or_else(|| self.no_step())
+    }
+
+    fn on_stream(&self, span: &Span) -> Option<StepKey> {
+        self.device.of_process(span.stream.into()).and_then(|steps| steps.at(span.start_ns, None))
+    }
+
+    fn no_step(&self) -> StepKey {
+        let has_none = self.host.is_empty() && self.device.is_empty();
+        StepKey { sample: 0, phase: Phase::Decode, step: if has_none { 0 } else { NO_STEP } }
+    }
+
+    fn warnings(&self, spans: &[Span]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let (Some((kinds, count)), false) = (&self.host.kinds, self.host.others.is_empty()) {
+            warnings.push(format!(
+                "using the {count} ranges named '{}' as steps, not '{}'",
+                kinds.join("' and '"),
+                self.host.others.join("', '")
+            ));
+        }
+        warnings.extend([&self.host, &self.device].into_iter().find_map(FileSteps::warning));
+        let outside = spans.iter().filter(|span| span.step == NO_STEP).count();
+        if outside > 0 {
+            warnings.push(format!(
+                "{outside} of {} GPU events were launched outside any profiler step and are not assigned to a step",
+                spans.len()
+            ));
+        }
+        warnings
+    }
+}
+
+/// Ranges and operators around launches.
+struct SiteFinder {
+    ranges: Enclosing,
+    operators: Enclosing,
+    /// Annotated threads by process.
+    annotated: Vec<Vec<i64>>,
+    /// True for calls that launch a graph, by name.
+    is_graph: Vec<bool>,
+}
+
+impl SiteFinder {
+    fn of(table: &mut Table, processes: &[u32]) -> Self {
+        let extent = |(range, value): (&Range, u32)| Extent {
+            thread: range.thread.into(),
+            start_ns: range.start_ns,
+            end_ns: range.end_ns,
+            value,
+        };
+        let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+        let operators = std::mem::take(&mut table.operators);
+        let operators =
+            Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
+        let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
+        let is_graph = table.names.texts().iter().map(is_graph).collect();
+        Self { ranges, operators, annotated: annotated_threads(table, processes), is_graph }
+    }
+
+    /// Range and operator around a launch. `near` caches the positions of the caller's last searches.
+    fn site(&self, launch: &Launch, process: u32, near: &mut [usize; 3]) -> LaunchSite {
+        let thread = i64::from(launch.thread);
+        let of_own_thread = self.ranges.innermost(thread, launch.start_ns, &mut near[0]);
+        let of_others = |near: &mut usize| {
+            let others = self.annotated[process as usize].iter().filter(|other| **other != thread);
+            let mut around =
+                others.filter_map(|other| self.ranges.innermost(*other, launch.start_ns, near));
+            around.next().filter(|_| around.next().is_none())
+        };
+        let range = of_own_thread.or_else(|| of_others(&mut near[2])).unwrap_or(LaunchSite::OUTSIDE);
+        // the operator around a graph launch did not launch the individual kernels
+        let operator = match self.is_graph[launch.name as usize] {
+            true => None,
+            false => self.operators.innermost(thread, launch.start_ns, &mut near[1]),
+        };
+        LaunchSite { range, operator: operator.unwrap_or(launch.name) }
+    }
+
+    /// Start of the first kernel of each graph launch: the call may return after it.
+    fn replay_starts(
+        &self,
+        spans: &[Span],
+        launch_of: &[u32],
+        launches: &[Launch],
+    ) -> HashMap<u32, i64> {
+        let mut starts: HashMap<u32, i64> = HashMap::new();
+        for (span, at) in spans.iter().zip(launch_of) {
+            if launches.get(*at as usize).is_some_and(|launch| self.is_graph[launch.name as usize]) {
+                let first = starts.entry(*at).or_insert(span.start_ns);
+                *first = span.start_ns.min(*first);
+            }
+        }
+        starts
+    }
 }
 
 /// Annotated threads by process. A launch outside all ranges of its own thread belongs to the range of the only other

@@ -28,7 +28,7 @@ mod table;
 
 pub use open::{Options, import_bytes};
 
-use super::formats::{Importer, Mark, Selection};
+use super::formats::{ImportSelection, Importer, Mark};
 use crate::Trace;
 use base::error::Result;
 
@@ -51,7 +51,7 @@ pub(super) static ROCPROF: Importer = Importer {
 };
 
 /// Imports files whose events `read` makes those of PyTorch's profiler.
-fn import(mut selection: Selection<'_>, read: open::ReadEvents) -> Result<Trace> {
+fn import(mut selection: ImportSelection<'_>, read: open::ReadEvents) -> Result<Trace> {
     let (files, chosen) = selection.choose()?;
     // if the beginnings of the files do not identify the recordings, check the whole files
     let wanted = selection.recording.filter(|_| !chosen.is_one_of_several());

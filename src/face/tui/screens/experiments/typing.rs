@@ -12,7 +12,7 @@ use base::input::InputKind;
 use base::offer::Offer;
 use lab::sweep::edit::{Edit, axis_names, split_values};
 use table::Spec;
-use table::options::PAIRS;
+use table::options::{ENV_PAIRS, SET_PAIRS};
 
 #[derive(Clone, Debug)]
 pub struct Typing {
@@ -66,10 +66,10 @@ fn variable(typed: &str) -> Option<(String, String)> {
     let typed = typed.trim();
     let variable = typed.strip_prefix("env.").or(typed.starts_with("NCCL_").then_some(typed));
     if let Some(variable) = variable.filter(|name| !name.is_empty()) {
-        return Some((format!("env.{variable}"), PAIRS[0].help.to_owned()));
+        return Some((format!("env.{variable}"), ENV_PAIRS.help.to_owned()));
     }
     let value = typed.strip_prefix("set.").filter(|key| !key.is_empty())?;
-    Some((format!("set.{value}"), PAIRS[1].help.to_owned()))
+    Some((format!("set.{value}"), SET_PAIRS.help.to_owned()))
 }
 
 pub fn pick_axis(spec: Option<&Spec>, varied: &[String], cx: &mut Context) {

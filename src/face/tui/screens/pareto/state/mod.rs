@@ -26,7 +26,7 @@ use study::analysis::{
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
-use table::{MEASURES, P2p, Provenance, Record, Scope, Spec};
+use table::{MEASURES, MeasureScope, P2p, Provenance, Record, Spec};
 use window::Zoom;
 
 /// Number of limits in the table; a window shows those that fit.
@@ -487,7 +487,8 @@ impl Pareto {
 
     pub fn cycle_y(&mut self) {
         let evaluated = self.stored.as_ref().is_some_and(|stored| stored.has_quality());
-        let quality = MEASURES.iter().filter(|measure| evaluated && measure.scope == Scope::Quality);
+        let quality =
+            MEASURES.iter().filter(|measure| evaluated && measure.scope == MeasureScope::Quality);
         let all: Vec<YAxis> = YAxis::ALL.into_iter().chain(quality.map(YAxis::Of)).collect();
         self.axes.y = next_of(&all, self.axes.y, false);
         self.zoom.forget();
