@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use clap::ValueEnum;
 
 use super::experiments;
-use super::predict::verdict_of;
 use super::select::{Stores, overlap_pair};
+use super::trace_machine::verdict_of;
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Architecture;

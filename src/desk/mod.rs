@@ -4,7 +4,8 @@
 //! | file | use case |
 //! |---|---|
 //! | `open` | open a trace: a file, a directory of files, or a stored run; align two traces |
-//! | `predict` | regenerate the trace of a simulated run; machine and engine for rewiring a trace, and the verdict on it |
+//! | `predict` | regenerate the trace of a simulated run |
+//! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `evaluate` | quality of architectures on a text, stored window by window |
@@ -40,12 +41,12 @@ mod predict;
 pub mod ranges;
 pub mod record;
 mod select;
+mod trace_machine;
 
 pub use describe::{Section, describe, platform};
 pub use experiments::{AnswerCollector, Runner};
 pub use figure::{ReportOrigin, RunsPage, report_of_runs};
 pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
-pub use predict::{
-    ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
-};
+pub use predict::{FirstSteps, resimulate};
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
+pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of, verdict_on};
