@@ -17,7 +17,7 @@ use super::typing::{Typing, What};
 use super::{Act, Experiments, list};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::paint::{card_lines, next_screens};
+use crate::face::tui::widgets::result_card::{card_lines, next_screens};
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use table::Provenance;

@@ -5,9 +5,9 @@ use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::widgets::wrap::bar;
 use ::table::{Provenance, Status};
 use run::{Feasibility, StepLanes};
 

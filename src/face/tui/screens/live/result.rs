@@ -9,7 +9,7 @@ use super::{Act, Areas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::paint::{card_lines, next_screens};
+use crate::face::tui::widgets::result_card::{card_lines, next_screens};
 use study::answer::{Answer, CardLine, MOST_RUNS, SCOPE};
 use table::Record;
 
