@@ -6,6 +6,7 @@
 //! | `open` | open a trace: a file, a directory of files, or a stored run; align two traces |
 //! | `predict` | regenerate the trace of a simulated run |
 //! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
+//! | `check_prediction` | compare a stored prediction with a measured change |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `evaluate` | quality of architectures on a text, stored window by window |
@@ -27,6 +28,7 @@
 pub mod adapt;
 pub mod calibrate;
 mod cells;
+mod check_prediction;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -43,6 +45,7 @@ pub mod record;
 mod select;
 mod trace_machine;
 
+pub use check_prediction::check_prediction;
 pub use describe::{Section, describe, platform};
 pub use experiments::{AnswerCollector, Runner};
 pub use figure::{ReportOrigin, RunsPage, report_of_runs};
