@@ -13,7 +13,7 @@ use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
 use study::plot::{self, Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary};
-use study::report::{Report, page};
+use study::report::{Report, ReportOrigin, page};
 use table::{Curve, Record};
 use trace::Trace;
 use trace::overlap::Selection;
@@ -213,15 +213,6 @@ fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
     all
 }
 
-/// Command-line arguments that select the runs of a page again; see [`Report`].
-#[derive(Clone, Debug, Default)]
-pub struct ReportOrigin {
-    pub arguments: Vec<String>,
-    pub directory: Vec<String>,
-    pub named: String,
-    pub filter: String,
-}
-
 #[derive(Debug)]
 pub struct RunsPage {
     pub html: String,
@@ -239,14 +230,10 @@ pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin)
     let mut environments = stores.environments(records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
     let TraceEvidence { figures: overlaps, verdicts } = trace_evidence(&ok, stores);
-    let ReportOrigin { arguments, directory, named, filter } = origin;
     let report = Report {
         provenance: stores.provenance(&ok),
         environments,
-        arguments,
-        directory,
-        named,
-        filter,
+        origin,
         questions: questions(records),
         overlaps,
         verdicts,

@@ -48,7 +48,7 @@ mod trace_machine;
 pub use check_prediction::check_prediction;
 pub use describe::{Section, describe, platform};
 pub use experiments::{AnswerCollector, Runner};
-pub use figure::{ReportOrigin, RunsPage, report_of_runs};
+pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
 pub use predict::{FirstSteps, resimulate};
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};

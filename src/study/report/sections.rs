@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Commands;
-use super::Html;
+use super::commands::Commands;
+use super::html::Html;
 use super::set;
 use super::{Compared, Report};
 use crate::analysis::CellSet;
@@ -60,8 +60,8 @@ pub fn over_models(
     html.element("h2", "Models side by side");
     match drawn {
         Ok(figure) => {
-            let command =
-                Commands::of_all(report).verb(&["figure", "improvement"], &["-o", "improvement.svg"]);
+            let command = Commands::of_all(&report.origin)
+                .verb(&["figure", "improvement"], &["-o", "improvement.svg"]);
             set::figure(html, &figure, "models", &command)
         }
         Err(error) => {
@@ -157,7 +157,7 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
                 ("reason", &|r| r.reason.as_deref().and_then(|why| why.lines().next()).into()),
             ],
         );
-        let command = Commands::of_all(report).listing("-status:ok");
+        let command = Commands::of_all(&report.origin).listing("-status:ok");
         html.table("Failed, interrupted and skipped runs.", &table, MOST_LINES, &command)
             .command(&command);
     }
@@ -214,7 +214,7 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
         "For simulated runs: the machine that ran the simulator. It does not affect the results.",
     );
     if let Some(record) = report.environments.first() {
-        html.command(&Commands::of_all(report).show(&record.run));
+        html.command(&Commands::of_all(&report.origin).show(&record.run));
     }
     html.raw("</section>\n");
 }
