@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{self, ValueAxis};
 use super::figure::{Figure, FigureOptions, POINTS};
-use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
+use super::layout::{self, ChartSize, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
@@ -252,8 +252,7 @@ pub fn p2p_figure(
     let columns = (columns.max(1.0) as usize).min(4);
     let (mut scene, cells, sizes) = sheet.charts(
         (batches.len(), columns),
-        (0.5, 95.0..=180.0),
-        (50.0, 46.0),
+        ChartSize { aspect: 0.5, height: 95.0..=180.0, least: (50.0, 46.0) },
         ("TP (GPUs)", "tokens/s"),
     )?;
     let tps = set.values(|spec| spec.tp);
@@ -395,8 +394,7 @@ pub fn improvement_figure(
     let names = names.fold(0.0, f64::max);
     let (mut scene, cells, sizes) = sheet.charts(
         (charts.len(), columns),
-        (0.6, 75.0 + names..=150.0 + names),
-        (50.0, 34.0 + names),
+        ChartSize { aspect: 0.6, height: 75.0 + names..=150.0 + names, least: (50.0, 34.0 + names) },
         (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
     )?;
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| values(groups)).collect();

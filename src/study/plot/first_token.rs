@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
-use super::layout::Sheet;
+use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, looks};
@@ -73,8 +73,11 @@ pub fn first_token_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let axes = ("prompt (tokens)", "time to first token");
-    let (mut scene, areas, sizes) =
-        sheet.charts((2 * groups.len(), columns), (0.5, 110.0..=230.0), (90.0, 80.0), axes)?;
+    let (mut scene, areas, sizes) = sheet.charts(
+        (2 * groups.len(), columns),
+        ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) },
+        axes,
+    )?;
     for ((areas, group), name) in areas.chunks_exact(2).zip(groups.values()).zip(names) {
         let of_standard = |prompt, ms| group.percent(prompt, ms);
         draw(&mut scene, areas[0], (&format!("{name} (ms)"), group), |_, ms| Some(ms), (&looks, &sizes));

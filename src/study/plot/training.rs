@@ -4,7 +4,7 @@
 
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
-use super::layout::{LegendEntry, LegendKey, Sheet};
+use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, look, looks};
@@ -74,7 +74,11 @@ pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Fig
         legend: drawn.iter().map(entry).collect(),
     };
     let names = ("steps", "held-out loss (nats per token)");
-    let (mut scene, cells, sizes) = sheet.charts((1, 1), (0.6, 120.0..=260.0), (100.0, 90.0), names)?;
+    let (mut scene, cells, sizes) = sheet.charts(
+        (1, 1),
+        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
+        names,
+    )?;
     draw(&mut scene, cells[0], &drawn, from, &looks, &sizes);
     Ok(Figure::new(scene, &provenance, options))
 }
@@ -145,8 +149,11 @@ pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Fi
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("row of the data set", "error (%, points)");
-    let (mut scene, cells, sizes) =
-        sheet.charts((scores.len(), columns), (0.45, 90.0..=200.0), (90.0, 70.0), names)?;
+    let (mut scene, cells, sizes) = sheet.charts(
+        (scores.len(), columns),
+        ChartSize { aspect: 0.45, height: 90.0..=200.0, least: (90.0, 70.0) },
+        names,
+    )?;
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
