@@ -8,13 +8,16 @@
 
 mod axis;
 mod bars;
+mod comparison;
 mod conversion;
 mod figure;
 mod first_token;
 mod font;
 mod gain;
+mod improvement;
 mod layout;
 mod overlap;
+mod p2p;
 mod paint;
 mod pareto;
 mod provenance;
@@ -27,13 +30,15 @@ mod timeline;
 mod training;
 
 pub use axis::{Chart, ValueAxis, number};
-pub use bars::{comparison_figure, improvement_figure, p2p_figure};
+pub use comparison::comparison_figure;
 pub use conversion::{conversion_figure, series_look};
 pub use figure::{Figure, FigureOptions, POINTS, Size, check_format, png_file, write};
 pub use first_token::first_token_figure;
 pub use gain::gain_figure;
+pub use improvement::improvement_figure;
 use layout::{check_charts, group_note, series_legend, too_narrow};
 pub use overlap::{OverlapPart, overlap_figure};
+pub use p2p::p2p_figure;
 pub use paint::{Pixels, pixels};
 pub use pareto::{Overlaid, ParetoData, ParetoPanel, overlay, pareto_figure};
 pub use provenance::ProvenanceSummary;
