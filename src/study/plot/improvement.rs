@@ -62,36 +62,18 @@ pub fn improvement_figure(
         false => settings.iter().map(|p| (*p, None)).collect(),
     };
     check_charts(rows.len() * tps.len(), "tp")?;
+    let groups_of = |cells: ChartCells| -> Vec<BarGroup> {
+        let group = |set, name, batch| improvement_group(set, name, cells, batch, &by_run, &looks);
+        match cells.batch {
+            Some(batch) => sets.iter().map(|set| group(set, model_of(set).to_owned(), batch)).collect(),
+            None => batches.iter().map(|batch| group(&sets[0], batch.to_string(), *batch)).collect(),
+        }
+    };
     let charts: Vec<(ChartCells, Vec<BarGroup>)> = rows
         .iter()
         .flat_map(|(p2p, batch)| tps.iter().map(|tp| ChartCells { tp: *tp, p2p: *p2p, batch: *batch }))
-        .map(|chart| {
-            let groups = match over_models {
-                true => sets
-                    .iter()
-                    .map(|set| {
-                        let model = set.cells.first().map_or(String::new(), |c| c.spec.model.clone());
-                        improvement_group(set, model, chart, chart.batch.unwrap_or(1), &by_run, &looks)
-                    })
-                    .collect(),
-                false => batches
-                    .iter()
-                    .map(|batch| {
-                        improvement_group(&sets[0], batch.to_string(), chart, *batch, &by_run, &looks)
-                    })
-                    .collect(),
-            };
-            (chart, groups)
-        })
+        .map(|cells| (cells, groups_of(cells)))
         .collect();
-
-    let note = match (over_models, sets.first()) {
-        (true, Some(set)) => {
-            let model = set.cells.first().map_or("", |c| c.spec.model.as_str());
-            group_note(set.name.strip_prefix(model).unwrap_or(&set.name).trim_start())
-        }
-        (_, set) => set.map(|set| group_note(&set.name)).unwrap_or_default(),
-    };
     let mut remark = format!("{} ratios to standard; no bar: no run", by_run.len());
     if by_run.values().any(|pair| pair.speedup_ci95.is_some()) {
         remark += "; whiskers: 95 % intervals, paired by round";
@@ -106,7 +88,7 @@ pub fn improvement_figure(
         options,
         provenance,
         title: "Throughput gain over standard".into(),
-        note,
+        note: note(sets),
         remark,
         legend: looks.iter().filter(|(a, _)| **a != Architecture::Standard).map(entry).collect(),
     };
@@ -135,17 +117,30 @@ pub fn improvement_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
+/// Setting that all cells share; several sets differ in the model, which is then left out.
+fn note(sets: &[CellSet]) -> String {
+    match sets {
+        [] => String::new(),
+        [set] => group_note(&set.name),
+        [set, ..] => group_note(set.name.strip_prefix(model_of(set)).unwrap_or(&set.name).trim_start()),
+    }
+}
+
+fn model_of(set: &CellSet) -> &str {
+    set.cells.first().map_or("", |cell| cell.spec.model.as_str())
+}
+
 fn improvement_group(
     set: &CellSet,
     name: String,
-    chart: ChartCells,
+    cells: ChartCells,
     batch: u32,
     by_run: &BTreeMap<&str, &Comparison>,
     looks: &Looks,
 ) -> BarGroup {
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     let bar = |(architecture, look): (&Architecture, &Look)| {
-        let record = set.get(architecture, chart.tp, batch, chart.p2p)?;
+        let record = set.get(architecture, cells.tp, batch, cells.p2p)?;
         let pair = by_run.get(record.run.as_str())?;
         Some(Bar {
             value: percent(pair.speedup),
