@@ -179,6 +179,7 @@ impl FigureRequest {
 
     /// Reduces the records to one set of comparable cells: the only one, or the one that contains the run `near`.
     fn one_set(&self, records: &mut Vec<Record>, notes: &mut Vec<String>) -> Result<CellSet> {
+        /// Sets that the error names.
         const LISTED: usize = 6;
         let mut sets = analysis::comparable(records);
         if sets.len() == 1 {
@@ -209,7 +210,7 @@ impl FigureRequest {
 
 fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
     let mut all = trainings.to_vec();
-    all.sort_by_key(|one| one.training.spec.architecture != Architecture::Standard);
+    all.sort_by_key(|run| run.training.spec.architecture != Architecture::Standard);
     all
 }
 

@@ -335,6 +335,7 @@ struct StepNumber {
     value: fn(&StepTime) -> f64,
 }
 
+/// Parts of a step, which add up to it.
 const PARTS: [StepNumber; 5] = [
     StepNumber { name: "compute", value: |s| s.compute_us },
     StepNumber { name: "exposed communication", value: |s| s.exposed_us },

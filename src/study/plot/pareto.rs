@@ -19,6 +19,7 @@ use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 
+/// Maximum charts of a figure.
 const MOST_PANELS: usize = 12;
 
 /// Maximum points with tooltips, to bound the file size.

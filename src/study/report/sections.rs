@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::commands::Commands;
 use super::html::Html;
-use super::set;
-use super::{Compared, Report};
+use super::{Compared, Report, set};
 use crate::analysis::CellSet;
 use crate::plot::{self, FigureOptions};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};
@@ -17,8 +16,10 @@ use base::text::counted;
 use table::render::{Shown, Table};
 use table::{Link, Record, Status};
 
+/// Maximum rows of a table and items of a list; the page says how many it omits.
 const MOST_LINES: usize = 60;
 
+/// Same for machines with their environments, which take many rows each.
 const MOST_ENVIRONMENTS: usize = 8;
 
 /// Lists the questions of the experiments, with links to the sets that answer them.
