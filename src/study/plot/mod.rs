@@ -28,6 +28,7 @@ mod tests;
 mod throughput;
 mod timeline;
 mod training;
+mod validation;
 
 pub use axis::{Chart, ValueAxis, number};
 pub use comparison::comparison_figure;
@@ -46,4 +47,5 @@ pub use scene::{Area, Color, Fill, Scene};
 pub use style::{Look, Looks, Marker, Sizes, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{TraceStretch, timeline, timeline_figure};
-pub use training::{training_figure, validation_figure};
+pub use training::training_figure;
+pub use validation::validation_figure;
