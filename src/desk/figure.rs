@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use clap::ValueEnum;
 
 use super::experiments;
-use super::predict::verdict_of;
 use super::select::{Stores, overlap_pair};
+use super::trace_machine::verdict_of;
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
 use study::plot::{self, Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary};
-use study::report::{Report, page};
+use study::report::{Report, ReportOrigin, page};
 use table::{Curve, Record};
 use trace::Trace;
 use trace::overlap::Selection;
@@ -179,6 +179,7 @@ impl FigureRequest {
 
     /// Reduces the records to one set of comparable cells: the only one, or the one that contains the run `near`.
     fn one_set(&self, records: &mut Vec<Record>, notes: &mut Vec<String>) -> Result<CellSet> {
+        /// Sets that the error names.
         const LISTED: usize = 6;
         let mut sets = analysis::comparable(records);
         if sets.len() == 1 {
@@ -209,17 +210,8 @@ impl FigureRequest {
 
 fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
     let mut all = trainings.to_vec();
-    all.sort_by_key(|one| one.training.spec.architecture != Architecture::Standard);
+    all.sort_by_key(|run| run.training.spec.architecture != Architecture::Standard);
     all
-}
-
-/// Command-line arguments that select the runs of a page again; see [`Report`].
-#[derive(Clone, Debug, Default)]
-pub struct ReportOrigin {
-    pub arguments: Vec<String>,
-    pub directory: Vec<String>,
-    pub named: String,
-    pub filter: String,
 }
 
 #[derive(Debug)]
@@ -239,14 +231,10 @@ pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin)
     let mut environments = stores.environments(records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
     let TraceEvidence { figures: overlaps, verdicts } = trace_evidence(&ok, stores);
-    let ReportOrigin { arguments, directory, named, filter } = origin;
     let report = Report {
         provenance: stores.provenance(&ok),
         environments,
-        arguments,
-        directory,
-        named,
-        filter,
+        origin,
         questions: questions(records),
         overlaps,
         verdicts,

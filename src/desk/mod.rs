@@ -3,8 +3,11 @@
 //!
 //! | file | use case |
 //! |---|---|
-//! | `open` | open a trace: a file, a directory of files, or a stored run; align two traces |
-//! | `predict` | regenerate the trace of a simulated run; machine and engine for rewiring a trace, and the verdict on it |
+//! | `open` | open a trace: a file, a directory of files, or a stored run |
+//! | `align` | align two traces at a step |
+//! | `predict` | regenerate the trace of a simulated run |
+//! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
+//! | `check_prediction` | compare a stored prediction with a measured change |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `evaluate` | quality of architectures on a text, stored window by window |
@@ -25,8 +28,10 @@
 //! Nothing here prints: messages for the user are part of the return values.
 
 pub mod adapt;
+mod align;
 pub mod calibrate;
 mod cells;
+mod check_prediction;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -42,13 +47,15 @@ pub mod ranges;
 pub mod record;
 mod runner;
 mod select;
+mod trace_machine;
 
+pub use align::align_stretches;
+pub use check_prediction::check_prediction;
 pub use describe::{Section, describe, platform};
 pub use experiments::AnswerCollector;
-pub use figure::{ReportOrigin, RunsPage, report_of_runs};
-pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
-pub use predict::{
-    ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
-};
+pub use figure::{RunsPage, report_of_runs};
+pub use open::{OpenOptions, Opened, RunOrTrace, is_trace, open, open_run, trace_of};
+pub use predict::{FirstSteps, resimulate};
 pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
+pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of, verdict_on};

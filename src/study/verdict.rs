@@ -34,8 +34,6 @@ use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
 /// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
 
-const HOST: f64 = LAUNCH_BOUND;
-
 /// Minimum share of communication on dedicated streams for it to count as having its own.
 const OWN: f64 = 0.5;
 
@@ -338,7 +336,7 @@ pub fn verdict(
             true => idle(|rank| rank.between_graphs_us),
             false => 0.0,
         },
-        has_graphs: is_imported && host_share >= HOST && replays_graphs(&runs),
+        has_graphs: is_imported && host_share >= LAUNCH_BOUND && replays_graphs(&runs),
         longest_gap: LongestGap::of(trace, report).filter(|_| !undecided),
         stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
             pp,

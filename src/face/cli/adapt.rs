@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::evaluate::{model_of, text_of};
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::run::{OnHangUp, cancel_on_signals};
+use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::adapt::{TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};

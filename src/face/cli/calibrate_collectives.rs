@@ -48,11 +48,12 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         opening: args.opening.clone(),
     };
     let links = files.read(dir)?;
+    let measured = std::slice::from_ref(&links);
     let csv = || links_table(&links).csv(Sourced::All(Provenance::Measured));
-    output::print(args.format.format, &printed(&links), csv, || links_text(&links))?;
+    output::print(args.format.format, &printed(&links, measured), csv, || links_text(&links, measured))?;
     warn_of_links(&links);
     if let Some(into) = &args.output {
-        let path = write_links(std::slice::from_ref(&links), into)?;
+        let path = write_links(measured, into)?;
         stderr::line(&format!("wrote {}", path.display()));
     }
     Ok(0)
@@ -82,7 +83,7 @@ impl CollectiveFiles {
         }
         let hardware = self.hardware.as_deref();
         let options = LinkOptions { p2p: self.p2p, hardware, extrapolate: self.extrapolate };
-        let links = MeasuredLinks::new(tests, options)?;
+        let links = MeasuredLinks::of_tests(tests, options)?;
         links.warnings.iter().for_each(|warning| stderr::warn(warning));
         Ok(links)
     }
@@ -111,17 +112,20 @@ impl CollectiveFiles {
 /// Bytes searched for the heading of nccl-tests, which may follow messages of launchers.
 const HEAD_BYTES: u64 = 1 << 20;
 
-pub(super) fn printed(links: &MeasuredLinks) -> PrintedCollectives<'_> {
+pub(super) fn printed<'a>(
+    links: &'a MeasuredLinks,
+    measured: &[MeasuredLinks],
+) -> PrintedCollectives<'a> {
     PrintedCollectives {
         profile: &links.before.name,
         p2p: links.p2p,
         tp: links.links.iter().map(|link| PrintedCollectivesOfTp::of(link, links)).collect(),
         other_tps: other_tps(links).map(|basis| basis.to_string()).collect(),
-        assumed: links.assumed(),
+        assumed: links.assumed(measured),
     }
 }
 
-pub(super) fn links_text(links: &MeasuredLinks) -> String {
+pub(super) fn links_text(links: &MeasuredLinks, measured: &[MeasuredLinks]) -> String {
     let MeasuredLinks { p2p, before, after, .. } = links;
     let mut text = headline(links);
     text += &output::aligned(&links_table(links));
@@ -133,7 +137,7 @@ pub(super) fn links_text(links: &MeasuredLinks) -> String {
         };
         text += &output::wrapped("", &format!("{basis}{remedy}"), 2);
     }
-    let kept = links.assumed().join("; ");
+    let kept = links.assumed(measured).join("; ");
     text + &output::wrapped("", &format!("Not measured, kept from {}: {kept}.", before.name), 2)
 }
 

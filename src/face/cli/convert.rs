@@ -7,7 +7,7 @@ use super::evaluate::TextArgs;
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::run::{OnHangUp, cancel_on_signals};
+use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::convert::{self, ConversionRequest, convert};
 use crate::desk::export::{self, FileKind};

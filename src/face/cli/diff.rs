@@ -13,8 +13,8 @@ use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
 use study::analysis::{Gate, GateReport, gate_table};
 use study::diff::{
-    ChangedOperation, Prediction, PredictionCheck, TraceDiff, checked, checks_table, judge_diff,
-    operations_table, parts_table, trace_diff,
+    ChangedOperation, PredictionCheck, SideSummary, StepPairing, TraceDiff, checks_table, judge_diff,
+    layers_table, operations_table, parts_table, trace_diff,
 };
 use table::render::{Shown, Sourced, Table};
 
@@ -93,7 +93,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let gates = (!args.gate.is_empty()).then(|| judge_diff(&diff, &args.gate)).transpose()?;
     let checks = match &args.check {
-        Some(name) => check(name, &store, &diff, &b)?,
+        Some(name) => desk::check_prediction(name, &store, &diff, &b)?,
         None => Vec::new(),
     };
     let csv = || {
@@ -116,55 +116,26 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(gates.map_or(0, |report| gate::print_gate_summary(&report, args.strict)))
 }
 
-/// Errors of a stored prediction. A single one is remembered with it.
-fn check(name: &str, store: &Store, diff: &TraceDiff, after: &Opened) -> Result<Vec<PredictionCheck>> {
-    let mut prediction: Prediction = store.prediction(name)?;
-    let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
-    let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
-    if let [one] = &checks[..] {
-        let is_same = |old: &PredictionCheck| {
-            (&old.label, &old.before, &old.after) == (&one.label, &one.before, &one.after)
-        };
-        prediction.checks.retain(|old| !is_same(old));
-        prediction.checks.push(one.clone());
-        store.set_prediction(name, &prediction)?;
-    }
-    Ok(checks)
-}
-
 fn by_table(diff: &TraceDiff, by: By) -> Table {
     match by {
         By::Operation => operations_table(&diff.operations),
         By::Part => parts_table(diff),
-        By::Layer => {
-            let us = Shown::Time;
-            Table::of(
-                &diff.layers,
-                &[
-                    ("layer", &|l: &study::diff::ChangedLayer| {
-                        l.layer.map_or(Shown::text("none"), Shown::from)
-                    }),
-                    ("first_compute_us", &|l| us(l.a_compute_us)),
-                    ("second_compute_us", &|l| us(l.b_compute_us)),
-                    ("first_exposed_us", &|l| us(l.a_exposed_us)),
-                    ("second_exposed_us", &|l| us(l.b_exposed_us)),
-                    ("delta_us", &|l| us(l.delta_us)),
-                ],
-            )
-        }
+        By::Layer => layers_table(&diff.layers),
     }
 }
 
+/// One table under its title, or a line if it would be empty.
 fn titled(diff: &TraceDiff, by: By) -> String {
+    if by == By::Layer && diff.layers.is_empty() {
+        return "no layers: neither operation names nor ranges of both traces contain layer numbers\n"
+            .into();
+    }
     let (title, table) = match by {
         By::Operation => {
             ("By operation, per rank and step", operations_table(&shortened(diff, usize::MAX)))
         }
         By::Part => ("Parts of a step, per rank", parts_table(diff)),
-        By::Layer if diff.layers.is_empty() => {
-            return "no layers: neither operation names nor ranges of both traces contain layer numbers\n".into();
-        }
-        By::Layer => ("By layer, per rank and step", by_table(diff, By::Layer)),
+        By::Layer => ("By layer, per rank and step", layers_table(&diff.layers)),
     };
     format!("{title} ({})\n{}", provenance(diff), output::aligned(&table))
 }
@@ -182,34 +153,42 @@ fn provenance(diff: &TraceDiff) -> String {
     }
 }
 
+fn side_in_words(side: &SideSummary) -> String {
+    let overlap =
+        side.overlap_pct.map_or("no communication".to_owned(), |pct| format!("overlap {pct:.1} %"));
+    format!(
+        "{} ({}, {}): {} per step, exposed communication {} of {}, {overlap}",
+        side.name,
+        side.provenance,
+        counted(side.ranks as usize, "rank"),
+        latency(side.step_us),
+        latency(side.exposed_us),
+        latency(side.comm_us),
+    )
+}
+
+fn pairing_in_words(diff: &TraceDiff) -> String {
+    let rule = match diff.paired_by {
+        StepPairing::WholeTrace => return "whole traces, which have no steps".to_owned(),
+        StepPairing::Number => "number",
+        StepPairing::Order => "order",
+    };
+    format!(
+        "{} of {} and {} steps, by {rule}; a step lasts until the next one begins{}",
+        counted(diff.pairs, "pair"),
+        diff.a.steps,
+        diff.b.steps,
+        if diff.leaves_out_last { ", so steps without a next one are left out" } else { "" }
+    )
+}
+
 fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]) -> String {
     let mut text = output::wrapped("", &format!("{}.", diff.headline), 0);
-    for (head, side) in [("first     ", &diff.a), ("second    ", &diff.b)] {
-        let overlap =
-            side.overlap_pct.map_or("no communication".to_owned(), |pct| format!("overlap {pct:.1} %"));
-        let words = format!(
-            "{} ({}, {}): {} per step, exposed communication {} of {}, {overlap}",
-            side.name,
-            side.provenance,
-            counted(side.ranks as usize, "rank"),
-            latency(side.step_us),
-            latency(side.exposed_us),
-            latency(side.comm_us),
-        );
-        text += &output::wrapped(head, &words, 10);
-    }
-    let paired = match diff.paired_by {
-        "whole trace" => "whole traces, which have no steps".to_owned(),
-        by => format!(
-            "{} of {} and {} steps, by {by}; a step lasts until the next one begins{}",
-            counted(diff.pairs, "pair"),
-            diff.a.steps,
-            diff.b.steps,
-            if diff.leaves_out_last { ", so steps without a next one are left out" } else { "" }
-        ),
-    };
+    text += &output::wrapped("first     ", &side_in_words(&diff.a), 10);
+    text += &output::wrapped("second    ", &side_in_words(&diff.b), 10);
     let by = if diff.by_operator { "name and framework operator" } else { "name" };
-    text += &output::wrapped("compared  ", &format!("{paired}; operations matched by {by}"), 10);
+    let compared = format!("{}; operations matched by {by}", pairing_in_words(diff));
+    text += &output::wrapped("compared  ", &compared, 10);
     text += &format!("\nParts of a step, per rank ({})\n", provenance(diff));
     text += &output::aligned(&parts_table(diff));
     let shown = shortened(diff, SHOWN);

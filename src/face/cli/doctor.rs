@@ -143,9 +143,12 @@ fn backends() -> Vec<BackendState> {
     BACKENDS.iter().map(state).collect()
 }
 
+fn mark(good: bool) -> &'static str {
+    if good { "✔" } else { "✘" }
+}
+
 fn text(report: &PrintedMachine) -> String {
     let mut text = String::new();
-    let mark = |good: bool| if good { "✔" } else { "✘" };
     let mut line = |name: &str, value: String| {
         text += &output::wrapped(&format!("{name:<12}"), &value, 12);
     };
@@ -167,19 +170,7 @@ fn text(report: &PrintedMachine) -> String {
         "memory",
         format!("{} total, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
     );
-    let bandwidth = match &report.memory_bandwidth {
-        Some(bandwidth) => format!(
-            "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
-            bandwidth.one_thread_gb_s,
-            bandwidth.all_threads_gb_s,
-            bandwidth.threads,
-            bandwidth.passes,
-            bytes(bandwidth.buffer_bytes),
-            if bandwidth.exceeds_caches { "" } else { "; may include cache hits" }
-        ),
-        None => "not measured (--quick)".into(),
-    };
-    line("bandwidth", bandwidth);
+    line("bandwidth", bandwidth_text(report.memory_bandwidth.as_ref()));
     let timer = &report.timer;
     line(
         "timer",
@@ -195,15 +186,7 @@ fn text(report: &PrintedMachine) -> String {
     for (name, value) in doctor_gpu::lines(&report.cuda) {
         line(&name, value);
     }
-    let nccl = &report.nccl;
-    match (&nccl.version, &nccl.problem) {
-        (Some(version), _) => {
-            line("NCCL", format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or("")))
-        }
-        (None, problem) => {
-            line("NCCL", format!("{} {}", mark(false), problem.as_deref().unwrap_or("not found")))
-        }
-    }
+    line("NCCL", nccl_text(&report.nccl));
     line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail));
     let terminal = &report.terminal;
     let size =
@@ -224,6 +207,30 @@ fn text(report: &PrintedMachine) -> String {
         text += &output::wrapped(&head, &backend.detail, 10);
     }
     text
+}
+
+fn bandwidth_text(bandwidth: Option<&Bandwidth>) -> String {
+    match bandwidth {
+        Some(bandwidth) => format!(
+            "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
+            bandwidth.one_thread_gb_s,
+            bandwidth.all_threads_gb_s,
+            bandwidth.threads,
+            bandwidth.passes,
+            bytes(bandwidth.buffer_bytes),
+            if bandwidth.exceeds_caches { "" } else { "; may include cache hits" }
+        ),
+        None => "not measured (--quick)".into(),
+    }
+}
+
+fn nccl_text(nccl: &Nccl) -> String {
+    match &nccl.version {
+        Some(version) => {
+            format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or(""))
+        }
+        None => format!("{} {}", mark(false), nccl.problem.as_deref().unwrap_or("not found")),
+    }
 }
 
 /// Adds a row for every leaf, e.g. `cuda.gpus.0.name` and its value.

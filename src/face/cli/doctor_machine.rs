@@ -154,6 +154,7 @@ pub fn memory() -> Memory {
 pub fn timer() -> Timer {
     const READINGS: u32 = 20_000;
     const SLEEP: Duration = Duration::from_micros(100);
+    const SLEEPS: usize = 200;
     let mut resolution = Duration::MAX;
     let start = Instant::now();
     let mut last = start;
@@ -166,7 +167,7 @@ pub fn timer() -> Timer {
         last = now;
     }
     let reading_ns = start.elapsed().as_nanos() as f64 / f64::from(READINGS);
-    let mut overshoot: Vec<f64> = (0..200)
+    let mut overshoot: Vec<f64> = (0..SLEEPS)
         .map(|_| {
             let start = Instant::now();
             std::thread::sleep(SLEEP);
@@ -178,8 +179,8 @@ pub fn timer() -> Timer {
         resolution_ns: resolution.as_nanos() as u64,
         reading_ns,
         sleep_us: SLEEP.as_micros() as u64,
-        overshoot_p50_us: overshoot[overshoot.len() / 2],
-        overshoot_p99_us: overshoot[overshoot.len() * 99 / 100],
+        overshoot_p50_us: overshoot[SLEEPS / 2],
+        overshoot_p99_us: overshoot[SLEEPS * 99 / 100],
     }
 }
 

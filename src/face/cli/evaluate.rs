@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::run::{OnHangUp, cancel_on_signals};
+use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::evaluate::{
     ArchitectureQuality, QualityRequest, Text, TextCache, TextQuality, evaluate,

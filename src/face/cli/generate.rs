@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::evaluate::model_of;
 use super::output::{self, Format, FormatArgs};
-use super::run::TimeoutArgs;
+use super::running::TimeoutArgs;
 use super::stderr;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};

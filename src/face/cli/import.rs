@@ -64,7 +64,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         kit: origin,
         runs,
         recordings,
-        links: links.iter().map(calibrate_collectives::printed).collect(),
+        links: links.iter().map(|of_p2p| calibrate_collectives::printed(of_p2p, &links)).collect(),
         profile: profile.map(|path| path.display().to_string()),
         grid: &grid.rows,
         damaged,
@@ -101,8 +101,6 @@ fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>,
             Err(error) => refused.push((p2p, error)),
         }
     }
-    let has_both = links.len() > 1;
-    links.iter_mut().for_each(|links| links.has_other_p2p = has_both);
     Ok((links, refused))
 }
 
@@ -184,8 +182,8 @@ fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]
             2,
         );
     }
-    for links in links {
-        text += &format!("\n{}", calibrate_collectives::links_text(links));
+    for of_p2p in links {
+        text += &format!("\n{}", calibrate_collectives::links_text(of_p2p, links));
     }
     if !links.is_empty() && args.output.is_none() {
         let kit = args.kit.to_string_lossy();

@@ -35,6 +35,7 @@ mod record_table;
 mod report;
 mod rewire;
 mod run;
+mod running;
 mod runs;
 mod schema;
 mod select;

@@ -16,8 +16,24 @@ use run::{Feasibility, RunEvent};
 use table::render::Shown;
 use table::{Record, Status};
 
-/// Minimum interval between plain lines, since thousands of cells are simulated per second.
-const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
+/// Minimum interval between lines of runs if standard error is no terminal: thousands of cells are simulated per second.
+const RUN_LINES: Duration = Duration::from_millis(500);
+
+/// Same for lines of evaluations and trainings, which take minutes to hours.
+const STEP_LINES: Duration = Duration::from_secs(5);
+
+fn is_due(last_line: Option<Instant>, interval: Duration) -> bool {
+    last_line.is_none_or(|last| last.elapsed() >= interval)
+}
+
+/// Remaining time after `timed` steps took `elapsed`, as `, 40 s to go`; empty before the first.
+fn time_to_go(elapsed: Duration, timed: usize, left: usize) -> String {
+    if timed == 0 {
+        return String::new();
+    }
+    let rest = elapsed.mul_f64(left as f64 / timed as f64);
+    format!(", {} to go", duration(rest.as_secs_f64()))
+}
 
 /// Progress bar on standard error; hidden if that is no terminal.
 fn bar(total: u64) -> ProgressBar {
@@ -40,12 +56,16 @@ pub struct SweepProgress<'a> {
     /// Total runs: feasible cells times rounds.
     total: usize,
     done_runs: BTreeSet<(usize, u32)>,
-    /// Predicted work of one run of each cell, and that of the runs executed now.
+    /// Predicted work of one run of each cell.
     work: Vec<f64>,
+    /// Predicted work of the runs that this process executed.
     work_done: f64,
     remaining: RemainingTime,
     started: Instant,
     last_line: Option<Instant>,
+    /// Reported reasons of infeasible cells, without numbers.
+    infeasible: BTreeSet<String>,
+    /// Printed warnings.
     warned: BTreeSet<String>,
     /// Evaluation or training under way.
     steps: Option<StepProgress>,
@@ -66,6 +86,7 @@ impl<'a> SweepProgress<'a> {
             remaining: RemainingTime::default(),
             started: Instant::now(),
             last_line: None,
+            infeasible: BTreeSet::new(),
             warned: BTreeSet::new(),
             steps: None,
         }
@@ -80,11 +101,11 @@ impl<'a> SweepProgress<'a> {
             },
             SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
             &SweepEvent::Evaluating { done, found, of, .. } => {
-                self.steps().evaluation(EvaluationProgress::Windows { done, found, of });
+                self.switch_to_steps().evaluation(EvaluationProgress::Windows { done, found, of });
             }
             &SweepEvent::Training { ref what, done, found, of, loss, tokens_per_s } => {
                 let step = TrainingProgress::Step { what, done, found, of, loss, tokens_per_s };
-                self.steps().training(&step);
+                self.switch_to_steps().training(&step);
             }
             SweepEvent::Note(text) => {
                 // the next evaluation or training has its own remaining time
@@ -131,8 +152,8 @@ impl<'a> SweepProgress<'a> {
         self.bar.finish_and_clear();
     }
 
-    /// Progress of the evaluation or training under way, in place of the runs' bar.
-    fn steps(&mut self) -> &mut StepProgress {
+    /// Clears the runs' bar; returns the progress of the evaluation or training under way.
+    fn switch_to_steps(&mut self) -> &mut StepProgress {
         self.bar.finish_and_clear();
         self.steps.get_or_insert_with(StepProgress::new)
     }
@@ -145,7 +166,7 @@ impl<'a> SweepProgress<'a> {
         }
         let reason = record.reason.as_deref().unwrap_or("no reason given");
         let kind: String = reason.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
-        if self.warned.insert(kind) {
+        if self.infeasible.insert(kind) {
             let name = self.name(cell, None);
             self.print(&format!(
                 "{} {name}: {}: {reason}",
@@ -183,7 +204,7 @@ impl<'a> SweepProgress<'a> {
             self.eta().map(|eta| format!(", {eta} to go")).unwrap_or_default()
         );
         let bad = record.status != Status::Ok;
-        let due = self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL);
+        let due = is_due(self.last_line, RUN_LINES);
         if bad || (self.bar.is_hidden() && (due || done == self.total)) {
             self.last_line = Some(Instant::now());
             self.print(&text);
@@ -244,9 +265,6 @@ pub(super) struct StepProgress {
 }
 
 impl StepProgress {
-    /// Minimum interval between lines if standard error is no terminal.
-    const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
-
     pub fn new() -> Self {
         Self { bar: bar(0), started: None, last_line: None, evaluates: false }
     }
@@ -296,20 +314,33 @@ impl StepProgress {
     /// Shows that `done` of `of` steps are done, `timed` of them since the activity started.
     fn step(&mut self, (done, of): (usize, usize), timed: usize, words: &str) {
         let started = *self.started.get_or_insert_with(Instant::now);
-        let left = match timed {
-            0 => String::new(),
-            _ => {
-                let rest = started.elapsed().mul_f64((of - done) as f64 / timed as f64);
-                format!(", {} to go", duration(rest.as_secs_f64()))
-            }
-        };
+        let to_go = time_to_go(started.elapsed(), timed, of - done);
         self.bar.set_length(of as u64);
         self.bar.set_position(done as u64);
-        let due = self.last_line.is_none_or(|last| last.elapsed() >= Self::PLAIN_INTERVAL) || done == of;
-        if self.bar.is_hidden() && due {
+        if self.bar.is_hidden() && (is_due(self.last_line, STEP_LINES) || done == of) {
             self.last_line = Some(Instant::now());
-            stderr::line(&format!("[{done}/{of}] {words}{left}"));
+            stderr::line(&format!("[{done}/{of}] {words}{to_go}"));
         }
-        self.bar.set_message(format!("{words}{left}"));
+        self.bar.set_message(format!("{words}{to_go}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remaining_time_of_steps_follows_from_those_timed() {
+        let elapsed = Duration::from_secs(10);
+        assert_eq!(time_to_go(elapsed, 5, 20), ", 40 s to go");
+        assert_eq!(time_to_go(elapsed, 5, 0), ", 0 s to go");
+        assert_eq!(time_to_go(elapsed, 0, 20), "", "no step was timed");
+    }
+
+    #[test]
+    fn a_line_is_due_at_first_and_then_once_per_interval() {
+        let now = Some(Instant::now());
+        assert!(is_due(None, STEP_LINES) && is_due(now, Duration::ZERO));
+        assert!(!is_due(now, Duration::from_secs(3600)));
     }
 }

@@ -21,6 +21,7 @@ use lab::store::{RECORDINGS, Store};
 use study::diff::Prediction;
 use trace::Trace;
 
+/// Interval between looks at a recorded program that is running.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after the window's end until all processes have written.
 const SETTLE_NS: u64 = 1_000_000_000;

@@ -7,12 +7,12 @@ use clap::ValueEnum;
 
 use super::select::{FilterArgs, OpenArgs, SelectArgs};
 use super::{overlap, stderr};
-use crate::desk::{self, ReportOrigin, Stores, report_of_runs};
+use crate::desk::{self, Stores, report_of_runs};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
 use study::plot;
-use study::report::{TracePage, trace_page};
+use study::report::{ReportOrigin, TracePage, trace_page};
 use table::Record;
 
 /// Arguments of `ladderscope report`.

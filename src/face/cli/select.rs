@@ -230,6 +230,7 @@ fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
 
 /// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
 fn listed(steps: &[u32]) -> String {
+    /// Maximum ranges in an error.
     const GROUPS: usize = 12;
     let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
     let mut names: Vec<String> = groups

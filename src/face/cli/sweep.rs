@@ -13,7 +13,7 @@ use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::progress::SweepProgress;
 use super::record_table::RecordPrinter;
-use super::run::{OnHangUp, TimeoutArgs, run_on_all_ranks};
+use super::running::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::stderr;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};

@@ -18,11 +18,12 @@ use super::texts::PictureView;
 use super::{screenshot, view};
 use crate::desk;
 use crate::desk::figure::{FigureKind, FigureRequest};
-use crate::desk::{ReportOrigin, Stores, export, files, report_of_runs};
+use crate::desk::{Stores, export, files, report_of_runs};
 use base::error::{Error, Result};
 use base::text::shell_command;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use study::plot::{self, Figure, FigureOptions, OverlapPart, ProvenanceSummary, Size};
+use study::report::ReportOrigin;
 use table::Record;
 
 /// Runs directory and its contents, for drawing on a background thread.

@@ -110,8 +110,10 @@ mod prelude {
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{
-        empty, first_fitting, folded_notes, frame, headline_rows, hidden_rows, is_whole, line,
-        notes_hint, popup, put, select, selected, whole_words, words_or_cut, wrap,
+        empty, folded_notes, frame, hidden_rows, line, notes_hint, popup, put, select, selected,
+    };
+    pub use super::widgets::wrap::{
+        first_fitting, headline_rows, is_whole, whole_words, words_or_cut, wrap,
     };
     pub use base::text::counted;
 }

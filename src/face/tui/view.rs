@@ -224,7 +224,7 @@ const NOTICE_ROWS: usize = 6;
 pub fn regions(cx: &Context) -> Option<Regions> {
     let mut regions = regions_of(cx.size)?;
     if let Some(notice) = cx.notice.as_ref().filter(|n| n.error) {
-        let lines = paint::wrap(&notice.text, usize::from(regions.body.width.saturating_sub(2))).len();
+        let lines = wrap(&notice.text, usize::from(regions.body.width.saturating_sub(2))).len();
         let rows = (lines + 1).min(NOTICE_ROWS) as u16;
         (regions.body, regions.notice) = cut_bottom(regions.body, rows);
     }

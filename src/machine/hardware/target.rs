@@ -45,6 +45,16 @@ impl Target {
         }
         apply(self, set)
     }
+
+    /// Checks overrides without a machine: all profiles and all stacks have the same keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns those of [`Target::with`].
+    pub fn check_overrides(set: &BTreeMap<String, String>) -> Result<()> {
+        let any = Self { profile: Profile::load("h100_sxm")?, stack: Stack::load("native")? };
+        any.with(set).map(drop)
+    }
 }
 
 fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {

@@ -54,32 +54,33 @@ pub struct ComparedTrainings {
     pub seeds: usize,
 }
 
+/// Points of a training-loss curve; each is the mean over a stretch of steps, because the loss of one step is noisy.
 const STRETCHES: u32 = 60;
 
-/// Groups training runs into comparable sets, the newest run's set first. Runs whose result does not depend on TP
-/// are in the sets of every TP.
-pub fn training_sets(all: &[Curve]) -> Vec<TrainingSet> {
-    let of_any_tp = |one: &Curve| one.training.spec.architecture.is_of_any_tp(CommDType::Activations);
-    let started = all.iter().enumerate().filter(|(_, one)| !one.curve.is_empty());
-    let (free, bound): (Vec<_>, Vec<_>) = started.partition(|(_, one)| of_any_tp(one));
+/// Groups training runs, newest first, into comparable sets, the newest run's set first. Runs whose result does not
+/// depend on TP are in the sets of every TP.
+pub fn training_sets(newest_first: &[Curve]) -> Vec<TrainingSet> {
+    let is_of_any_tp = |run: &Curve| run.training.spec.architecture.is_of_any_tp(CommDType::Activations);
+    let started = newest_first.iter().enumerate().filter(|(_, run)| !run.curve.is_empty());
+    let (of_any_tp, of_one_tp): (Vec<_>, Vec<_>) = started.partition(|(_, run)| is_of_any_tp(run));
     let mut sets: Vec<(TrainingSpec, Vec<(usize, &Curve)>)> = Vec::new();
-    for (at, one) in bound.into_iter().chain(free) {
-        let spec = one.training.spec.set();
+    for (age, run) in of_one_tp.into_iter().chain(of_any_tp) {
+        let spec = run.training.spec.set();
         let mut is_new = true;
         for (known, members) in &mut sets {
-            let tp = if of_any_tp(one) { known.tp } else { spec.tp };
+            let tp = if is_of_any_tp(run) { known.tp } else { spec.tp };
             if *known == (TrainingSpec { tp, ..spec.clone() }) {
-                members.push((at, one));
+                members.push((age, run));
                 is_new = false;
             }
         }
         if is_new {
-            sets.push((spec, vec![(at, one)]));
+            sets.push((spec, vec![(age, run)]));
         }
     }
-    sets.sort_by_key(|(_, members)| members.iter().map(|(at, _)| *at).min());
+    sets.sort_by_key(|(_, members)| members.iter().map(|(age, _)| *age).min());
     sets.into_iter()
-        .map(|(spec, members)| set(spec, members.into_iter().map(|(_, one)| one).collect()))
+        .map(|(spec, members)| training_set(spec, members.into_iter().map(|(_, run)| run).collect()))
         .collect()
 }
 
@@ -107,47 +108,47 @@ pub fn one_training_set(all: &[Curve]) -> Result<TrainingSet> {
     }
 }
 
-fn set(spec: TrainingSpec, mut members: Vec<&Curve>) -> TrainingSet {
+fn training_set(spec: TrainingSpec, mut members: Vec<&Curve>) -> TrainingSet {
     members.sort_by(|a, b| a.training.created.cmp(&b.training.created));
-    let mut architectures = distinct(members.iter().map(|one| one.training.spec.architecture.clone()));
+    let mut architectures = distinct(members.iter().map(|run| run.training.spec.architecture.clone()));
     // the baseline comes first
     architectures.sort_by_key(|architecture| *architecture != Architecture::Standard);
     let curves = architectures.into_iter().map(|architecture| {
-        let own = members.iter().filter(|one| one.training.spec.architecture == architecture);
-        curve(&architecture, &own.copied().collect::<Vec<_>>())
+        let seeds = members.iter().filter(|run| run.training.spec.architecture == architecture);
+        architecture_curve(&architecture, &seeds.copied().collect::<Vec<_>>())
     });
     TrainingSet {
-        miniature: members.iter().any(|one| one.training.miniature),
-        machine: members.first().map(|one| one.training.machine.clone()).unwrap_or_default(),
+        miniature: members.iter().any(|run| run.training.miniature),
+        machine: members.first().map(|run| run.training.machine.clone()).unwrap_or_default(),
         curves: curves.collect(),
         spec,
     }
 }
 
-fn curve(architecture: &Architecture, seeds: &[&Curve]) -> ArchitectureCurve {
-    let looks: Vec<_> = seeds.iter().map(|one| one.held_out()).collect();
-    let steps = looks.first().into_iter().flatten().map(|(step, _)| *step);
-    let at = |step: u32| -> Option<CurvePoint> {
-        let sorted = |look: &Vec<(u32, table::HeldOut)>| {
-            look.iter().find(|(known, _)| *known == step).map(|(_, lost)| lost.nll)
+fn architecture_curve(architecture: &Architecture, seeds: &[&Curve]) -> ArchitectureCurve {
+    let evaluations: Vec<_> = seeds.iter().map(|run| run.held_out()).collect();
+    let steps = evaluations.first().into_iter().flatten().map(|(step, _)| *step);
+    let mean_at = |step: u32| -> Option<CurvePoint> {
+        let nll_at = |evaluations: &Vec<(u32, table::HeldOut)>| {
+            evaluations.iter().find(|(known, _)| *known == step).map(|(_, loss)| loss.nll)
         };
-        let values: Option<Vec<f64>> = looks.iter().map(sorted).collect();
+        let values: Option<Vec<f64>> = evaluations.iter().map(nll_at).collect();
         let values = values?;
         Some(CurvePoint { step, nll: mean(&values)?, nll_ci95: interval_of_few(&values) })
     };
-    let last = seeds.iter().filter_map(|one| one.curve.last()).map(|step| step.step).min().unwrap_or(0);
+    let last = seeds.iter().filter_map(|run| run.curve.last()).map(|step| step.step).min().unwrap_or(0);
     let stretch = last.div_ceil(STRETCHES).max(1);
-    let loss = (0..last.div_ceil(stretch)).filter_map(|at| {
-        let (first, end) = (at * stretch, ((at + 1) * stretch).min(last));
-        let values_of = |one: &&Curve| -> Vec<f64> {
-            one.curve.iter().filter(|s| s.step > first && s.step <= end).map(|s| s.nll).collect()
+    let loss = (0..last.div_ceil(stretch)).filter_map(|index| {
+        let (first, end) = (index * stretch, ((index + 1) * stretch).min(last));
+        let values_of = |run: &&Curve| -> Vec<f64> {
+            run.curve.iter().filter(|s| s.step > first && s.step <= end).map(|s| s.nll).collect()
         };
         Some((end, mean(&seeds.iter().flat_map(values_of).collect::<Vec<_>>())?))
     });
     ArchitectureCurve {
         architecture: architecture.clone(),
         seeds: seeds.len(),
-        held_out: steps.filter_map(at).collect(),
+        held_out: steps.filter_map(mean_at).collect(),
         loss: loss.collect(),
     }
 }
@@ -157,24 +158,23 @@ pub fn compared_trainings(all: &[Curve]) -> Vec<ComparedTrainings> {
     let Some(first) = all.first() else { return Vec::new() };
     let baseline = &first.training.spec.architecture;
     let losses_of = |architecture: &Architecture| -> Vec<(u64, f64)> {
-        let own = all.iter().filter(|one| one.training.spec.architecture == *architecture);
-        own.filter_map(|one| Some((one.training.spec.seed, one.training.after?.nll))).collect()
+        let runs = all.iter().filter(|run| run.training.spec.architecture == *architecture);
+        runs.filter_map(|run| Some((run.training.spec.seed, run.training.after?.nll))).collect()
     };
-    let (base, mut seen) = (losses_of(baseline), vec![baseline]);
-    let mut found = Vec::new();
-    for one in all {
-        let architecture = &one.training.spec.architecture;
+    let (baseline_losses, mut seen) = (losses_of(baseline), vec![baseline]);
+    let mut compared = Vec::new();
+    for run in all {
+        let architecture = &run.training.spec.architecture;
         if seen.contains(&architecture) {
             continue;
         }
         seen.push(architecture);
-        let own = losses_of(architecture);
-        let pair = |(seed, nll): &(u64, f64)| {
-            base.iter().find(|(known, _)| known == seed).map(|(_, other)| nll - other)
+        let difference = |(seed, nll): (u64, f64)| {
+            baseline_losses.iter().find(|(known, _)| *known == seed).map(|(_, other)| nll - other)
         };
-        let differences: Vec<f64> = own.iter().filter_map(pair).collect();
+        let differences: Vec<f64> = losses_of(architecture).into_iter().filter_map(difference).collect();
         if let Some(nll) = mean(&differences) {
-            found.push(ComparedTrainings {
+            compared.push(ComparedTrainings {
                 architecture: architecture.clone(),
                 baseline: baseline.clone(),
                 nll,
@@ -183,7 +183,7 @@ pub fn compared_trainings(all: &[Curve]) -> Vec<ComparedTrainings> {
             });
         }
     }
-    found
+    compared
 }
 
 impl ComparedTrainings {
@@ -206,15 +206,19 @@ mod tests {
     use super::*;
     use table::testing::trained;
 
-    #[test]
-    fn curves_are_means_over_seeds_and_sets_hold_what_differs_in_nothing_else() {
-        let mut all = vec![
+    /// Two seeds of standard and of ladder.
+    fn two_seeds() -> [Curve; 4] {
+        [
             trained("ladder", 0, 2.0),
             trained("standard", 0, 1.0),
             trained("ladder", 1, 4.0),
             trained("standard", 1, 2.0),
-        ];
-        let set = one_training_set(&all).unwrap();
+        ]
+    }
+
+    #[test]
+    fn curves_are_means_over_seeds_and_standard_comes_first() {
+        let set = one_training_set(&two_seeds()).unwrap();
         let names: Vec<String> = set.curves.iter().map(|c| c.architecture.to_string()).collect();
         assert_eq!(names, ["standard", "ladder"]);
         let ladder = &set.curves[1];
@@ -223,20 +227,33 @@ mod tests {
         assert!((last.nll - 3.0).abs() < 1e-9 && last.nll_ci95.is_some());
         assert_eq!(ladder.held_out[0].step, 0);
         assert!(ladder.loss.last().unwrap().1 < ladder.loss[0].1);
-        let compared = compared_trainings(&all[1..]);
+    }
+
+    #[test]
+    fn differences_from_the_baseline_are_paired_by_seed() {
+        let [ladder_0, standard_0, ladder_1, standard_1] = two_seeds();
+        let compared = compared_trainings(&[standard_0.clone(), ladder_1.clone(), standard_1.clone()]);
         assert!(compared.len() == 1 && compared[0].seeds == 1, "{compared:?}");
-        let compared =
-            compared_trainings(&[all[1].clone(), all[0].clone(), all[3].clone(), all[2].clone()]);
+        let compared = compared_trainings(&[standard_0, ladder_0, standard_1, ladder_1]);
         assert_eq!((compared[0].nll, compared[0].seeds), (1.5, 2));
         assert!(compared[0].summary().contains("which holds 0"), "{}", compared[0].summary());
+    }
+
+    #[test]
+    fn architectures_that_do_not_depend_on_tp_are_in_the_set_of_each_tp() {
         // kraken depends on TP, standard and ladder do not
         for (tp, sets) in [(2, 1), (4, 2)] {
             let mut kraken = [trained("kraken", 0, 3.0), trained("kraken", 0, 3.0)];
             (kraken[0].training.spec.tp, kraken[1].training.spec.tp) = (2, tp);
-            let sets_of = training_sets(&[&all[..], &kraken].concat());
+            let sets_of = training_sets(&[&two_seeds()[..], &kraken].concat());
             assert_eq!(sets_of.len(), sets);
             assert!(sets_of.iter().all(|set| set.curves.len() == 3), "{sets_of:?}");
         }
+    }
+
+    #[test]
+    fn trainings_that_form_several_sets_are_an_error_with_their_differences() {
+        let mut all = two_seeds();
         all[3].training.spec.lr = 0.5;
         let error = one_training_set(&all).unwrap_err().to_string();
         assert!(error.contains("2 sets") && error.contains("lr"), "{error}");

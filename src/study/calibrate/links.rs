@@ -46,8 +46,6 @@ pub struct LinkOptions<'a> {
 #[derive(Clone, Debug)]
 pub struct MeasuredLinks {
     pub p2p: P2p,
-    /// True if the other P2P setting was measured too.
-    pub has_other_p2p: bool,
     /// Name or file of the profile.
     pub hardware: String,
     pub before: Profile,
@@ -59,13 +57,13 @@ pub struct MeasuredLinks {
 }
 
 impl MeasuredLinks {
-    /// Adds measured all-reduces, one file per TP, to a profile.
+    /// Loads a profile and adds measured all-reduces, one file per TP, to it.
     ///
     /// # Errors
     ///
     /// Returns an input error if two files have the same TP, no profile is named or known for their GPU, or the
     /// messages of a file determine neither latency nor bandwidth.
-    pub fn new(mut tests: Vec<(PathBuf, AllReduces)>, options: LinkOptions<'_>) -> Result<Self> {
+    pub fn of_tests(mut tests: Vec<(PathBuf, AllReduces)>, options: LinkOptions<'_>) -> Result<Self> {
         tests.sort_by_key(|(_, test)| test.ranks);
         if let Some([(a, test), (b, _)]) =
             tests.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks)
@@ -99,7 +97,7 @@ impl MeasuredLinks {
         });
         let links = links.collect::<Result<Vec<_>>>()?;
         let after = updated_profile(&hardware, &before, &links, options);
-        Ok(Self { p2p: options.p2p, has_other_p2p: false, hardware, before, after, links, warnings })
+        Ok(Self { p2p: options.p2p, hardware, before, after, links, warnings })
     }
 
     pub fn table_before(&self) -> &LinkTable {
@@ -110,8 +108,9 @@ impl MeasuredLinks {
         link_table(&self.after, self.p2p)
     }
 
-    /// Describes the values that the profile still takes from elsewhere.
-    pub fn assumed(&self) -> Vec<String> {
+    /// Describes the values that the profile still takes from elsewhere; `measured` are the links of all measured P2P
+    /// settings.
+    pub fn assumed(&self, measured: &[Self]) -> Vec<String> {
         let all_reduces = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
         let kept = self.links.iter().filter_map(|measured| {
             let KeptValue { name, reason } = measured.kept?;
@@ -124,7 +123,7 @@ impl MeasuredLinks {
         if !others.is_empty() {
             assumed.push(format!("{} at TP {}", all_reduces(self.p2p), others.join(", ")));
         }
-        if !self.has_other_p2p {
+        if measured.iter().all(|links| links.p2p == self.p2p) {
             assumed.push(all_reduces(if self.p2p == P2p::On { P2p::Off } else { P2p::On }));
         }
         assumed.extend(
@@ -144,6 +143,13 @@ fn link_table(profile: &Profile, p2p: P2p) -> &LinkTable {
     match p2p {
         P2p::On => &profile.link.p2p_on,
         P2p::Off => &profile.link.p2p_off,
+    }
+}
+
+fn link_table_mut(profile: &mut Profile, p2p: P2p) -> &mut LinkTable {
+    match p2p {
+        P2p::On => &mut profile.link.p2p_on,
+        P2p::Off => &mut profile.link.p2p_off,
     }
 }
 
@@ -244,10 +250,7 @@ fn updated_profile(
     options: LinkOptions<'_>,
 ) -> Profile {
     let mut after = before.clone();
-    let table = match options.p2p {
-        P2p::On => &mut after.link.p2p_on,
-        P2p::Off => &mut after.link.p2p_off,
-    };
+    let table = link_table_mut(&mut after, options.p2p);
     let mut gpus = links.iter().filter_map(|measured| measured.test.gpu.as_deref());
     let is_built_in = Profile::file(hardware).is_none();
     if is_built_in && gpus.any(|gpu| profile_named(gpu) != Some(before.name.as_str())) {
@@ -284,7 +287,7 @@ mod tests {
     fn links(tests: &[AllReduces], hardware: Option<&str>) -> Result<MeasuredLinks> {
         let files = tests.iter().enumerate();
         let tests = files.map(|(at, test)| (format!("{at}.txt").into(), test.clone())).collect();
-        MeasuredLinks::new(tests, LinkOptions { p2p: P2p::On, hardware, extrapolate: false })
+        MeasuredLinks::of_tests(tests, LinkOptions { p2p: P2p::On, hardware, extrapolate: false })
     }
 
     #[test]
@@ -330,7 +333,11 @@ mod tests {
         let other = links(&[test("NVIDIA GeForce RTX 4090", 4, &all)], Some("h100_sxm")).unwrap();
         assert_eq!(tps(&other), [4]);
         assert_eq!(other.warnings.len(), 1);
-        assert!(other.assumed()[0].starts_with("all-reduces with P2P off"), "{:?}", other.assumed());
+        let assumed = other.assumed(std::slice::from_ref(&other));
+        assert!(assumed[0].starts_with("all-reduces with P2P off"), "{assumed:?}");
+        let p2p_off = MeasuredLinks { p2p: P2p::Off, ..other.clone() };
+        let assumed = other.assumed(&[other.clone(), p2p_off]);
+        assert!(!assumed[0].contains("P2P off"), "both were measured: {assumed:?}");
     }
 
     #[test]

@@ -36,9 +36,11 @@ pub fn all_reduces_of(
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
         return Err(Error::input_help(format!("{name} {what}"), help));
     }
-    let (ranks, points, warnings) = match &meta.spec {
-        Some(spec) => (spec.tp, of_plan(trace), Vec::new()),
-        None => of_others(name, trace, message_bytes)?,
+    let TracedPoints { ranks, points, warnings } = match &meta.spec {
+        Some(spec) => {
+            TracedPoints { ranks: spec.tp, points: points_of_plan(trace), warnings: Vec::new() }
+        }
+        None => points_of_import(name, trace, message_bytes)?,
     };
     if points.is_empty() {
         return Err(Error::input(format!("{name} has no all-reduce")));
@@ -70,8 +72,14 @@ fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
 /// Message bytes, and median transfer time (us).
 type Points = Vec<(u64, f64)>;
 
+struct TracedPoints {
+    ranks: u32,
+    points: Points,
+    warnings: Vec<String>,
+}
+
 /// Points of our own run, whose plan gives each message size.
-fn of_plan(trace: &Trace) -> Points {
+fn points_of_plan(trace: &Trace) -> Points {
     let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for span in &trace.spans {
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
@@ -87,6 +95,7 @@ fn of_plan(trace: &Trace) -> Points {
     by.into_iter().filter_map(|(bytes, latencies)| Some((bytes, median(&latencies)?))).collect()
 }
 
+/// All-reduces of one group size.
 #[derive(Default)]
 struct Candidates {
     /// Transfer times (us) by message bytes; 0 if the trace lacks the size.
@@ -96,72 +105,105 @@ struct Candidates {
     kinds: BTreeSet<String>,
 }
 
-/// Points of another engine's trace: matched all-reduces by message size. Prefers tensor-parallel groups if
-/// the trace describes them, then the most frequent group size. Also returns a sentence on the others.
-fn of_others(
-    name: &str,
-    trace: &Trace,
-    message_bytes: Option<u64>,
-) -> Result<(u32, Points, Vec<String>)> {
-    let matching = Matching::of(trace);
-    let clocks = Clocks::of(trace, &matching);
-    let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
-    // keyed by (is tensor parallel, group size)
-    let mut found: BTreeMap<(bool, u32), Candidates> = BTreeMap::new();
-    let (mut largest, mut partial) = (0, 0);
-    for collective in matching.collectives() {
-        let span = &trace.spans[collective.places[0]];
-        let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-        if operation.kind != "all_reduce" {
-            continue;
+/// All-reduces of an imported trace.
+#[derive(Default)]
+struct MatchedAllReduces {
+    /// By whether the group is tensor parallel, and its size.
+    by_group: BTreeMap<(bool, u32), Candidates>,
+    /// All-reduces of which not all ranks were recorded, and the largest of their groups.
+    partial: usize,
+    largest_partial: u32,
+}
+
+impl MatchedAllReduces {
+    /// Matches the all-reduces of all ranks; those of another size than `message_bytes` are left out.
+    fn of(trace: &Trace, message_bytes: Option<u64>) -> Self {
+        let matching = Matching::of(trace);
+        let clocks = Clocks::of(trace, &matching);
+        let mut matched = Self::default();
+        for collective in matching.collectives() {
+            let span = &trace.spans[collective.places[0]];
+            let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
+            if operation.kind != "all_reduce" {
+                continue;
+            }
+            let info = operation.collective.as_ref();
+            let group = info.and_then(|info| trace.meta.groups.get(info.group? as usize));
+            let ranks = collective.places.len() as u32;
+            // without all ranks, the last arrival is unknown
+            if collective.is_partial {
+                let sizes = || trace.meta.groups.iter().map(|group| group.size).max();
+                let size = group.map_or_else(|| sizes().unwrap_or(0), |group| group.size);
+                matched.largest_partial = matched.largest_partial.max(size);
+                matched.partial += 1;
+                continue;
+            }
+            let is_tensor = group.is_some_and(|group| group.kind() == "TP");
+            let bytes = info.and_then(|info| info.message_bytes);
+            if bytes.is_some() && message_bytes.is_some_and(|wanted| bytes != Some(wanted)) {
+                continue;
+            }
+            let moved = matching.arrived(trace, &clocks, &collective).mean_moved();
+            if moved > 0 {
+                let candidates = matched.by_group.entry((is_tensor, ranks)).or_default();
+                let bytes = bytes.or(message_bytes).unwrap_or(0);
+                candidates.by_bytes.entry(bytes).or_default().push(moved as f64 / 1e3);
+                candidates.count += 1;
+                candidates.kinds.extend(group.map(trace::ProcessGroup::kind));
+            }
         }
-        let info = operation.collective.as_ref();
-        let group = info.and_then(|info| trace.meta.groups.get(info.group? as usize));
-        let ranks = collective.places.len() as u32;
-        // without all ranks, the last arrival is unknown
-        if collective.is_partial {
-            let sizes = || trace.meta.groups.iter().map(|group| group.size).max();
-            largest = largest.max(group.map_or_else(|| sizes().unwrap_or(0), |group| group.size));
-            partial += 1;
-            continue;
-        }
-        let is_tensor = group.is_some_and(|group| group.kind() == "TP");
-        let bytes = info.and_then(|info| info.message_bytes);
-        if bytes.is_some() && message_bytes.is_some_and(|wanted| bytes != Some(wanted)) {
-            continue;
-        }
-        let moved = matching.arrived(trace, &clocks, &collective).mean_moved();
-        if moved > 0 {
-            let candidates = found.entry((is_tensor, ranks)).or_default();
-            let bytes = bytes.or(message_bytes).unwrap_or(0);
-            candidates.by_bytes.entry(bytes).or_default().push(moved as f64 / 1e3);
-            candidates.count += 1;
-            candidates.kinds.extend(group.map(trace::ProcessGroup::kind));
-        }
+        matched
     }
-    let best = found
-        .iter()
-        .max_by_key(|((is_tensor, ranks), candidates)| (*is_tensor, candidates.count, *ranks))
-        .map(|(key, _)| *key);
-    let best = best.and_then(|key| Some((key.1, found.remove(&key)?)));
-    let Some((ranks, mut candidates)) = best else {
-        return Err(if recorded.len() < 2 {
+
+    /// Takes out the all-reduces to use, with their group size: of tensor-parallel groups if the trace describes
+    /// them, then of the most frequent size.
+    fn take_best(&mut self) -> Option<(u32, Candidates)> {
+        let best = self
+            .by_group
+            .iter()
+            .max_by_key(|((is_tensor, ranks), candidates)| (*is_tensor, candidates.count, *ranks))
+            .map(|(key, _)| *key)?;
+        Some((best.1, self.by_group.remove(&best)?))
+    }
+
+    /// Error of a trace without a usable all-reduce.
+    fn unusable(&self, name: &str, trace: &Trace, message_bytes: Option<u64>) -> Error {
+        let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
+        let help = "pass a directory with the traces of all ranks";
+        if recorded.len() < 2 {
             let problem = "has one rank, so waiting cannot be separated from transfer";
-            Error::input_help(
-                format!("{name} {problem}"),
-                "pass a directory with the traces of all ranks",
-            )
-        } else if largest > 0 {
-            Error::input_help(
-                format!(
-                    "{name} has all-reduces over {largest} ranks, but not the traces of all of them"
-                ),
-                "pass a directory with the traces of all ranks",
-            )
-        } else {
-            let size = message_bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
-            Error::input(format!("{name} has no all-reduce{size} that all recorded ranks take part in"))
+            return Error::input_help(format!("{name} {problem}"), help);
+        }
+        if self.largest_partial > 0 {
+            let problem = format!(
+                "{name} has all-reduces over {} ranks, but not the traces of all of them",
+                self.largest_partial
+            );
+            return Error::input_help(problem, help);
+        }
+        let size = message_bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
+        Error::input(format!("{name} has no all-reduce{size} that all recorded ranks take part in"))
+    }
+
+    /// Describes the all-reduces that are not used.
+    fn left_out(&self) -> Vec<String> {
+        let groups = self.by_group.iter().map(|((_, ranks), Candidates { count, kinds, .. })| {
+            let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+            let of_kinds =
+                if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            format!("{count} over {ranks} ranks{of_kinds}")
         });
+        let partial =
+            (self.partial > 0).then(|| format!("{} of which not all ranks were recorded", self.partial));
+        groups.chain(partial).collect()
+    }
+}
+
+/// Points of another engine's trace, by message size, with a sentence on the all-reduces that are not used.
+fn points_of_import(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<TracedPoints> {
+    let mut matched = MatchedAllReduces::of(trace, message_bytes);
+    let Some((ranks, mut candidates)) = matched.take_best() else {
+        return Err(matched.unusable(name, trace, message_bytes));
     };
     let without_size = candidates.by_bytes.remove(&0).map_or(0, |times| times.len());
     if without_size > 0 && candidates.by_bytes.is_empty() {
@@ -170,16 +212,7 @@ fn of_others(
             "say it with --message-bytes: batch x hidden size x bytes of a number",
         ));
     }
-    let mut left_out: Vec<String> = found
-        .iter()
-        .map(|((_, ranks), Candidates { count, kinds, .. })| {
-            let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-            let of_kinds =
-                if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
-            format!("{count} over {ranks} ranks{of_kinds}")
-        })
-        .collect();
-    left_out.extend((partial > 0).then(|| format!("{partial} of which not all ranks were recorded")));
+    let mut left_out = matched.left_out();
     left_out.extend((without_size > 0).then(|| format!("{without_size} without a message size")));
     let used: Vec<String> = candidates.kinds.into_iter().collect();
     let of_groups =
@@ -194,7 +227,8 @@ fn of_others(
         }
     };
     let point = |(bytes, latencies): (u64, Vec<f64>)| Some((bytes, median(&latencies)?));
-    Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect(), warnings))
+    let points = candidates.by_bytes.into_iter().filter_map(point).collect();
+    Ok(TracedPoints { ranks, points, warnings })
 }
 
 #[cfg(test)]

@@ -2,15 +2,17 @@
 //!
 //! This file pairs the steps of the traces, also of one without markers, whose steps are inferred, and finds the parts,
 //! layers and operations that became slower, per rank and step. A step lasts until the next one begins, as in `overlap`
-//! and `rewire` ([`StepTime`]). `gate` has limits on the change, `replaced` pairs operations that took the place of others;
-//! stored predictions, and their error once the change was measured.
+//! and `rewire` ([`StepTime`]). `gate` has limits on the change, `replaced` pairs operations that took the place of others,
+//! `prediction` has stored predictions and their error once the change was measured, `tables` the tables.
 
 mod gate;
 mod prediction;
 mod replaced;
+mod tables;
 
 pub use gate::judge_diff;
 pub use prediction::{PredictedRow, Prediction, PredictionCheck, checked, checks_table};
+pub use tables::{layers_table, operations_table, parts_table};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -29,7 +31,6 @@ use base::statistics::{interval95, mean, resample_pools};
 use base::text::{counted, latency};
 use plan::Phase;
 use table::Provenance;
-use table::render::{Shown, Table};
 use trace::overlap::intervals::Interval;
 use trace::overlap::{Selection, StepKey};
 use trace::{NO_STEP, Span, Trace, TraceMeta, is_host_call};
@@ -118,6 +119,18 @@ pub struct ChangedOperation {
     pub delaying_us: f64,
 }
 
+/// Rule that paired the steps of the two traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StepPairing {
+    Number,
+    /// The traces number their steps differently.
+    Order,
+    /// One trace has no steps.
+    #[serde(rename = "whole trace")]
+    WholeTrace,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TraceDiff {
     pub a: SideSummary,
@@ -126,8 +139,7 @@ pub struct TraceDiff {
     pub phase: Option<Phase>,
     /// Paired steps.
     pub pairs: usize,
-    /// `number`, `order` (the traces number their steps differently) or `whole trace` (one has no steps).
-    pub paired_by: &'static str,
+    pub paired_by: StepPairing,
     /// True if operations are matched by the framework's operator as well as by name.
     pub by_operator: bool,
     /// Change of the step latency (%).
@@ -192,11 +204,12 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let (steps, paired_by): (Vec<[StepTime; 2]>, _) = match has_steps {
         true => {
             let times_of = |pair: &(usize, usize)| [steps_a[pair.0].time, steps_b[pair.1].time];
-            (pairs.iter().map(times_of).collect(), if aligned.by_order { "order" } else { "number" })
+            let by = if aligned.by_order { StepPairing::Order } else { StepPairing::Number };
+            (pairs.iter().map(times_of).collect(), by)
         }
         false => {
             let [a, b] = [0, 1].map(|at| whole(&marked[at], &reports[at].overlap));
-            (vec![[a?, b?]], "whole trace")
+            (vec![[a?, b?]], StepPairing::WholeTrace)
         }
     };
     if steps.is_empty() {
@@ -322,6 +335,7 @@ struct StepNumber {
     value: fn(&StepTime) -> f64,
 }
 
+/// Parts of a step, which add up to it.
 const PARTS: [StepNumber; 5] = [
     StepNumber { name: "compute", value: |s| s.compute_us },
     StepNumber { name: "exposed communication", value: |s| s.exposed_us },
@@ -487,54 +501,6 @@ impl TraceDiff {
         words += &most.map_or(String::new(), |most| format!(", most in {most}"));
         words
     }
-}
-
-pub fn parts_table(diff: &TraceDiff) -> Table {
-    let total = ChangedPart {
-        part: "step",
-        a_us: diff.a.step_us,
-        b_us: diff.b.step_us,
-        delta_us: diff.b.step_us - diff.a.step_us,
-        explains_pct: None,
-    };
-    let rows: Vec<&ChangedPart> = std::iter::once(&total).chain(&diff.parts).collect();
-    Table::of(
-        rows,
-        &[
-            ("part", &|p| Shown::text(p.part)),
-            ("first_us", &|p| Shown::Time(p.a_us)),
-            ("second_us", &|p| Shown::Time(p.b_us)),
-            ("delta_us", &|p| Shown::Time(p.delta_us)),
-            ("explains_pct|explains %", &|p| Shown::number(p.explains_pct, 0)),
-        ],
-    )
-}
-
-pub fn operations_table(operations: &[ChangedOperation]) -> Table {
-    let us = |side: Option<PerStep>, of: fn(&PerStep) -> f64| {
-        side.as_ref().map_or(Shown::None, |s| Shown::Time(of(s)))
-    };
-    let count = |side: Option<PerStep>| Shown::number(side.map(|s| s.count), 1);
-    let exposed = |one: &ChangedOperation, side: Option<PerStep>| match one.lane {
-        "comm" => us(side, |s| s.exposed_us),
-        _ => Shown::None,
-    };
-    Table::of(
-        operations,
-        &[
-            ("~operation", &|o: &ChangedOperation| Shown::text(&o.name)),
-            ("lane", &|o| Shown::text(o.lane)),
-            ("first_us", &|o| us(o.a, |s| s.us)),
-            ("second_us", &|o| us(o.b, |s| s.us)),
-            ("delta_us", &|o| Shown::Time(o.delta_us)),
-            ("delaying_us|delays step", &|o| Shown::Time(o.delaying_us)),
-            ("first_exposed_us|exposed", &|o| exposed(o, o.a)),
-            ("second_exposed_us|exposed", &|o| exposed(o, o.b)),
-            ("first_count|count", &|o| count(o.a)),
-            ("second_count|count", &|o| count(o.b)),
-        ],
-    )
-    .least(&["second_exposed_us", "first_exposed_us", "second_count", "first_count", "lane"])
 }
 
 /// Minimum share of spans with a known operator for it to tell kernels apart.

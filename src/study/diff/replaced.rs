@@ -25,9 +25,12 @@ pub(super) fn replacements(
     operations: &[ChangedOperation],
 ) -> Vec<Replacement> {
     let [mut gone, new] = [0, 1].map(|side| {
-        let is_only = |one: &ChangedOperation| if side == 0 { one.b.is_none() } else { one.a.is_none() };
-        let only = operations.iter().enumerate().filter(|(_, one)| is_only(one));
-        let only = only.map(|(at, one)| ((one.lane, one.name.as_str()), at)).collect();
+        let is_only = |operation: &ChangedOperation| {
+            if side == 0 { operation.b.is_none() } else { operation.a.is_none() }
+        };
+        let only = operations.iter().enumerate().filter(|(_, operation)| is_only(operation));
+        let only =
+            only.map(|(index, operation)| ((operation.lane, operation.name.as_str()), index)).collect();
         places(traces[side], steps[side], &only)
     });
     let pairs = new.into_iter().filter_map(|(place, new)| {
@@ -90,16 +93,16 @@ pub(super) fn most_changed(
     lane: Option<&str>,
     delta_us: f64,
 ) -> Option<String> {
-    let is_of_lane = |one: &ChangedOperation| lane.is_none_or(|lane| lane == one.lane);
+    let is_of_lane = |operation: &ChangedOperation| lane.is_none_or(|lane| lane == operation.lane);
     let is_same_way = |us: f64| us != 0.0 && (us > 0.0) == (delta_us > 0.0);
     let signed = |us: f64| format!("{}{}", if us > 0.0 { "+" } else { "-" }, latency(us.abs()));
-    let name = |one: &ChangedOperation| fitting_name(&one.name, NAME);
+    let name = |operation: &ChangedOperation| fitting_name(&operation.name, NAME);
     let replaced: HashSet<usize> = replacements.iter().flat_map(|pair| [pair.gone, pair.new]).collect();
     let alone: Vec<&ChangedOperation> = (operations.iter().enumerate())
-        .filter(|(at, one)| !replaced.contains(at) && is_of_lane(one))
-        .map(|(_, one)| one)
+        .filter(|(index, operation)| !replaced.contains(index) && is_of_lane(operation))
+        .map(|(_, operation)| operation)
         .collect();
-    let most = alone.iter().find(|one| is_same_way(one.delaying_us));
+    let most = alone.iter().find(|operation| is_same_way(operation.delaying_us));
     let pairs = replacements.iter().map(|pair| {
         let (gone, new) = (&operations[pair.gone], &operations[pair.new]);
         (gone, new, gone.delaying_us + new.delaying_us)
@@ -113,14 +116,14 @@ pub(super) fn most_changed(
         return Some(format!("{} instead of {} ({})", name(new), name(gone), signed(us)));
     }
     let most = most?;
-    let offsets = |one: &&&ChangedOperation| {
-        let is_of_one_trace = one.a.is_none() || one.b.is_none();
-        is_of_one_trace && one.delaying_us != 0.0 && !is_same_way(one.delaying_us)
+    let offsets = |operation: &&&ChangedOperation| {
+        let is_of_one_trace = operation.a.is_none() || operation.b.is_none();
+        is_of_one_trace && operation.delaying_us != 0.0 && !is_same_way(operation.delaying_us)
     };
     let is_more = most.delaying_us.abs() > delta_us.abs();
-    let offset = alone.iter().find(offsets).filter(|_| is_more).map_or(String::new(), |one| {
-        let state = if one.b.is_none() { "gone" } else { "new" };
-        format!(", {} of {}, which is {state}", signed(one.delaying_us), name(one))
+    let offset = alone.iter().find(offsets).filter(|_| is_more).map_or(String::new(), |operation| {
+        let state = if operation.b.is_none() { "gone" } else { "new" };
+        format!(", {} of {}, which is {state}", signed(operation.delaying_us), name(operation))
     });
     Some(format!("{} ({}{offset})", name(most), signed(most.delaying_us)))
 }

@@ -42,7 +42,7 @@ fn the_parts_add_up_and_the_all_reduce_that_grew_explains_the_change() {
     let (a, b) = (of_steps(0..10, |_| (1_000, 400)), of_steps(0..10, |_| (1_000, 900)));
     let diff = diff(&a, &b);
     // the last step has no next one
-    assert_eq!((diff.pairs, diff.paired_by, diff.leaves_out_last), (9, "number", true));
+    assert_eq!((diff.pairs, diff.paired_by, diff.leaves_out_last), (9, StepPairing::Number, true));
     assert!((diff.a.step_us - 2.4).abs() < 1e-9 && (diff.b.step_us - 2.9).abs() < 1e-9);
     let sum: f64 = diff.parts.iter().map(|part| part.delta_us).sum();
     assert!((sum - 0.5).abs() < 1e-9, "{:?}", diff.parts);
@@ -110,7 +110,7 @@ fn a_slower_simulated_host_is_idle_time_of_the_step() {
 fn steps_with_other_numbers_are_paired_in_order_and_equal_traces_do_not_differ() {
     let (a, b) = (of_steps(0..8, |_| (1_000, 400)), of_steps(20..28, |_| (1_000, 400)));
     let diff = diff(&a, &b);
-    assert_eq!((diff.pairs, diff.paired_by, diff.is_changed()), (7, "order", false));
+    assert_eq!((diff.pairs, diff.paired_by, diff.is_changed()), (7, StepPairing::Order, false));
     assert!(diff.headline.starts_with("No clear change"), "{}", diff.headline);
     assert!(diff.operations.iter().all(|one| one.delta_us == 0.0));
 }
@@ -310,7 +310,7 @@ fn without_markers(steps: i64) -> Trace {
 #[test]
 fn steps_without_markers_are_found_before_they_are_compared() {
     let diff = diff(&without_markers(6), &without_markers(7));
-    assert_eq!((diff.pairs, diff.paired_by), (5, "number"));
+    assert_eq!((diff.pairs, diff.paired_by), (5, StepPairing::Number));
     assert!((diff.a.step_us - 400.0).abs() < 1e-9, "{}", diff.headline);
     assert!(diff.change_pct.abs() < 1e-9, "{}", diff.headline);
 }

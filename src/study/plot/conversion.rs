@@ -3,26 +3,34 @@
 
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
-use super::layout::{LegendEntry, LegendKey, Sheet};
+use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Sizes, look};
 use crate::analysis::{Conversion, ConversionPoint, ConversionReport, Draws, SetSeries};
 use base::error::{Error, Result};
 
-/// Series in legend and drawing order; the paper's choice is drawn last, on top.
-const SERIES: [SetSeries; 5] =
-    [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last, SetSeries::Random, SetSeries::UpperHalf];
+/// Series of the figure with their names, in legend and drawing order; the paper's choice is drawn last, on top.
+const SERIES: [(SetSeries, &str); 5] = [
+    (SetSeries::Ordered, "lowest-cost layers"),
+    (SetSeries::Greedy, "greedy"),
+    (SetSeries::Last, "last layers"),
+    (SetSeries::Random, "random layers"),
+    (SetSeries::UpperHalf, "upper half (paper)"),
+];
+
+/// Looks of a conversion: one for each series of the figure, and one for single layers, which only the screen shows.
+const LOOKS: usize = SERIES.len() + 1;
 
 /// Series with its points, by number of converted layers.
-struct Drawn {
+struct ConversionSeries {
     series: SetSeries,
     look: Look,
     name: String,
-    points: Vec<DrawnPoint>,
+    points: Vec<SeriesPoint>,
 }
 
-struct DrawnPoint {
+struct SeriesPoint {
     speedup: f64,
     kl: f64,
     kl_interval: Option<[f64; 2]>,
@@ -31,9 +39,9 @@ struct DrawnPoint {
 
 /// Index of a series's look, in figures and on the screen.
 pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
-    let at = SERIES.iter().position(|one| *one == series).unwrap_or(SERIES.len());
-    let row = Conversion::ALL.iter().position(|one| *one == conversion).unwrap_or_default();
-    at + (SERIES.len() + 1) * row
+    let column = SERIES.iter().position(|(known, _)| *known == series).unwrap_or(SERIES.len());
+    let row = Conversion::ALL.iter().position(|known| *known == conversion).unwrap_or_default();
+    column + LOOKS * row
 }
 
 /// Draws the figure of a report. For random sets it shows the mean of each size and the range of the draws.
@@ -42,8 +50,8 @@ pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
 ///
 /// Returns an error if there are no sets or the page is too small.
 pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> Result<Figure> {
-    let drawn = drawn(report);
-    if drawn.is_empty() {
+    let all = conversion_series(report);
+    if all.is_empty() {
         return Err(Error::input("nothing to plot: no layer sets"));
     }
     let provenance = ProvenanceSummary {
@@ -52,13 +60,13 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
         software: [format!("stack {}", report.target.stack)].into(),
         ..ProvenanceSummary::default()
     };
-    let key = |one: &Drawn| {
-        let (look, fill) = (one.look, fill_of(one.series));
-        let key = match one.series {
+    let legend_entry = |&ConversionSeries { series, look, ref name, .. }: &ConversionSeries| {
+        let fill = fill_of(series);
+        let key = match series {
             SetSeries::UpperHalf => LegendKey::Marker { look, fill },
-            _ => LegendKey::Series { look, fill, stroke: stroke_of(one.series) },
+            _ => LegendKey::Series { look, fill, stroke: stroke_of(series) },
         };
-        LegendEntry::new(key, one.name.clone())
+        LegendEntry::new(key, name.clone())
     };
     let sheet = Sheet {
         options,
@@ -73,11 +81,15 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
         remark:
             "KL is measured, with 95 % intervals (random sets: range of the draws); speedup is simulated"
                 .into(),
-        legend: drawn.iter().map(key).collect(),
+        legend: all.iter().map(legend_entry).collect(),
     };
     let names = ("speedup over standard", "KL from standard (nats per token)");
-    let (mut scene, cells, sizes) = sheet.charts((1, 1), (0.6, 120.0..=260.0), (100.0, 90.0), names)?;
-    draw(&mut scene, cells[0], &drawn, &sizes);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (1, 1),
+        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
+        names,
+    )?;
+    draw_chart(&mut scene, cells[0], &all, &sizes);
     Ok(Figure::new(scene, &provenance, options))
 }
 
@@ -92,11 +104,11 @@ fn fill_of(series: SetSeries) -> Fill {
     if series == SetSeries::Random { Fill::Hollow } else { Fill::Solid }
 }
 
-fn drawn(report: &ConversionReport) -> Vec<Drawn> {
+fn conversion_series(report: &ConversionReport) -> Vec<ConversionSeries> {
     let several = report.points.iter().any(|point| point.conversion != Conversion::Ladder);
     let mut all = Vec::new();
     for conversion in Conversion::ALL {
-        for series in SERIES {
+        for (series, words) in SERIES {
             let points: Vec<_> = match series {
                 SetSeries::Random => report.draws(conversion).iter().map(of_draws).collect(),
                 _ => report.series(conversion, series).into_iter().map(of_set).collect(),
@@ -104,41 +116,34 @@ fn drawn(report: &ConversionReport) -> Vec<Drawn> {
             if points.is_empty() {
                 continue;
             }
-            let words = match series {
-                SetSeries::Ordered => "lowest-cost layers",
-                SetSeries::Greedy => "greedy",
-                SetSeries::UpperHalf => "upper half (paper)",
-                SetSeries::Last => "last layers",
-                SetSeries::Random => "random layers",
-                SetSeries::Alone => "single layer",
-            };
             let name = if several { format!("{conversion}: {words}") } else { words.to_owned() };
-            all.push(Drawn { series, look: look(series_look(conversion, series)), name, points });
+            let look = look(series_look(conversion, series));
+            all.push(ConversionSeries { series, look, name, points });
         }
     }
     all
 }
 
-fn of_set(set: &ConversionPoint) -> DrawnPoint {
+fn of_set(set: &ConversionPoint) -> SeriesPoint {
     let (speedup, kl) = (set.speedup, set.quality.kl);
     let tip = format!("point {}: {}, KL {kl:.4}, {speedup:.3}x", set.number, set.architecture);
-    DrawnPoint { speedup, kl, kl_interval: set.quality.kl_ci95, tip }
+    SeriesPoint { speedup, kl, kl_interval: set.quality.kl_ci95, tip }
 }
 
-fn of_draws(draws: &Draws) -> DrawnPoint {
+fn of_draws(draws: &Draws) -> SeriesPoint {
     let Draws { count, kl, speedup, range: [least, most], .. } = *draws;
     let tip = format!("{count} random layers: KL {kl:.4}, from {least:.4} to {most:.4}, {speedup:.3}x");
-    DrawnPoint { speedup, kl, kl_interval: Some([least, most]), tip }
+    SeriesPoint { speedup, kl, kl_interval: Some([least, most]), tip }
 }
 
-fn draw(scene: &mut Scene, cell: Area, drawn: &[Drawn], sizes: &Sizes) {
-    let points = || drawn.iter().flat_map(|one| &one.points);
+fn draw_chart(scene: &mut Scene, cell: Area, all: &[ConversionSeries], sizes: &Sizes) {
+    let points = || all.iter().flat_map(|series| &series.points);
     // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
     let ends = points().filter_map(|point| point.kl_interval).flatten().filter(|end| *end > 0.0);
     let y = ValueAxis::fit(points().map(|point| point.kl).chain(ends));
     let x = ValueAxis::fit(points().map(|point| point.speedup));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
-    for Drawn { series, look, points, .. } in drawn {
+    for ConversionSeries { series, look, points, .. } in all {
         let line = points.iter().map(|point| (point.speedup, point.kl));
         chart.line(line, look.color, stroke_of(*series));
         for point in points {

@@ -227,6 +227,7 @@ fn check_place(path: &Path) -> Result<()> {
     }
 }
 
+/// Points per inch.
 pub const POINTS: f64 = 72.0;
 
 /// Column width of common two-column styles, in inches (ACM, IEEE, USENIX: 3.33; ICML, MLSys: 3.25).

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
-use super::layout::Sheet;
+use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, looks};
@@ -15,19 +15,25 @@ use base::error::{Error, Result};
 use plan::Architecture;
 use table::{Record, Spec, aggregate, host};
 
-/// Latencies (ms) by prompt length, with their labels.
-type Line<'a> = BTreeMap<u32, (f64, &'a Record)>;
-
-struct Group<'a> {
-    spec: Spec,
-    lines: BTreeMap<Architecture, Line<'a>>,
+struct FirstToken<'a> {
+    ms: f64,
+    record: &'a Record,
 }
 
-impl Group<'_> {
+/// Latencies by prompt length.
+type FirstTokenLine<'a> = BTreeMap<u32, FirstToken<'a>>;
+
+/// Cells that differ only in architecture and prompt length.
+struct FirstTokenGroup<'a> {
+    spec: Spec,
+    lines: BTreeMap<Architecture, FirstTokenLine<'a>>,
+}
+
+impl FirstTokenGroup<'_> {
     /// Percent of standard's latency; `None` without it.
     fn percent(&self, prompt: u32, ms: f64) -> Option<f64> {
-        let (standard, _) = self.lines.get(&Architecture::Standard)?.get(&prompt)?;
-        Some(100.0 * ms / standard)
+        let standard = self.lines.get(&Architecture::Standard)?.get(&prompt)?;
+        Some(100.0 * ms / standard.ms)
     }
 }
 
@@ -43,14 +49,18 @@ pub fn first_token_figure(
     options: &FigureOptions,
 ) -> Result<Figure> {
     let cells = aggregate(records);
-    let mut groups: BTreeMap<GroupKey, Group<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, FirstTokenGroup<'_>> = BTreeMap::new();
     for cell in &cells {
         let Some(metrics) = &cell.metrics else { continue };
         let (architecture, prompt) = (cell.spec.architecture.clone(), cell.spec.prompt_tokens);
         let spec = Spec { architecture: Architecture::Standard, prompt_tokens: 1, ..cell.spec.clone() };
         let group = groups.entry((cell.provenance, host(cell), spec.key()));
-        let group = group.or_insert_with(|| Group { spec, lines: BTreeMap::new() });
-        group.lines.entry(architecture).or_default().insert(prompt, (metrics.prefill_ms, cell));
+        let group = group.or_insert_with(|| FirstTokenGroup { spec, lines: BTreeMap::new() });
+        group
+            .lines
+            .entry(architecture)
+            .or_default()
+            .insert(prompt, FirstToken { ms: metrics.prefill_ms, record: cell });
     }
     groups.retain(|_, group| group.lines.values().any(|line| line.len() > 1));
     if groups.is_empty() {
@@ -73,8 +83,11 @@ pub fn first_token_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let axes = ("prompt (tokens)", "time to first token");
-    let (mut scene, areas, sizes) =
-        sheet.charts((2 * groups.len(), columns), (0.5, 110.0..=230.0), (90.0, 80.0), axes)?;
+    let (mut scene, areas, sizes) = sheet.charts(
+        (2 * groups.len(), columns),
+        ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) },
+        axes,
+    )?;
     for ((areas, group), name) in areas.chunks_exact(2).zip(groups.values()).zip(names) {
         let of_standard = |prompt, ms| group.percent(prompt, ms);
         draw(&mut scene, areas[0], (&format!("{name} (ms)"), group), |_, ms| Some(ms), (&looks, &sizes));
@@ -92,12 +105,12 @@ pub fn first_token_figure(
 fn draw(
     scene: &mut Scene,
     area: Area,
-    (header, group): (&str, &Group<'_>),
+    (header, group): (&str, &FirstTokenGroup<'_>),
     shown: impl Fn(u32, f64) -> Option<f64>,
     (looks, sizes): (&Looks, &Sizes),
 ) {
-    let points = |line: &Line<'_>| -> Vec<(f64, f64)> {
-        let points = line.iter().map(|(prompt, (ms, _))| (*prompt, shown(*prompt, *ms)));
+    let points = |line: &FirstTokenLine<'_>| -> Vec<(f64, f64)> {
+        let points = line.iter().map(|(prompt, first)| (*prompt, shown(*prompt, first.ms)));
         points.filter_map(|(prompt, value)| Some((f64::from(prompt), value?))).collect()
     };
     let all = || group.lines.values().flat_map(points);
@@ -106,7 +119,7 @@ fn draw(
     for (architecture, line) in &group.lines {
         let look: Look = looks[architecture];
         chart.line(points(line), look.color, Stroke::Solid);
-        for (prompt, (ms, record)) in line {
+        for (prompt, FirstToken { ms, record }) in line {
             let Some(value) = shown(*prompt, *ms) else { continue };
             let percent =
                 group.percent(*prompt, *ms).map(|percent| format!(", {percent:.1} % of standard"));

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::font;
-use super::layout::{LegendEntry, LegendKey, Sheet};
+use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
@@ -56,8 +56,11 @@ pub fn gain_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("all-reduce latency (us)", "speedup over standard");
-    let (mut scene, cells, sizes) =
-        sheet.charts((groups.len(), columns), (0.6, 120.0..=260.0), (90.0, 90.0), names)?;
+    let (mut scene, cells, sizes) = sheet.charts(
+        (groups.len(), columns),
+        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (90.0, 90.0) },
+        names,
+    )?;
     // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()

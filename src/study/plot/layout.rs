@@ -47,6 +47,16 @@ impl LegendEntry {
     }
 }
 
+/// Size of each chart on a page (points).
+#[derive(Clone, Debug)]
+pub struct ChartSize {
+    /// Height over the page's width per chart, before `height` limits it.
+    pub aspect: f64,
+    pub height: RangeInclusive<f64>,
+    /// Width and height below which the page is too small.
+    pub least: (f64, f64),
+}
+
 #[derive(Clone, Debug)]
 pub struct Sheet<'a> {
     pub options: &'a FigureOptions,
@@ -131,19 +141,17 @@ impl Sheet<'_> {
         Ok((scene, area, sizes))
     }
 
-    /// Lays out a page of equal charts around named axes. `aspect` and `heights` give the height of a chart
-    /// by its width and its limits, `least` its minimum width and height (points).
+    /// Lays out a page of `count` equal charts in at most `columns` columns, around the names of their axes.
     pub fn charts(
         &self,
         (count, columns): (usize, usize),
-        (aspect, heights): (f64, RangeInclusive<f64>),
-        least: (f64, f64),
+        ChartSize { aspect, height, least }: ChartSize,
         (x, y): (&str, &str),
     ) -> Result<(Scene, Vec<Area>, Sizes)> {
         let (columns, rows) = shape(count, columns);
         let (across, down) = (columns as f64, rows as f64);
         let width = self.options.size.width * POINTS;
-        let each = (aspect * width / across).clamp(*heights.start(), *heights.end());
+        let each = (aspect * width / across).clamp(*height.start(), *height.end());
         let (mut scene, area, sizes) = self.lay_out(each * down, (least.0 * across, least.1 * down))?;
         let area = name_axes(&mut scene, area, x, y, &sizes);
         let gap = (0.9 * sizes.label, 0.5 * sizes.label);

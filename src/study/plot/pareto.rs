@@ -7,7 +7,7 @@ use super::axis::Chart;
 use super::axis::ValueAxis;
 use super::figure::Figure;
 use super::figure::FigureOptions;
-use super::layout::{LegendEntry, LegendKey, Sheet};
+use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
@@ -19,6 +19,7 @@ use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 
+/// Maximum charts of a figure.
 const MOST_PANELS: usize = 12;
 
 /// Maximum points with tooltips, to bound the file size.
@@ -95,8 +96,7 @@ pub fn pareto_figure(
     let names_of_axes = (axes.x.title_in(unit), y_name(axes));
     let (mut scene, cells, sizes) = sheet.charts(
         (groups.len(), columns),
-        (0.62, 130.0..=300.0),
-        (75.0, 70.0),
+        ChartSize { aspect: 0.62, height: 130.0..=300.0, least: (75.0, 70.0) },
         (&names_of_axes.0, &names_of_axes.1),
     )?;
     for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {

@@ -3,7 +3,7 @@
 
 use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
-use super::layout::Sheet;
+use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
 use super::style::{Looks, Sizes, looks};
@@ -43,8 +43,11 @@ pub fn throughput_figure(
     };
     let columns = if options.is_narrow() { 2 } else { 4 };
     let names = ("TP (GPUs)", "tokens/s");
-    let (mut scene, cells, sizes) =
-        sheet.charts((batches.len(), columns), (0.85, 95.0..=230.0), (50.0, 46.0), names)?;
+    let (mut scene, cells, sizes) = sheet.charts(
+        (batches.len(), columns),
+        ChartSize { aspect: 0.85, height: 95.0..=230.0, least: (50.0, 46.0) },
+        names,
+    )?;
     for (cell, batch) in cells.into_iter().zip(batches) {
         draw_chart(&mut scene, cell, set, batch, &looks, &sizes);
     }

@@ -395,6 +395,7 @@ impl LaneWindow<'_> {
         (top, bottom): (f64, f64),
         (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
     ) {
+        /// Minimum width of a block (points).
         const LEAST: f64 = 0.25;
         let mut taken = f64::NEG_INFINITY;
         let mut block = |from: i64, to: i64, class: Class, name: &str| {

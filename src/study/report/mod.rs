@@ -8,25 +8,25 @@
 //! Layout of the page about runs: questions, one section per set of comparable cells, flags, failed runs, environments,
 //! glossary; and the shell commands (POSIX) that show the same data.
 
+mod commands;
 mod events;
+mod html;
 mod sections;
 mod set;
 mod trace;
 
+pub use commands::ReportOrigin;
 pub use trace::{TracePage, WrittenTrace, trace_page};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::Write as _;
-use std::iter;
 
-use crate::analysis::filter::{Operator, Term, Test};
+use self::commands::Commands;
+use self::html::{Html, badge, document};
 use crate::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
 use crate::plot::{Figure, ProvenanceSummary};
 use base::error::{Error, Result};
-use base::text::{escape, printable, shell_command};
-use table::options::{OPTIONS, value};
-use table::render::Table;
-use table::{Provenance, Record, host};
+use base::text::escape;
+use table::{Provenance, Record};
 
 /// Maximum sets with a section; the page lists the others by name.
 const MOST_SETS: usize = 8;
@@ -37,13 +37,7 @@ pub struct Report<'a> {
     /// Records with their environment: one for each batch of simulations, and every other run.
     pub environments: Vec<Record>,
     pub provenance: ProvenanceSummary,
-    /// Command-line arguments, after the verb, that select these runs, one word each: `--dir mine`.
-    pub arguments: Vec<String>,
-    /// Same for verbs that accept only a directory.
-    pub directory: Vec<String>,
-    /// Filter that matches exactly the runs that the user named; empty if none was named.
-    pub named: String,
-    pub filter: String,
+    pub origin: ReportOrigin,
     pub questions: Vec<(String, String)>,
     /// Overlap figures (lanes of one step) by set name, for sets with a trace.
     pub overlaps: BTreeMap<String, Figure>,
@@ -133,10 +127,6 @@ fn title(sets: &[CellSet]) -> String {
     }
 }
 
-pub fn badge(provenance: Provenance) -> String {
-    format!("<span class=\"badge {provenance}\">{provenance}</span>")
-}
-
 fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     html.raw("<header>\n").element("h1", title);
     html.raw("<p>");
@@ -152,7 +142,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     html.raw("</p>\n").element(
         "p",
         &format!(
-            "{} runs ({}): {cells} cells with results, in {} group{} of comparable cells.",
+            "{} runs ({}): {cells} cells with results, in {} set{} of comparable cells.",
             report.records.len(),
             ended.join(", "),
             sets.len(),
@@ -160,7 +150,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
         ),
     );
     html.element("p class=\"soft\"", &report.provenance.caption());
-    let not = report.provenance.kinds.iter().filter_map(|provenance| match provenance {
+    let caveats = report.provenance.kinds.iter().filter_map(|provenance| match provenance {
         Provenance::Measured => None,
         Provenance::EmulatedLink => Some(
             "Numbers labelled emulated-link were timed with all-reduces delayed by an emulated link.",
@@ -172,17 +162,17 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
             "Runs labelled shared-gpu put several ranks on one GPU to check correctness; their latencies are meaningless and left out.",
         ),
     });
-    for sentence in not.collect::<Vec<_>>() {
+    for sentence in caveats.collect::<Vec<_>>() {
         html.element("p class=\"banner\"", sentence);
     }
-    html.command(&Commands::of_all(report).verb(&["report"], &["-o", "report.html"]));
+    html.command(&Commands::of_all(&report.origin).verb(&["report"], &["-o", "report.html"]));
     html.raw("</header>\n");
 }
 
 fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
     html.raw("<nav aria-label=\"contents\"><ul>\n");
     for (index, set) in shown.iter().enumerate() {
-        html.raw(&format!("<li><a href=\"#set{index}\">")).raw(&base::text::escape(&set.name));
+        html.raw(&format!("<li><a href=\"#set{index}\">")).raw(&escape(&set.name));
         html.raw("</a></li>\n");
     }
     for (id, name) in [
@@ -199,7 +189,7 @@ fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
         html.element(
             "p",
             &format!(
-                "The {} largest groups have a section; {} smaller ones are left out: {}{}. Select with --filter.",
+                "The {} largest sets have a section; {} smaller ones are left out: {}{}. Select with --filter.",
                 shown.len(),
                 all.len() - shown.len(),
                 rest.join(" · "),
@@ -207,168 +197,6 @@ fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
             ),
         );
     }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Html {
-    text: String,
-}
-
-impl Html {
-    pub fn raw(&mut self, markup: &str) -> &mut Self {
-        self.text.push_str(markup);
-        self
-    }
-
-    /// Appends an element with escaped text. `open` is the inside of the tag: `p`, `p class="note"`.
-    pub fn element(&mut self, open: &str, text: &str) -> &mut Self {
-        let name = open.split(' ').next().unwrap_or(open);
-        // writing to a String cannot fail, here and below
-        let _ = writeln!(self.text, "<{open}>{}</{name}>", escape(&printable(text)));
-        self
-    }
-
-    pub fn command(&mut self, command: &str) -> &mut Self {
-        let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(command));
-        self
-    }
-
-    /// Appends a table with its caption and at most `most` rows; `whole` is the command that shows all of
-    /// them.
-    pub fn table(&mut self, caption: &str, table: &Table, most: usize, whole: &str) -> &mut Self {
-        self.raw(&table.html(caption, most, whole))
-    }
-
-    pub fn into_text(self) -> String {
-        self.text
-    }
-}
-
-/// Whole page; `script` runs at its end.
-pub fn document(title: &str, body: &str, script: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"generator\" content=\"ladderscope {}\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}<script>\n{script}</script>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION"),
-        escape(&printable(title)),
-        include_str!("style.css"),
-    )
-}
-
-#[derive(Clone, Debug)]
-pub struct Commands<'a> {
-    report: &'a Report<'a>,
-    /// Filter that selects the set; empty for all runs.
-    conditions: String,
-}
-
-impl<'a> Commands<'a> {
-    pub fn of_all(report: &'a Report<'a>) -> Self {
-        Self { report, conditions: String::new() }
-    }
-
-    pub fn of_set(report: &'a Report<'a>, set: &CellSet, all: &[CellSet]) -> Self {
-        let conditions = if all.len() > 1 { conditions(set, all) } else { String::new() };
-        Self { report, conditions }
-    }
-
-    /// Command line of a verb for the report's runs.
-    pub fn verb(&self, verb: &[&str], options: &[&str]) -> String {
-        let filter = joined([self.report.filter.as_str(), &self.conditions]);
-        command_line(verb, &[&self.report.arguments, &option("--filter", filter)], options)
-    }
-
-    pub fn listing(&self, more: &str) -> String {
-        let filter =
-            joined([self.report.named.as_str(), self.report.filter.as_str(), &self.conditions, more]);
-        let filter = option("--filter", filter);
-        let all: &[&str] = if filter.is_empty() { &["--all"] } else { &[] };
-        command_line(&["runs"], &[&self.report.directory, &filter], all)
-    }
-
-    pub fn show(&self, run: &str) -> String {
-        command_line(&["show", run], &[&self.report.directory], &["--format", "json"])
-    }
-}
-
-/// Command line of a verb with arguments given by the user and further options.
-fn command_line(verb: &[&str], given: &[&[String]], options: &[&str]) -> String {
-    let given = given.iter().copied().flatten().map(String::as_str);
-    let verb = iter::once("ladderscope").chain(verb.iter().copied());
-    shell_command(verb.chain(given).chain(options.iter().copied()))
-}
-
-/// Option with its value, or nothing if the value is empty; `name=value` if the value starts with a dash.
-fn option(name: &str, value: String) -> Vec<String> {
-    match value.as_str() {
-        "" => Vec::new(),
-        text if text.starts_with('-') => vec![format!("{name}={value}")],
-        _ => vec![name.to_owned(), value],
-    }
-}
-
-fn joined<const N: usize>(conditions: [&str; N]) -> String {
-    conditions.into_iter().filter(|c| !c.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
-/// Options that identify a set of cells.
-const NAMED: [&str; 8] =
-    ["model", "dtype", "prompt_tokens", "output_tokens", "hardware", "backend", "stack", "collective"];
-const WITHIN: [&str; 4] = ["architecture", "tp", "batch", "p2p"];
-
-/// Filter that selects one set among all: the options that identify it, plus every other option, variable or
-/// override that its cells share and other sets do not.
-pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
-    let Some(cell) = set.cells.first() else { return String::new() };
-    let spec = &cell.spec;
-    let mut terms: Vec<Term> =
-        NAMED.iter().filter_map(|name| Some(is(name, value(spec, name)?.into_owned()))).collect();
-    terms.push(is("provenance", cell.provenance.to_string()));
-    let mut shared = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
-        let Some(mine) = common(set, of) else { return };
-        if all.iter().all(|other| common(other, of).as_ref() == Some(&mine)) {
-            return;
-        }
-        terms.push(match mine {
-            Some(value) => is(name, value),
-            None => Term { negated: true, test: field(name, Operator::Has, "*".into()) },
-        });
-    };
-    let others =
-        OPTIONS.iter().filter(|option| !NAMED.contains(&option.name) && !WITHIN.contains(&option.name));
-    for option in others {
-        shared(option.name, &|cell| Some(option.text(&cell.spec).into_owned()));
-    }
-    shared("host", &host);
-    let cells = || all.iter().flat_map(|set| &set.cells);
-    let variables: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.env.keys()).collect();
-    let overrides: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.set.keys()).collect();
-    // NCCL_P2P_* follow from the p2p option, which sets do not differ in
-    for name in variables.into_iter().filter(|name| !name.starts_with("NCCL_P2P_")) {
-        shared(&format!("env.{name}"), &|cell| cell.spec.env.get(name).cloned());
-    }
-    for name in overrides {
-        shared(&format!("set.{name}"), &|cell| cell.spec.set.get(name).cloned());
-    }
-    terms.iter().map(Term::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn is(name: &str, value: String) -> Term {
-    Term { negated: false, test: field(name, Operator::Is, value) }
-}
-
-fn field(name: &str, operator: Operator, value: String) -> Test {
-    Test::Field { name: name.to_owned(), operator, value }
-}
-
-/// Value that all cells of a set share; `None` if they differ.
-fn common<T: PartialEq>(set: &CellSet, of: impl Fn(&Record) -> T) -> Option<T> {
-    let (first, rest) = set.cells.split_first()?;
-    let value = of(first);
-    rest.iter().all(|cell| of(cell) == value).then_some(value)
 }
 
 #[cfg(test)]

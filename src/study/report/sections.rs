@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Commands;
-use super::Html;
-use super::set;
-use super::{Compared, Report};
+use super::commands::Commands;
+use super::html::Html;
+use super::{Compared, Report, set};
 use crate::analysis::CellSet;
 use crate::plot::{self, FigureOptions};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};
@@ -17,8 +16,10 @@ use base::text::counted;
 use table::render::{Shown, Table};
 use table::{Link, Record, Status};
 
+/// Maximum rows of a table and items of a list; the page says how many it omits.
 const MOST_LINES: usize = 60;
 
+/// Same for machines with their environments, which take many rows each.
 const MOST_ENVIRONMENTS: usize = 8;
 
 /// Lists the questions of the experiments, with links to the sets that answer them.
@@ -60,8 +61,8 @@ pub fn over_models(
     html.element("h2", "Models side by side");
     match drawn {
         Ok(figure) => {
-            let command =
-                Commands::of_all(report).verb(&["figure", "improvement"], &["-o", "improvement.svg"]);
+            let command = Commands::of_all(&report.origin)
+                .verb(&["figure", "improvement"], &["-o", "improvement.svg"]);
             set::figure(html, &figure, "models", &command)
         }
         Err(error) => {
@@ -157,7 +158,7 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
                 ("reason", &|r| r.reason.as_deref().and_then(|why| why.lines().next()).into()),
             ],
         );
-        let command = Commands::of_all(report).listing("-status:ok");
+        let command = Commands::of_all(&report.origin).listing("-status:ok");
         html.table("Failed, interrupted and skipped runs.", &table, MOST_LINES, &command)
             .command(&command);
     }
@@ -214,7 +215,7 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
         "For simulated runs: the machine that ran the simulator. It does not affect the results.",
     );
     if let Some(record) = report.environments.first() {
-        html.command(&Commands::of_all(report).show(&record.run));
+        html.command(&Commands::of_all(&report.origin).show(&record.run));
     }
     html.raw("</section>\n");
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::Commands;
-use super::Html;
-use super::{Compared, Report, badge, command_line};
+use super::commands::{Commands, command_line};
+use super::html::{Html, badge};
+use super::{Compared, Report};
 use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
@@ -35,7 +35,7 @@ pub fn section(
         .collect();
     let records: Vec<Record> = ok.iter().filter(|r| runs.contains(r.run.as_str())).cloned().collect();
     let provenance = report.provenance_of(&records);
-    let commands = Commands::of_set(report, set, all);
+    let commands = Commands::of_set(&report.origin, set, all);
     let own;
     let Compared { by_architecture, by_p2p } = match whole {
         Some(whole) => whole,
@@ -54,7 +54,7 @@ pub fn section(
     html.raw("</p>\n").element("p class=\"soft\"", &provenance.caption());
     in_short(html, &records);
     if let Some((run, sentences)) = report.verdicts.get(&set.name) {
-        verdict(html, &report.directory, run, sentences);
+        verdict(html, &report.origin.directory, run, sentences);
     }
     html.element("h3", "Figures");
     for (kind, drawn) in figures(set, &points, &provenance, by_architecture) {

@@ -12,7 +12,7 @@ use trace::overlap::Selection;
 use trace::testing::{span, trace};
 use trace::{Range, Span, Trace};
 
-use super::{Report, TracePage, WrittenTrace, page, trace_page};
+use super::{Report, ReportOrigin, TracePage, WrittenTrace, page, trace_page};
 use crate::plot::ProvenanceSummary;
 use table::testing::{record, sim_record};
 use table::{P2p, Record, Spec, Status};
@@ -43,8 +43,11 @@ fn report(records: &[Record]) -> Report<'_> {
     Report {
         records,
         provenance: ProvenanceSummary::of_records(ok),
-        arguments: vec!["--dir".into(), "mine".into()],
-        directory: vec!["--dir".into(), "mine".into()],
+        origin: ReportOrigin {
+            arguments: vec!["--dir".into(), "mine".into()],
+            directory: vec!["--dir".into(), "mine".into()],
+            ..ReportOrigin::default()
+        },
         ..Report::default()
     }
 }
@@ -184,7 +187,7 @@ fn the_conditions_of_a_set_choose_its_runs_and_no_others() {
     assert_eq!(sets.len(), 12);
     let table = crate::analysis::RunTable::new(&records, &lab::store::Annotations::default());
     for set in &sets {
-        let conditions = super::conditions(set, &sets);
+        let conditions = super::commands::conditions(set, &sets);
         let chosen = crate::analysis::filter::Filter::parse(&conditions).rows(&table).unwrap();
         let mut chosen: Vec<&str> = chosen.iter().map(|r| records[*r as usize].run.as_str()).collect();
         let mut cells: Vec<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
@@ -221,7 +224,8 @@ fn commands_can_be_pasted_into_a_shell() {
     let arguments: Vec<String> = ["--dir", "my runs"].map(String::from).into();
     let filter = "-note:\"a  b\"".to_owned();
     let (directory, environments) = (arguments.clone(), vec![records[0].clone()]);
-    let report = Report { arguments, directory, filter, environments, ..report(&records) };
+    let origin = ReportOrigin { arguments, directory, filter, ..ReportOrigin::default() };
+    let report = Report { origin, environments, ..report(&records) };
     let html = page(&report).unwrap().replace("&#39;", "'").replace("&quot;", "\"");
     for command in [
         "<code>ladderscope report --dir 'my runs' '--filter=-note:\"a  b\"' -o report.html</code>",

@@ -1,7 +1,9 @@
 //! Page of one trace: verdict, a timeline that zooms, tables, provenance.
 
+use super::commands::command_line;
 use super::events::{ShownPart, TimelineData};
-use super::{Html, badge, command_line, document, set};
+use super::html::{Html, badge, document};
+use super::set;
 use crate::analysis::{
     NameRow, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table, steps_table,
     stretches_table,

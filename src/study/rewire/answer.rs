@@ -22,6 +22,7 @@ use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
 use trace::{Span, Trace, TraceMeta, operations};
 
+/// Minimum steps for an interval.
 const LEAST_STEPS: usize = 6;
 
 /// Key of a rewired trace's environment: the error of the validated traces nearest to it.

@@ -30,6 +30,7 @@ struct StackConstant {
     unit: f64,
 }
 
+/// Constants that are fitted to the rows of an engine.
 const CONSTANTS: [StackConstant; 6] = [
     StackConstant { key: "launch_us", value: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
     StackConstant { key: "step_us", value: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
@@ -63,6 +64,7 @@ const CONSTANTS: [StackConstant; 6] = [
 const TTFT_WEIGHT: f64 = 0.1;
 /// Residual below which errors count quadratically, in logarithms.
 const SMOOTH: f64 = 0.02;
+/// Maximum steps of the fit; it ends earlier if the loss no longer falls.
 const ITERATIONS: usize = 6;
 /// Values of a GPU's own constants that were fitted to its rows.
 const UNKNOWN_GPU: (&str, &str) = ("host_scale", "1");

@@ -18,6 +18,7 @@ use plan::{AttentionShape, DType, HeadStep, KvDType, ModelShape, Rope};
 use table::options::option;
 use table::{Backend, CellOptions, Spec};
 
+/// Built-in sets: description and data.
 const BUILT_IN: [(&str, &str); 7] = [
     (include_str!("sets/paper_70b.toml"), include_str!("../analysis/published/ladder-residual.tsv")),
     (include_str!("sets/prefill_h100.toml"), include_str!("sets/prefill_h100.csv")),

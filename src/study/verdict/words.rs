@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cause, CollectiveVerdict, FUSED, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
+use super::{Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, Remedy, StageIdle, Verdict};
 use crate::analysis::StepSummary;
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
@@ -115,7 +115,7 @@ impl Verdict {
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             words.push(self.cause.as_str().to_owned());
         }
-        let host = self.host_share.filter(|share| *share >= HOST);
+        let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND);
         // the larger loss first: narrow windows drop what comes later
         if let Some(host) = host {
             let at = if self.waits_between_graphs() { " between CUDA graphs" } else { "" };
@@ -228,7 +228,7 @@ impl Verdict {
 
     /// Sentence on the host, if the GPU waits for it often.
     fn host(&self) -> Option<String> {
-        let host = self.host_share.filter(|share| *share >= HOST)?;
+        let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND)?;
         let between = self.between_graphs_share;
         let waits = part_of(host * self.time_us, self.time_us);
         // a call that blocks the host is no launch
@@ -276,7 +276,7 @@ impl Verdict {
 
     /// Sentence on idle time, if it is more than exposed communication, and what is known of its cause.
     fn idle(&self) -> Option<String> {
-        if !self.leads_with_idle() || self.host_share.is_some_and(|share| share >= HOST) {
+        if !self.leads_with_idle() || self.host_share.is_some_and(|share| share >= LAUNCH_BOUND) {
             return self.host();
         }
         let idle = part_of(self.idle_share * self.time_us, self.time_us);

@@ -4,6 +4,8 @@ pub mod field;
 pub mod lanes;
 pub mod list;
 pub mod paint;
+pub mod result_card;
 pub mod scatter;
 pub mod shade;
 pub mod table;
+pub mod wrap;

@@ -1,14 +1,10 @@
 //! Clipped drawing of text and frames.
-//!
-//! Result card: headline, badge of trust and bullets of an answer, wrapped to a width; the whole result has a table and
-//! details too.
 
 use ratatui::style::Color;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use study::answer::{Answer, CardLine, SCOPE};
 
 /// Writes text, cut at the area's right edge with an ellipsis, after a whole word if it has several; returns the next
 /// column. Cut blanks and rules need no ellipsis.
@@ -70,6 +66,7 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     }
 }
 
+/// Highlights a row of the area as selected.
 pub fn select(buf: &mut Buffer, area: Rect, y: u16, theme: Theme) {
     let row = Rect { y, height: 1, ..area }.intersection(buf.area);
     buf.set_style(row, selected(theme));
@@ -109,16 +106,6 @@ pub fn folded_notes(buf: &mut Buffer, row: Rect, notes: &[Note], cx: &Context) -
     rest
 }
 
-/// Writes into the bottom border of a result's frame the keys of the screens that show more of it.
-pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) {
-    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
-    for tab in [Tab::Compare, Tab::Pareto, Tab::Runs] {
-        let key = format!(" {}", cx.keys.label(Action::Show(tab)));
-        x = put(buf, area, x, y, &key, cx.theme.style(Role::Key));
-        x = put(buf, area, x, y, &format!(" {} ", tab.title()), cx.theme.style(Role::Dim));
-    }
-}
-
 /// Draws a frame with a title; returns its interior.
 pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     let area = area.intersection(buf.area);
@@ -147,56 +134,7 @@ pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     frame(buf, area, title, theme)
 }
 
-/// Wraps text to `width` columns, at spaces if possible.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let options = textwrap::Options::new(width.max(1))
-        .word_separator(textwrap::WordSeparator::AsciiSpace)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    // a number and its percent sign stay together, as do a tie's mark and its words
-    let text = text.replace(" %", "\u{a0}%").replace("≈ ", "≈\u{a0}");
-    let lines = text.lines().flat_map(|line| textwrap::wrap(line, &options));
-    lines.map(|line| line.replace('\u{a0}', " ")).collect()
-}
-
-/// Text cut after a whole word, with an ellipsis; empty if fewer than three words fit.
-pub fn whole_words(text: &str, room: usize) -> String {
-    if text.width() <= room {
-        return text.to_owned();
-    }
-    let kept = wrap(text, room.saturating_sub(2)).into_iter().next().unwrap_or_default();
-    if kept.split_whitespace().count() > 2 { format!("{kept} …") } else { String::new() }
-}
-
-/// First text that fits, the last if none does.
-pub fn first_fitting(texts: &[String], room: u16) -> &str {
-    let fits = |text: &&String| text.width() <= room.into();
-    texts.iter().find(fits).or(texts.last()).map_or("", String::as_str)
-}
-
-/// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.
-pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
-    let width = usize::from(width.saturating_sub(2));
-    let whole = wrap(text, width);
-    if whole.len() <= most {
-        return whole;
-    }
-    let remark = text.strip_suffix(')').and_then(|text| text.rsplit_once(" ("));
-    let mut rows = wrap(remark.map_or(text, |(text, _)| text), width);
-    if rows.len() > most {
-        rows.truncate(most);
-        if let Some(last) = rows.last_mut() {
-            let kept = wrap(last, width.saturating_sub(2)).into_iter().next().unwrap_or_default();
-            *last = format!("{kept} …");
-        }
-    }
-    rows
-}
-
-/// True if rows have all words of a text.
-pub fn is_whole(rows: &[String], text: &str) -> bool {
-    rows.iter().flat_map(|row| row.split_whitespace()).eq(text.split_whitespace())
-}
-
+/// Writes the reason why an area is empty, centered and dim.
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
     let lines = wrap(text, usize::from(area.width.saturating_sub(4)));
     let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
@@ -204,85 +142,6 @@ pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
         let x = area.x + area.width.saturating_sub(text.width() as u16) / 2;
         put(buf, area, x, top.saturating_add(i as u16), text, theme.style(Role::Dim));
     }
-}
-
-/// Like [`whole_words`], but cut within the first word rather than empty.
-pub fn words_or_cut(text: &str, room: u16) -> String {
-    let words = Some(whole_words(text, room.into())).filter(|words| !words.is_empty());
-    words.unwrap_or_else(|| cut(text, room))
-}
-
-/// Progress bar filled to `fraction`, in eighths of a column.
-pub fn bar(fraction: f64, columns: usize) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (fraction.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
-    let mut text = "█".repeat(eighths / 8);
-    text.push_str(EIGHTHS[eighths % 8]);
-    let used = eighths.div_ceil(8);
-    text.push_str(&"·".repeat(columns.saturating_sub(used)));
-    text
-}
-
-/// Wrapped lines of a card with their roles.
-pub fn card_lines<'a>(
-    card: impl IntoIterator<Item = (CardLine, &'a str)>,
-    width: usize,
-) -> Vec<(String, Role)> {
-    let mut lines = Vec::new();
-    for (line, text) in card {
-        let (head, role) = match line {
-            CardLine::Headline => ("", Role::Title),
-            CardLine::Basis(provenance) => ("", provenance.map_or(Role::Dim, Role::of_provenance)),
-            CardLine::Noise => ("! ", Role::Warn),
-            CardLine::Bullet => ("• ", Role::Text),
-        };
-        let blanks = " ".repeat(head.width());
-        for (at, words) in wrap(text, width.saturating_sub(head.width())).into_iter().enumerate() {
-            lines.push((format!("{}{words}", if at == 0 { head } else { &blanks }), role));
-        }
-    }
-    lines
-}
-
-/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
-/// window the warning about noise is among the rest.
-pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
-    let mut lines = Vec::new();
-    for answer in answers {
-        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
-        let is_folded = is_low && answer.noise.is_some();
-        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
-        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
-        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
-        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
-        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
-        let table = answer.table.fitted(width);
-        let rule = table.text.lines().position(|line| line.starts_with('─'));
-        for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
-            let role = match rule {
-                Some(rule) if at + 1 == rule => Role::Title,
-                Some(rule) if at < rule => Role::Dim,
-                _ => Role::Text,
-            };
-            lines.push((line.to_owned(), role));
-        }
-        let compare = Tab::Compare.title();
-        if answer.left_out > 0 {
-            let more = counted(answer.left_out, "more row");
-            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
-        }
-        if !table.left_out.is_empty() {
-            let columns = table.left_out.join(", ");
-            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
-            lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
-        }
-        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
-        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
-        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
-            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -322,20 +181,5 @@ mod tests {
                 assert_eq!((end, ours), (other, theirs));
             }
         }
-    }
-
-    #[test]
-    fn bars_fill_in_eighths() {
-        assert_eq!(bar(0.0, 4), "····");
-        assert_eq!(bar(0.5, 4), "██··");
-        assert_eq!(bar(0.53, 4), "██▏·");
-        assert_eq!(bar(7.0, 2), "██");
-    }
-
-    #[test]
-    fn wrapping_loses_nothing_and_fits() {
-        let lines = wrap("one two three\nfourteenletters", 7);
-        assert_eq!(lines, ["one two", "three", "fourtee", "nletter", "s"]);
-        assert_eq!(wrap("hides 45 % here", 8), ["hides", "45 %", "here"]);
     }
 }

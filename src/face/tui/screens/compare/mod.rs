@@ -31,7 +31,7 @@ use crate::face::tui::screen::{
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::face::tui::widgets::paint::headline_rows;
+use crate::face::tui::widgets::wrap::headline_rows;
 use base::text::counted;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;

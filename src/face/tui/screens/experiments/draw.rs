@@ -17,7 +17,7 @@ use super::typing::{Typing, What};
 use super::{Act, Experiments, list};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::paint::{card_lines, next_screens, result_lines};
+use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, SCOPE};

@@ -9,7 +9,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::paint::{next_screens, result_lines};
+use crate::face::tui::widgets::result_card::{next_screens, result_lines};
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 

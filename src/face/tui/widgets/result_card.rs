@@ -1,0 +1,81 @@
+//! Result card: headline, provenance, noise and bullets of an answer, and the keys of the screens with its details; the
+//! whole result has a table and details too.
+
+use crate::face::tui::keymap::Action;
+use crate::face::tui::prelude::*;
+use study::answer::{Answer, CardLine, SCOPE};
+
+/// Screens with the details of a result.
+const NEXT_SCREENS: [Tab; 3] = [Tab::Compare, Tab::Pareto, Tab::Runs];
+
+/// Wrapped lines of a card with their roles.
+pub fn card_lines<'a>(
+    card: impl IntoIterator<Item = (CardLine, &'a str)>,
+    width: usize,
+) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for (line, text) in card {
+        let (head, role) = match line {
+            CardLine::Headline => ("", Role::Title),
+            CardLine::Basis(provenance) => ("", provenance.map_or(Role::Dim, Role::of_provenance)),
+            CardLine::Noise => ("! ", Role::Warn),
+            CardLine::Bullet => ("• ", Role::Text),
+        };
+        let blanks = " ".repeat(head.width());
+        for (index, words) in wrap(text, width.saturating_sub(head.width())).into_iter().enumerate() {
+            lines.push((format!("{}{words}", if index == 0 { head } else { &blanks }), role));
+        }
+    }
+    lines
+}
+
+/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
+/// window the warning about noise is among the rest.
+pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for answer in answers {
+        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
+        let is_folded = is_low && answer.noise.is_some();
+        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
+        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
+        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
+        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
+        let table = answer.table.fitted(width);
+        let rule = table.text.lines().position(|line| line.starts_with('─'));
+        for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
+            let role = match rule {
+                Some(rule) if at + 1 == rule => Role::Title,
+                Some(rule) if at < rule => Role::Dim,
+                _ => Role::Text,
+            };
+            lines.push((line.to_owned(), role));
+        }
+        let compare = Tab::Compare.title();
+        if answer.left_out > 0 {
+            let more = counted(answer.left_out, "more row");
+            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+        }
+        if !table.left_out.is_empty() {
+            let columns = table.left_out.join(", ");
+            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
+            lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
+        }
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
+        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
+            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
+        }
+    }
+    lines
+}
+
+/// Writes into the bottom border of a result's frame the keys of the screens that show more of it.
+pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) {
+    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
+    for tab in NEXT_SCREENS {
+        let key = format!(" {}", cx.keys.label(Action::Show(tab)));
+        x = put(buf, area, x, y, &key, cx.theme.style(Role::Key));
+        x = put(buf, area, x, y, &format!(" {} ", tab.title()), cx.theme.style(Role::Dim));
+    }
+}

@@ -1,0 +1,92 @@
+//! Text fitted to a width: wrapped, cut after whole words, or as a progress bar.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::face::tui::format::cut;
+
+/// Wraps text to `width` columns, at spaces if possible.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width.max(1))
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    // a number and its percent sign stay together, as do a tie's mark and its words
+    let text = text.replace(" %", "\u{a0}%").replace("≈ ", "≈\u{a0}");
+    let lines = text.lines().flat_map(|line| textwrap::wrap(line, &options));
+    lines.map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+/// Text cut after a whole word, with an ellipsis; empty if fewer than three words fit.
+pub fn whole_words(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let kept = wrap(text, room.saturating_sub(2)).into_iter().next().unwrap_or_default();
+    if kept.split_whitespace().count() > 2 { format!("{kept} …") } else { String::new() }
+}
+
+/// First text that fits, the last if none does.
+pub fn first_fitting(texts: &[String], room: u16) -> &str {
+    let fits = |text: &&String| text.width() <= room.into();
+    texts.iter().find(fits).or(texts.last()).map_or("", String::as_str)
+}
+
+/// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.
+pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
+    let width = usize::from(width.saturating_sub(2));
+    let whole = wrap(text, width);
+    if whole.len() <= most {
+        return whole;
+    }
+    let remark = text.strip_suffix(')').and_then(|text| text.rsplit_once(" ("));
+    let mut rows = wrap(remark.map_or(text, |(text, _)| text), width);
+    if rows.len() > most {
+        rows.truncate(most);
+        if let Some(last) = rows.last_mut() {
+            let kept = wrap(last, width.saturating_sub(2)).into_iter().next().unwrap_or_default();
+            *last = format!("{kept} …");
+        }
+    }
+    rows
+}
+
+/// True if rows have all words of a text.
+pub fn is_whole(rows: &[String], text: &str) -> bool {
+    rows.iter().flat_map(|row| row.split_whitespace()).eq(text.split_whitespace())
+}
+
+/// Like [`whole_words`], but cut within the first word rather than empty.
+pub fn words_or_cut(text: &str, room: u16) -> String {
+    let words = Some(whole_words(text, room.into())).filter(|words| !words.is_empty());
+    words.unwrap_or_else(|| cut(text, room))
+}
+
+/// Progress bar filled to `fraction`, in eighths of a column.
+pub fn bar(fraction: f64, columns: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (fraction.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    text.push_str(EIGHTHS[eighths % 8]);
+    let used = eighths.div_ceil(8);
+    text.push_str(&"·".repeat(columns.saturating_sub(used)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_fill_in_eighths() {
+        assert_eq!(bar(0.0, 4), "····");
+        assert_eq!(bar(0.5, 4), "██··");
+        assert_eq!(bar(0.53, 4), "██▏·");
+        assert_eq!(bar(7.0, 2), "██");
+    }
+
+    #[test]
+    fn wrapping_loses_nothing_and_fits() {
+        let lines = wrap("one two three\nfourteenletters", 7);
+        assert_eq!(lines, ["one two", "three", "fourtee", "nletter", "s"]);
+        assert_eq!(wrap("hides 45 % here", 8), ["hides", "45 %", "here"]);
+    }
+}
