@@ -94,7 +94,7 @@ fn put_links(links: &MeasuredLinks, file: &mut DocumentMut) -> Result<()> {
         table_at(file, &setting)?.insert("extrapolate", toml_edit::value(true));
     }
     for measured in &links.links {
-        let source = source(measured, &setting);
+        let source = source(measured, &setting, &links.before.name);
         put_link(measured, file, &setting, &source)?;
         if let Some(sources) = file.get_mut("sources").and_then(Item::as_array_mut) {
             sources.push(source);
@@ -115,6 +115,9 @@ fn put_link(measured: &MeasuredLink, file: &mut DocumentMut, setting: &str, sour
     if !link.points.is_empty() {
         row.insert("points", Item::Value(points_value(&link.points)?));
     }
+    if let Some((least, most)) = link.measured_bytes {
+        row.insert("measured_bytes", Item::Value(value_of(&format!("[{least}, {most}]"))?));
+    }
     row.insert("note", Item::Value(source.into()));
     let key = |name: &str| format!("{setting}.tp.{}.{name}", test.ranks);
     set_number(file, &key("alpha_us"), link.alpha_us)?;
@@ -127,14 +130,17 @@ fn points_value(points: &[(u64, f64)]) -> Result<Value> {
         points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
     let lines: Vec<String> =
         points.chunks(6).map(|line| format!("    {},\n", line.join(", "))).collect();
-    format!("[\n{}]", lines.concat())
-        .parse()
-        .map_err(|error| Error::failed(format!("measured points: {error}")))
+    value_of(&format!("[\n{}]", lines.concat()))
 }
 
-/// Origin of a link: `link.p2p_on, TP 8: nccl-tests, eight.txt, NCCL 2.28.8, in CUDA graphs`.
-fn source(measured: &MeasuredLink, setting: &str) -> String {
-    let MeasuredLink { file, test, .. } = measured;
+fn value_of(text: &str) -> Result<Value> {
+    text.parse().map_err(|error| Error::failed(format!("measured points: {error}")))
+}
+
+/// Origin of a link: `link.p2p_on, TP 8: nccl-tests, eight.txt, NCCL 2.28.8, in CUDA graphs`, and the value kept from
+/// the profile.
+fn source(measured: &MeasuredLink, setting: &str, profile: &str) -> String {
+    let MeasuredLink { file, test, kept, .. } = measured;
     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let version = test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default();
     let graphs = match test.in_graph {
@@ -142,7 +148,8 @@ fn source(measured: &MeasuredLink, setting: &str) -> String {
         Some(false) => ", without CUDA graphs",
         None => "",
     };
-    format!("{setting}, TP {}: {}, {name}{version}{graphs}", test.ranks, test.origin)
+    let kept = kept.map(|kept| format!("; {} from {profile}", kept.name)).unwrap_or_default();
+    format!("{setting}, TP {}: {}, {name}{version}{graphs}{kept}", test.ranks, test.origin)
 }
 
 /// Rounds to four significant digits.

@@ -6,7 +6,7 @@ use study::analysis::TraceReport;
 use study::rewire::Setting;
 use study::verdict::{Verdict, verdict};
 use table::Spec;
-use table::options::PAIRS;
+use table::options::SET_PAIRS;
 use trace::Trace;
 use trace::overlap::Selection;
 
@@ -59,7 +59,7 @@ pub struct ChosenMachine {
 ///
 /// Returns an input error if a profile, stack or override is invalid.
 pub fn choose_machine(trace: &Trace, choice: &MachineChoice) -> Result<ChosenMachine> {
-    let overrides = PAIRS[1].read(&choice.set)?;
+    let overrides = SET_PAIRS.read(&choice.set)?;
     let run = trace.meta.spec.as_ref().filter(|spec| {
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     });

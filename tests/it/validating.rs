@@ -328,7 +328,10 @@ fn all_reduces_of_a_trace_become_points_of_a_profile() {
     assert!(unknown.contains("does not record message sizes"), "{unknown}");
     let told = given("out.json --message-bytes 512").exits(0).json();
     assert_eq!(told["tp"][0]["points"].as_array().unwrap().len(), 1, "{told}");
-    assert!(told["assumed"][0].as_str().unwrap().starts_with("bandwidth at TP 2"), "{told}");
+    assert!(
+        told["assumed"][0].as_str().unwrap().starts_with("latency of larger messages at TP 2"),
+        "{told}"
+    );
 }
 
 /// A message that waits for its bytes measures the bandwidth, not the latency of small ones.

@@ -291,7 +291,7 @@ fn points_text(axes: Axes, group: &[ParetoPoint]) -> String {
     text += &output::wrapped(
         "",
         &format!(
-            "● on the overall frontier ({x} vs {y}); ○ on the frontier of its architecture and P2P setting; - dominated"
+            "● on the overall frontier ({x} vs {y}); ○ on the frontier of its series (architecture, P2P and setting); - dominated"
         ),
         2,
     );

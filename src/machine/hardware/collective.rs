@@ -556,13 +556,8 @@ fn point(
     measured: (u64, u64),
     note: String,
 ) -> LinkPoint {
-    let mut point = LinkPoint::formula(0.0, gb_s);
-    (point.points, point.ctas, point.measured_bytes) = (points, ctas, Some(measured));
-    point.note = Some(note);
-    if let Some((alpha_us, gb_s)) = point.measured() {
-        (point.alpha_us, point.gb_s) = (alpha_us, gb_s);
-    }
-    point
+    let (measured_bytes, note) = (Some(measured), Some(note));
+    LinkPoint { ctas, measured_bytes, note, ..LinkPoint::through(points, gb_s) }
 }
 
 #[cfg(test)]

@@ -236,12 +236,13 @@ pub struct InterNode {
     pub gb_s: f64,
 }
 
-/// Message sizes in bytes: up to the first, measured latency counts as pure latency; from the second,
-/// its slope is the bandwidth.
+/// Message size in bytes up to which measured latency counts as pure latency.
 const SMALL: u64 = 16 << 10;
-const LARGE: u64 = 64 << 20;
 
 impl LinkPoint {
+    /// Message size in bytes from which the slope of the points is the bandwidth.
+    pub const LARGE: u64 = 64 << 20;
+
     /// Link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
     pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
         let (large, ctas, note, measured_bytes) = (None, None, None, None);
@@ -254,9 +255,18 @@ impl LinkPoint {
     pub fn of_points(points: Vec<(u64, f64)>) -> Option<Self> {
         let [.., before, last] = *points.as_slice() else { return None };
         let gb_s = (last.0 - before.0) as f64 / (last.1 - before.1) / 1e3;
-        let link = Self { points, ..Self::formula(0.0, gb_s) };
-        let (alpha_us, gb_s) = link.measured()?;
-        (gb_s > 0.0 && gb_s.is_finite()).then_some(Self { alpha_us, gb_s, ..link })
+        let link = Self::through(points, gb_s);
+        (link.gb_s > 0.0 && link.gb_s.is_finite()).then_some(link)
+    }
+
+    /// Link through points (bytes ascending), which keep their latencies: `alpha_us` and `gb_s` are derived from them.
+    /// The given bandwidth is used if fewer than two of them have [`LinkPoint::LARGE`] bytes.
+    pub fn through(points: Vec<(u64, f64)>, gb_s: f64) -> Self {
+        let mut link = Self { points, ..Self::formula(0.0, gb_s) };
+        if let Some((alpha_us, gb_s)) = link.measured() {
+            (link.alpha_us, link.gb_s) = (alpha_us, gb_s);
+        }
+        link
     }
 
     /// Latency without concurrent work (us).
@@ -273,7 +283,7 @@ impl LinkPoint {
             (n, Some(high)) => f64::midpoint(small[(n - 1) / 2], *high),
         };
         let last = self.points.last()?;
-        let from = self.points.iter().find(|p| p.0 >= LARGE).filter(|p| p.0 < last.0);
+        let from = self.points.iter().find(|p| p.0 >= Self::LARGE).filter(|p| p.0 < last.0);
         let gb_s = match from {
             Some(from) if last.1 > from.1 => (last.0 - from.0) as f64 / (last.1 - from.1) / 1e3,
             _ => self.gb_s,

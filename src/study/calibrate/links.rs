@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::AllReduces;
 use base::error::{Error, Result};
-use base::text::{counted, latency, si};
+use base::text::{binary_size, counted, latency, si};
 use machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
 use table::P2p;
 
@@ -20,8 +20,12 @@ pub struct KeptValue {
 const SMALL_LATENCY: KeptValue =
     KeptValue { name: "latency of small messages", reason: "only large ones measured" };
 
-/// Links through small messages keep this value.
-const BANDWIDTH: KeptValue = KeptValue { name: "bandwidth", reason: "only small messages measured" };
+/// Links through small messages keep this value, with the measured change in latency.
+const LARGE_LATENCY: KeptValue =
+    KeptValue { name: "latency of larger messages", reason: "only small messages measured" };
+
+/// Factor between a message's latency and those of both neighboring sizes from which it is an outlier.
+const OUTLIER: f64 = 3.0;
 
 /// All-reduces of a file, and the link through them.
 #[derive(Clone, Debug)]
@@ -91,7 +95,8 @@ impl MeasuredLinks {
             None => Vec::new(),
         };
         let table = link_table(&before, options.p2p);
-        let links = tests.into_iter().map(|(file, test)| {
+        let links = tests.into_iter().map(|(file, mut test)| {
+            leave_out_outliers(&mut test);
             let (link, kept) = fit_link(&file, &test, table)?;
             Ok(MeasuredLink { file, test, link, kept })
         });
@@ -193,8 +198,31 @@ fn other_gpus(gpus: &[&str], profile: &Profile) -> Vec<String> {
     others.map(warning).collect()
 }
 
-/// Link through the measured points, and the value kept from the profile: the bandwidth if only small messages were
-/// measured, the latency of small messages if the smallest measured one mostly waits for its bytes.
+/// Leaves out messages whose latency is far above or below that of both neighboring sizes, with a warning.
+fn leave_out_outliers(test: &mut AllReduces) {
+    // slow ones first: a message between a slow one and a large one is no fast one
+    let tests: [fn(f64, f64, f64) -> bool; 2] = [
+        |below_us, us, above_us| us > OUTLIER * below_us.max(above_us),
+        |below_us, us, above_us| us < below_us.min(above_us) / OUTLIER,
+    ];
+    for is_outlier in tests {
+        let outliers: Vec<(u64, f64)> = (test.points.array_windows::<3>())
+            .filter(|[below, point, above]| is_outlier(below.1, point.1, above.1))
+            .map(|[_, point, _]| *point)
+            .collect();
+        for (bytes, us) in outliers {
+            test.points.retain(|point| point.0 != bytes);
+            test.warnings.push(format!(
+                "ignoring {} in {}: over {OUTLIER:.0}x away from both neighboring sizes; measure again",
+                binary_size(bytes as f64),
+                latency(us)
+            ));
+        }
+    }
+}
+
+/// Link through the measured points, and the value kept from the profile: the latency of larger messages if only
+/// small ones were measured, that of small ones if the smallest measured one mostly waits for its bytes.
 fn fit_link(
     file: &Path,
     test: &AllReduces,
@@ -205,16 +233,18 @@ fn fit_link(
         Error::input_help(problem, "measure from 8 B to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`")
     };
     let (alpha_us, gb_s) = before.at(test.ranks);
-    let [(bytes, us), ref larger @ ..] = test.points[..] else {
+    let [smallest, ref larger @ ..] = test.points[..] else {
         return Err(refused("no all-reduce was measured"));
     };
-    let largest = larger.last().map_or(bytes, |(bytes, _)| *bytes);
-    if transfer_us(largest, gb_s) <= alpha_us {
-        // stored as points, so that measured messages get exactly their measured latencies
-        let link = LinkPoint { points: test.points.clone(), ..LinkPoint::formula(us, gb_s) };
-        return Ok((link, Some(BANDWIDTH)));
+    let (bytes, us) = smallest;
+    let largest = larger.last().copied().unwrap_or(smallest);
+    let measured_bytes = Some((bytes, largest.0));
+    if transfer_us(largest.0, gb_s) <= alpha_us {
+        let points = test.points.iter().copied().chain(larger_points(test.ranks, largest, before));
+        let link = LinkPoint { measured_bytes, ..LinkPoint::through(points.collect(), gb_s) };
+        return Ok((link, Some(LARGE_LATENCY)));
     }
-    if larger.is_empty() {
+    let (alpha_us, gb_s) = if larger.is_empty() {
         if us <= alpha_us {
             return Err(refused(&format!(
                 "one message of {} takes {}, less than the profile's latency of small ones ({}), so neither latency nor bandwidth follows",
@@ -223,18 +253,71 @@ fn fit_link(
                 latency(alpha_us)
             )));
         }
-        let gb_s = bytes as f64 / (us - alpha_us) / 1e3;
-        return Ok((LinkPoint::formula(alpha_us, gb_s), Some(SMALL_LATENCY)));
-    }
-    let fitted = LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
-        refused("the largest messages are not slower than small ones, so the bandwidth cannot be fitted")
-    })?;
-    let wait_us = (us - transfer_us(bytes, fitted.gb_s)).max(0.0);
-    if wait_us >= us / 2.0 {
-        Ok((fitted, None))
+        (alpha_us, bytes as f64 / (us - alpha_us) / 1e3)
     } else {
-        Ok((LinkPoint::formula(alpha_us.min(wait_us), fitted.gb_s), Some(SMALL_LATENCY)))
-    }
+        let fitted = LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
+            refused(
+                "the largest messages are not slower than small ones, so the bandwidth cannot be fitted",
+            )
+        })?;
+        let wait_us = (us - transfer_us(bytes, fitted.gb_s)).max(0.0);
+        if wait_us >= us / 2.0 {
+            return Ok((fitted, None));
+        }
+        (alpha_us.min(wait_us), fitted.gb_s)
+    };
+    // without points in the profile, a formula: a stack scales the latency of points only
+    let link = if before.is_scaled(test.ranks) {
+        let points =
+            smaller_points(test.ranks, smallest, gb_s, before).chain(test.points.iter().copied());
+        LinkPoint { measured_bytes, ..LinkPoint::through(points.collect(), gb_s) }
+    } else {
+        LinkPoint::formula(alpha_us, gb_s)
+    };
+    Ok((link, Some(SMALL_LATENCY)))
+}
+
+/// Message sizes kept from the profile, in bytes: those of `all_reduce_perf -b 512 -e 512M -f 2`.
+fn kept_sizes() -> impl Iterator<Item = u64> {
+    (9..=29).map(|power| 1_u64 << power)
+}
+
+/// The profile's messages above the largest measured one, with the change of its latency: the factor or the
+/// difference, whichever makes a message slower.
+fn larger_points(
+    tp: u32,
+    (bytes, us): (u64, f64),
+    before: &LinkTable,
+) -> impl Iterator<Item = (u64, f64)> {
+    let (_, gb_s) = before.at(tp);
+    let latency_us = move |bytes: u64, us: f64| (us - transfer_us(bytes, gb_s)).max(0.0);
+    let measured_us = latency_us(bytes, us);
+    let profile_us = latency_us(bytes, before.alone_us(tp, bytes as f64));
+    kept_sizes().filter(move |larger| *larger > bytes).map(move |larger| {
+        let whole_us = before.alone_us(tp, larger as f64);
+        let kept_us = latency_us(larger, whole_us);
+        let scaled_us = kept_us * measured_us / profile_us.max(1e-3);
+        let changed_us = scaled_us.max(kept_us + measured_us - profile_us);
+        (larger, (whole_us - kept_us + changed_us).max(us))
+    })
+}
+
+/// The profile's messages below the smallest measured one, with its latency and the measured bandwidth; none is
+/// slower than the measured one.
+fn smaller_points(
+    tp: u32,
+    (bytes, us): (u64, f64),
+    gb_s: f64,
+    before: &LinkTable,
+) -> impl Iterator<Item = (u64, f64)> {
+    let (_, profile_gb_s) = before.at(tp);
+    // larger ones would count as measurements of the bandwidth
+    let below = bytes.min(LinkPoint::LARGE);
+    kept_sizes().filter(move |smaller| *smaller < below).map(move |smaller| {
+        let whole_us = before.alone_us(tp, smaller as f64);
+        let moved_us = transfer_us(smaller, profile_gb_s).min(whole_us);
+        (smaller, (whole_us - moved_us + moved_us * profile_gb_s / gb_s).min(us))
+    })
 }
 
 fn transfer_us(bytes: u64, gb_s: f64) -> f64 {
@@ -310,7 +393,8 @@ mod tests {
             (found.links[0].link.clone(), found.links[0].kept)
         };
         let (link, kept) = one(&points(50.0, gb_s, &[8, 64, 512]));
-        assert_eq!((link.gb_s, link.points.len(), kept), (gb_s, 3, Some(BANDWIDTH)));
+        assert!((link.gb_s / gb_s - 1.0).abs() < 0.01, "{link:?}");
+        assert_eq!((link.measured_bytes, kept), (Some((8, 512)), Some(LARGE_LATENCY)));
         for large in [vec![1 << 28], vec![1 << 26, 1 << 27, 1 << 28]] {
             let (link, kept) = one(&points(alpha_us, 2.0 * gb_s, &large));
             assert!((link.gb_s / (2.0 * gb_s) - 1.0).abs() < 0.01, "{link:?}");
@@ -321,6 +405,51 @@ mod tests {
         assert!(too_fast.to_string().contains("neither latency nor bandwidth follows"), "{too_fast}");
         let none = links(&[test(H100, 8, &[])], None).unwrap_err();
         assert!(none.to_string().contains("no all-reduce was measured"), "{none}");
+    }
+
+    /// Latency (us) at TP 8 of an H100 in the profile with these measured points.
+    fn us_after(measured: &[(u64, f64)], bytes: u64) -> f64 {
+        let found = links(&[test(H100, 8, measured)], None).unwrap();
+        found.table_after().alone_us(8, bytes as f64)
+    }
+
+    #[test]
+    fn slow_large_messages_never_make_small_ones_faster() {
+        // nccl-tests, 100 GB/s; the profile has 262.6 GB/s, and 16.635 us at 16 KiB
+        let large = [(32 << 20, 355.54), (256 << 20, 2704.35)];
+        let us = |bytes| us_after(&large, bytes);
+        assert!((us(16 << 10) - 16.74).abs() < 0.01, "{}", us(16 << 10));
+        // 122.285 us, of which 63.9 us of transfer become 167.8
+        assert!((us(16 << 20) - 226.2).abs() < 0.2, "{}", us(16 << 20));
+        assert!((us(32 << 20) - 355.54).abs() < 0.01, "{}", us(32 << 20));
+        // a stack scales the latency of points, so the profile's have to stay points
+        let found = links(&[test(H100, 8, &large)], None).unwrap();
+        assert!(found.table_after().is_scaled(8));
+    }
+
+    #[test]
+    fn slow_small_messages_never_make_large_ones_faster() {
+        let small = [(8, 20.0), (64, 20.0), (1024, 20.01), (16_384, 20.16)];
+        let us = |bytes| us_after(&small, bytes);
+        assert!((us(16_384) - 20.16).abs() < 0.01, "{}", us(16_384));
+        // 122.285 us, of which 58.4 us of latency become 1.213x as many
+        assert!((us(16 << 20) - 134.7).abs() < 0.1, "{}", us(16 << 20));
+        let profile = Profile::load("h100_sxm").unwrap().link.p2p_on;
+        for bytes in (14..=30).map(|power| 1_u64 << power) {
+            assert!(us(bytes) >= profile.alone_us(8, bytes as f64), "{bytes}: {}", us(bytes));
+        }
+    }
+
+    #[test]
+    fn a_message_far_from_both_neighbors_is_left_out_with_a_warning() {
+        let mut all = points(20.0, 100.0, &[8, 8192, 16_384, 32_768, 1 << 26, 1 << 28]);
+        all[2].1 = 900.0;
+        let found = links(&[test(H100, 8, &all)], None).unwrap();
+        let MeasuredLink { test, link, .. } = &found.links[0];
+        let said = "ignoring 16 KiB in 900 us: over 3x away from both neighboring sizes; measure again";
+        assert_eq!(test.warnings, [said]);
+        assert_eq!((test.points.len(), link.points.len()), (5, 5));
+        assert!((found.table_after().alone_us(8, 16_384.0) - 20.2).abs() < 0.1, "{link:?}");
     }
 
     #[test]

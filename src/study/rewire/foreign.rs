@@ -23,7 +23,7 @@ use trace::import::step_name;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{Coverage, union};
 use trace::rules::DISPATCH;
-use trace::{NO_STEP, Span, Trace};
+use trace::{NO_STEP, OperationInfo, Span, Trace};
 
 /// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
@@ -68,6 +68,14 @@ impl<'a> Repeated<'a> {
         let mut ranks = ranks(trace, spans, offsets, (ends, group));
         ranks.retain(|rank| !rank.reduces.is_empty());
         let Some(first) = ranks.first() else {
+            if let Some(kernel) = unnamed_collective(trace) {
+                return Err(Error::input_help(
+                    format!(
+                        "{kernel} runs any collective, so all-reduces cannot be told from the others"
+                    ),
+                    "record with PyTorch's profiler, which names each collective; if all of them are all-reduces, say so with --rules",
+                ));
+            }
             return Err(Error::input_help(
                 "no all-reduce in this trace, so nothing to rewire",
                 "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",
@@ -102,6 +110,13 @@ impl<'a> Repeated<'a> {
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         Ok(Self { ranks, layers, steps, whole: chosen, usual, count, is_partial, gaps })
     }
+}
+
+/// Function of a kernel that runs any collective, as RCCL's generic one.
+fn unnamed_collective(trace: &Trace) -> Option<&str> {
+    let is_unnamed =
+        |operation: &&OperationInfo| operation.lane == Lane::Comm && operation.kind == "collective";
+    trace.operations.iter().find(is_unnamed)?.name.split('(').next()
 }
 
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {

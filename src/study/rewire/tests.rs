@@ -681,9 +681,17 @@ fn what_cannot_be_rewired_says_why() {
     let mut silent = foreign;
     silent.spans.retain(|span| span.lane == Lane::Compute);
     assert!(of(&silent, None).contains("no all-reduce"), "{}", of(&silent, None));
-    // without a profile nothing is said of another all-reduce
+    // RCCL runs all collectives in one kernel
     let standard = cell("standard", "llama-3-8b", 4, "native");
     let trace = simulated(&standard);
+    let mut generic = disguised(&trace);
+    for operation in generic.operations.iter_mut().filter(|operation| operation.kind == "all_reduce") {
+        operation.name = "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)".to_owned();
+    }
+    Rules::default().classify(&mut generic);
+    let told = of(&generic, None);
+    assert!(told.contains("ncclDevKernel_Generic_1 runs any collective"), "{told}");
+    // without a profile nothing is said of another all-reduce
     let bare = Rewiring::of(&trace, &Asked::default(), &Setting::default()).unwrap();
     let fused = Choice { collective: Some(Collective::Fused), ..choice("standard") };
     assert!(bare.answer(&fused).unwrap_err().to_string().contains("hardware profile"));

@@ -19,7 +19,7 @@ use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
 use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
 use table::render::Shown;
-use table::{Link, Spec, Split, hidden_share, measure};
+use table::{Collective, Link, Spec, Split, hidden_share, measure};
 use trace::overlap::intervals;
 
 /// TP sizes to choose from.
@@ -509,7 +509,32 @@ impl<'a> Question<'a> {
         let Self { spec, shape, target, .. } = self;
         let numbers = u64::from(spec.batch) * u64::from(shape.hidden);
         let message_bytes = numbers * Precision::gpu(spec.dtype).activations.bytes();
-        CellLink { message_bytes, times: link_times(spec, target, message_bytes as f64) }
+        let mut times = link_times(spec, target, message_bytes as f64);
+        let notes: Vec<String> = times.note.take().into_iter().chain(self.faster_collective()).collect();
+        times.note = (!notes.is_empty()).then(|| notes.join("; "));
+        CellLink { message_bytes, times }
+    }
+
+    /// Remark on a named all-reduce with a lower TPOT than `fastest`, which compares latencies without contention.
+    fn faster_collective(&self) -> Option<String> {
+        if self.spec.collective != Collective::Fastest {
+            return None;
+        }
+        let tpot_ms = |collective| {
+            let spec = Spec { collective, ..self.spec.clone() };
+            Some(self.numbers(&spec).ok()?.0.tpot_ms)
+        };
+        let chosen_ms = tpot_ms(Collective::Fastest)?;
+        let named = Collective::ALL.into_iter().filter(|one| one.about().is_choice);
+        let times = named.filter_map(|one| Some((one, tpot_ms(one)?)));
+        let (best, best_ms) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (best_ms < chosen_ms * (1.0 - LEAST_DIFFERENCE)).then(|| {
+            format!(
+                "fastest compares latencies without contention: with {best} the TPOT is {}, not {}",
+                latency(1e3 * best_ms),
+                latency(1e3 * chosen_ms)
+            )
+        })
     }
 
     /// Predicts a cell, or explains why it cannot run.

@@ -192,6 +192,20 @@ fn alpha_reaches_both_ways_of_a_link_without_p2p() {
 }
 
 #[test]
+fn fastest_says_which_named_all_reduce_decodes_faster() {
+    // 70B with Ladder at TP 8
+    let note = |collective| {
+        let mut variant = Variant::default();
+        (variant.cell.batch, variant.cell.collective) = (64, collective);
+        let answer = variant.answer(&Simulator::default()).unwrap();
+        answer.link.and_then(|link| link.times.note).unwrap_or_default()
+    };
+    let said = "fastest compares latencies without contention: with multimem the TPOT is";
+    assert!(note(Collective::Fastest).contains(said), "{}", note(Collective::Fastest));
+    assert!(!note(Collective::Multimem).contains("fastest compares"));
+}
+
+#[test]
 fn a_break_even_is_where_it_says() {
     let simulator = Simulator::default();
     let variant = small();

@@ -20,7 +20,7 @@ words! {
         Multimem = "multimem",
         /// All-reduce fused with the residual add and the norm.
         Fused = "fused",
-        /// At each message size the fastest of the others except fused (simulated).
+        /// At each message size the one with the lowest latency without contention, except fused (simulated).
         Fastest = "fastest",
     }
 }

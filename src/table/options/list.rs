@@ -147,7 +147,7 @@ options! {
             default: "native", value_name: "NAME|FILE", label: "stack-", used_by: &[Backend::Sim],
             ..PLAIN
         };
-        /// All-reduce implementation
+        /// All-reduce implementation (fastest: by latency, no contention)
         #[serde(default)]
         collective: Collective = Collective::Nccl, About {
             default: "nccl", value_name: "COLLECTIVE", ..PLAIN

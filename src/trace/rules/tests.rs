@@ -152,6 +152,8 @@ fn default_rules_leave_computation_alone() {
         "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
         "triton_poi_fused_add_all_reduce_wait_tensor_3",
         "triton_red_fused__to_copy_all_gather_mean_1",
+        "input_reduce_fusion",
+        "loop_gather_fusion_12",
         "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>(…)",
         "void dpsk::ep::layout::get_dispatch_layout<256>(long const*)",
         "void deep_ep::layout::get_dispatch_layout<256, 4, 8>(long const*)",
@@ -322,6 +324,7 @@ fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
         ("my_kernel", "kernel"),
         ("Memcpy PtoP (Device -> Device)", "memcpy"),
         ("void at::native::reduce_kernel<1>()", "kernel"),
+        ("input_reduce_fusion", "kernel"),
     ];
     let report = Rules::default().classify(&mut trace(&names, 1000));
     let took: Vec<_> = report
@@ -336,6 +339,7 @@ fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
         [
             ("copies and fills (profiler category)", names[3].0),
             ("PyTorch's own kernels", names[4].0),
+            ("fused by XLA", names[5].0),
             ("NCCL all-reduce", names[0].0),
             ("no rule", names[2].0),
             ("no rule", names[1].0),

@@ -1,10 +1,11 @@
 //! JAX traces (XProf's `trace.json.gz`): events without a category, classified by process and thread
 //! names.
 //!
-//! GPU work is on threads named `Stream #20(Compute)` of processes named `/device:GPU:0`. Other threads
-//! of these processes (`XLA Ops`, `XLA Modules`, `Steps`, `Source code`, ...) show the same work again
-//! under its names in the program, and are ignored. Names of processes and threads may follow the
-//! events, so events are buffered until the whole file is parsed.
+//! GPU work is on threads named `Stream #20(Compute)` of processes named `/device:GPU:0`. Their thread
+//! `Steps` has the numbers of the steps. Other threads of these processes (`XLA Ops`, `XLA Modules`,
+//! `Source code`, ...) show the same work again under its names in the program, and are ignored. Names
+//! of processes and threads may follow the events, so events are buffered until the whole file is
+//! parsed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -45,6 +46,10 @@ enum Line {
         pid: String,
         device: String,
         stream: String,
+    },
+    /// Steps of a GPU.
+    Steps {
+        device: String,
     },
     Derived(String),
     Host {
@@ -159,6 +164,7 @@ impl Uncategorised {
                     let pid = format!("{}_{device}", prefix(pid));
                     Line::Stream { pid, device: device.to_string(), stream: stream.to_string() }
                 }
+                None if name == "Steps" => Line::Steps { device: device.to_string() },
                 None => Line::Derived(name.to_owned()),
             }
         };
@@ -218,6 +224,20 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                 let gpu = loose.memory.unwrap_or_else(|| by_name(name));
                 let added = table.span(&event, &arguments, gpu, times, b"");
                 debug_assert!(added.is_ok(), "{added:?}");
+            }
+            // markers count for their own stream only
+            Line::Steps { device } if name.iter().all(u8::is_ascii_digit) => {
+                let step = [b"step ".as_slice(), name].concat();
+                for line in &lines {
+                    if let Line::Stream { pid, device: of, stream } = line
+                        && of == device
+                    {
+                        table.stream_range([pid, device, stream].map(String::as_bytes), &step, times);
+                    }
+                }
+            }
+            Line::Steps { .. } => {
+                *left_out.entry("Steps (JAX: without a number)".into()).or_default() += 1;
             }
             Line::Host { pid, tid } if loose.correlation >= 0 => {
                 let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
@@ -383,6 +403,32 @@ mod tests {
             assert_eq!((report.used["kernel"], report.used["memcpy"], report.used["memset"]), (2, 2, 1));
             assert_eq!(report.ignored["category XLA Ops (JAX: the streams' work again)"], 1);
         }
+    }
+
+    #[test]
+    fn the_thread_of_steps_numbers_the_work_of_its_device() {
+        let processes = [(1, "/device:GPU:0"), (2, "/device:GPU:1")];
+        let threads = [
+            (1, 16, "Stream #16(MemcpyD2D)"),
+            (1, 20, STREAM),
+            (2, 20, STREAM),
+            (1, 1, "Steps"),
+            (2, 1, "Steps"),
+        ];
+        let all = [
+            event(1, 20, "gemm", "10", "4", ""),
+            event(1, 16, "MemcpyD2D", "15", "1", ""),
+            event(1, 20, "gemm", "20", "4", ""),
+            event(2, 20, "gemm", "20", "4", ""),
+            event(1, 1, "3", "10", "8", ""),
+            event(1, 1, "4", "20", "8", ""),
+            event(2, 1, "3", "20", "8", ""),
+        ];
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let trace = read(&trace(&processes, &threads, &all));
+        let steps: Vec<(u32, i64, u32)> =
+            trace.spans.iter().map(|span| (span.rank, span.start_ns / 1000, span.step)).collect();
+        assert_eq!(steps, [(0, 10, 3), (0, 15, 3), (1, 20, 3), (0, 20, 4)]);
     }
 
     #[test]

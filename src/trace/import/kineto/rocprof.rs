@@ -3,10 +3,11 @@
 //! Each process and agent (GPU) with kernels is a rank. The file is parsed as a stream; only used
 //! records stay in memory, about 60 bytes each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::BufReader;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::assemble::Profiler;
@@ -17,6 +18,9 @@ use base::error::{Error, Result};
 
 /// Type code of GPU agents in rocprofiler.
 const GPU: u32 = 2;
+
+/// Inverse of the minimum number of kernels on a rank's GPU, relative to the busiest one of the process.
+const STRAY: usize = 20;
 
 #[derive(Deserialize)]
 struct File {
@@ -108,6 +112,12 @@ struct Records {
     hip_api: Vec<Call>,
     #[serde(default)]
     hsa_api: Vec<Call>,
+    /// Counted only.
+    #[serde(default)]
+    marker_api: Vec<IgnoredAny>,
+    /// Counted only.
+    #[serde(default)]
+    rccl_api: Vec<IgnoredAny>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -189,7 +199,7 @@ pub(super) fn read(name: &str, open: &Open<'_>, _: Options) -> Result<FileEvents
     let mut events = Events::default();
     let mut gpus = Vec::new();
     for (at, process) in file.processes.iter().enumerate() {
-        let used = agents_with_kernels(process);
+        let used = agents_of_ranks(process);
         for agent in process.agents.iter().filter(|agent| used.contains(&agent.id)) {
             let name = if agent.product_name.is_empty() { &agent.name } else { &agent.product_name };
             gpus.push(json!({ "index": gpus.len(), "name": name }));
@@ -204,8 +214,22 @@ pub(super) fn read(name: &str, open: &Open<'_>, _: Options) -> Result<FileEvents
     Ok(FileEvents { profiler: PROFILER, table: events.table, metadata, warnings })
 }
 
-fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {
-    process.buffer_records.kernel_dispatch.iter().map(|kernel| kernel.dispatch_info.agent_id).collect()
+/// GPUs that count as ranks: those with kernels, except for a few strays of a process that works on another GPU.
+fn agents_of_ranks(process: &Process) -> BTreeSet<Id> {
+    let is_library = |kernel: &&Symbol| symbol(kernel).to_ascii_lowercase().contains("ccl");
+    let collectives: HashSet<u64> =
+        process.kernel_symbols.iter().filter(is_library).map(|kernel| kernel.kernel_id).collect();
+    // number of kernels, and true if any is a collective
+    let mut agents: BTreeMap<Id, (usize, bool)> = BTreeMap::new();
+    for kernel in &process.buffer_records.kernel_dispatch {
+        let info = &kernel.dispatch_info;
+        let (count, has_collective) = agents.entry(info.agent_id).or_default();
+        *count += 1;
+        *has_collective |= collectives.contains(&info.kernel_id);
+    }
+    let most = agents.values().map(|(count, _)| *count).max().unwrap_or_default();
+    agents.retain(|_, (count, has_collective)| *has_collective || *count * STRAY >= most);
+    agents.into_keys().collect()
 }
 
 #[derive(Default)]
@@ -232,6 +256,14 @@ impl Events {
         let mut nameless = 0;
         for kernel in &records.kernel_dispatch {
             let info = &kernel.dispatch_info;
+            let Some(rank) = ranks.get(&info.agent_id) else {
+                self.table.events += 1;
+                self.table.note(
+                    "kernel",
+                    "on another GPU of its process, with hardly any work and no collective",
+                );
+                continue;
+            };
             let stream = if has_streams { kernel.stream_id.handle } else { info.queue_id.handle };
             let name = names.get(&info.kernel_id).copied().filter(|name| !name.is_empty());
             nameless += u64::from(name.is_none());
@@ -240,7 +272,7 @@ impl Events {
                 str::to_owned,
             );
             let time = (kernel.start_timestamp, kernel.end_timestamp);
-            let on = (pid.as_str(), ranks[&info.agent_id], stream);
+            let on = (pid.as_str(), *rank, stream);
             self.work(Gpu::Kernel, &name, time, kernel.correlation_id, on);
         }
         let mut elsewhere = 0_u64;
@@ -273,6 +305,13 @@ impl Events {
             if self.takes("launch", time) {
                 self.table.launch(&event, &Arguments { correlation, ..Arguments::default() }, time);
             }
+        }
+        let (markers, library) = (&records.marker_api, &records.rccl_api);
+        let ignored = [("marker_api", markers.len()), ("rccl_api", library.len())];
+        for (name, count) in ignored.into_iter().filter(|(_, count)| *count > 0) {
+            let category = self.table.category(name.as_bytes());
+            self.table.categories[category].ignored += count as u64;
+            self.table.events += count as u64;
         }
         if nameless > 0 {
             self.warnings.push(format!("{nameless} kernels have no name in kernel_symbols"));
@@ -416,6 +455,37 @@ mod tests {
         assert_eq!(trace.meta.ranks, 3);
         let ranks: Vec<(u32, i64)> = trace.spans.iter().map(|span| (span.rank, span.start_ns)).collect();
         assert_eq!(ranks, [(0, 10), (1, 10), (2, 12)]);
+    }
+
+    #[test]
+    fn a_stray_kernel_on_another_gpu_makes_no_rank() {
+        let on_agent = |agent: u64, id: u64, count: i64| {
+            (0..count).map(move |at| kernel(agent, 0, id, at + 1, 10 * at, 10 * at + 5))
+        };
+        let of = |strays: Vec<Value>| {
+            let all: Vec<Value> = on_agent(3, 8, 40).chain(strays).collect();
+            read(&[process(9, &all, &[], &[])]).unwrap()
+        };
+        let stray = of(on_agent(2, 8, 1).collect());
+        assert_eq!((stray.meta.ranks, stray.spans.len()), (1, 40));
+        let report = stray.meta.import.unwrap();
+        let said =
+            "1 ignored (kernel): on another GPU of its process, with hardly any work and no collective";
+        assert!(report.warnings.iter().any(|text| text.contains(said)), "{:?}", report.warnings);
+        // a GPU that communicates, or has a twentieth of the kernels, is a rank
+        assert_eq!(of(on_agent(2, 9, 1).collect()).meta.ranks, 2);
+        assert_eq!(of(on_agent(2, 8, 2).collect()).meta.ranks, 2);
+    }
+
+    #[test]
+    fn marker_and_rccl_calls_are_listed_as_ignored() {
+        let mut process = process(9, &[kernel(2, 0, 8, 1, 100, 200)], &[], &[]);
+        process["buffer_records"]["marker_api"] = json!([{"kind": 14, "message": "step 0"}, {}]);
+        process["buffer_records"]["rccl_api"] = json!([{"kind": 20}]);
+        let report = read(&[process]).unwrap().meta.import.unwrap();
+        let ignored = |name: &str| report.ignored[name];
+        assert_eq!((ignored("category marker_api"), ignored("category rccl_api")), (2, 1));
+        assert_eq!(report.events, 4);
     }
 
     #[test]

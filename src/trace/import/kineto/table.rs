@@ -488,6 +488,31 @@ impl Table {
         key(&[pid, device, stream], |key| self.streams.intern(key))
     }
 
+    /// Adds a range of a stream, which is given by process, device and number.
+    pub(super) fn stream_range(
+        &mut self,
+        [pid, device, stream]: [&[u8]; 3],
+        name: &[u8],
+        (start_ns, end_ns): (i64, i64),
+    ) {
+        let row = self.stream(pid, device, stream);
+        if row >= MOST_ROWS {
+            self.note("annotation", "more than 65535 streams");
+            return;
+        }
+        self.extremes.add((start_ns, end_ns));
+        let (thread, name) = (row as u16, self.names.intern(name));
+        self.device_ranges.push(Range {
+            rank: 0,
+            on_device: true,
+            thread,
+            depth: 0,
+            name,
+            start_ns,
+            end_ns,
+        });
+    }
+
     fn range(
         &mut self,
         event: &Event<'_>,

@@ -1,4 +1,4 @@
-//! Screen 5: latency against throughput, with the frontier of each architecture and P2P setting.
+//! Screen 5: latency against throughput, with the frontier of each series (architecture, P2P and setting).
 
 mod draw;
 mod errors;
