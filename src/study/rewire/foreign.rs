@@ -412,7 +412,8 @@ impl RankSpans<'_> {
             })
             .collect();
         let is_even = marked.iter().all(|step| step.len() == marked[0].len());
-        if !mark_forwards && !(is_even && marked.len() > 1) && !marked.iter().any(&fits) {
+        let decide = mark_forwards || is_even && marked.len() > 1 || marked.iter().any(&fits);
+        if !decide {
             return found;
         }
         let is_whole = |step: &Range<usize>| {

@@ -233,7 +233,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
 fn value_title(compared: &Compared) -> &'static str {
     match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
-        (_, Axis::Option(name)) => *name,
+        (_, Axis::Option(name)) => name,
         (_, Axis::Division) => "division",
         _ => "value",
     }
