@@ -221,7 +221,7 @@ pub struct Evaluated {
 pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 
 /// Builds the plan of an evaluation: a prefill of one window, lowered as the backend asks
-/// ([`crate::Evaluate::evaluation_lowering`]).
+/// ([`crate::Execute::evaluation_lowering`]).
 ///
 /// # Errors
 ///
