@@ -5,9 +5,8 @@
 //! |---|---|
 //! | `open` | open a trace: a file, a directory of files, or a stored run |
 //! | `align` | align two traces at a step |
-//! | `predict` | regenerate the trace of a simulated run |
+//! | `predict` | regenerate the trace of a simulated run; compare a stored prediction with a measured change |
 //! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
-//! | `check_prediction` | compare a stored prediction with a measured change |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `evaluate` | quality of architectures on a text, stored window by window |
@@ -31,7 +30,6 @@ pub mod adapt;
 mod align;
 pub mod calibrate;
 mod cells;
-mod check_prediction;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -50,12 +48,11 @@ mod select;
 mod trace_machine;
 
 pub use align::align_stretches;
-pub use check_prediction::check_prediction;
 pub use describe::{Section, describe, platform};
 pub use experiments::AnswerCollector;
 pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, Opened, RunOrTrace, is_trace, open, open_run, trace_of};
-pub use predict::{FirstSteps, resimulate};
+pub use predict::{FirstSteps, check_prediction, resimulate};
 pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
 pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of, verdict_on};

@@ -1,11 +1,15 @@
-//! Traces of simulated runs: a simulated run stores no trace, because simulating its cell again gives the same spans.
+//! Traces of simulated runs: a simulated run stores no trace, because simulating its cell again gives the same spans. Checks
+//! of stored predictions against measured changes.
 
 use std::fmt;
 
+use super::Opened;
 use base::error::{Error, Result};
+use lab::store::Store;
 use plan::Phase;
 use run::Shared;
 use run::sim::Simulator;
+use study::diff::{Prediction, PredictionCheck, TraceDiff, checked};
 use table::Spec;
 use trace::Trace;
 
@@ -68,6 +72,32 @@ fn first_steps(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<FirstSte
     let fitting = u32::try_from(MOST_SPANS / spans_a_step.max(1)).unwrap_or(u32::MAX);
     let steps = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));
     (steps < of).then_some(FirstSteps { steps, of })
+}
+
+/// Errors of a stored prediction; `after` is the second trace. A single one is stored with the prediction, in place of
+/// an earlier one of the same traces.
+///
+/// # Errors
+///
+/// Returns those of the store, and an input error if the prediction has no row of the trace's architecture.
+pub fn check_prediction(
+    name: &str,
+    store: &Store,
+    diff: &TraceDiff,
+    after: &Opened,
+) -> Result<Vec<PredictionCheck>> {
+    let mut prediction: Prediction = store.prediction(name)?;
+    let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
+    let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
+    if let [check] = &checks[..] {
+        let is_same = |old: &PredictionCheck| {
+            (&old.label, &old.before, &old.after) == (&check.label, &check.before, &check.after)
+        };
+        prediction.checks.retain(|old| !is_same(old));
+        prediction.checks.push(check.clone());
+        store.set_prediction(name, &prediction)?;
+    }
+    Ok(checks)
 }
 
 #[cfg(test)]

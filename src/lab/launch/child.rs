@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::ranks::RankExit;
 use super::{Request, TRACE};
-use crate::outcome::with_outcome;
+use crate::with_outcome;
 use base::error::{Error, Result};
 use base::regular;
 use machine::driver::Gpu;
