@@ -137,14 +137,28 @@ fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Re
             (first.into_iter().chain(more).collect(), index + 1)
         }
         What::NewValue(index) => {
-            let values = values(name, text)?;
-            let last = index + values.len();
-            let edits = values.into_iter().enumerate().map(|(i, value)| insert(name, index + i, value));
-            (edits.collect(), last)
+            let row =
+                experiments.draft().and_then(|draft| draft.rows.iter().find(|row| row.name == name));
+            let mut known: Vec<String> = row.map_or_else(Vec::new, |row| row.values.clone());
+            let (mut edits, mut at) = (Vec::new(), index);
+            for value in values(name, text)? {
+                at = place_in_order(&known, &value).unwrap_or(at).min(known.len());
+                known.insert(at, value.clone());
+                edits.push(insert(name, at, value));
+                at += 1;
+            }
+            (edits, at)
         }
         What::Values => (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0),
     };
     experiments.take_edits(&edits, name, column)
+}
+
+/// Index at which a number keeps an axis of ascending numbers in order; `None` on other axes.
+fn place_in_order(known: &[String], value: &str) -> Option<usize> {
+    let value: f64 = value.parse().ok()?;
+    let known = known.iter().map(|known| known.parse()).collect::<Result<Vec<f64>, _>>().ok()?;
+    known.is_sorted().then(|| known.partition_point(|known| *known <= value))
 }
 
 fn values(axis: &str, text: &str) -> Result<Vec<String>, String> {
