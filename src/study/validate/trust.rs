@@ -98,19 +98,19 @@ impl Trust {
         }
     }
 
-    /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 not used`.
+    /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 with each batch size left out`.
     fn badge_of(&self, cells: usize, is_first: bool) -> String {
         let (evidence, used) = match self {
-            Self::Fitted(of) => (of, "used"),
-            Self::HeldOut(of) => (of, "not used"),
+            Self::Fitted(of) => (of, "used for calibration".to_owned()),
+            Self::HeldOut(of) => {
+                (of, format!("with {} left out", of.held_out.map_or("them", |out| out.by.as_str())))
+            }
             Self::NotValidated(_) => return format!("{} not validated", counted(cells, "cell")),
         };
         match is_first {
-            true => format!(
-                "mean error {} on {} {used} for calibration",
-                evidence.percent(),
-                counted(cells, "cell")
-            ),
+            true => {
+                format!("mean error {} on {} {used}", evidence.percent(), counted(cells, "cell"))
+            }
             false => format!("{} on {cells} {used}", evidence.percent()),
         }
     }
@@ -223,8 +223,8 @@ pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
 }
 
 /// Words beside the result of these cells; `None` if none of them is simulated: `mean error 2 % on cells used for
-/// calibration`, or with several validations `mean error 2 % on 60 cells used for calibration, 12 % on 8 not used, 20 cells not
-/// validated`. Prefills alone add the error of the first token.
+/// calibration`, or with several validations `mean error 2 % on 60 cells used for calibration, 12 % on 8 with each TP left out, 20 cells
+/// not validated`. Prefills alone add the error of the first token.
 pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let specs: Vec<&Spec> = specs.into_iter().filter(|spec| spec.backend.is_simulated()).collect();
     let (groups, _) = grouped(specs.iter().copied());
@@ -576,7 +576,8 @@ mod tests {
         assert_eq!(badge(&cells[..1]).unwrap(), "mean error 2 % on cells used for calibration");
         assert_eq!(
             badge(&cells).unwrap(),
-            "mean error 2 % on 2 cells used for calibration, 12 % on 1 not used, 2 cells not validated"
+            "mean error 2 % on 2 cells used for calibration, 12 % on 1 with each batch size left out, 2 cells not \
+             validated"
         );
         let lines = nearest_errors(&cells);
         assert_eq!(lines.len(), 4, "{lines:?}");
