@@ -49,7 +49,14 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
                 Some(rule) if at < rule => Role::Dim,
                 _ => Role::Text,
             };
-            lines.push((line.to_owned(), role));
+            // of the whole result, not of the rows shown
+            let (rows, all) = (answer.table.len(), answer.table.len() + answer.left_out);
+            let own = format!("all {rows} rows:");
+            let line = match answer.left_out {
+                0 => line.to_owned(),
+                _ => line.replacen(&own, &format!("{rows} of {all} rows:"), 1),
+            };
+            lines.push((line, role));
         }
         let compare = Tab::Compare.title();
         if answer.left_out > 0 {
