@@ -245,7 +245,10 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     })
 }
 
-/// Tabs with their label and first column: `1 experiments`. In a narrow window only the current tab has its
+/// Titles of the other tabs in a narrow window, in the order of [`Tab::ALL`].
+const SHORT_TITLES: [&str; 7] = ["exp", "live", "runs", "time", "par", "comp", "what"];
+
+/// Tabs with their label and first column: `1 experiments`. In a narrow window only the current tab has its whole
 /// title.
 pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
     let (titles, current) = (cx.size.0 >= ALL_TITLES, cx.tab);
@@ -254,7 +257,7 @@ pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
         let number = tab as usize + 1;
         let label = match titles || tab == current {
             true => format!(" {number} {}", tab.title()),
-            false => format!(" {number} "),
+            false => format!(" {number} {}", SHORT_TITLES[tab as usize]),
         };
         let at = x;
         x += label.len() as u16;

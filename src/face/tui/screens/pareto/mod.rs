@@ -126,6 +126,11 @@ impl Acts for Pareto {
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
                 self.table = Some(!shown);
+                if !shown && layout::areas(cx.body(), self).table.height == 0 {
+                    cx.inform(
+                        "no room for the table in this window: `ladderscope pareto --at 30` prints it",
+                    );
+                }
             }
             Act::Published => self.toggle_published(cx),
             Act::Errors => self.show_errors(cx),

@@ -118,7 +118,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
                 let of = if is_whole { format!(" of {}", family.count) } else { String::new() };
                 format!(" {at} of the {listed} longest{of}; Enter: next; {key}: {other} ")
             }
-            None => format!(" Enter: go to the longest; {key}: {other} "),
+            None => format!(" Enter: go to the longest of this row; {key}: {other} "),
         }
     };
     let keys = [("other phase or step", true), ("other part", true), ("other part", false)]

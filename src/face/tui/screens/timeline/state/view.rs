@@ -218,6 +218,10 @@ impl View {
         let step = self.step_looked_at(self.focus).filter(|_| self.window != self.bounds());
         let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
             Some(step) => (step.window.from, pane.index.step_label(step.key)),
+            // ranges of the host may begin before the first work of a GPU
+            None if self.bounds().from < pane.index.zero.saturating_sub(pane.origin) => {
+                (pane.index.zero, "GPU start".to_owned())
+            }
             None => (pane.index.zero, "the start".to_owned()),
         };
         RulerOrigin { time: zero.saturating_sub(pane.origin), label }

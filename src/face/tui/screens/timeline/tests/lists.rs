@@ -162,7 +162,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let first = row(&driver, 0);
     assert!(first.contains(" 1 ") && first.contains("L*/mlp/reduce"), "a call a rank and step: {first}");
     let place = |driver: &Driver| view(driver).span().copied().expect("on a span");
-    driver.shows("Enter: go to the longest; ");
+    driver.shows("Enter: go to the longest of this row; ");
     let lengths: Vec<f64> = table(&driver).families[0].longest.iter().map(|(_, us)| *us).collect();
     driver.tap(KeyCode::Enter);
     let longest = place(&driver);
