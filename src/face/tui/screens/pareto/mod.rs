@@ -127,9 +127,7 @@ impl Acts for Pareto {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
                 self.table = Some(!shown);
                 if !shown && layout::areas(cx.body(), self).table.height == 0 {
-                    cx.inform(
-                        "no room for the table in this window: `ladderscope pareto --at 30` prints it",
-                    );
+                    cx.inform("no room: enlarge, or `ladderscope pareto --at 30`");
                 }
             }
             Act::Published => self.toggle_published(cx),
