@@ -212,6 +212,10 @@ impl Matching {
         members: &Members,
         parts: &mut [CollectivePart],
     ) -> BTreeSet<u32> {
+        // numbers that start again in each sample are those of the ranks' common steps
+        if parts.iter().any(|part| part.step.sample > 0) {
+            return BTreeSet::new();
+        }
         let mut steps: BTreeMap<(u32, u32), BTreeMap<u32, Element>> = BTreeMap::new();
         for part in parts.iter().filter(|part| part.has_step()) {
             let number = part.step.step;

@@ -129,7 +129,10 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
             }
         } else {
             // ranges have no steps, so use the times of the selected ones
-            let within = lanes[rank].extents.iter().filter_map(|extent| clip(time, *extent));
+            let extents = &lanes[rank].extents;
+            let from = extents.partition_point(|extent| extent.1 < time.0);
+            let near = extents[from..].iter().take_while(|extent| extent.0 <= time.1);
+            let within = near.filter_map(|extent| clip(time, *extent));
             within.enumerate().for_each(|(at, time)| add(time, at == 0));
         }
     }

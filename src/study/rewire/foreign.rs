@@ -161,8 +161,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .collect();
     follow(&mut steps, ranks, |step| {
         let end = whole[step.number as usize].end;
-        let next = repeated.steps.iter().find(|next| next.start == end)?;
-        Some(ranks.iter().map(|rank| rank.places(next, count).start).collect())
+        let at = repeated.steps.binary_search_by_key(&end, |next| next.start).ok()?;
+        Some(ranks.iter().map(|rank| rank.places(&repeated.steps[at], count).start).collect())
     });
     if steps.is_empty() {
         return Err(unlike(ends, layers, count));
@@ -309,10 +309,12 @@ fn with_common_kernels(
 ) -> Vec<Range<usize>> {
     // kernels before the first layer vary with the requests
     let inner = |step: &Range<usize>| gaps[(step.start + 2).min(step.end)..step.end].to_vec();
-    let mut counts: HashMap<Vec<u64>, usize> = HashMap::new();
-    whole.iter().for_each(|step| *counts.entry(inner(step)).or_default() += 1);
-    let first = |of: &Vec<u64>| whole.iter().position(|step| inner(step) == *of).unwrap_or(0);
-    let most = counts.iter().max_by_key(|(of, count)| (**count, std::cmp::Reverse(first(of))));
+    // number of steps with these kernels, and the first of them
+    let mut counts: HashMap<Vec<u64>, (usize, std::cmp::Reverse<usize>)> = HashMap::new();
+    for (at, step) in whole.iter().enumerate() {
+        counts.entry(inner(step)).or_insert((0, std::cmp::Reverse(at))).0 += 1;
+    }
+    let most = counts.iter().max_by_key(|(_, found)| **found);
     let Some(most) = most.map(|(of, _)| of.clone()) else { return whole };
     let kept: Vec<Range<usize>> = whole.into_iter().filter(|step| inner(step) == most).collect();
     if kept.len() < found {
@@ -420,7 +422,10 @@ impl RankSpans<'_> {
             mark_forwards && self.step_at(step.start).step != NO_STEP || fits(step)
         };
         let whole: Vec<&Range<usize>> = marked.iter().filter(|step| is_whole(step)).collect();
-        let is_inside = |begin: &usize| whole.iter().any(|step| step.contains(begin));
+        let is_inside = |begin: &usize| {
+            let after = whole.partition_point(|step| step.start <= *begin);
+            after.checked_sub(1).is_some_and(|at| whole[at].contains(begin))
+        };
         let mut begins: Vec<usize> =
             found.iter().map(|step| step.start).filter(|begin| !is_inside(begin)).collect();
         begins.extend(marked.iter().map(|step| step.start));

@@ -168,7 +168,8 @@ pub struct Run {
 pub struct StepWindow {
     /// Half-open, in absolute ns.
     pub time: Interval,
-    /// False for the last recorded step of a sample, whose time ends with its last end, and if the selection cuts the time.
+    /// False for the last recorded step of a sample (in own runs, of each phase of it), whose time ends with its last end,
+    /// and if the selection cuts the time.
     pub until_next: bool,
 }
 
@@ -210,6 +211,8 @@ pub struct Runs<'a> {
     pub selection: Selection,
     /// True if only the times of selected steps count.
     picks_steps: bool,
+    /// Steps of [`Self::select_steps`]; `None` if the selection decides.
+    steps: Option<BTreeSet<StepKey>>,
     /// First start in the trace (ns).
     pub origin: i64,
     /// Selected window of time (absolute ns).
@@ -259,6 +262,7 @@ impl<'a> Runs<'a> {
             trace,
             selection: Selection::default(),
             picks_steps: false,
+            steps: None,
             origin,
             bounds,
             parts,
@@ -282,6 +286,7 @@ impl<'a> Runs<'a> {
     /// Selects the times of these steps from the runs of a whole trace.
     pub fn select_steps(mut self, steps: &BTreeSet<StepKey>) -> Self {
         self.picks_steps = true;
+        self.steps = Some(steps.clone());
         self.keep(|step| steps.contains(step))
     }
 
@@ -348,12 +353,16 @@ impl<'a> Runs<'a> {
         pieces(parts, interval(span), &mut 0)
     }
 
+    fn wants(&self, step: &StepKey) -> bool {
+        self.steps.as_ref().map_or_else(|| self.selection.wants(step), |steps| steps.contains(step))
+    }
+
     /// Intervals in which a span counts (absolute ns), sorted and disjoint; `rank` is an index into [`Self::ranks`].
     fn parts_of(&self, rank: usize, span: &Span) -> &[Interval] {
         let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
         match self.picks_steps && !is_by_step {
             true => &self.parts[rank],
-            false if self.selection.wants(&StepKey::of(span)) => std::slice::from_ref(&self.bounds),
+            false if self.wants(&StepKey::of(span)) => std::slice::from_ref(&self.bounds),
             false => &[],
         }
     }

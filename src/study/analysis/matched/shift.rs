@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
+
 use base::statistics::median;
 use trace::Span;
 
@@ -93,7 +95,7 @@ pub(super) fn shift(a: &[Element], b: &[Element], evidence: Evidence) -> Option<
     let shifts = sample(SHIFTED).flat_map(|b| a.iter().map(move |a| a.number - b.number));
     let shifts: BTreeSet<i64> = shifts.chain([0]).collect();
     let candidates: Vec<Candidate> =
-        shifts.into_iter().filter_map(|shift| Candidate::of(a, &compared, shift)).collect();
+        shifts.into_par_iter().filter_map(|shift| Candidate::of(a, &compared, shift)).collect();
     let most = candidates.iter().map(|candidate| candidate.pairs).max().unwrap_or(0);
     if most == 0 {
         return Some(0);

@@ -80,8 +80,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     merged.warn(&mut said);
     carry_warnings(&files, &mut said);
     let (table, groups) = operations.table(&files);
-    mark_prefills(&mut merged.spans, &table);
     align_samples(&mut merged.spans);
+    mark_prefills(&mut merged.spans, &table);
     merged.sort();
 
     let provenance = files.iter().filter_map(|file| file.metadata.provenance).max();
