@@ -73,7 +73,7 @@ mod tests {
         let times = |both: [TraceStretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
         // step 3 of both: the fourth of the upper, the second of the lower, which is longer
         assert_eq!(times(align_stretches(window(300, 400), &lower)), [(300, 450), (150, 300)]);
-        // a part of it stays as long as it is
+        // a part of a step keeps its length
         assert_eq!(times(align_stretches(window(310, 330), &lower)), [(310, 330), (160, 180)]);
         // the lower has no step 1: aligned at step 2, which is its first
         assert_eq!(times(align_stretches(window(100, 150), &lower)), [(100, 150), (-100, -50)]);

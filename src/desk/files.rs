@@ -57,7 +57,7 @@ pub fn is_trace(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Description of files that are known to be no traces: texts, results, settings.
+/// Description of files that are not traces: unknown formats, and short JSON files without events.
 const NO_TRACE: &str = "cannot be opened: not a trace";
 
 /// Bytes of a JSON file that are searched for events.

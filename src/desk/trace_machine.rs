@@ -1,4 +1,4 @@
-//! Machine and engine of a trace, which rewiring it and the verdict on it need.
+//! Hardware profile and stack of a trace, for rewiring it and for its verdict.
 
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS, Stack, Target, profile_named};

@@ -268,7 +268,7 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
     text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"
 }
 
-/// Wraps paragraphs beside a title.
+/// Wraps paragraphs to the right of a title.
 fn listed<S: AsRef<str>>(title: &str, paragraphs: impl IntoIterator<Item = S>) -> String {
     let titles = std::iter::once(title).chain(std::iter::repeat(""));
     let wrapped =

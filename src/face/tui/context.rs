@@ -195,7 +195,7 @@ impl Context {
     }
 
     /// Unwraps an answer; shows the error if there is one.
-    pub fn told<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+    pub fn ok_or_fail<T>(&mut self, answer: Result<T, String>) -> Option<T> {
         answer.map_err(|error| self.fail(error)).ok()
     }
 

@@ -40,7 +40,7 @@ pub fn open(cx: &mut Context) {
         "conversions",
         move |_| convert::stored(&store),
         |read, cx| {
-            let Some((reports, problems)) = cx.told(read) else { return };
+            let Some((reports, problems)) = cx.ok_or_fail(read) else { return };
             if let Some(why) = problems.first() {
                 cx.fail(why);
             }

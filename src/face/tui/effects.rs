@@ -73,9 +73,9 @@ impl Performer {
             Effect::Store(StoreTask::Read) => read(&store, &self.runs, &self.reading, &self.answers),
             Effect::Store(task) => {
                 let answers = self.answers.clone();
-                self.runs.ask(move |told| {
-                    let mut say = |note| drop(answers.send(Message::Told(note)));
-                    Message::Runs(work_on(&store, task, told, &mut say).map_err(|e| format::error(&e)))
+                self.runs.ask(move |sent| {
+                    let mut say = |note| drop(answers.send(Message::Notified(note)));
+                    Message::Runs(work_on(&store, task, sent, &mut say).map_err(|e| format::error(&e)))
                 });
             }
             Effect::Sweep(SweepOrder::Start { experiment, choice }) => self.start(experiment, choice),
@@ -86,11 +86,11 @@ impl Performer {
             Effect::Export { export, path } => {
                 let holds = export.holds.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
-                    Ok(path) => Message::Told(Ok(format!("wrote {}{holds}", path.display()))),
-                    Err(error) => Message::Told(Err(format::error(&error))),
+                    Ok(path) => Message::Notified(Ok(format!("wrote {}{holds}", path.display()))),
+                    Err(error) => Message::Notified(Err(format::error(&error))),
                 })
             }
-            Effect::Do(Deed(work)) => self.spawn(move || Message::Told(work())),
+            Effect::Do(Deed(work)) => self.spawn(move || Message::Notified(work())),
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
         }
@@ -107,7 +107,7 @@ impl Performer {
 
     fn report(&self, result: std::io::Result<()>) {
         if let Err(error) = result {
-            self.send(Message::Told(Err(format!("the terminal: {error}"))));
+            self.send(Message::Notified(Err(format!("the terminal: {error}"))));
         }
     }
 
@@ -120,7 +120,7 @@ impl Performer {
     fn spawn(&self, work: impl FnOnce() -> Message + Send + 'static) {
         let answers = self.answers.clone();
         std::thread::spawn(move || {
-            let message = guarded(work).unwrap_or_else(|error| Message::Told(Err(error)));
+            let message = guarded(work).unwrap_or_else(|error| Message::Notified(Err(error)));
             let _ = answers.send(message);
         });
     }
@@ -151,23 +151,23 @@ impl Performer {
 struct Worker(Sender<Work>);
 
 #[derive(Default)]
-struct Told {
+struct SentRuns {
     runs: Option<Arc<Snapshot>>,
     /// Store fingerprint before the read; `None` if the runs have changed since.
     as_of: Option<u64>,
 }
 
-type Work = Box<dyn FnOnce(&mut Told) -> Message + Send>;
+type Work = Box<dyn FnOnce(&mut SentRuns) -> Message + Send>;
 
 impl Worker {
     /// Starts a worker that sends answers to `answers`; its thread ends when the worker is dropped.
     fn new(answers: Sender<Message>) -> Self {
         let (ask, asked) = unbounded::<Work>();
         std::thread::spawn(move || {
-            let mut told = Told::default();
+            let mut sent = SentRuns::default();
             for work in asked {
-                let message = guarded(|| work(&mut told));
-                let message = message.unwrap_or_else(|error| Message::Told(Err(error)));
+                let message = guarded(|| work(&mut sent));
+                let message = message.unwrap_or_else(|error| Message::Notified(Err(error)));
                 if answers.send(message).is_err() {
                     return;
                 }
@@ -176,7 +176,7 @@ impl Worker {
         Self(ask)
     }
 
-    fn ask(&self, work: impl FnOnce(&mut Told) -> Message + Send + 'static) {
+    fn ask(&self, work: impl FnOnce(&mut SentRuns) -> Message + Send + 'static) {
         // the thread ends only with the workbench
         let _ = self.0.send(Box::new(work));
     }
@@ -188,11 +188,11 @@ fn read(store: &Store, runs: &Worker, reading: &Arc<AtomicBool>, answers: &Sende
         return;
     }
     let (store, reading, answers) = (store.clone(), Arc::clone(reading), answers.clone());
-    runs.ask(move |told| {
+    runs.ask(move |sent| {
         // later changes may be missed by this read, so a new one may be queued
         reading.store(false, Ordering::Release);
-        let mut say = |note| drop(answers.send(Message::Told(note)));
-        Message::Runs(work_on(&store, StoreTask::Read, told, &mut say).map_err(|e| format::error(&e)))
+        let mut say = |note| drop(answers.send(Message::Notified(note)));
+        Message::Runs(work_on(&store, StoreTask::Read, sent, &mut say).map_err(|e| format::error(&e)))
     });
 }
 
@@ -200,17 +200,17 @@ fn read(store: &Store, runs: &Worker, reading: &Arc<AtomicBool>, answers: &Sende
 fn work_on(
     store: &Store,
     task: StoreTask,
-    told: &mut Told,
+    sent: &mut SentRuns,
     say: &mut dyn FnMut(std::result::Result<String, String>),
 ) -> Result<Arc<Snapshot>> {
-    let before = std::mem::take(&mut told.as_of);
+    let before = std::mem::take(&mut sent.as_of);
     // without a changed list, the store is reread
-    let changed = match (task, told.runs.as_ref()) {
+    let changed = match (task, sent.runs.as_ref()) {
         (StoreTask::Read, known) => {
-            told.as_of = Some(store.fingerprint()?);
+            sent.as_of = Some(store.fingerprint()?);
             match known {
                 // an unchanged store is not reread
-                Some(known) if before == told.as_of => return Ok(Arc::clone(known)),
+                Some(known) if before == sent.as_of => return Ok(Arc::clone(known)),
                 _ => None,
             }
         }
@@ -242,5 +242,5 @@ fn work_on(
             Snapshot::annotated(listing.records, listing.damaged, store.annotations())
         }
     };
-    Ok(Arc::clone(told.runs.insert(Arc::new(snapshot))))
+    Ok(Arc::clone(sent.runs.insert(Arc::new(snapshot))))
 }

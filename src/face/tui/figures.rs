@@ -267,9 +267,9 @@ fn write(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size, p
     // a separate slot per figure keeps one from making another stale
     let slot = usize::try_from(cx.now_ms).unwrap_or_default();
     cx.ask_own(("figure", slot), work, move |written, cx| {
-        let Some((path, title, notes, picture)) = cx.told(written) else { return };
-        let told = [vec![format!("wrote {}: {title}", path.display())], notes].concat();
-        cx.inform(told.join("; "));
+        let Some((path, title, notes, picture)) = cx.ok_or_fail(written) else { return };
+        let texts = [vec![format!("wrote {}: {title}", path.display())], notes].concat();
+        cx.inform(texts.join("; "));
         // an overlay opened in the meantime is not interrupted
         if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

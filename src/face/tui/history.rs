@@ -127,7 +127,7 @@ fn own_count(state: &State, tab: Tab) -> usize {
     state.screen(tab).own_edits().map_or(0, |own| own.count)
 }
 
-/// Drops the edits of screens that lost them otherwise than by undo, such as the moves over a trace that was replaced.
+/// Drops history entries whose screen discarded its own edits without an undo, such as pans of a replaced trace.
 fn forget_lost(state: &mut State) {
     for tab in Tab::ALL {
         let count = own_count(state, tab);

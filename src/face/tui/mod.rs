@@ -37,7 +37,7 @@
 //! ```ignore
 //! let store = Store::open(&cx.dir);
 //! cx.want("whole", &run, move |_| store.get(&run), |screen: &mut Self, whole, cx| {
-//!     screen.whole = cx.told(whole).map(Box::new);
+//!     screen.whole = cx.ok_or_fail(whole).map(Box::new);
 //! });
 //! ```
 //!

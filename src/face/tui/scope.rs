@@ -2,7 +2,7 @@
 //!
 //! It is the experiment that screen 1 or 2 showed last; before that, the experiment of the newest run. Its runs are those of
 //! its cells, whichever experiment made them, as in its stored result on screen 1. A key changes to all runs and back.
-//! Each result screen names the scope beside its filter.
+//! Each result screen names the scope before its filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl RunScope {
         }
     }
 
-    /// Name beside the filter: `[paper-70b]`, `[all runs]`.
+    /// Name before the filter: `[paper-70b]`, `[all runs]`.
     pub fn chip(&self) -> String {
         format!("[{}]", self.runs().map_or("all runs", |runs| runs.experiment.as_str()))
     }
@@ -155,7 +155,7 @@ impl ResultScope {
         (self.shown, self.basis) = (Some(experiment), None);
     }
 
-    /// Takes the runs of the experiment anew if it or the stored runs changed.
+    /// Recomputes the experiment's runs if the experiment or the stored runs changed.
     fn renew(&mut self, stored: &Arc<Snapshot>) {
         if self.basis.as_ref().is_some_and(|basis| Arc::ptr_eq(basis, stored)) {
             return;

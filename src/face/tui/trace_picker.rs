@@ -224,7 +224,7 @@ fn record(cx: &mut Context, line: String) {
         slot,
         move |_| record_shell(&dir, &stamp, &line),
         |recorded, cx| {
-            let Some(recorded) = cx.told(recorded) else { return };
+            let Some(recorded) = cx.ok_or_fail(recorded) else { return };
             if let Some(failure) = recorded.failure {
                 cx.fail(format!("the recorded program failed, {failure}"));
             }

@@ -51,7 +51,7 @@ fn ask(cx: &mut Context, opens: bool) {
         "trainings",
         move |_| store.trainings(),
         move |read, cx| {
-            let Some((all, problems)) = cx.told(read) else { return };
+            let Some((all, problems)) = cx.ok_or_fail(read) else { return };
             if let Some(why) = problems.first().filter(|_| opens) {
                 cx.fail(why);
             }
@@ -147,7 +147,7 @@ impl Overlay for Trainings {
             training.trained_parameters as f64 / 1e6,
         );
         line(buf, areas.head, 0, &[("[measured on cpu] ", dim), (&about, text)]);
-        line(buf, areas.head, 1, &[("", text), (&told(selected), text)]);
+        line(buf, areas.head, 1, &[("", text), (&training_outcome(selected), text)]);
         if areas.plot.height > 3 {
             self.draw_plot(buf, areas.plot, selected, cx);
         }
@@ -210,7 +210,7 @@ impl Overlay for Trainings {
     }
 }
 
-fn told(one: &Curve) -> String {
+fn training_outcome(one: &Curve) -> String {
     let training = &one.training;
     let speed = training.speed.map_or(String::new(), |speed| {
         let share = speed.gemm_share.map(|share| format!(", {:.0} % of the GEMM's peak", 100.0 * share));

@@ -77,8 +77,8 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
             let before = state.cx.stored.replace(snapshot.clone());
             tell_all(state, &News::Runs { now: snapshot, before });
         }
-        Message::Runs(Err(error)) | Message::Told(Err(error)) => state.cx.fail(error),
-        Message::Told(Ok(note)) => state.cx.inform(note),
+        Message::Runs(Err(error)) | Message::Notified(Err(error)) => state.cx.fail(error),
+        Message::Notified(Ok(note)) => state.cx.inform(note),
     }
     serve(state);
     if let Some(before) = before {
@@ -464,7 +464,7 @@ pub enum Message {
     /// Resume after a suspend (`fg`, SIGCONT).
     Resume,
     Runs(Result<Arc<Snapshot>, String>),
-    Told(Result<String, String>),
+    Notified(Result<String, String>),
     Answered(Answer),
     Request(Request),
 }

@@ -30,7 +30,7 @@ fn looks() {
 }
 
 #[test]
-fn results_are_gone_through_and_nothing_stored_is_told() {
+fn results_are_browsed_and_an_empty_store_says_so() {
     let other = ConversionReport { text: "other.txt".into(), ..conversion_report() };
     let (_dir, mut driver) = on(&[conversion_report(), other], (120, 40));
     driver.shows("layers to convert 1 of 2: model");

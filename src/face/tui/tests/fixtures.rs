@@ -424,7 +424,7 @@ impl Driver {
                 {
                     effects.extend(self.send(Message::Answered(task.run())));
                 }
-                Effect::Do(Deed(work)) => effects.extend(self.send(Message::Told(work()))),
+                Effect::Do(Deed(work)) => effects.extend(self.send(Message::Notified(work()))),
                 _ => {}
             }
         }

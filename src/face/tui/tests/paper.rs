@@ -95,7 +95,7 @@ fn a_figure_is_written_where_it_is_asked_for_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn sizes_are_typed_and_mistakes_told() {
+fn sizes_are_typed_and_mistakes_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut driver = on(Tab::Compare, compared(), (120, 40));
     driver.keys(":figure for a paper");
@@ -116,7 +116,7 @@ fn sizes_are_typed_and_mistakes_told() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_told() {
+fn figures_that_cannot_be_drawn_say_why() {
     let dir = tempfile::tempdir().unwrap();
     let mut driver = on(Tab::Compare, compared(), (120, 40));
     driver.keys(":figure for a paper");

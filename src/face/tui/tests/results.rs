@@ -119,7 +119,7 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
     let screen = driver.screen();
     assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
     // columns that do not fit are named with the screen that has them
-    let told = &driver.state.live.told.1;
+    let told = &driver.state.live.wrapped.1;
     assert!(told.iter().any(|(text, _)| text.contains("no room for")), "{told:?}");
 }
 
@@ -179,7 +179,7 @@ fn the_answer_to_an_older_sweep_is_not_told_of_a_newer_one() {
 #[test]
 fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let mut driver = ended_sweep((80, 24));
-    let last = driver.state.live.told.1.last().unwrap().0.trim().to_owned();
+    let last = driver.state.live.wrapped.1.last().unwrap().0.trim().to_owned();
     assert!(last.starts_with("Quality of ladder"), "{last}");
     let screen = driver.screen();
     assert!(screen.contains("[ ] scroll") && screen.contains("more rows"), "{screen}");
@@ -188,7 +188,7 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let screen = driver.screen();
     assert!(screen.contains(&last) && !screen.contains("more rows"), "{screen}");
     // no key is lost beyond the end
-    let lines = driver.state.live.told.1.len();
+    let lines = driver.state.live.wrapped.1.len();
     keys(&mut driver, &"[".repeat(lines));
     driver.shows("Ladder is faster");
 }

@@ -88,7 +88,7 @@ fn escape_closes_what_lies_on_top_in_order() {
     driver.keys("3/ladder");
     driver.enter();
     driver.keys("d");
-    driver.send(Message::Told(Err("disk full".into())));
+    driver.send(Message::Notified(Err("disk full".into())));
     driver.keys("?");
     assert!(driver.state.cx.top::<Help>().is_some());
     let mut left = Vec::new();

@@ -172,7 +172,7 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     driver.shows("9 of 18 points  [again]");
     let command = driver.state.screen(Tab::Runs).command().expect("a command");
     assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
-    assert_eq!(command.beyond, ["9 runs of the same cells that others made"]);
+    assert_eq!(command.beyond, ["9 runs of the same cells from other experiments"]);
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
@@ -244,7 +244,9 @@ fn an_experiment_that_never_ran_has_the_stored_runs_of_its_cells() {
         matches!(&effects[..], [Effect::Copy(command)] if !command.contains("never")),
         "{effects:?}"
     );
-    driver.shows("copied, but for the cells of experiment never, which others ran");
+    driver.shows(
+        "copied, but for the exact cells of experiment never, which experiment=NAME does not select",
+    );
     // without any stored run, the screens show all
     driver.state.experiments.entries.as_mut().unwrap()[2].keys = Arc::default();
     driver.taps("13");

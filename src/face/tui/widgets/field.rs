@@ -229,13 +229,16 @@ impl FilterBox {
     /// Scope that [`Self::text`] cannot express, in words.
     pub fn beyond(&self) -> Option<String> {
         let runs = self.scoped().filter(|runs| !runs.is_named && !runs.is_all)?;
-        Some(format!("the cells of experiment {}, which others ran", runs.experiment))
+        Some(format!(
+            "the exact cells of experiment {}, which experiment=NAME does not select",
+            runs.experiment
+        ))
     }
 
     /// Runs of the scope that [`Self::text`] does not find, in words.
     pub fn runs_beyond(&self) -> Option<String> {
         let runs = self.scoped().filter(|runs| runs.is_named && !runs.is_all && runs.by_others > 0)?;
-        Some(format!("{} of the same cells that others made", counted(runs.by_others, "run")))
+        Some(format!("{} of the same cells from other experiments", counted(runs.by_others, "run")))
     }
 
     /// Rows of the stored runs that the box leaves, with the bound filter. Invalid terms are ignored and reported next to

@@ -1,4 +1,4 @@
-//! Drawing of screen 6: list of pairs, selected pair, flags, and what the notes have.
+//! Drawing of screen 6: list of pairs, selected pair, flags, and notes.
 
 use unicode_width::UnicodeWidthStr;
 

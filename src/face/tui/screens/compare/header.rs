@@ -54,7 +54,7 @@ pub fn common(compare: &Compare, compared: &Compared) -> String {
     }
 }
 
-/// [`common`] as it fits beside the legend of the pivot.
+/// [`common`], cut to the width left by the pivot's legend.
 pub fn common_beside_legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let legend = pivot::legend(compare, compared, width).width();
     let common = common(compare, compared);

@@ -270,7 +270,7 @@ impl Screen for Compare {
             let asked = of.clone();
             let work = move |_: &_| Ok((of.0.headline(&of.1), of.0.trust(&of.1), of));
             cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
-                screen.headline = cx.told(found).map(|(text, trust, of)| (of, text, trust));
+                screen.headline = cx.ok_or_fail(found).map(|(text, trust, of)| (of, text, trust));
             });
         }
         let Some(of) = self.map_of() else { return };
@@ -279,7 +279,7 @@ impl Screen for Compare {
             move |_: &_| Ok((of.0.gaps(of.1), of))
         };
         cx.want("gaps", &of, work, |screen: &mut Self, found, cx| {
-            screen.gaps = cx.told(found).map(|(why, of)| (of, why));
+            screen.gaps = cx.ok_or_fail(found).map(|(why, of)| (of, why));
         });
     }
 

@@ -112,7 +112,7 @@ impl Experiments {
         let dir = cx.experiments.clone();
         let names = move |_: &_| Ok(state::names(&dir));
         cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
-            screen.list_names(cx.told(names).unwrap_or_default());
+            screen.list_names(cx.ok_or_fail(names).unwrap_or_default());
             match screen.wanted_ahead() {
                 Some(_) => screen.read_ahead(cx),
                 None => screen.read_all(cx),
@@ -125,7 +125,7 @@ impl Experiments {
         let key = name.clone();
         let load = move |_: &_| Ok(state::load_one(&dir, &name));
         cx.want("ahead", &key, load, |screen: &mut Self, entry, cx| {
-            match cx.told(entry).flatten() {
+            match cx.ok_or_fail(entry).flatten() {
                 Some(entry) => screen.set_ahead(entry, cx.stored.as_deref()),
                 None => screen.read_all(cx),
             }
@@ -140,7 +140,7 @@ impl Experiments {
         let dir = cx.experiments.clone();
         let load = move |_: &_| state::load(&dir);
         cx.follow("files", &self.readings, load, |screen: &mut Self, entries, cx| {
-            if let Some(entries) = cx.told(entries) {
+            if let Some(entries) = cx.ok_or_fail(entries) {
                 screen.set(entries, cx.stored.as_deref());
                 screen.act_early(cx);
             }
@@ -203,7 +203,7 @@ impl Screen for Experiments {
                 },
                 move |screen: &mut Self, checked, cx| {
                     if let (Some(checked), Some(draft)) =
-                        (cx.told(checked), screen.drafts.get_mut(&name))
+                        (cx.ok_or_fail(checked), screen.drafts.get_mut(&name))
                     {
                         draft.learn(checked);
                     }
@@ -523,7 +523,7 @@ impl Experiments {
             "save",
             move |_| typing::write(&asked, &dir),
             |screen: &mut Self, written, cx| {
-                if let Some(path) = cx.told(written) {
+                if let Some(path) = cx.ok_or_fail(written) {
                     screen.saved(save, path, cx);
                 }
             },

@@ -177,7 +177,7 @@ impl Screen for Live {
                 move |_| Ok(progress::look(&spec)),
                 move |live: &mut Self, looked, cx| {
                     if let Some(cell) = live.cells.get_mut(at) {
-                        cell.looked = cx.told(looked);
+                        cell.looked = cx.ok_or_fail(looked);
                     }
                 },
             );
@@ -284,7 +284,7 @@ impl Live {
         }
         let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
         let detail = match self.shows_answer() {
-            true => (self.told.1.len() as u16 + 2).clamp(11, self.most_rows(rest)),
+            true => (self.wrapped.1.len() as u16 + 2).clamp(11, self.most_rows(rest)),
             false => {
                 let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
                 // the frame, numbers, two lanes a rank and the log need no more
@@ -384,7 +384,7 @@ impl Live {
                 let history = history(&of.cells, stored.as_deref(), load());
                 Ok(forecast::work(&of.cells, &history))
             },
-            |live: &mut Self, work, cx| live.weigh(cx.told(work).unwrap_or_default()),
+            |live: &mut Self, work, cx| live.weigh(cx.ok_or_fail(work).unwrap_or_default()),
         );
     }
 
@@ -396,7 +396,7 @@ impl Live {
         if cx.leaving {
             return cx.perform(Effect::Quit { interrupted: ended.interrupted });
         }
-        if let Some(Ended { failed: failed @ 1.., .. }) = cx.told(result) {
+        if let Some(Ended { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
             cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
         }
         self.ask_result(cx);
@@ -438,7 +438,7 @@ impl Live {
             Ok(aggregate(&rounds).pop().and_then(|cell| cell.metrics))
         };
         cx.follow("medians", &(at, count), work, move |live: &mut Self, metrics, cx| {
-            let metrics = cx.told(metrics).flatten();
+            let metrics = cx.ok_or_fail(metrics).flatten();
             if let Some(cell) = live.cells.get_mut(at) {
                 cell.pooled(metrics.as_ref());
                 // a round that ended in the meantime is pooled next
@@ -459,7 +459,7 @@ impl Live {
         let work =
             move |_: &_| Ok(noise_so_far(results.iter().map(|record| Record::clone(record)).collect()));
         cx.follow("noise", &count, work, |live: &mut Self, noise, cx| {
-            live.noise = cx.told(noise).flatten();
+            live.noise = cx.ok_or_fail(noise).flatten();
         });
     }
 

@@ -35,9 +35,9 @@ impl Live {
         let work =
             move |_: &_| Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()));
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
-            live.answers = cx.told(answers);
+            live.answers = cx.ok_or_fail(answers);
             live.show_cell = false;
-            (live.told, live.result_scroll) = Default::default();
+            (live.wrapped, live.result_scroll) = Default::default();
         });
     }
 
@@ -58,9 +58,9 @@ impl Live {
             Ok((answers, Some(own.experiment.clone())))
         };
         cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
-            if let Some((answers, name)) = cx.told(answers) {
+            if let Some((answers, name)) = cx.ok_or_fail(answers) {
                 (live.answers, live.earlier) = (Some(answers), name);
-                (live.told, live.result_scroll) = Default::default();
+                (live.wrapped, live.result_scroll) = Default::default();
             }
         });
     }
@@ -73,11 +73,11 @@ impl Live {
     /// Wraps the result to the width of the area if needed, and clamps its scroll position.
     pub(super) fn tell(&mut self, detail: Rect, is_low: bool) {
         let size = (detail.width.saturating_sub(4), is_low);
-        if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != size) {
-            self.told = (size, result_lines(answers, size.0.into(), size.1));
+        if let Some(answers) = self.answers.as_ref().filter(|_| self.wrapped.0 != size) {
+            self.wrapped = (size, result_lines(answers, size.0.into(), size.1));
         }
         let rows = usize::from(detail.height.saturating_sub(2));
-        self.result_scroll = self.result_scroll.min(self.told.1.len().saturating_sub(rows));
+        self.result_scroll = self.result_scroll.min(self.wrapped.1.len().saturating_sub(rows));
     }
 
     /// Scrolls the result, or else the log of the selected cell, up by rows.
@@ -105,9 +105,9 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
 }
 
 pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
-    let told = &live.told.1;
+    let lines = &live.wrapped.1;
     let mut keys = Vec::new();
-    if told.len() + 2 > usize::from(area.height) {
+    if lines.len() + 2 > usize::from(area.height) {
         keys.push(format!("{} {} scroll", cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown)));
     }
     if !live.cells.is_empty() {
@@ -118,10 +118,10 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
     next_screens(buf, area, cx);
     let rows = usize::from(inner.height);
-    let left = told.len().saturating_sub(live.result_scroll);
+    let left = lines.len().saturating_sub(live.result_scroll);
     // the last row says how many lines are below
     let fits = if left > rows { rows.saturating_sub(1) } else { rows };
-    for (row, (words, role)) in told.iter().skip(live.result_scroll).take(fits).enumerate() {
+    for (row, (words, role)) in lines.iter().skip(live.result_scroll).take(fits).enumerate() {
         let style = cx.theme.style(*role);
         line(buf, inner, row as u16, &[(" ", style), (words, style)]);
     }

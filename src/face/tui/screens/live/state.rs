@@ -68,7 +68,7 @@ pub struct Live {
     /// Experiment whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
     /// Wrapped lines of the result, the width they are wrapped to, and true if they are for a low window.
-    pub told: ((u16, bool), Vec<(String, Role)>),
+    pub wrapped: ((u16, bool), Vec<(String, Role)>),
     pub result_scroll: usize,
     /// True to show the selected cell instead of the result.
     pub show_cell: bool,

@@ -196,7 +196,7 @@ impl Screen for Pareto {
                 Ok((state::trust(&points), points))
             },
             move |pareto: &mut Self, found, cx| {
-                if let Some((trust, points)) = cx.told(found) {
+                if let Some((trust, points)) = cx.ok_or_fail(found) {
                     pareto.trust = trust;
                     pareto.set(axes, points, told);
                 }
@@ -207,7 +207,7 @@ impl Screen for Pareto {
             let (of, shown) = (runs.clone(), shown.clone());
             let work = move |_: &_| Ok((revision, compared(&of.records, &shown)?));
             cx.want("headline", &(revision, self.reading), work, |pareto: &mut Self, found, cx| {
-                pareto.headline = cx.told(found);
+                pareto.headline = cx.ok_or_fail(found);
             });
         }
         picture::ask(self, cx);
@@ -218,7 +218,7 @@ impl Screen for Pareto {
             Ok(analysis::area_gained(&records, asked.options, Some(&asked.group)))
         };
         cx.want("areas", &(key.clone(), self.reading), work, move |pareto: &mut Self, areas, cx| {
-            pareto.areas = cx.told(areas).map(|areas| (key, areas));
+            pareto.areas = cx.ok_or_fail(areas).map(|areas| (key, areas));
         });
     }
 
@@ -482,7 +482,7 @@ impl Pareto {
                     "overlay",
                     move |_| Ok((analysis::read_overlay(&path)?, path)),
                     |pareto: &mut Self, read, cx| {
-                        if let Some((points, file)) = cx.told(read) {
+                        if let Some((points, file)) = cx.ok_or_fail(read) {
                             pareto.take_overlay(file, points, cx);
                         }
                     },

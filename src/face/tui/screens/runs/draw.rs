@@ -465,7 +465,7 @@ impl Runs {
             "side by side",
             move |_| side_by_side(&runs.records, a, b),
             |both, cx| {
-                let Some(both) = cx.told(both).filter(|_| cx.overlays.is_empty()) else { return };
+                let Some(both) = cx.ok_or_fail(both).filter(|_| cx.overlays.is_empty()) else { return };
                 let [first, second] = both.runs.clone();
                 let text = TextView::new("side by side", move |width| describe(&both, width));
                 let hints = &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")];

@@ -217,7 +217,7 @@ impl Screen for Runs {
                 &run,
                 move |_| store.get(&id),
                 |screen: &mut Self, whole, cx| {
-                    screen.whole = cx.told(whole).map(Box::new);
+                    screen.whole = cx.ok_or_fail(whole).map(Box::new);
                 },
             );
         }

@@ -100,7 +100,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                     Ok(folded.into_iter().map(unfold).collect::<Vec<_>>())
                 },
                 |timeline: &mut Timeline, pairs, cx| {
-                    if let Some((view, pairs)) = timeline.view.as_mut().zip(cx.told(pairs)) {
+                    if let Some((view, pairs)) = timeline.view.as_mut().zip(cx.ok_or_fail(pairs)) {
                         view.unfold(pairs);
                         toggle_fold(view, cx);
                     }

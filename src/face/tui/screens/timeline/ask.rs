@@ -91,7 +91,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             },
             |timeline: &mut Timeline, report, cx| {
                 let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);
-                if let Some((view, report)) = view.zip(cx.told(report)) {
+                if let Some((view, report)) = view.zip(cx.ok_or_fail(report)) {
                     if let (None, Some(Panel::Differences { by_exposed, .. })) =
                         (&view.differences, &mut view.panel)
                     {
@@ -123,7 +123,7 @@ fn judge(view: &View, at: usize, cx: &mut Context) {
         Ok(desk::verdict_of(&trace, &report, &selection))
     };
     cx.follow(("verdict", at), &(), work, move |timeline: &mut Timeline, verdict, cx| {
-        let Some((view, verdict)) = timeline.view.as_mut().zip(cx.told(verdict)) else { return };
+        let Some((view, verdict)) = timeline.view.as_mut().zip(cx.ok_or_fail(verdict)) else { return };
         if let Some(pane) = view.panes.get_mut(at) {
             pane.verdict = Some(Arc::new(verdict));
         }
@@ -173,7 +173,7 @@ fn count(view: &View, cx: &mut Context) {
             let work = move |_: &Stop| Ok((of, hits.totals(&index)));
             cx.follow(("totals", at), query, work, move |timeline: &mut Timeline, totals, cx| {
                 let pane = timeline.view.as_mut().and_then(|view| view.panes.get_mut(at));
-                if let Some((pane, totals)) = pane.zip(cx.told(totals)) {
+                if let Some((pane, totals)) = pane.zip(cx.ok_or_fail(totals)) {
                     pane.totals = Some(totals);
                 }
             });
@@ -205,7 +205,7 @@ fn count_part<T: Send + Sync + 'static>(
         Ok(Counted { pane, part, table })
     };
     cx.follow(slot, &key, work, move |timeline: &mut Timeline, counted, cx| {
-        if let Some((view, counted)) = timeline.view.as_mut().zip(cx.told(counted)) {
+        if let Some((view, counted)) = timeline.view.as_mut().zip(cx.ok_or_fail(counted)) {
             take(view, counted);
         }
     });
@@ -227,7 +227,7 @@ fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
         move |_| Ok(work(&index, key)),
         move |timeline: &mut Timeline, answer, cx| {
             let pane = timeline.view.as_mut().and_then(|view| view.panes.get_mut(slot.1));
-            if let Some((pane, answer)) = pane.zip(cx.told(answer)) {
+            if let Some((pane, answer)) = pane.zip(cx.ok_or_fail(answer)) {
                 take(pane, key, answer);
             }
         },
@@ -247,7 +247,7 @@ pub fn search(view: &View, cx: &mut Context) {
             ("search", at),
             move |_| Ok(Matches::of(&index, &query)),
             move |timeline: &mut Timeline, matches, cx| {
-                if let Some((view, matches)) = timeline.view.as_mut().zip(cx.told(matches)) {
+                if let Some((view, matches)) = timeline.view.as_mut().zip(cx.ok_or_fail(matches)) {
                     view.found(at, matches);
                 }
             },
@@ -358,7 +358,7 @@ fn show_ghost(
                 }
                 _ => why,
             });
-            if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
+            if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.ok_or_fail(ghost)) {
                 view.add_ghost(index, on);
                 forget(cx);
             }

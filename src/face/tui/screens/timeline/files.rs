@@ -217,13 +217,13 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
                 let provenance = [a.index.provenance(), b.index.provenance()];
                 Ok(Export::text(lists::differences_csv(report, provenance)))
             }
-            _ => Err("the steps are being compared: once more, please".into()),
+            _ => Err("the steps are still being compared; try again in a moment".into()),
         };
     }
     if let (FileKind::Csv, Some(table)) = (kind, counted(view)) {
         return table
             .map(|table| Export::text(table.csv(Sourced::ByRow)))
-            .ok_or("it is being counted: once more, please".into());
+            .ok_or("operations are still being counted; try again in a moment".into());
     }
     let shown: Vec<(Arc<TraceIndex>, Window)> =
         view.panes.iter().map(|pane| (pane.index.clone(), stretch(view, pane))).collect();

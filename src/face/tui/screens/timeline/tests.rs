@@ -210,7 +210,7 @@ fn a_typed_target_is_gone_to_and_undone() {
     assert!(view(&driver).window.width() < 25_000, "and it is zoomed to");
     for (text, why) in [
         ("step 99", "there is no step 99: the trace has 0 to 3"),
-        ("9s..10s", "the trace lasts from"),
+        ("9s..10s", "outside the trace, which runs from"),
         ("5us..1us", "the end is before the start"),
         ("A..B", "set both marks first"),
     ] {

@@ -304,7 +304,7 @@ impl WhatIf {
             let (simulator, asked) = (Arc::clone(&self.simulator), kept.clone());
             let take = move |whatif: &mut Self, answer, cx: &mut Context| {
                 whatif.waiting.retain(|variant| *variant != kept);
-                match cx.told(answer) {
+                match cx.ok_or_fail(answer) {
                     Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
                     // a missing profile may be back in the next session
                     None => whatif.unanswered.push(kept),
@@ -322,7 +322,7 @@ impl WhatIf {
                 Ok(if stop.is_asked() { Vec::new() } else { break_even(&simulator, &variant) })
             };
             cx.want("break-even", &self.variant, search, move |whatif: &mut Self, found, cx| {
-                whatif.found = cx.told(found).map(|found| (of, found));
+                whatif.found = cx.ok_or_fail(found).map(|found| (of, found));
             });
         }
     }

@@ -86,7 +86,7 @@ impl View {
             return Default::default();
         };
         let lengths = against(upper, lower);
-        let ratio = upper.max(lower) as f64 / upper.min(lower) as f64;
+        let ratio = upper.max(lower) as f64 / upper.min(lower).max(1) as f64;
         let exposed = against(upper_exposed, lower_exposed);
         [
             format!("{lengths} per step, {ratio:.2}x; exposed {exposed}"),

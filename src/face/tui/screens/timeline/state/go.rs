@@ -62,7 +62,7 @@ impl View {
             let bounds = self.pane().bounds();
             let since = |time: i64| format::ns(time.saturating_sub(origin));
             let (from, to) = (since(bounds.from), since(bounds.to));
-            return Err(format!("nothing is there: the trace lasts from {from} to {to}"));
+            return Err(format!("outside the trace, which runs from {from} to {to}"));
         }
         if let Target::Time(ns) = target {
             self.pane_mut().point_at(shown(ns));
@@ -202,7 +202,7 @@ impl View {
             }
             _ => {
                 self.lit = true;
-                return Err("the critical path is being looked for: once more, please".into());
+                return Err("still searching the critical path; try again in a moment".into());
             }
         };
         let (span, time) = (pane.span_index(), pane.own(self.time));
@@ -263,7 +263,7 @@ impl View {
                         None => {}
                     }
                 } else {
-                    done = Err("still comparing: once more, please".into());
+                    done = Err("still comparing; press Enter again in a moment".into());
                 }
             }
             Some(Panel::Operations(operations)) => {
