@@ -304,7 +304,8 @@ impl<'a> Runs<'a> {
             let parts: Vec<Interval> =
                 times.into_iter().filter_map(|time| clip(time, self.bounds)).collect();
             runs.retain(|run| match is_wanted(&run.step) {
-                true => clip(run.extent, self.bounds).is_some(),
+                // also an event without length at the run's end
+                true => run.extent.1 >= self.bounds.0 && run.extent.0 < self.bounds.1,
                 false => self.picks_steps && pieces(&parts, run.extent, &mut 0).next().is_some(),
             });
             self.parts.push(parts);
