@@ -20,7 +20,7 @@ use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
 use model::Model;
 use plan::{Architecture, DType, QUANTIZED};
-use table::{Environment, Spec};
+use table::{Environment, Sample, Spec};
 use trace::{Span, Trace, TraceMeta};
 
 struct RankReport {
@@ -84,10 +84,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         Ok(worker.rank.kernels.instruction_set())
     };
 
-    let mut samples = Vec::new();
-    let mut spans = Vec::new();
-    let mut memory_bytes = 0;
-    let mut compared = Comparison::new(spec, model.shape.layers);
+    let mut collected = Collected::new(spec, model.shape.layers);
     let instruction_sets =
         engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
             let mut steps = Gather::new(spec.ranks(), spec.output_tokens.saturating_sub(1));
@@ -96,45 +93,15 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 if gate.barrier().is_err() {
                     break; // the failed rank reports the reason
                 }
-                let mut gathered: Vec<RankReport> = Vec::with_capacity(spec.ranks() as usize);
-                while gathered.len() < spec.ranks() as usize {
-                    match from_ranks.recv() {
-                        Ok(Message::Done(report)) => gathered.push(report),
-                        Ok(Message::Step(note)) => steps.take(note).into_iter().for_each(&mut *emit),
-                        Err(_) => break,
-                    }
-                }
-                steps.finish().into_iter().for_each(&mut *emit);
-                if gathered.len() < spec.ranks() as usize {
+                let reports = reports_of_generation(spec, &from_ranks, &mut steps, emit);
+                if reports.len() < spec.ranks() as usize {
                     break;
                 }
-                gathered.sort_unstable_by_key(|report| report.rank);
-                // the last stage samples
-                let sampling = &gathered[gathered.len() - spec.tp as usize..];
-                let computed: Vec<Computed> = sampling.iter().map(|r| r.computed.clone()).collect();
-                compared.take(&phase_name(spec, generation), &computed)?;
-                memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
-                if generation < spec.warmup {
-                    continue;
-                }
-                spans.clear();
-                let times: Vec<Times> = gathered
-                    .into_iter()
-                    .map(|report| {
-                        spans.extend(report.spans);
-                        report.times
-                    })
-                    .collect();
-                let sample = combine(&times, &spans, spec.ranks());
-                emit(RunEvent::SampleDone {
-                    index: generation - spec.warmup,
-                    of: spec.samples,
-                    sample: sample.clone(),
-                });
-                samples.push(sample);
+                collected.add(generation, reports, emit)?;
             }
             Ok(())
         })?;
+    let Collected { samples, spans, memory_bytes, compared, .. } = collected;
 
     let of_stage = |stage: &engine::Stage| [stage.prefill.plan.hash(), stage.decode.plan.hash()];
     let plan_hashes: Vec<String> = shared.stages.iter().flat_map(of_stage).collect();
@@ -147,28 +114,99 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         environment,
         instrumented: None,
     };
-    let trace = job.record.then(|| {
-        spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
-        Trace {
-            meta: TraceMeta {
-                spec: Some(spec.clone()),
-                plan_hashes,
-                clock:
-                    "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
-                        .into(),
-                recorder: "cpu threads".into(),
-                groups: trace::stage_groups(spec.tp, spec.pp),
-                ..TraceMeta::new(spec.provenance(), spec.ranks())
-            },
-            operations: trace::operations(
-                shared.stages.iter().map(|stage| &stage.prefill.plan),
-                shared.stages.iter().map(|stage| &stage.decode.plan),
-            ),
-            spans: std::mem::take(&mut spans),
-            ranges: Vec::new(),
+    Ok((outcome, job.record.then(|| recorded_trace(spec, &shared, plan_hashes, spans))))
+}
+
+/// Passes steps on to `emit` until each rank has reported; fewer reports mean that a rank has failed.
+fn reports_of_generation(
+    spec: &Spec,
+    from_ranks: &crossbeam_channel::Receiver<Message>,
+    steps: &mut Gather,
+    emit: &mut dyn FnMut(RunEvent),
+) -> Vec<RankReport> {
+    let mut reports = Vec::with_capacity(spec.ranks() as usize);
+    while reports.len() < spec.ranks() as usize {
+        match from_ranks.recv() {
+            Ok(Message::Done(report)) => reports.push(report),
+            Ok(Message::Step(note)) => steps.take(note).into_iter().for_each(&mut *emit),
+            Err(_) => break,
         }
-    });
-    Ok((outcome, trace))
+    }
+    steps.finish().into_iter().for_each(emit);
+    reports.sort_unstable_by_key(|report| report.rank);
+    reports
+}
+
+/// What the main thread keeps of all generations.
+struct Collected<'a> {
+    spec: &'a Spec,
+    samples: Vec<Sample>,
+    /// Of the last sample.
+    spans: Vec<Span>,
+    /// Of the rank that needs most.
+    memory_bytes: u64,
+    compared: Comparison,
+}
+
+impl<'a> Collected<'a> {
+    fn new(spec: &'a Spec, layers: u32) -> Self {
+        let compared = Comparison::new(spec, layers);
+        Self { spec, samples: Vec::new(), spans: Vec::new(), memory_bytes: 0, compared }
+    }
+
+    /// Adds a generation by the reports of all ranks, in their order. Of a warm-up only tokens and memory count.
+    fn add(
+        &mut self,
+        generation: u32,
+        reports: Vec<RankReport>,
+        emit: &mut dyn FnMut(RunEvent),
+    ) -> Result<()> {
+        let spec = self.spec;
+        // the last stage samples
+        let sampling = &reports[reports.len() - spec.tp as usize..];
+        let computed: Vec<Computed> = sampling.iter().map(|r| r.computed.clone()).collect();
+        self.compared.take(&phase_name(spec, generation), &computed)?;
+        self.memory_bytes = reports.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
+        let Some(index) = generation.checked_sub(spec.warmup) else { return Ok(()) };
+        self.spans.clear();
+        let times: Vec<Times> = reports
+            .into_iter()
+            .map(|report| {
+                self.spans.extend(report.spans);
+                report.times
+            })
+            .collect();
+        let sample = combine(&times, &self.spans, spec.ranks());
+        emit(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
+        self.samples.push(sample);
+        Ok(())
+    }
+}
+
+fn recorded_trace(
+    spec: &Spec,
+    shared: &engine::Shared,
+    plan_hashes: Vec<String>,
+    mut spans: Vec<Span>,
+) -> Trace {
+    spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+    Trace {
+        meta: TraceMeta {
+            spec: Some(spec.clone()),
+            plan_hashes,
+            clock: "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
+                .into(),
+            recorder: "cpu threads".into(),
+            groups: trace::stage_groups(spec.tp, spec.pp),
+            ..TraceMeta::new(spec.provenance(), spec.ranks())
+        },
+        operations: trace::operations(
+            shared.stages.iter().map(|stage| &stage.prefill.plan),
+            shared.stages.iter().map(|stage| &stage.decode.plan),
+        ),
+        spans,
+        ranges: Vec::new(),
+    }
 }
 
 pub(super) fn threads(spec: &Spec) -> u32 {
