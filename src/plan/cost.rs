@@ -4,114 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::Builder;
 use super::{
-    Element, ExpertLoad, Kind, Phase, RoutedWeights, Rows, SCALED_TOGETHER, ValueId, Variant, Weight,
-    WeightId,
+    Element, ExpertLoad, Kind, Phase, RoutedWeights, Rows, SCALED_TOGETHER, Step, ValueId, Variant,
+    Weight, WeightId,
 };
-
-/// Size of one step (a prefill or one decode step); every cost depends on these numbers only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
-    pub sequences: u64,
-    /// New tokens per sequence: the prompt length in prefill, 1 in decode.
-    pub new_tokens: u64,
-    /// Tokens per sequence in the KV cache, including the new ones.
-    pub context: u64,
-}
-
-impl Step {
-    pub fn prefill(sequences: u64, prompt_tokens: u64) -> Self {
-        Self { sequences, new_tokens: prompt_tokens, context: prompt_tokens }
-    }
-
-    /// Decode step `step` (from 0), which reads output token `step + 1` and yields the next one.
-    pub fn decode(sequences: u64, prompt_tokens: u64, step: u64) -> Self {
-        Self { sequences, new_tokens: 1, context: prompt_tokens + step + 1 }
-    }
-
-    /// Part of the step that a group processes.
-    pub fn of_group(&self, groups: Groups, group: u32) -> Self {
-        match groups {
-            Groups { count: 1, .. } => *self,
-            Groups { of_tokens: false, .. } => {
-                Self { sequences: groups.part(self.sequences, group).1, ..*self }
-            }
-            Groups { of_tokens: true, .. } => {
-                let (first, new_tokens) = groups.part(self.new_tokens, group);
-                let context = self.context - self.new_tokens + first + new_tokens;
-                Self { new_tokens, context, ..*self }
-            }
-        }
-    }
-
-    /// Rows of an activation: sequences x new tokens.
-    pub fn rows(&self) -> u64 {
-        self.sequences * self.new_tokens
-    }
-
-    /// Tokens in the KV cache, over all sequences.
-    pub fn kv_tokens(&self) -> u64 {
-        self.sequences * self.context
-    }
-
-    /// The step with at most `window` tokens before and including each query's; 0 limits nothing.
-    fn within(&self, window: u32) -> Self {
-        let most = self.new_tokens.saturating_sub(1) + u64::from(window);
-        if window == 0 { *self } else { Self { context: self.context.min(most), ..*self } }
-    }
-
-    /// Query-key pairs in a window, over all sequences, for one head.
-    fn pairs_within(&self, window: u32) -> u64 {
-        let window = u64::from(window);
-        if window == 0 || self.context <= window {
-            return self.pairs();
-        }
-        // queries whose own position is within the first window see fewer
-        let before = self.context - self.new_tokens;
-        let early = window.saturating_sub(before).min(self.new_tokens);
-        let fewer = early * window.saturating_sub(before) - early * (early + 1) / 2;
-        self.sequences * (self.new_tokens * window - fewer)
-    }
-
-    /// Query-key pairs under the causal mask, over all sequences, for one head.
-    pub fn pairs(&self) -> u64 {
-        let (new, context) = (self.new_tokens, self.context);
-        self.sequences * (new * context - new * (new.saturating_sub(1)) / 2)
-    }
-}
-
-/// Division of a batch into groups (micro-batches). Each group has its own activations and KV caches;
-/// their operations alternate on the compute lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Groups {
-    /// 1 if the batch is not divided.
-    pub count: u32,
-    /// True if groups split each prompt's tokens instead of the sequences; later groups attend to the
-    /// cache entries of earlier ones.
-    pub of_tokens: bool,
-}
-
-impl Groups {
-    pub const ONE: Self = Self { count: 1, of_tokens: false };
-
-    /// Divides a batch of `batch` sequences into `count` groups. A prefill with fewer sequences than
-    /// groups splits the prompts' tokens instead; a decode step gets at most one group per sequence.
-    pub fn of(phase: Phase, batch: u32, count: u32) -> Self {
-        let count = count.max(1);
-        match phase {
-            _ if batch >= count => Self { count, of_tokens: false },
-            Phase::Prefill => Self { count, of_tokens: true },
-            Phase::Decode => Self { count: batch.max(1), of_tokens: false },
-        }
-    }
-
-    /// Start and length of a group's part of `whole` items. Part sizes differ by at most one, larger
-    /// parts first.
-    pub fn part(&self, whole: u64, group: u32) -> (u64, u64) {
-        let (count, group) = (u64::from(self.count), u64::from(group));
-        let (each, more) = (whole / count, whole % count);
-        (group * each + group.min(more), each + u64::from(group < more))
-    }
-}
 
 /// Amount that depends on the step: `fixed + row x rows + sequence x sequences + kv_token x kv_tokens +
 /// pair x pairs`.
@@ -171,6 +66,12 @@ impl std::ops::Add for Quantity {
             pair: self.pair + other.pair,
             window: self.window.max(other.window),
         }
+    }
+}
+
+impl std::ops::AddAssign for Quantity {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
     }
 }
 
@@ -242,106 +143,137 @@ impl Builder<'_> {
         (rows, columns, element): (Rows, u32, Element),
         weights: &[WeightId],
     ) -> Cost {
-        let precision = self.spec.precision;
-        let bytes = |columns: u32, element: Element| self.row_bytes(columns, element);
-        let ranks = u64::from(self.spec.tp);
-        let per = |rows: Rows, n: u64| self.per_row(rows, n);
-        let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
+        let operands = reads.iter().map(|value| self.operand_bytes(kind, *value, columns));
         let mut cost = Cost {
-            // a narrowed value is read as far as it is kept
-            bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
-                let value = &self.values[value.index()];
-                // a selection reads only the rows it keeps
-                let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
-                let columns = if *kind == Kind::Narrow { columns } else { value.columns };
-                sum + per(rows, bytes(columns, value.element))
-            }),
-            bytes_written: per(rows, bytes(columns, element)),
+            bytes_read: operands.fold(Quantity::ZERO, std::ops::Add::add),
+            bytes_written: self.per_row(rows, self.row_bytes(columns, element)),
             ..Cost::default()
         };
-        let columns = u64::from(columns);
-        let shape = &self.spec.shape;
-        let weights = weights.iter().map(|weight| &self.weights[weight.index()]);
-        for weight in weights.clone().filter(|_| *kind != Kind::Experts) {
-            let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
-            if *kind == Kind::Embed {
-                let row = u64::from(weight.inputs) * precision.of_weight(weight, shape).bytes();
-                cost.bytes_read = cost.bytes_read + per(rows, row);
-            } else {
-                cost.bytes_read = cost.bytes_read + fixed(precision.weight_bytes(weight, shape));
-            }
-            match kind {
-                Kind::MatMul if weight.inputs == 1 => cost.flops = cost.flops + per(rows, numbers),
-                Kind::MatMul | Kind::Router => cost.flops = cost.flops + per(rows, 2 * numbers),
-                _ => {}
-            }
+        let weights: Vec<&Weight> = weights.iter().map(|id| &self.weights[id.index()]).collect();
+        if *kind == Kind::Experts {
+            self.experts_cost(&mut cost, &weights);
+            return cost;
         }
-        let head_dim = u64::from(shape.head_dim);
-        let heads = u64::from(shape.heads / self.spec.tp);
-        let kv = u64::from(shape.kv_heads_of(self.spec.tp)) * head_dim;
+        for weight in weights {
+            self.weight_cost(&mut cost, kind, rows, weight);
+        }
+        if kind.is_collective() {
+            self.collective_cost(&mut cost, kind, reads, (rows, columns, element));
+        } else if kind.is_attention() {
+            self.attention_cost(&mut cost, kind);
+        } else {
+            self.row_cost(&mut cost, kind, reads, (rows, columns));
+        }
+        cost
+    }
+
+    fn operand_bytes(&self, kind: &Kind, value: ValueId, result_columns: u32) -> Quantity {
+        let value = &self.values[value.index()];
+        // a selection reads only the rows it keeps
+        let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
+        // a narrowed value is read as far as it is kept
+        let columns = if *kind == Kind::Narrow { result_columns } else { value.columns };
+        self.per_row(rows, self.row_bytes(columns, value.element))
+    }
+
+    fn weight_cost(&self, cost: &mut Cost, kind: &Kind, rows: Rows, weight: &Weight) {
+        let (precision, shape) = (self.spec.precision, &self.spec.shape);
+        cost.bytes_read += match kind {
+            Kind::Embed => {
+                let number = precision.of_weight(weight, shape).bytes();
+                self.per_row(rows, u64::from(weight.inputs) * number)
+            }
+            _ => Quantity { fixed: precision.weight_bytes(weight, shape), ..Quantity::ZERO },
+        };
+        let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
         match kind {
-            Kind::Norm => cost.flops = per(rows, 4 * columns),
-            Kind::Add => cost.flops = per(rows, columns),
-            Kind::AddMean => cost.flops = per(rows, 2 * columns),
-            Kind::MeanShare => cost.flops = per(rows, columns),
-            Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
-            Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
+            Kind::MatMul if weight.inputs == 1 => cost.flops += self.per_row(rows, numbers),
+            Kind::MatMul | Kind::Router => cost.flops += self.per_row(rows, 2 * numbers),
+            _ => {}
+        }
+    }
+
+    /// Numbers of a rank's keys, or of its values, for one token.
+    fn kv_columns(&self) -> u64 {
+        let shape = &self.spec.shape;
+        u64::from(shape.kv_heads_of(self.spec.tp)) * u64::from(shape.head_dim)
+    }
+
+    /// Numbers of a rank's queries for one token.
+    fn query_columns(&self) -> u64 {
+        let shape = &self.spec.shape;
+        u64::from(shape.heads / self.spec.tp) * u64::from(shape.head_dim)
+    }
+
+    /// Operations whose work is the same for each row.
+    fn row_cost(&self, cost: &mut Cost, kind: &Kind, reads: &[ValueId], (rows, columns): (Rows, u32)) {
+        let per = |n: u64| self.per_row(rows, n);
+        let columns = u64::from(columns);
+        let (queries, kv) = (self.query_columns(), self.kv_columns());
+        let rotation = 3 * (queries + kv);
+        match kind {
+            Kind::Norm | Kind::SigmoidMul => cost.flops = per(4 * columns),
+            Kind::Add | Kind::MeanShare => cost.flops = per(columns),
+            Kind::AddMean => cost.flops = per(2 * columns),
+            Kind::Join { .. } => cost.flops = per(reads.len() as u64 * columns),
+            Kind::SiluMul { .. } => cost.flops = per(5 * columns),
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend | Kind::Append => {
-                let before = match kind {
-                    Kind::BiasRopeAppend => heads * head_dim + 2 * kv,
-                    Kind::NormRopeAppend => 4 * (heads * head_dim + kv),
-                    _ => 0,
-                };
-                let rotation = 3 * (heads * head_dim + kv);
-                let flops = if *kind == Kind::Append { heads * head_dim } else { before + rotation };
-                cost.flops = per(rows, flops);
-                cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
-            }
-            Kind::Attend => {
-                // q k^T and p v: two multiply-adds a pair and column; softmax: about 5 a pair
-                let flops = heads * (4 * head_dim + 5);
-                cost.flops = Quantity { pair: flops, ..Quantity::ZERO };
-                let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
-                cost.bytes_read = cost.bytes_read + cache;
-            }
-            Kind::WindowAttend { tokens, .. } => {
-                let (pair, window) = (heads * (4 * head_dim + 5), *tokens);
-                cost.flops = Quantity { pair, window, ..Quantity::ZERO };
-                let kv_token = 2 * kv * precision.kv.bytes();
-                cost.bytes_read = cost.bytes_read + Quantity { kv_token, window, ..Quantity::ZERO };
+                cost.flops = per(match kind {
+                    Kind::Append => queries,
+                    Kind::BiasRopeAppend => queries + 2 * kv + rotation,
+                    Kind::NormRopeAppend => 4 * (queries + kv) + rotation,
+                    _ => rotation,
+                });
+                cost.bytes_written += per(2 * kv * self.spec.precision.kv.bytes());
             }
             Kind::LatentAppend => {
-                cost.flops = per(rows, 7 * columns);
-                cost.bytes_written = cost.bytes_written + per(rows, columns * precision.kv.bytes());
-            }
-            Kind::LatentAttend => self.latent_cost(&mut cost, heads),
-            Kind::SigmoidMul => cost.flops = per(rows, 4 * columns),
-            Kind::Experts => self.experts_cost(&mut cost, weights.cloned().collect()),
-            Kind::Dispatch => cost.message_bytes = cost.bytes_written,
-            Kind::Combine => {
-                let bytes = self.values[reads[0].index()].columns;
-                cost.message_bytes = per(rows, self.row_bytes(bytes, element));
-                cost.flops = per(rows, u64::from(bytes));
+                cost.flops = per(7 * columns);
+                cost.bytes_written += per(columns * self.spec.precision.kv.bytes());
             }
             // per number: absolute value, maximum of its scale group, product, rounding
-            Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
-            Kind::AllGather => cost.message_bytes = cost.bytes_written,
-            Kind::AllReduce | Kind::ReduceScatter => {
-                cost.message_bytes = cost.bytes_read;
-                if self.values[reads[0].index()].element == Element::Eight {
-                    // each rank reads its part of all ranks' messages, scales and adds
-                    let read = if rows == Rows::Share { 1 } else { ranks };
-                    cost.bytes_read = cost.message_bytes.times(read);
-                    cost.flops = per(rows, 2 * ranks * columns);
-                }
-            }
-            Kind::Sample => {
-                let logits = self.values[reads[0].index()].columns;
-                cost.flops = per(rows, u64::from(logits));
+            Kind::Quantize { .. } => cost.flops = per(4 * columns),
+            Kind::Sample => cost.flops = per(self.values[reads[0].index()].columns.into()),
+            _ => {}
+        }
+    }
+
+    fn attention_cost(&self, cost: &mut Cost, kind: &Kind) {
+        let heads = u64::from(self.spec.shape.heads / self.spec.tp);
+        if *kind == Kind::LatentAttend {
+            return self.latent_cost(cost, heads);
+        }
+        let window = if let Kind::WindowAttend { tokens, .. } = kind { *tokens } else { 0 };
+        // q k^T and p v: two multiply-adds a pair and column; softmax: about 5 a pair
+        let pair = heads * (4 * u64::from(self.spec.shape.head_dim) + 5);
+        cost.flops = Quantity { pair, window, ..Quantity::ZERO };
+        let kv_token = 2 * self.kv_columns() * self.spec.precision.kv.bytes();
+        cost.bytes_read += Quantity { kv_token, window, ..Quantity::ZERO };
+    }
+
+    fn collective_cost(
+        &self,
+        cost: &mut Cost,
+        kind: &Kind,
+        reads: &[ValueId],
+        (rows, columns, element): (Rows, u32, Element),
+    ) {
+        let operand = &self.values[reads[0].index()];
+        cost.message_bytes = match kind {
+            Kind::AllGather | Kind::Dispatch => cost.bytes_written,
+            Kind::Combine => self.per_row(rows, self.row_bytes(operand.columns, element)),
+            _ => cost.bytes_read,
+        };
+        match kind {
+            Kind::Combine => cost.flops = self.per_row(rows, operand.columns.into()),
+            Kind::AllReduce | Kind::ReduceScatter if operand.element == Element::Eight => {
+                let ranks = u64::from(self.spec.tp);
+                // each rank reads its part of all ranks' messages, scales and adds
+                let read = if rows == Rows::Share { 1 } else { ranks };
+                cost.bytes_read = cost.message_bytes.times(read);
+                cost.flops = self.per_row(rows, 2 * ranks * u64::from(columns));
             }
             _ => {}
         }
-        cost
     }
 
     /// Attention over latents. A decode step absorbs the up projections into queries and results and
@@ -357,12 +289,12 @@ impl Builder<'_> {
         let row = heads * 2 * rank * (nope + value);
         cost.flops = Quantity { pair: heads * pair, row, ..Quantity::ZERO };
         let kv_token = (rank + rope) * self.spec.precision.kv.bytes();
-        cost.bytes_read = cost.bytes_read + Quantity { kv_token, ..Quantity::ZERO };
+        cost.bytes_read += Quantity { kv_token, ..Quantity::ZERO };
     }
 
     /// Routed experts: work on the mean over ranks, and weights by the experts that tokens touch. Besides
     /// its operands each choice reads and writes gate, up, the activation and its summand.
-    fn experts_cost(&self, cost: &mut Cost, weights: Vec<Weight>) {
+    fn experts_cost(&self, cost: &mut Cost, weights: &[&Weight]) {
         let (spec, Some(experts)) = (self.spec, &self.spec.shape.experts) else { return };
         let Variant { ep, dp, .. } = spec.variant;
         let (hidden, width) = (u64::from(spec.shape.hidden), u64::from(experts.width));
@@ -373,8 +305,8 @@ impl Builder<'_> {
         let per = |n: u64| self.per_row(Rows::Tokens, choices(n));
         let number = spec.precision.activations.bytes();
         cost.flops = per(6 * hidden * columns + 5 * columns + 2 * hidden);
-        cost.bytes_read = cost.bytes_read + per((3 * columns + hidden) * number);
-        cost.bytes_written = cost.bytes_written + per((3 * columns + hidden) * number);
+        cost.bytes_read += per((3 * columns + hidden) * number);
+        cost.bytes_written += per((3 * columns + hidden) * number);
         let bytes: u64 = weights.iter().map(|w| spec.precision.weight_bytes(w, &spec.shape)).sum();
         let expert_bytes = bytes / u64::from((experts.count / ep).max(1));
         let (count, top_k) = (experts.count, experts.top_k);

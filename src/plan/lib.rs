@@ -23,6 +23,7 @@ mod modules;
 mod operation;
 mod pipeline;
 mod shape;
+mod step;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -31,7 +32,7 @@ pub use architecture::{Architecture, Channels, LayerSet, Reduce, Staleness, Wiri
 pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
-pub use cost::{Cost, Groups, Quantity, Step};
+pub use cost::{Cost, Quantity};
 pub use experts::{
     CLAMP, CLAMP_SLOPE, ExpertActivation, ExpertLoad, ExpertShape, RoutedWeights, RouterBias,
     RouterScore, Routing,
@@ -46,6 +47,7 @@ pub use shape::{
     AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Temperature,
     Window, Yarn, division_problem,
 };
+pub use step::{Groups, Step};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};
 
 #[doc(hidden)]

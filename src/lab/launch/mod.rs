@@ -10,6 +10,7 @@
 //! This file is the parent: it starts the process, reads its output, ends it and stores the result.
 
 mod child;
+mod ending;
 mod ranks;
 
 pub use child::child_main;
@@ -28,7 +29,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use serde::{Deserialize, Serialize};
 
-use self::child::{ChildEnd, StopReason};
+use self::ending::{ChildEnd, StopReason};
 use crate::store::{RunDir, Store};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};

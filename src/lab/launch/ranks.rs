@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::child::StopReason;
+use super::ending::StopReason;
 use super::{Log, ProcessExecutor, Request};
 use crate::launch::{Cancel, ExecutorEvent};
 use base::checksum::short_key;
