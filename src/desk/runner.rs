@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
-use run::{Shared, TIMEOUT};
+use run::{PROGRESS_TIMEOUT, Shared};
 use table::{Record, Spec, Status};
 use trace::export;
 
@@ -29,7 +29,7 @@ pub struct Runner {
 impl Runner {
     /// Defaults: no step events, all ranks in one process.
     pub fn new(store: Store, cancel: Cancel) -> Self {
-        Self { store, cancel, timeout: TIMEOUT, watch: false, ranks: None }
+        Self { store, cancel, timeout: PROGRESS_TIMEOUT, watch: false, ranks: None }
     }
 
     /// Runs an experiment, then its evaluations and trainings. Blocks until it ends or is cancelled. Failed runs are

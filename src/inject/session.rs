@@ -21,10 +21,10 @@ use crate::format::{CHUNK_HEADER, Event, MOST_TEXT};
 use crate::{cupti, format, sys};
 
 /// Interval between writes: what SIGKILL can lose. The first ones are shorter, for short processes.
-const INTERVAL: Duration = Duration::from_millis(100);
-const FIRST_INTERVAL: Duration = Duration::from_millis(10);
+const WRITE_INTERVAL: Duration = Duration::from_millis(100);
+const FIRST_WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum delay of the program's exit.
-const EXIT_PATIENCE: Duration = Duration::from_secs(2);
+const EXIT_DELAY_LIMIT: Duration = Duration::from_secs(2);
 /// Number of event buffers; a thread uses the one of its id modulo this number.
 const SHARDS: usize = 64;
 /// Maximum size of one buffer (bytes).
@@ -308,7 +308,7 @@ impl Session {
             Event::Variable { text: text.clone() }.encode(&mut lock(&self.first));
         }
         let mut described = Instant::now();
-        let mut interval = FIRST_INTERVAL;
+        let mut interval = FIRST_WRITE_INTERVAL;
         loop {
             let ending = lock(&self.ending);
             let waits = |ending: &mut Ending| *ending == Ending::Running;
@@ -318,7 +318,7 @@ impl Session {
                 .unwrap_or_else(PoisonError::into_inner);
             let asked = *ending != Ending::Running;
             drop(ending);
-            interval = (2 * interval).min(INTERVAL);
+            interval = (2 * interval).min(WRITE_INTERVAL);
             self.read_control();
             if described.elapsed() > Duration::from_secs(1) || asked {
                 described = Instant::now();
@@ -430,7 +430,7 @@ impl Session {
         *ending = Ending::Asked;
         self.changed.notify_all();
         let waits = |ending: &mut Ending| *ending != Ending::Done;
-        drop(self.changed.wait_timeout_while(ending, EXIT_PATIENCE, waits));
+        drop(self.changed.wait_timeout_while(ending, EXIT_DELAY_LIMIT, waits));
     }
 }
 

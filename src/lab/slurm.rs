@@ -13,8 +13,8 @@ use base::error::{Error, Result};
 use base::text::{printable, shell_command};
 
 /// Timeout for commands that need the controller.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(10);
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(60);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
@@ -52,7 +52,7 @@ pub fn submit(job: &Job<'_>) -> Result<u64> {
         .args(&job.needs)
         .args(job.options)
         .arg(job.script);
-    let said = answer(&mut command, PATIENCE)?;
+    let said = answer(&mut command, CONTROLLER_TIMEOUT)?;
     // `--parsable` prints the number, then the cluster's name if there are several
     said.trim().split(';').next().and_then(|number| number.parse().ok()).ok_or_else(|| {
         Error::failed(format!("sbatch printed '{}' instead of a job number", printable(said.trim())))
@@ -79,7 +79,7 @@ pub fn cancel(names: &[String]) -> Result<()> {
     }
     let user = rustix::process::getuid().as_raw().to_string();
     for name in names {
-        answer(Command::new("scancel").args(["--user", &user, "--name", name]), PATIENCE)?;
+        answer(Command::new("scancel").args(["--user", &user, "--name", name]), CONTROLLER_TIMEOUT)?;
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ fn ended(child: &mut Child, patience: Duration) -> Option<std::process::ExitStat
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(EXIT_POLL_INTERVAL);
     }
     None
 }
@@ -151,7 +151,7 @@ pub fn nodes(partition: Option<&str>) -> Result<Nodes> {
     let mut command = Command::new("sinfo");
     command.args(["--noheader", "--format=%c|%G"]);
     command.args(partition.map(|name| format!("--partition={name}")));
-    Ok(read_nodes(&answer(&mut command, PATIENCE)?))
+    Ok(read_nodes(&answer(&mut command, CONTROLLER_TIMEOUT)?))
 }
 
 fn read_nodes(said: &str) -> Nodes {
@@ -183,10 +183,10 @@ fn gpus(resources: &str) -> u32 {
 }
 
 /// Timeouts while following tasks (a loaded controller is slow) and while listing runs.
-const FOLLOWING: Duration = Duration::from_secs(30);
-const SHORT: Duration = Duration::from_secs(3);
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for which an answer about a job is cached.
-const FRESH: Duration = Duration::from_secs(10);
+const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -250,7 +250,7 @@ pub fn queue(names: &[String]) -> Result<Vec<Task>> {
     let mut command = Command::new("squeue");
     command.args(["--noheader", "--array", "--states=all", "--format=%j|%F|%K|%T|%N|%r"]);
     command.arg(format!("--name={}", names.join(",")));
-    Ok(read_tasks(&answer(&mut command, FOLLOWING)?))
+    Ok(read_tasks(&answer(&mut command, FOLLOW_TIMEOUT)?))
 }
 
 fn read_tasks(said: &str) -> Vec<Task> {
@@ -299,7 +299,7 @@ pub(crate) fn is_under_way(id: &str) -> Option<bool> {
     // locked during the query, so that threads that list at once share one query
     let mut known = KNOWN.lock().ok()?;
     let known = known.get_or_insert_default();
-    if let Some((_, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < FRESH) {
+    if let Some((_, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < ANSWER_LIFETIME) {
         return *answer;
     }
     let answer = query(id);
@@ -310,7 +310,7 @@ pub(crate) fn is_under_way(id: &str) -> Option<bool> {
 fn query(id: &str) -> Option<bool> {
     let mut command = Command::new("squeue");
     command.args(["--noheader", "--array", "--states=all", "--format=%T", "--jobs", id]);
-    match answer(&mut command, SHORT) {
+    match answer(&mut command, LIST_TIMEOUT) {
         Ok(said) => Some(said.lines().any(|word| State::of(word.trim()) == State::UnderWay)),
         // Slurm forgets jobs some minutes after their end
         Err(e) if e.to_string().contains("Invalid job id") => Some(false),
@@ -342,7 +342,7 @@ mod tests {
         assert!(refused.ends_with("invalid partition; really"), "{refused}");
         assert!(of("exit 3").unwrap_err().to_string().contains("exit status: 3"));
         assert!(of("sleep 5").unwrap_err().to_string().ends_with("no answer within 0 s"));
-        let none = answer(&mut Command::new("no-such-sbatch"), PATIENCE).unwrap_err();
+        let none = answer(&mut Command::new("no-such-sbatch"), CONTROLLER_TIMEOUT).unwrap_err();
         assert_eq!(none.exit_code(), 2);
     }
 

@@ -42,7 +42,7 @@ pub struct GenerateOptions {
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        Self { graph: true, timeout: super::TIMEOUT }
+        Self { graph: true, timeout: super::PROGRESS_TIMEOUT }
     }
 }
 

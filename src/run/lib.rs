@@ -47,7 +47,8 @@ pub struct Job {
     pub ranks: cuda::Ranks,
 }
 
-pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// Default time after which a rank without progress ends a run.
+pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Job {
     pub fn of(spec: Spec, record: bool, watch: bool) -> Self {

@@ -41,7 +41,7 @@ pub struct TrainingRequest {
     pub options: TrainingOptions,
 }
 
-/// TrainingOptions of trainings, as on the command line.
+/// Options of trainings, as on the command line.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainingOptions {
     /// Share of the tokens to hold out for evaluation, from the end of the text (%)

@@ -13,7 +13,7 @@ use crate::desk::Runner;
 use base::error::{Error, Result};
 use lab::launch::{self, Cancel};
 use lab::store::Store;
-use run::TIMEOUT;
+use run::PROGRESS_TIMEOUT;
 use table::Spec;
 
 /// Effect of a hangup of the terminal (SIGHUP), unless the parent ignores it, as `nohup` does.
@@ -67,7 +67,7 @@ fn is_ignored(signal: i32) -> bool {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct TimeoutArgs {
     /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = PROGRESS_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 

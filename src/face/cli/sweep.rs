@@ -420,7 +420,7 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
         )
     })?;
     let opened = TaskCells::open(&args.file, args.array, number);
-    let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
+    let timeout = opened.as_ref().map_or(run::PROGRESS_TIMEOUT, |task| task.timeout);
     let resolve = || {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };

@@ -39,15 +39,15 @@ use table::{Record, Spec, Status};
 use trace::export;
 
 /// Time between SIGTERM and SIGKILL, and between a process's end and giving up on its pipes.
-const GRACE: Duration = Duration::from_secs(2);
+const KILL_DELAY: Duration = Duration::from_secs(2);
 /// Poll interval for cancellation while no lines arrive.
-const POLL: Duration = Duration::from_millis(20);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum log size in bytes; the rest is dropped.
 const LOG_LIMIT: u64 = 8 << 20;
 /// Silence after which a run counts as hung.
-const SILENCE: Duration = Duration::from_secs(600);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time a process may take to exit after its final event.
-const LINGER: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 const TRACE: &str = "trace.parquet";
 const LOG: &str = "log.txt";
@@ -92,11 +92,11 @@ impl ProcessExecutor {
             .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
         Ok(Self {
             binary,
-            silence: SILENCE,
+            silence: SILENCE_TIMEOUT,
             watch: false,
             trace_copy: None,
-            linger: LINGER,
-            timeout: run::TIMEOUT,
+            linger: EXIT_TIMEOUT,
+            timeout: run::PROGRESS_TIMEOUT,
             ranks: None,
         })
     }
@@ -199,7 +199,7 @@ impl ProcessExecutor {
         let mut ended: Option<Instant> = None;
         let mut said_all: Option<Instant> = None;
         loop {
-            match lines.recv_timeout(POLL) {
+            match lines.recv_timeout(CANCEL_POLL_INTERVAL) {
                 Ok(message) => {
                     last_sign = Instant::now();
                     on_line(message, &mut log, &mut end, emit);
@@ -207,7 +207,7 @@ impl ProcessExecutor {
                 Err(RecvTimeoutError::Timeout) => {}
                 // pipes are closed and the process has ended
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(CANCEL_POLL_INTERVAL),
             }
             if ended.is_none() && has_ended(group) {
                 // kills all that the process started; not yet reaped, its id cannot be reused
@@ -215,14 +215,14 @@ impl ProcessExecutor {
                 ended = Some(Instant::now());
             }
             // something outside the group may hold the pipes open forever
-            if ended.is_some_and(|at| at.elapsed() > GRACE) && lines.is_empty() {
+            if ended.is_some_and(|at| at.elapsed() > KILL_DELAY) && lines.is_empty() {
                 break;
             }
             if said_all.is_none() && (end.outcome.is_some() || end.error.is_some()) {
                 said_all = Some(Instant::now());
             }
             let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > self.linger);
-            let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > GRACE);
+            let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > KILL_DELAY);
             if !killed && (lingers || grace_over) {
                 killed = true;
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);

@@ -26,14 +26,14 @@ use run::{RunEvent, executor};
 use table::{Record, Spec, Status};
 
 /// Time for all ranks to resolve their cells; a rank that dies meanwhile is noticed at once.
-const RESOLVING: Duration = Duration::from_secs(600);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Time for the other ranks to report after rank 0's run has ended. Children that met notice the end at once; others
 /// look for rank 0's child until their own timeout, which is added.
-const REPORTING: Duration = Duration::from_secs(30);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay before missing ranks are named.
-const LATE: Duration = Duration::from_secs(10);
+const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// Rank 0's decision, which all ranks carry out together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ pub fn on_all_ranks<T>(
     lead: impl FnOnce(Option<Arc<LaunchedRanks>>, T) -> Result<u8>,
 ) -> Result<u8> {
     let Some(launched) = launcher::of_process()? else { return lead(None, resolve()?.1) };
-    let peers = meet(launched, timeout, cancel)?.with_timeout(RESOLVING);
+    let peers = meet(launched, timeout, cancel)?.with_timeout(RESOLVE_TIMEOUT);
     let resolved = resolve();
     match disagreement(&peers, &resolved)? {
         Some(Disagreement::Differs(why)) => {
@@ -135,7 +135,7 @@ pub fn on_all_ranks<T>(
     if launched.meeting.rank > 0 {
         return follow(launched, &peers, &cells, timeout, cancel);
     }
-    let peers = peers.with_timeout(timeout + REPORTING);
+    let peers = peers.with_timeout(timeout + REPORT_TIMEOUT);
     let ranks = Arc::new(LaunchedRanks { launched, peers, ended: AtomicBool::new(false) });
     let done = lead(Some(Arc::clone(&ranks)), resolved);
     ranks.end(match &done {
@@ -258,9 +258,9 @@ fn repeats(reason: &str, failure: &str) -> bool {
 /// error: a shell of `srun --pty` has the variables of a launch without any other rank.
 fn meet(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<Peers> {
     let report = |missing: &[usize]| {
-        let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE));
+        let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE_AFTER));
     };
-    let late = Late { after: LATE, report: &report, stop: &|| cancel.is_all() };
+    let late = Late { after: LATE_AFTER, report: &report, stop: &|| cancel.is_all() };
     Peers::connect(&launched.meeting, &Secret::of_job()?, timeout, Some(late))
 }
 

@@ -8,10 +8,10 @@ use super::directory::Store;
 use super::log::{Stamp, stamp};
 
 /// Interval between comparisons.
-const LOOK: Duration = Duration::from_millis(250);
+const SCAN_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Time window in which changes are merged into one notification.
-const GATHER: Duration = Duration::from_millis(300);
+const DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// Magic numbers of file systems on which the kernel does not see changes by other hosts: NFS, SMB, CIFS, FUSE,
 /// Lustre, GPFS, 9P, BeeGFS, Ceph, AFS (`linux/magic.h` and their own headers).
@@ -35,9 +35,9 @@ impl Store {
         let mut seen = Seen::default();
         seen.update(self);
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(SCAN_INTERVAL);
             if seen.update(self) {
-                std::thread::sleep(GATHER);
+                std::thread::sleep(DEBOUNCE);
                 if !changed() {
                     return;
                 }

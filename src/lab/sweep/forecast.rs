@@ -148,7 +148,7 @@ const START_S: f64 = 0.3;
 /// Assumed rate of creating or loading weights (parameters per second).
 const WEIGHTS_PER_S: f64 = 1.5e8;
 /// Time limit for timing simulations.
-const TIMING: Duration = Duration::from_millis(60);
+const TIMING_LIMIT: Duration = Duration::from_millis(60);
 /// Number of cells simulated for timing.
 const TIMED: usize = 6;
 
@@ -342,7 +342,7 @@ fn cell_s(specs: &[&Spec], simulator: &Simulator, stop: &dyn Fn() -> bool) -> Op
     let stride = specs.len().div_ceil(TIMED).max(1);
     let mut times: Vec<f64> = Vec::new();
     for spec in specs.iter().step_by(stride) {
-        if stop() || (!times.is_empty() && began.elapsed() > TIMING) {
+        if stop() || (!times.is_empty() && began.elapsed() > TIMING_LIMIT) {
             break;
         }
         times.extend(one_cell_s(spec, simulator));

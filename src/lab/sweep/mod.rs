@@ -30,7 +30,7 @@ use run::{Feasibility, RunEvent, Shared, feasibility};
 use table::{Record, Spec, Status};
 
 /// Poll interval for cells that another process runs.
-const POLL: Duration = Duration::from_millis(200);
+const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reason of cells that were not reached.
 const CANCELLED: &str = "cancelled before it ran";
@@ -293,7 +293,7 @@ fn claim_simulations(
             Claimed::By(who) if !std::mem::replace(&mut is_reported, true) => {
                 emit(SweepEvent::Log { cell: first, line: waits_for(&who) });
             }
-            Claimed::By(_) => std::thread::sleep(POLL),
+            Claimed::By(_) => std::thread::sleep(CLAIM_POLL_INTERVAL),
             ours => return Ok(Some(ours)),
         }
     }
@@ -519,7 +519,7 @@ fn run_round(
             refused += 1;
             if refused >= queue.len() {
                 refused = 0;
-                std::thread::sleep(POLL);
+                std::thread::sleep(CLAIM_POLL_INTERVAL);
             }
             continue;
         }

@@ -117,9 +117,9 @@ pub fn simulate_cell(spec: &Spec, simulator: &Simulator, record: bool) -> RunRes
 }
 
 /// Blocks faster than this are followed by larger ones.
-const SHORT: Duration = Duration::from_millis(100);
+const GROW_BELOW: Duration = Duration::from_millis(100);
 /// Blocks slower than this are followed by smaller ones.
-const LONG: Duration = Duration::from_millis(400);
+const SHRINK_ABOVE: Duration = Duration::from_millis(400);
 /// Maximum items in a block.
 const MOST: usize = 1024;
 
@@ -156,8 +156,8 @@ fn in_order<T: Send>(
         });
         taken?;
         size = match done.1 {
-            elapsed if elapsed < SHORT => (size * 2).min(MOST),
-            elapsed if elapsed > LONG => (size / 2).max(least),
+            elapsed if elapsed < GROW_BELOW => (size * 2).min(MOST),
+            elapsed if elapsed > SHRINK_ABOVE => (size / 2).max(least),
             _ => size,
         };
         (block, results) = (next, done.0);

@@ -400,7 +400,7 @@ pub(super) fn until(gpu: &Gpu, limit: Duration, done: impl FnMut() -> Result<boo
 /// Returns true if done within the limit; polls at least once, spins at first, then sleeps.
 fn poll(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool> {
     /// Typical duration of a decode step, which a sleeping thread would lengthen.
-    const SPIN: Duration = Duration::from_millis(5);
+    const SPIN_TIME: Duration = Duration::from_millis(5);
     let start = Instant::now();
     loop {
         if done()? {
@@ -410,7 +410,7 @@ fn poll(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool>
         if waited >= limit {
             return Ok(false);
         }
-        match waited < SPIN {
+        match waited < SPIN_TIME {
             true => std::hint::spin_loop(),
             false => {
                 std::thread::sleep((waited / 100).min(Duration::from_millis(1)).min(limit - waited))

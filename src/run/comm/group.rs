@@ -17,7 +17,7 @@ use crate::recorder::Clock;
 use plan::Rows;
 
 /// Spin time: the usual drift between ranks that do the same work, plus a margin.
-const SPIN: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// Spin time before a waiting thread sleeps; zero by default. Waking a thread takes tens of microseconds, more on
 /// virtual machines, while the other rank usually arrives within a few. If threads share cores, spinning would only
@@ -29,7 +29,7 @@ pub struct SpinWait {
 
 impl SpinWait {
     pub fn with_own_core() -> Self {
-        Self { spin: SPIN }
+        Self { spin: SPIN_TIME }
     }
 
     /// Waits until `done` returns true. Code that makes it true must also end `sleep`, which may wake spuriously.
@@ -340,7 +340,7 @@ impl<T: Copy + AddAssign> Group<T> {
 }
 
 /// Poll interval of the watchdog.
-const LOOK: Duration = Duration::from_millis(100);
+const WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Progress {
@@ -403,7 +403,7 @@ pub fn start_watchdog(
     // without a thread there is no watchdog, but the run's own waits still time out
     let _ = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
         while progress.silence() <= limit {
-            std::thread::sleep(LOOK.min(limit / 4));
+            std::thread::sleep(WATCHDOG_INTERVAL.min(limit / 4));
         }
         end(format!(
             "no progress for {:.0} s ({}); ending the run (raise the limit with --timeout)",

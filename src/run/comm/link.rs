@@ -89,7 +89,7 @@ impl Occupancy {
 }
 
 /// Interval at which a waiting receiver looks for failed ranks.
-const LOOK: Duration = Duration::from_millis(20);
+const FAILED_RANK_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct Pipe {
@@ -143,7 +143,7 @@ impl Pipe {
     /// Waits for the oldest message. Returns [`Broken`] if a rank has left.
     pub fn receive(&self) -> Result<Vec<f32>, Broken> {
         loop {
-            match self.queue.1.recv_timeout(LOOK) {
+            match self.queue.1.recv_timeout(FAILED_RANK_CHECK_INTERVAL) {
                 Ok(Sent { buffer, arrives }) => {
                     if self.link.is_some() {
                         self.clock.sleep_until(arrives, self.early_ns);

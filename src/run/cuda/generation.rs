@@ -28,10 +28,10 @@ use table::shared_gpu;
 const AHEAD: usize = 64;
 
 /// Minimum interval between step reports to a watcher.
-const INTERVAL: Duration = Duration::from_millis(100);
+const STEP_REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval of progress messages without a watcher.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Purpose of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,13 +248,13 @@ impl Pace<'_> {
     fn look(&mut self, ends: &[Event], done: usize, on_event: OnEvent<'_>) -> Result<()> {
         let total = ends.len().saturating_sub(1);
         if !self.watch {
-            if self.alive.elapsed() >= SIGN_OF_LIFE {
+            if self.alive.elapsed() >= PROGRESS_INTERVAL {
                 self.alive = Instant::now();
                 on_event(RunEvent::Phase { name: format!("{}, step {done} of {total}", self.name) });
             }
             return Ok(());
         }
-        let due = self.reported.is_none_or(|at| at.elapsed() >= INTERVAL);
+        let due = self.reported.is_none_or(|at| at.elapsed() >= STEP_REPORT_INTERVAL);
         if !due || (done > 0 && done == self.done) {
             return Ok(());
         }

@@ -15,13 +15,13 @@ use machine::driver::{Event, Function, Gpu, Launch, Memory, Priority, Stream, ar
 use plan::DType;
 
 /// Passes longer than this are not repeated at a larger size.
-const LONG: Duration = Duration::from_millis(20);
+const LONG_PASS: Duration = Duration::from_millis(20);
 /// Timeout of one pass.
-const LIMIT: Duration = Duration::from_secs(20);
+const PASS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timed passes; the median counts.
 const PASSES: usize = 21;
 /// Time an idle GPU needs to raise its clocks.
-const WARM_UP: Duration = Duration::from_millis(200);
+const CLOCK_WARM_UP: Duration = Duration::from_millis(200);
 
 /// Memory read bandwidth of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -84,7 +84,7 @@ pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
         // The first pass also loads the kernel.
         clock.time(&stream, &mut read)?;
         let (_, host) = clock.time(&stream, &mut read)?;
-        if bytes < most && host < LONG {
+        if bytes < most && host < LONG_PASS {
             bytes = (bytes * FACTOR).min(most);
             continue;
         }
@@ -123,12 +123,12 @@ pub fn gemm_rate(gpu: &Gpu) -> Result<GemmRate> {
         let mut multiply = || blas.matmul(&stream, &matmul, x.ptr(), w.ptr(), out.ptr());
         clock.time(&stream, &mut multiply)?;
         let (_, mut host) = clock.time(&stream, &mut multiply)?;
-        if size < LAST && host < LONG {
+        if size < LAST && host < LONG_PASS {
             size *= 2;
             continue;
         }
         let mut algorithms = 1;
-        if host < LONG {
+        if host < LONG_PASS {
             let weights = [w.ptr()];
             let operands = Operands { x: x.ptr(), weights: &weights, out: out.ptr() };
             algorithms = blas.tune(&stream, &matmul, &operands)?.candidates;
@@ -176,7 +176,7 @@ impl Clock {
         stream.record(&self.start)?;
         work()?;
         stream.record(&self.end)?;
-        self.end.synchronize_within(LIMIT)?;
+        self.end.synchronize_within(PASS_TIMEOUT)?;
         let seconds = f64::from(self.end.elapsed_ms(&self.start)?) / 1e3;
         Ok((seconds, begun.elapsed()))
     }
@@ -189,8 +189,8 @@ impl Clock {
         one: Duration,
         work: &mut impl FnMut() -> Result<()>,
     ) -> Result<f64> {
-        let (warm_up, passes) = if one < LONG { (3, 10) } else { (0, 1) };
-        std::thread::sleep(WARM_UP.min(one * 100));
+        let (warm_up, passes) = if one < LONG_PASS { (3, 10) } else { (0, 1) };
+        std::thread::sleep(CLOCK_WARM_UP.min(one * 100));
         (0..warm_up).try_for_each(|_| work())?;
         let (seconds, _) = self.time(stream, &mut || (0..passes).try_for_each(|_| work()))?;
         Ok((seconds / f64::from(passes)).max(0.5e-6))
@@ -204,9 +204,9 @@ impl Clock {
         one: Duration,
         work: &mut impl FnMut() -> Result<()>,
     ) -> Result<(f64, usize)> {
-        let passes = if one < LONG { PASSES } else { 3 };
+        let passes = if one < LONG_PASS { PASSES } else { 3 };
         let begun = Instant::now();
-        while begun.elapsed() < WARM_UP {
+        while begun.elapsed() < CLOCK_WARM_UP {
             self.time(stream, work)?;
         }
         let mut times = Vec::new();

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::engine::first_sums;
-use crate::TIMEOUT;
+use crate::PROGRESS_TIMEOUT;
 use crate::comm::nccl::{Chosen, Communicator, Nccl, PeerCheck, UniqueId};
 use crate::comm::{Peers, Progress, nccl};
 use crate::cuda::collective::CollectiveTransport;
@@ -37,7 +37,7 @@ pub struct Ranks {
 
 impl Default for Ranks {
     fn default() -> Self {
-        Self { timeout: TIMEOUT, peers: None, device: 0, progress: Arc::default() }
+        Self { timeout: PROGRESS_TIMEOUT, peers: None, device: 0, progress: Arc::default() }
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) fn alive(peers: Option<&Arc<Peers>>) -> PeerCheck {
 pub const VERB: &str = "__nccl";
 
 /// Interval for checking the other ranks while waiting for a probe.
-const LOOK: Duration = Duration::from_millis(20);
+const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
@@ -282,7 +282,7 @@ fn lines(probe: &mut Child) -> Receiver<ProbeMessage> {
 
 fn next(messages: &Receiver<ProbeMessage>, peers: &Peers, until: Instant) -> Result<ProbeMessage> {
     loop {
-        match messages.recv_timeout(LOOK) {
+        match messages.recv_timeout(PEER_CHECK_INTERVAL) {
             Ok(message) => return Ok(message),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::failed("the probe of what NCCL chooses ended without output"));

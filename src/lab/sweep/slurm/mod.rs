@@ -25,12 +25,12 @@ use run::sim::Simulator;
 use table::{Record, Status};
 
 /// Poll interval of the store.
-const STORE: Duration = Duration::from_secs(1);
+const STORE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Poll interval of the queue. Long, because a controller serves many users.
-const QUEUE: Duration = Duration::from_secs(5);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for cancelled tasks to store their results: Slurm's `KillWait` plus a margin.
-const CANCELLING: Duration = Duration::from_secs(90);
-const POLL: Duration = Duration::from_millis(50);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(90);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after a task's end in which its records may still appear: on local and on network file systems.
 const LATE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(65));
 /// Number of polls without a task after which it counts as ended.
@@ -146,12 +146,12 @@ impl Follower<'_> {
                     queue.looked = None;
                     cancelled = Some(Instant::now());
                 }
-                Some(since) if since.elapsed() > CANCELLING => return Ok(()),
+                Some(since) if since.elapsed() > CANCEL_TIMEOUT => return Ok(()),
                 _ => {}
             }
-            let until = Instant::now() + STORE;
+            let until = Instant::now() + STORE_POLL_INTERVAL;
             while Instant::now() < until && (cancelled.is_some() || !cancel.is_all()) {
-                std::thread::sleep(POLL);
+                std::thread::sleep(CANCEL_POLL_INTERVAL);
             }
         }
     }
@@ -353,7 +353,7 @@ impl<'a> Queue<'a> {
 
     /// Queries Slurm if due and emits changes.
     fn look(&mut self, emit: &mut dyn FnMut(SweepEvent)) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < QUEUE) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < QUEUE_POLL_INTERVAL) {
             return;
         }
         self.looked = Some(Instant::now());

@@ -306,7 +306,7 @@ impl TaskCells {
 }
 
 /// Poll interval while another process submits.
-const POLL: Duration = Duration::from_millis(200);
+const SUBMIT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Submits tasks for cells that have none in the queue. Returns the sweeps with tasks for cells of this one and notes
 /// what was queued or found. If Slurm rejects a job, cancels those submitted before and fails.
@@ -324,7 +324,7 @@ pub(super) fn submit(
         match store.claim("slurm")? {
             Claimed::Ours(claim) => break claim,
             Claimed::By(_) if cancel.is_all() => return Err(Error::Interrupted),
-            Claimed::By(_) => std::thread::sleep(POLL),
+            Claimed::By(_) => std::thread::sleep(SUBMIT_POLL_INTERVAL),
         }
     };
     let mut followed = Vec::new();
@@ -477,7 +477,10 @@ mod tests {
         let cells = vec![Spec::default(), Spec { tp: 2, ..Spec::default() }];
         let experiment = Experiment { name: "my, sweep".into(), rounds: 1, ..Experiment::default() };
         let arrays = vec![Array { needs, tasks: vec![vec![1], vec![0]] }];
-        Submitted { arrays, ..Submitted::new(&experiment, Choice::Missing, run::TIMEOUT, cells, NODES) }
+        Submitted {
+            arrays,
+            ..Submitted::new(&experiment, Choice::Missing, run::PROGRESS_TIMEOUT, cells, NODES)
+        }
     }
 
     #[test]

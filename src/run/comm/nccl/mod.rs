@@ -26,11 +26,11 @@ use base::error::{Error, Result};
 use plan::DType;
 
 /// Poll interval of the watchdog and of waits for calls to finish.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time to finalize a communicator; after that it is leaked until the process exits.
-const ENDING: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
+const FINALIZE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
 /// A call that holds the communicator longer than this is waiting for another rank and returns only on abort.
-const STUCK: Duration = Duration::from_millis(50);
+const STUCK_AFTER: Duration = Duration::from_millis(50);
 
 /// Returns an error if another rank has ended.
 pub type PeerCheck = Arc<dyn Fn() -> Result<()> + Send + Sync>;
@@ -115,7 +115,7 @@ impl Communicator {
         thread.map_err(|e| Error::failed(format!("{what}: cannot start a thread: {e}")))?;
         let began = Instant::now();
         let (code, comm) = loop {
-            if let Ok(joined) = joined.recv_timeout(LOOK) {
+            if let Ok(joined) = joined.recv_timeout(POLL_INTERVAL) {
                 break joined?;
             }
             alive()?;
@@ -248,7 +248,7 @@ impl Shared {
     fn abort(&self, why: &str) {
         locked(&self.ended).get_or_insert_with(|| why.to_owned());
         // lets a call that is about to return finish first; a stuck one is the reason for the abort
-        let _using = lock_within(&self.using, STUCK);
+        let _using = lock_within(&self.using, STUCK_AFTER);
         let comm = self.comm.swap(null_mut(), Ordering::SeqCst);
         end(self.nccl.functions.ncclCommAbort, comm);
     }
@@ -275,7 +275,7 @@ fn watch(shared: &Arc<Shared>, alive: PeerCheck) -> Result<Sender<()>> {
     let (watched, ended) = bounded::<()>(0);
     let shared = Arc::clone(shared);
     let look = move || {
-        while ended.recv_timeout(LOOK) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
+        while ended.recv_timeout(POLL_INTERVAL) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
             if let Some(why) = shared.overdue(&alive) {
                 shared.abort(&why);
             }
@@ -294,7 +294,7 @@ fn lock_within(mutex: &Mutex<()>, limit: Duration) -> Option<MutexGuard<'_, ()>>
             Ok(held) => return Some(held),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if began.elapsed() > limit => return None,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }
@@ -326,7 +326,7 @@ fn end(free: unsafe extern "C" fn(Comm) -> c_int, comm: Comm) -> Option<c_int> {
         let _ = done.send(code);
     });
     thread.ok()?;
-    ended.recv_timeout(ENDING).ok()
+    ended.recv_timeout(FINALIZE_TIMEOUT).ok()
 }
 
 /// Variables that make NCCL log its choices. Logging costs time, so they are never set in timed runs. [`DEBUG_FILE`]

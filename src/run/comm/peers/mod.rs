@@ -26,7 +26,7 @@ use crate::comm::Progress;
 use base::error::{Error, Result};
 
 /// Extra time that other ranks wait for rank 0, so that its error, which names the missing ranks, arrives first.
-const PATIENCE: Duration = Duration::from_secs(3);
+const FIRST_RANK_GRACE: Duration = Duration::from_secs(3);
 
 /// One rank's view of all ranks, owned by its thread; other threads may share it only to call [`Peers::check`],
 /// [`Peers::phase`] or [`Peers::abort`].
@@ -182,7 +182,7 @@ impl Peers {
         let number = self.next();
         if self.rank != 0 {
             for _ in 0..rounds {
-                self.receive(0, Operation::Clock, number, Some(self.timeout + PATIENCE))?;
+                self.receive(0, Operation::Clock, number, Some(self.timeout + FIRST_RANK_GRACE))?;
                 self.deliver(0, Operation::Clock, number, now().to_le_bytes().to_vec())?;
             }
             return Ok(Vec::new());
@@ -247,7 +247,7 @@ impl Peers {
 
     fn by_first(&self, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         if self.rank != 0 {
-            return self.receive(0, operation, number, Some(self.timeout + PATIENCE));
+            return self.receive(0, operation, number, Some(self.timeout + FIRST_RANK_GRACE));
         }
         for rank in 1..self.ranks {
             self.deliver(rank, operation, number, bytes.clone())?;

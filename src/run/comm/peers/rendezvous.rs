@@ -16,15 +16,15 @@ use super::secret::Secret;
 use base::error::{Error, Result};
 
 /// Poll interval for new connections, and between two rounds over all ports.
-const POLL: Duration = Duration::from_millis(20);
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Timeout of a handshake, from its first byte to its last.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of handshakes in progress beyond the awaited ranks; the oldest is dropped.
 const EXTRA_HANDSHAKES: usize = 32;
 /// Maximum number of failed handshakes in the error; the rest are counted.
 const LISTED: usize = 8;
 /// Timeout for connecting to one address.
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Place at which the processes of a run connect, and this process's rank.
@@ -196,8 +196,8 @@ impl Read for Until<'_> {
 
 /// Both directions of a connection for a handshake.
 fn bounded(stream: &TcpStream) -> io::Result<(Until<'_>, &TcpStream)> {
-    stream.set_write_timeout(Some(HANDSHAKE))?;
-    Ok((Until { stream, end: Instant::now() + HANDSHAKE }, stream))
+    stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    Ok((Until { stream, end: Instant::now() + HANDSHAKE_TIMEOUT }, stream))
 }
 
 /// Connection whose handshake has ended, with the identity of the process or the reason of a failure.
@@ -288,10 +288,10 @@ fn gather_all(
     loop {
         match listener.accept() {
             Ok((stream, _)) => handshakes.start(meeting, secret, stream),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(POLL),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(CONNECT_POLL_INTERVAL),
             Err(e) => {
                 odd.push(format!("a connection could not be taken: {e}"));
-                std::thread::sleep(POLL);
+                std::thread::sleep(CONNECT_POLL_INTERVAL);
             }
         }
         while let Ok((stream, member)) = greeted.try_recv() {
@@ -469,7 +469,7 @@ fn join(
                 timeout.as_secs_f64(),
             )));
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(CONNECT_POLL_INTERVAL);
     }
 }
 
@@ -478,7 +478,7 @@ fn try_join(
     secret: &Secret,
     address: SocketAddr,
 ) -> io::Result<(TcpStream, Admission)> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT)?;
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     let Meeting { job, rank, ranks, .. } = *meeting;
     let member = Member { version: VERSION.to_owned(), rank, ranks };
     let admission = Handshake::new(bounded(&stream)?, secret, job, address.port()).join(member)?;

@@ -27,7 +27,8 @@ use arithmetic::{View, ViewMut, gemm};
 /// Matrix side: large enough to be fast, small enough for a core's cache.
 const SIDE: usize = 384;
 
-const MEASURED: Duration = Duration::from_millis(300);
+/// Time to measure the peak.
+const PEAK_TIME: Duration = Duration::from_millis(300);
 
 /// FLOP/s of f32 matrix products on `threads` threads, each with its own matrices: the upper bound for the training
 /// kernels. The fastest of five intervals counts, since other programs only slow it down.
@@ -36,9 +37,9 @@ pub fn gemm_peak(threads: usize) -> f64 {
         let (a, b) = (vec![0.5f32; SIDE * SIDE], vec![0.25f32; SIDE * SIDE]);
         let mut out = vec![0.0; SIDE * SIDE];
         let (began, mut best) = (Instant::now(), 0.0f64);
-        while began.elapsed() < MEASURED {
+        while began.elapsed() < PEAK_TIME {
             let (part, mut products) = (Instant::now(), 0.0);
-            while part.elapsed() < MEASURED / 5 {
+            while part.elapsed() < PEAK_TIME / 5 {
                 let (a, b) = (View::rows(&a, 0, SIDE), View::rows(&b, 0, SIDE));
                 gemm([SIDE, SIDE, SIDE], [a, b], ViewMut::rows(&mut out, 0, SIDE));
                 products += 1.0;

@@ -232,7 +232,7 @@ pub struct Tuned {
 /// Maximum number of algorithms timed.
 const CANDIDATES: usize = 8;
 /// Warm-up before the first algorithm, to reach steady clocks.
-const WARM_UP: Duration = Duration::from_millis(20);
+const CLOCK_WARM_UP: Duration = Duration::from_millis(20);
 
 impl Blas {
     /// Times the first few algorithms and keeps the fastest for [`Blas::matmul`] calls of the same shape and
@@ -246,7 +246,7 @@ impl Blas {
         self.gpu.bind()?;
         let candidates = descriptors.candidates(self.handle.handle, matmul, alignment, CANDIDATES)?;
         let begun = Instant::now();
-        while begun.elapsed() < WARM_UP {
+        while begun.elapsed() < CLOCK_WARM_UP {
             self.run(stream, matmul, &descriptors, &candidates[0], (operands.x, first, operands.out))?;
             stream.synchronize()?;
         }

@@ -144,7 +144,7 @@ const SMALL: u64 = 16 << 10;
 const LARGE: u64 = 64 << 20;
 
 /// Timeout of a rank waiting for its peers.
-const LIMIT: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checked message sizes (bytes).
 const SIZES: [u64; 4] = [256, SMALL, 256 << 10, 2 << 20];
@@ -206,7 +206,7 @@ fn over<R: Send>(
         };
         one().inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
     };
-    on_threads(Peers::threads(ranks, LIMIT), rank, rank)
+    on_threads(Peers::threads(ranks, PEER_TIMEOUT), rank, rank)
 }
 
 /// Enqueues an in-place sum of `count` elements over all ranks.
@@ -244,7 +244,7 @@ fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()
             let all = |at| (0..peers.ranks()).map(|rank| given(rank, at)).sum();
             let wanted = bytes_of(format, (0..count).map(all));
             let right = |how: &str| -> Result<()> {
-                stream.synchronize_within(LIMIT)?;
+                stream.synchronize_within(PEER_TIMEOUT)?;
                 let mut got = vec![0; wanted.len()];
                 memory.download(0, &mut got)?;
                 match got.iter().zip(&wanted).position(|(got, wanted)| got != wanted) {
@@ -267,7 +267,7 @@ fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()
             let graph = stream.capture(turn)?;
             let graph = graph.instantiate()?;
             graph.upload(&stream)?;
-            stream.synchronize_within(LIMIT)?;
+            stream.synchronize_within(PEER_TIMEOUT)?;
             peers.barrier()?;
             graph.launch(&stream)?;
             right("captured")?;

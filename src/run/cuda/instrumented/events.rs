@@ -21,7 +21,7 @@ use trace::OperationInfo;
 const ROUND_TRIPS: usize = 64;
 
 /// Timeout of one round trip.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Copies of a phase's step with separate events: one is read while the next runs.
 struct Instruments {
@@ -167,7 +167,7 @@ fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)>
     for event in events {
         let before_ns = clock.now();
         engine.main().record(event)?;
-        event.synchronize_within(PATIENCE)?;
+        event.synchronize_within(ROUND_TRIP_TIMEOUT)?;
         trips.push(RoundTrip { before_ns, after_ns: clock.now() });
     }
     RoundTrip::best(&trips).ok_or_else(|| Error::failed("no events to tie clocks by"))

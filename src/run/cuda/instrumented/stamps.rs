@@ -21,7 +21,7 @@ use plan::Phase;
 const READINGS: usize = 32;
 
 /// Timeout of one stamp.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const STAMP_TIMEOUT: Duration = Duration::from_secs(10);
 
 const THREADS: u32 = 256;
 
@@ -73,7 +73,7 @@ impl Stamps {
     pub fn clock(&self, kernels: &Kernels, stream: &Stream) -> Result<u64> {
         stream.fill(self.now.ptr(), 0, 16)?;
         self.stamp(kernels, 0, false)?.enqueue(stream)?;
-        stream.synchronize_within(TIMEOUT)?;
+        stream.synchronize_within(STAMP_TIMEOUT)?;
         let mut at = [0u64];
         self.now.download(0, bytemuck::cast_slice_mut(&mut at))?;
         Ok(at[0])
