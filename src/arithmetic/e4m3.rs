@@ -1,7 +1,7 @@
 //! e4m3 numbers (OCP 8-bit floating point, 2023): 4 exponent bits, 3 significand bits, no infinities,
 //! one NaN.
 
-pub const MOST: f32 = 448.0;
+pub const LARGEST: f32 = 448.0;
 
 /// f32 bits of the largest e4m3 number, of the smallest normal one (2^-6), and of infinity.
 const MOST_BITS: u32 = 0x43e0_0000;
@@ -45,7 +45,7 @@ pub fn from_e4m3(bits: u8) -> f32 {
 pub fn scale_of(numbers: &[f32]) -> f32 {
     // magnitudes are ordered like their bits, with NaN at the top
     let largest = numbers.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
-    if largest < INFINITY_BITS { f32::from_bits(largest) / MOST } else { f32::NAN }
+    if largest < INFINITY_BITS { f32::from_bits(largest) / LARGEST } else { f32::NAN }
 }
 
 /// Quantizes numbers divided by `scale` to e4m3; zeros if the scale is not positive.
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn bits_and_numbers_are_those_of_the_format() {
         let all = all();
-        assert_eq!(all.iter().map(|(_, x)| *x).fold(0.0, f32::max), MOST);
+        assert_eq!(all.iter().map(|(_, x)| *x).fold(0.0, f32::max), LARGEST);
         for &(bits, x) in &all {
             assert_eq!((from_e4m3(bits).to_bits(), to_e4m3(x)), (x.to_bits(), bits), "{x}");
         }

@@ -4,7 +4,7 @@
 use crate::Number;
 
 /// Numbers that share a scale.
-pub const TOGETHER: usize = 32;
+pub const MXFP4_BLOCK: usize = 32;
 
 /// Numbers of e2m1, by their four bits.
 pub(crate) static E2M1: [f32; 16] =
@@ -19,11 +19,11 @@ fn scale(bits: u8) -> f32 {
     }
 }
 
-/// Rounds to nearest, ties to even, in blocks of [`TOGETHER`] with the scale 2^(floor(log2 max) - 2) (OCP Microscaling 1.0).
+/// Rounds to nearest, ties to even, in blocks of [`MXFP4_BLOCK`] with the scale 2^(floor(log2 max) - 2) (OCP Microscaling 1.0).
 /// Exact for numbers that came from mxfp4.
 pub fn quantize(numbers: &[f32], blocks: &mut [u8], scales: &mut [u8]) {
-    let blocks = blocks.chunks_exact_mut(TOGETHER / 2).zip(scales);
-    for (numbers, (block, scale)) in numbers.chunks_exact(TOGETHER).zip(blocks) {
+    let blocks = blocks.chunks_exact_mut(MXFP4_BLOCK / 2).zip(scales);
+    for (numbers, (block, scale)) in numbers.chunks_exact(MXFP4_BLOCK).zip(blocks) {
         // magnitudes are ordered like their bits, with infinity and NaN at the top
         let largest = numbers.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7FFF_FFFF)) >> 23;
         if largest == 0xFF {
@@ -48,12 +48,12 @@ pub fn quantize(numbers: &[f32], blocks: &mut [u8], scales: &mut [u8]) {
 /// Fills `out` with numbers of a row, starting at column `first`. `blocks` and `scales` hold the whole row. bf16 and f32
 /// hold all of them exactly.
 pub fn fill<T: Number>(blocks: &[u8], scales: &[u8], first: usize, out: &mut [T]) {
-    let mut wide = [0.0f32; TOGETHER];
+    let mut wide = [0.0f32; MXFP4_BLOCK];
     let mut done = 0;
     while done < out.len() {
         let (column, count) =
-            (first + done, (out.len() - done).min(TOGETHER - (first + done) % TOGETHER));
-        let scale = scale(scales[column / TOGETHER]);
+            (first + done, (out.len() - done).min(MXFP4_BLOCK - (first + done) % MXFP4_BLOCK));
+        let scale = scale(scales[column / MXFP4_BLOCK]);
         for (at, wide) in wide[..count].iter_mut().enumerate() {
             let byte = blocks[(column + at) / 2];
             let half = if (column + at).is_multiple_of(2) { byte & 15 } else { byte >> 4 };
@@ -100,7 +100,7 @@ mod tests {
             let mut nearest = [0.0f32; 64];
             fill(&blocks, &scales, 0, &mut nearest);
             for (at, (x, found)) in numbers.iter().zip(nearest).enumerate() {
-                let scale = scale(scales[at / TOGETHER]);
+                let scale = scale(scales[at / MXFP4_BLOCK]);
                 let best = E2M1.iter().map(|y| (x - y * scale).abs()).fold(f32::INFINITY, f32::min);
                 assert_eq!((x - found).abs(), best, "{x} {found}");
             }

@@ -50,7 +50,7 @@ pub fn layer_set(text: &str) -> Result<LayerSet> {
 }
 
 /// Target options that the search itself sets.
-const DECIDED: [&str; 2] = ["architecture", "backend"];
+const SEARCHED_OPTIONS: [&str; 2] = ["architecture", "backend"];
 
 /// Parses a target such as `HARDWARE,tp=8,p2p=off,model=NAME`: any options of a cell; the model defaults to the
 /// checkpoint's shape.
@@ -72,10 +72,15 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
             continue;
         };
         let name = name.trim().replace('-', "_");
-        let found = option(&name).filter(|option| !DECIDED.contains(&option.name)).ok_or_else(|| {
-            let names = OPTIONS.iter().map(|option| option.name).filter(|name| !DECIDED.contains(name));
-            Error::unknown("option of --for", &name, names)
-        })?;
+        let found = option(&name).filter(|option| !SEARCHED_OPTIONS.contains(&option.name)).ok_or_else(
+            || {
+                let names = OPTIONS
+                    .iter()
+                    .map(|option| option.name)
+                    .filter(|name| !SEARCHED_OPTIONS.contains(name));
+                Error::unknown("option of --for", &name, names)
+            },
+        )?;
         found.ask(&mut options, value.trim())?;
     }
     options.model.get_or_insert_with(|| checkpoint.to_owned());

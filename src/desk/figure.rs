@@ -180,7 +180,7 @@ impl FigureRequest {
     /// Reduces the records to one set of comparable cells: the only one, or the one that contains the run `near`.
     fn one_set(&self, records: &mut Vec<Record>, notes: &mut Vec<String>) -> Result<CellSet> {
         /// Sets that the error names.
-        const LISTED: usize = 6;
+        const LISTED_SETS: usize = 6;
         let mut sets = analysis::comparable(records);
         if sets.len() == 1 {
             return Ok(sets.remove(0));
@@ -197,8 +197,8 @@ impl FigureRequest {
             records.retain(|record| set.cells.iter().any(|cell| cell.spec.key() == record.spec.key()));
             return Ok(set);
         }
-        let mut names: Vec<&str> = sets.iter().take(LISTED).map(|set| set.name.as_str()).collect();
-        if sets.len() > LISTED {
+        let mut names: Vec<&str> = sets.iter().take(LISTED_SETS).map(|set| set.name.as_str()).collect();
+        if sets.len() > LISTED_SETS {
             names.push("...");
         }
         Err(Error::input_help(

@@ -61,11 +61,11 @@ pub fn is_trace(name: &str) -> bool {
 const NO_TRACE: &str = "cannot be opened: not a trace";
 
 /// Bytes of a JSON file that are searched for events.
-const BEGINNING: u64 = 64 << 10;
+const SEARCHED_BYTES: u64 = 64 << 10;
 
 /// True for a file of no known format, and for a short JSON file without events.
 fn is_no_trace(path: &Path) -> bool {
-    let is_short = || path.metadata().is_ok_and(|data| data.len() <= BEGINNING);
+    let is_short = || path.metadata().is_ok_and(|data| data.len() <= SEARCHED_BYTES);
     !trace::import::is_known_file(path) || !may_have_events(path) && is_short()
 }
 
@@ -75,10 +75,10 @@ fn may_have_events(path: &Path) -> bool {
         return true;
     }
     let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut text));
+    let read = File::open(path).and_then(|file| file.take(SEARCHED_BYTES).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
-    const KEYS: [&str; 3] = ["\"traceEvents\"", "\"ph\"", "\"rocprofiler-sdk-tool\""];
-    read.is_ok() && KEYS.iter().any(|key| text.contains(key))
+    const TRACE_KEYS: [&str; 3] = ["\"traceEvents\"", "\"ph\"", "\"rocprofiler-sdk-tool\""];
+    read.is_ok() && TRACE_KEYS.iter().any(|key| text.contains(key))
 }
 
 /// JSON files of runs, which are no traces.

@@ -18,8 +18,8 @@ const RUNS: &str = "runs";
 /// Subdirectory with output of `all_reduce_perf`: `tp8-on.txt`, `tp8-off.txt`.
 const LINKS: &str = "nccl-tests";
 /// File with the [`KitOrigin`].
-const ABOUT: &str = "kit.json";
-/// Summary of a kit from before it had an [`ABOUT`].
+const ORIGIN_FILE: &str = "kit.json";
+/// Summary of a kit from before it had an [`ORIGIN_FILE`].
 const SUMMARY: &str = "summary.json";
 
 /// Folder of results of `measure.sh`.
@@ -116,7 +116,9 @@ impl Kit {
                     let found = if first.is_some() { "several folders of" } else { "no" };
                     return Err(Error::input_help(
                         format!("{}: {found} results of measure.sh", path.display()),
-                        format!("pass its OUT or OUT.tar.gz, with {ABOUT}, {RUNS}/ or {LINKS}/ in it"),
+                        format!(
+                            "pass its OUT or OUT.tar.gz, with {ORIGIN_FILE}, {RUNS}/ or {LINKS}/ in it"
+                        ),
                     ));
                 }
             };
@@ -169,9 +171,10 @@ impl Kit {
 
     /// Reads the origin. Returns the file if it is damaged.
     fn origin(&self) -> Result<KitOrigin, DamagedFile> {
-        let about = self.folder.join(ABOUT);
+        let about = self.folder.join(ORIGIN_FILE);
         if about.exists() {
-            return read_json(&about).map_err(|problem| DamagedFile { path: ABOUT.into(), problem });
+            return read_json(&about)
+                .map_err(|problem| DamagedFile { path: ORIGIN_FILE.into(), problem });
         }
         let summary = self.folder.join(SUMMARY);
         if !summary.exists() {
@@ -184,7 +187,7 @@ impl Kit {
 }
 
 fn is_kit(folder: &Path) -> bool {
-    folder.join(ABOUT).is_file() || [RUNS, LINKS].iter().any(|name| folder.join(name).is_dir())
+    folder.join(ORIGIN_FILE).is_file() || [RUNS, LINKS].iter().any(|name| folder.join(name).is_dir())
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {

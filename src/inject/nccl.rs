@@ -162,7 +162,7 @@ struct Layout {
     protocol: Option<usize>,
 }
 
-const NOTHING: Layout = Layout {
+const EMPTY_LAYOUT: Layout = Layout {
     hash: None,
     sequence: None,
     function: 0,
@@ -206,20 +206,20 @@ const fn layout(version: u8, kind: u64) -> Option<Layout> {
             channels: Some(80),
             algorithm: Some(88),
             protocol: Some(96),
-            ..NOTHING
+            ..EMPTY_LAYOUT
         },
         (2 | 3, POINT_TO_POINT) => {
-            Layout { hash: Some(32), function: 40, datatype: 56, count: 64, ..NOTHING }
+            Layout { hash: Some(32), function: 40, datatype: 56, count: 64, ..EMPTY_LAYOUT }
         }
-        (4.., POINT_TO_POINT) => Layout { function: 24, datatype: 40, count: 48, ..NOTHING },
+        (4.., POINT_TO_POINT) => Layout { function: 24, datatype: 40, count: 48, ..EMPTY_LAYOUT },
         (5.., COLLECTIVE_CALL) => {
-            Layout { function: 24, count: 32, datatype: 40, captured: Some(64), ..NOTHING }
+            Layout { function: 24, count: 32, datatype: 40, captured: Some(64), ..EMPTY_LAYOUT }
         }
         (5.., POINT_TO_POINT_CALL) => {
-            Layout { function: 24, count: 32, datatype: 40, captured: Some(56), ..NOTHING }
+            Layout { function: 24, count: 32, datatype: 40, captured: Some(56), ..EMPTY_LAYOUT }
         }
         (6.., COPY_ENGINE) => {
-            Layout { sequence: Some(24), function: 32, count: 56, datatype: 72, ..NOTHING }
+            Layout { sequence: Some(24), function: 32, count: 56, datatype: 72, ..EMPTY_LAYOUT }
         }
         _ => return None,
     })

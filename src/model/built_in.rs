@@ -41,7 +41,7 @@ impl Model {
 
     /// True for a built-in name, perhaps with other experts.
     pub fn is_built_in(name: &str) -> bool {
-        let base = name.split(MARK).next();
+        let base = name.split(CHANGES_SEPARATOR).next();
         MODELS.iter().any(|model| Some(model.name.as_str()) == base)
     }
 
@@ -56,7 +56,7 @@ impl Model {
 }
 
 /// Separates a mixture's name from changes of its experts, as in `gpt-oss-20b@experts=64,top-k=2`.
-const MARK: char = '@';
+const CHANGES_SEPARATOR: char = '@';
 
 /// Keys: routed experts per layer, experts per token.
 const KEYS: [&str; 2] = ["experts", "top-k"];
@@ -75,26 +75,28 @@ impl Model {
     /// Name of a built-in mixture with these experts and top-k; unchanged for dense models.
     #[must_use]
     pub fn named_with_experts(name: &str, wanted: [u32; 2]) -> String {
-        let base = name.split(MARK).next().unwrap_or(name);
+        let base = name.split(CHANGES_SEPARATOR).next().unwrap_or(name);
         let Some(own) = Self::experts_of_built_in(base) else { return name.to_owned() };
         let changed = KEYS.iter().zip(wanted).zip(own).filter(|((_, wanted), own)| wanted != own);
         let changed: Vec<String> = changed.map(|((key, wanted), _)| format!("{key}={wanted}")).collect();
         match changed.is_empty() {
             true => base.to_owned(),
-            false => format!("{base}{MARK}{}", changed.join(",")),
+            false => format!("{base}{CHANGES_SEPARATOR}{}", changed.join(",")),
         }
     }
 
     /// Built-in shape, with the experts changed as in `NAME@experts=N`; `None` if NAME is not built in.
     pub(super) fn with_changed_experts(name: &str) -> Result<Option<Self>> {
         let (base, changes) =
-            name.split_once(MARK).map_or((name, None), |(base, rest)| (base, Some(rest)));
+            name.split_once(CHANGES_SEPARATOR).map_or((name, None), |(base, rest)| (base, Some(rest)));
         let Some(mut model) = Self::built_in_named(base) else { return Ok(None) };
         let Some(changes) = changes else { return Ok(Some(model)) };
         let wrong = |why: String| {
             Error::input_help(
                 format!("model '{name}': {why}"),
-                format!("write {base}{MARK}experts=N, top-k=K, or both with a comma between"),
+                format!(
+                    "write {base}{CHANGES_SEPARATOR}experts=N, top-k=K, or both with a comma between"
+                ),
             )
         };
         let Some(experts) = &mut model.shape.experts else {

@@ -13,11 +13,11 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 
 /// Files that may contain a template; the first one found is used.
-const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
+const TEMPLATE_FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
 /// Special tokens available to templates, by key in `tokenizer_config.json` and
 /// `special_tokens_map.json`.
-const TOKENS: [&str; 7] =
+const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,7 +42,7 @@ impl ChatTemplate {
     ///
     /// Returns an input error for a missing template, several without a default, or invalid JSON.
     pub fn open(dir: &Path) -> Result<Self> {
-        let [file, config] = FILES.map(|name| dir.join(name));
+        let [file, config] = TEMPLATE_FILES.map(|name| dir.join(name));
         let [config_json, map] = [&config, &dir.join("special_tokens_map.json")].map(|path| json(path));
         let (config_json, map) = (config_json?, map?);
         let token = |name| {
@@ -52,14 +52,14 @@ impl ChatTemplate {
             };
             Some((name, text_in(&config_json).or_else(|| text_in(&map))?))
         };
-        let tokens = TOKENS.into_iter().filter_map(token).collect();
+        let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
         if file.is_file() {
             let source = InputKind::CONFIG.text(&file)?;
             return Ok(Self { path: file, source, tokens });
         }
         let source = of_config(&config, config_json.get("chat_template"))?.ok_or_else(|| {
             Error::input_help(
-                format!("{} has no chat template ({})", dir.display(), FILES.join(", ")),
+                format!("{} has no chat template ({})", dir.display(), TEMPLATE_FILES.join(", ")),
                 "omit --chat, and write the prompt in the model's own format",
             )
         })?;

@@ -20,7 +20,7 @@ const LENGTH_BYTES: usize = 8;
 /// Maximum header size of the format.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Prefix of tensor names in checkpoints of whole models, absent in those of bare models.
-const PREFIX: &str = "model.";
+const MODEL_PREFIX: &str = "model.";
 /// Prefixes of tensors that belong to Llama 4's image encoder, which are skipped.
 const IMAGE_PARTS: [&str; 2] = ["vision_model.", "multi_modal_projector."];
 /// Formats of unquantised tensors.
@@ -40,7 +40,7 @@ pub(super) struct MappedFile {
     pub map: Mmap,
 }
 
-/// Tensors by name after [`PREFIX`], with their file and the start of its data.
+/// Tensors by name after [`MODEL_PREFIX`], with their file and the start of its data.
 type Found = HashMap<String, (usize, usize, TensorInfo)>;
 
 impl Checkpoint {
@@ -106,7 +106,7 @@ impl Oddities {
 }
 
 /// Maps the files and reads their headers. Returns the tensors by name and the common prefix before
-/// [`PREFIX`].
+/// [`MODEL_PREFIX`].
 fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
     let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
     let mut all = Vec::new();
@@ -126,7 +126,7 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
         }
         let (file, bare) = (place.0, prefix.as_deref().and_then(|prefix| name.strip_prefix(prefix)));
         let bare = bare.unwrap_or(&name);
-        let short = bare.strip_prefix(PREFIX).unwrap_or(bare).to_owned();
+        let short = bare.strip_prefix(MODEL_PREFIX).unwrap_or(bare).to_owned();
         if let Some((other, ..)) = found.insert(short, place) {
             return Err(Error::input_help(
                 format!(
@@ -148,7 +148,7 @@ fn common_prefix<'a>(
     names: impl Iterator<Item = (&'a str, usize)> + Clone,
 ) -> Result<Option<String>> {
     let embedding = names.clone().find_map(|(name, _)| name.strip_suffix("embed_tokens.weight"));
-    let prefix = embedding.map(|before| before.strip_suffix(PREFIX).unwrap_or(before));
+    let prefix = embedding.map(|before| before.strip_suffix(MODEL_PREFIX).unwrap_or(before));
     let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return Ok(None) };
     let is_other =
         |name: &str| !name.starts_with(prefix) && name != "lm_head.weight" && !is_of_images(name);
@@ -255,8 +255,8 @@ impl Stored<'_> {
             let (name, last) = (&fused.name, fused.part + 1 == fused.parts);
             let [blocks, scales] = ["blocks", "scales"].map(|part| format!("{name}_{part}"));
             if self.found.contains_key(&blocks) {
-                let parts = columns / mxfp4::TOGETHER;
-                let sizes = [experts, comb.all, parts, mxfp4::TOGETHER / 2];
+                let parts = columns / mxfp4::MXFP4_BLOCK;
+                let sizes = [experts, comb.all, parts, mxfp4::MXFP4_BLOCK / 2];
                 let blocks = self.claim(&blocks, &sizes, &[Dtype::U8], last)?;
                 let scales = self.claim(&scales, &sizes[..3], &[Dtype::U8], last)?;
                 return Ok(Layout::Mxfp4 { blocks, scales, comb });
@@ -275,7 +275,7 @@ impl Stored<'_> {
             return Ok(Layout::PerExpert(each.collect::<Result<_>>()?));
         }
         let other = layout::other_names(tensor).into_iter().find(|name| self.found.contains_key(name));
-        let short = other.unwrap_or_else(|| name.strip_prefix(PREFIX).unwrap_or(&name).to_owned());
+        let short = other.unwrap_or_else(|| name.strip_prefix(MODEL_PREFIX).unwrap_or(&name).to_owned());
         // HF stores norms (one row) and biases (one column) as vectors
         let found = self.found.get(&short).map_or(&[][..], |(.., info)| &info.shape);
         let sizes = match [rows, columns] {
@@ -297,7 +297,8 @@ impl Stored<'_> {
 
     /// Checks a tensor's dimensions and format. `last` is false if another part of the model is in it too.
     fn claim(&mut self, short: &str, sizes: &[usize], formats: &[Dtype], last: bool) -> Result<Place> {
-        let name = if short == "lm_head.weight" { short.to_owned() } else { format!("{PREFIX}{short}") };
+        let name =
+            if short == "lm_head.weight" { short.to_owned() } else { format!("{MODEL_PREFIX}{short}") };
         let Some((file, data, info)) = self.found.get(short).cloned() else {
             return Err(self.missing(&name));
         };

@@ -12,8 +12,8 @@ use base::error::{Error, Result};
 use base::input::{self, InputKind};
 use base::{checksum, regular};
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+const SINGLE_FILE: &str = "model.safetensors";
+const SHARD_INDEX: &str = "model.safetensors.index.json";
 
 /// Entries of the directory that end in `suffix`, sorted.
 fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
@@ -36,7 +36,7 @@ pub(super) fn safetensors(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// True if the directory has safetensors files or an index of them.
 pub(super) fn has_safetensors(dir: &Path) -> Result<bool> {
-    Ok(dir.join(INDEX).exists() || !safetensors(dir)?.is_empty())
+    Ok(dir.join(SHARD_INDEX).exists() || !safetensors(dir)?.is_empty())
 }
 
 /// PyTorch pickles in the directory: weights that exist but are not supported.
@@ -50,11 +50,11 @@ pub(super) fn pickles(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Safetensors files to read: `model.safetensors`, else the shards of the index, else every
 /// `*.safetensors`.
 pub(super) fn weight_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let single = dir.join(SINGLE);
+    let single = dir.join(SINGLE_FILE);
     if single.exists() {
         return Ok(vec![single]);
     }
-    let index = dir.join(INDEX);
+    let index = dir.join(SHARD_INDEX);
     if index.exists() { shards(dir, &index) } else { safetensors(dir) }
 }
 
@@ -93,7 +93,7 @@ fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Bytes hashed at a time.
-const CHUNK: usize = 1 << 20;
+const HASH_CHUNK: usize = 1 << 20;
 
 /// Bytes sampled from each tensor for [`Model::hash`].
 const LOOK_BYTES: usize = 512;
@@ -154,7 +154,7 @@ fn look(path: &Path, bytes: &mut Vec<u8>) {
 
 fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
     let mut file = regular::open_linked(path).map_err(Error::io(path))?;
-    let (mut digest, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
+    let (mut digest, mut chunk) = (Sha256::new(), vec![0; HASH_CHUNK]);
     loop {
         let count = file.read(&mut chunk).map_err(Error::io(path))?;
         if count == 0 {

@@ -86,7 +86,7 @@ impl Layout {
         wanted: Range<usize>,
     ) -> Option<[&'a [u8]; 2]> {
         let Self::Mxfp4 { blocks, scales, comb } = self else { return None };
-        let is_whole = |column: usize| column.is_multiple_of(mxfp4::TOGETHER);
+        let is_whole = |column: usize| column.is_multiple_of(mxfp4::MXFP4_BLOCK);
         if !is_whole(wanted.start) || !is_whole(wanted.end) {
             return None;
         }
@@ -95,7 +95,7 @@ impl Layout {
         let of_part = |place: Place, numbers: usize| {
             place.bytes(files)?.get(first / numbers..(first + wanted.len()) / numbers)
         };
-        Some([of_part(*blocks, 2)?, of_part(*scales, mxfp4::TOGETHER)?])
+        Some([of_part(*blocks, 2)?, of_part(*scales, mxfp4::MXFP4_BLOCK)?])
     }
 
     fn row<T: Number>(

@@ -81,7 +81,7 @@ impl Config {
     /// Number of routed experts, under whichever name.
     fn expert_count(&self) -> Result<u32> {
         for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
-            if let Some(count) = self.size_if_any(key, ExpertShape::MOST)? {
+            if let Some(count) = self.size_if_any(key, ExpertShape::LARGEST_COUNT)? {
                 return Ok(count);
             }
         }

@@ -15,7 +15,7 @@ use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::regular;
 
-const EACH: usize = size_of::<f32>();
+const F32_BYTES: usize = size_of::<f32>();
 
 /// Writes a file of tensors with these names and shapes; `numbers` returns the data of the tensor at an
 /// index. `about` is stored as text metadata.
@@ -34,7 +34,7 @@ pub fn write_numbers<'a>(
     let mut end = 0;
     let infos = tensors.iter().map(|(name, shape)| {
         let start = end;
-        end += shape.iter().product::<usize>() * EACH;
+        end += shape.iter().product::<usize>() * F32_BYTES;
         let info = TensorInfo { dtype: Dtype::F32, shape: shape.clone(), data_offsets: (start, end) };
         (name.clone(), info)
     });
@@ -112,7 +112,7 @@ impl NumbersFile {
         }
         let bytes = self.map.get(self.data + start..self.data + end);
         let bytes = bytes.ok_or_else(|| wrong("lies beyond the end of the file"))?;
-        for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<EACH>().0) {
+        for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<F32_BYTES>().0) {
             *out = f32::from_le_bytes(*bytes);
         }
         Ok(())

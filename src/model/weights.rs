@@ -44,7 +44,7 @@ enum Numbers {
 
 /// Explains why mxfp4 cannot hold rows of so many inputs, if so.
 pub fn mxfp4_problem(inputs: u32) -> Option<String> {
-    let together = mxfp4::TOGETHER as u32;
+    let together = mxfp4::MXFP4_BLOCK as u32;
     (!inputs.is_multiple_of(together)).then(|| {
         format!(
             "mxfp4 needs a multiple of {together} inputs per rank, not {inputs} ({inputs} mod {together} = {}); use \
@@ -180,12 +180,12 @@ impl WeightSource {
         }
         let numbers = self.rows::<f32>(weight, rank, tp, rows)?;
         let mut blocks = vec![0; numbers.len() / 2];
-        let mut scales = vec![0; numbers.len() / mxfp4::TOGETHER];
+        let mut scales = vec![0; numbers.len() / mxfp4::MXFP4_BLOCK];
         let each = weight.inputs as usize;
         numbers
             .par_chunks_exact(each)
             .zip(blocks.par_chunks_exact_mut(each / 2))
-            .zip(scales.par_chunks_exact_mut(each / mxfp4::TOGETHER))
+            .zip(scales.par_chunks_exact_mut(each / mxfp4::MXFP4_BLOCK))
             .for_each(|((numbers, blocks), scales)| mxfp4::quantize(numbers, blocks, scales));
         Ok(MatrixData::Mxfp4 { blocks, scales })
     }

@@ -110,7 +110,7 @@ pub enum ExpertActivation {
 
 impl ExpertShape {
     /// Maximum number of routed experts in a layer.
-    pub const MOST: u32 = 1 << 16;
+    pub const LARGEST_COUNT: u32 = 1 << 16;
 
     /// Experts without shared ones, biases or dense layers.
     pub const fn plain(count: u32, top_k: u32, width: u32, routing: Routing) -> Self {
@@ -139,8 +139,8 @@ impl ExpertShape {
         if count == 0 || self.width == 0 {
             return Some(format!("{count} experts of width {}: both must be at least 1", self.width));
         }
-        if count > Self::MOST {
-            return Some(format!("{count} experts: at most {}", Self::MOST));
+        if count > Self::LARGEST_COUNT {
+            return Some(format!("{count} experts: at most {}", Self::LARGEST_COUNT));
         }
         if top_k == 0 || top_k > count {
             return Some(format!("top-k {top_k} of {count} experts: it must be between 1 and {count}"));

@@ -13,10 +13,10 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::lanes::Lanes;
-use super::panels::{Line, Panels, SCALES};
+use super::panels::{LINE_SCALES, Line, Panels};
 use super::tile::{Arranged, Onto, To};
 use super::x86::Avx512;
-use crate::mxfp4::{E2M1, TOGETHER};
+use crate::mxfp4::{E2M1, MXFP4_BLOCK};
 
 /// Most rows of a tile: sums of four digits each, and totals.
 pub(super) const MOST_ROWS: usize = 4;
@@ -57,7 +57,7 @@ static ORDER: Bytes = {
 #[repr(C)]
 pub(super) struct Block {
     /// Four digits, lowest first, of each four inputs: the even ones of the first eight, the odd ones, and so on.
-    digits: [[i32; 4]; TOGETHER / 4],
+    digits: [[i32; 4]; MXFP4_BLOCK / 4],
     /// Initial sums of the lower and the upper two digits, which cancel [`OFFSET`].
     initial: [i32; 2],
     /// Half the value of 1 in the lowest digit; NaN if any number is not finite.
@@ -71,9 +71,9 @@ pub(super) fn arrange(x: &[f32], blocks: &mut Vec<Block>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vnni")]
-fn block(x: &[f32; TOGETHER]) -> Block {
+fn block(x: &[f32; MXFP4_BLOCK]) -> Block {
     // SAFETY: 32 f32 are two vectors of the same size
-    let bits: [__m512i; 2] = unsafe { std::mem::transmute::<[f32; TOGETHER], [__m512i; 2]>(*x) };
+    let bits: [__m512i; 2] = unsafe { std::mem::transmute::<[f32; MXFP4_BLOCK], [__m512i; 2]>(*x) };
     let mask = _mm512_set1_epi32(i32::MAX);
     let sizes = bits.map(|bits| _mm512_and_si512(bits, mask));
     // magnitudes are ordered like their bits, with infinity and NaN at the top
@@ -98,7 +98,7 @@ fn block(x: &[f32; TOGETHER]) -> Block {
     });
     Block {
         // SAFETY: two vectors are 32 i32 of the same size
-        digits: unsafe { std::mem::transmute::<[__m512i; 2], [[i32; 4]; TOGETHER / 4]>(digits) },
+        digits: unsafe { std::mem::transmute::<[__m512i; 2], [[i32; 4]; MXFP4_BLOCK / 4]>(digits) },
         initial: sums.map(|sum| -OFFSET * sum),
         scale: if is_finite { f32::from_bits((exponent - 30) << 23) } else { f32::NAN },
     }
@@ -152,7 +152,7 @@ fn multiply<const M: usize>(
     for (at, lines) in blocks.iter().enumerate() {
         let x = rows.map(|row| &row[at]);
         // before the products: a possible panic between them and their use keeps loads from being operands of theirs
-        let scale = lanes.powers(&scales[at / SCALES], at % SCALES);
+        let scale = lanes.powers(&scales[at / LINE_SCALES], at % LINE_SCALES);
         let zero = _mm512_setzero_si512();
         let mut sums =
             x.map(|x| [_mm512_set1_epi32(x.initial[0]), zero, _mm512_set1_epi32(x.initial[1]), zero]);

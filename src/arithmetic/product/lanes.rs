@@ -1,6 +1,6 @@
 //! Abstraction of an instruction set for products: sixteen f32 lanes in registers.
 
-use super::panels::{EIGHT, Line, WIDE};
+use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
 use crate::mxfp4::E2M1;
 
 /// Instruction set. A value exists only if the processor supports it.
@@ -11,8 +11,8 @@ pub(super) trait Lanes: Copy {
     const TWO_SUMS: usize = 3;
 
     fn zero(self) -> Self::V;
-    fn load(self, from: &[f32; WIDE]) -> Self::V;
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]);
+    fn load(self, from: &[f32; PANEL_WIDTH]) -> Self::V;
+    fn store(self, numbers: Self::V, to: &mut [f32; PANEL_WIDTH]);
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `sum + w x`.
     fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V;
@@ -27,7 +27,7 @@ pub(super) trait Lanes: Copy {
     /// `sum + a b`, lane by lane.
     fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V;
     /// Loads a line of e2m1 numbers, eight inputs of sixteen outputs.
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT];
+    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS];
     /// Powers of two from byte `at` of each lane; the lowest is 0, the highest infinity.
     fn powers(self, from: &Line, at: usize) -> Self::V;
     /// Prefetches lines behind this one, which need not exist.
@@ -49,20 +49,20 @@ pub(super) trait Dots: Lanes {
 pub(super) struct Portable;
 
 impl Lanes for Portable {
-    type V = [f32; WIDE];
+    type V = [f32; PANEL_WIDTH];
 
     #[inline(always)]
     fn zero(self) -> Self::V {
-        [0.0; WIDE]
+        [0.0; PANEL_WIDTH]
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::V {
+    fn load(self, from: &[f32; PANEL_WIDTH]) -> Self::V {
         *from
     }
 
     #[inline(always)]
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+    fn store(self, numbers: Self::V, to: &mut [f32; PANEL_WIDTH]) {
         *to = numbers;
     }
 
@@ -99,7 +99,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
         std::array::from_fn(|at| from.0.map(|eight| E2M1[(eight >> (4 * at)) as usize & 15]))
     }
 

@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use lanes::Portable;
-pub use panels::{Format, Panels, WIDE, with_large_pages};
+pub use panels::{Format, PANEL_WIDTH, Panels, with_large_pages};
 #[cfg(target_arch = "x86_64")]
 use tile::Dotted;
 pub use tile::{Arranged, Onto};

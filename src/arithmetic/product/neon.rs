@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::lanes::Lanes;
-use super::panels::{EIGHT, Line, WIDE};
+use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
 
 /// NEON, present in every 64-bit Arm processor.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::V {
+    fn load(self, from: &[f32; PANEL_WIDTH]) -> Self::V {
         let from = from.as_ptr();
         // SAFETY: as above; four quarters of sixteen numbers
         unsafe {
@@ -28,7 +28,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+    fn store(self, numbers: Self::V, to: &mut [f32; PANEL_WIDTH]) {
         for (numbers, to) in numbers.into_iter().zip(to.as_chunks_mut::<4>().0) {
             // SAFETY: as above; four numbers are written
             unsafe { vst1q_f32(to.as_mut_ptr(), numbers) }
@@ -77,10 +77,10 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
         // twice each number, as an integer
         const TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-        let mut wide = [self.zero(); EIGHT];
+        let mut wide = [self.zero(); MXFP4_LINE_INPUTS];
         for (at, four) in from.0.as_chunks::<4>().0.iter().enumerate() {
             // SAFETY: as above; sixteen bytes of the table and four lanes are read
             unsafe {

@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use super::lanes::Lanes;
-use super::panels::{EIGHT, Line, Panels, SCALES};
+use super::panels::{LINE_SCALES, Line, MXFP4_LINE_INPUTS, Panels};
 use super::tile::{Arranged, Onto, To};
-use crate::mxfp4::TOGETHER;
+use crate::mxfp4::MXFP4_BLOCK;
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
@@ -49,11 +49,11 @@ fn multiply<L: Lanes, const M: usize, const C: usize>(
     mut to: To<'_>,
 ) {
     let mut totals = [lanes.zero(); M];
-    let blocks = numbers.as_chunks::<{ TOGETHER / EIGHT }>().0.iter();
-    let blocks = blocks.zip(x.as_chunks::<M>().0.as_chunks::<TOGETHER>().0);
+    let blocks = numbers.as_chunks::<{ MXFP4_BLOCK / MXFP4_LINE_INPUTS }>().0.iter();
+    let blocks = blocks.zip(x.as_chunks::<M>().0.as_chunks::<MXFP4_BLOCK>().0);
     for (block, (numbers, x)) in blocks.enumerate() {
         let mut sums = [[lanes.zero(); M]; C];
-        for (line, x) in numbers.iter().zip(x.as_chunks::<EIGHT>().0) {
+        for (line, x) in numbers.iter().zip(x.as_chunks::<MXFP4_LINE_INPUTS>().0) {
             lanes.prefetch(line);
             for (at, (w, x)) in lanes.e2m1(line).into_iter().zip(x).enumerate() {
                 for (sum, x) in sums[at % C].iter_mut().zip(x) {
@@ -61,7 +61,7 @@ fn multiply<L: Lanes, const M: usize, const C: usize>(
                 }
             }
         }
-        let scale = lanes.powers(&scales[block / SCALES], block % SCALES);
+        let scale = lanes.powers(&scales[block / LINE_SCALES], block % LINE_SCALES);
         for (m, total) in totals.iter_mut().enumerate() {
             let rest = sums[1..].iter().map(|chain| chain[m]);
             let sum = rest.fold(sums[0][m], |sum, chain| lanes.add(sum, chain));

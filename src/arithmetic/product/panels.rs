@@ -12,15 +12,15 @@ use std::sync::Arc;
 use half::bf16;
 
 use crate::matrix::{Matrix, MatrixData};
-use crate::mxfp4::{E2M1, TOGETHER};
+use crate::mxfp4::{E2M1, MXFP4_BLOCK};
 
-pub const WIDE: usize = 16;
+pub const PANEL_WIDTH: usize = 16;
 
 /// Cache line of a panel (64 bytes): sixteen f32 for one input, sixteen bf16 pairs for two inputs with the first in the
 /// low half of each u32, or e2m1 numbers for eight inputs, four bits each from the lowest on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub [u32; WIDE]);
+pub(super) struct Line(pub [u32; PANEL_WIDTH]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -32,9 +32,9 @@ pub enum Format {
 }
 
 /// Inputs in a line of [`Format::Mxfp4`].
-pub(super) const EIGHT: usize = 8;
+pub(super) const MXFP4_LINE_INPUTS: usize = 8;
 /// Powers of two per output in a line of scales.
-pub(super) const SCALES: usize = 4;
+pub(super) const LINE_SCALES: usize = 4;
 
 impl Format {
     fn of(matrix: &Matrix) -> Self {
@@ -55,7 +55,7 @@ impl Format {
 
     /// Lines of scales at the start of a panel.
     fn scale_lines(self, inputs: usize) -> usize {
-        if self == Self::Mxfp4 { inputs.div_ceil(SCALES * TOGETHER) } else { 0 }
+        if self == Self::Mxfp4 { inputs.div_ceil(LINE_SCALES * MXFP4_BLOCK) } else { 0 }
     }
 
     /// Lines of a panel.
@@ -63,7 +63,7 @@ impl Format {
         match self {
             Self::F32 => inputs,
             Self::Bf16 => inputs.div_ceil(2),
-            Self::Mxfp4 => self.scale_lines(inputs) + inputs.div_ceil(EIGHT),
+            Self::Mxfp4 => self.scale_lines(inputs) + inputs.div_ceil(MXFP4_LINE_INPUTS),
         }
     }
 }
@@ -134,7 +134,7 @@ impl Panels {
 
     /// Writes one row of the matrix as f32, such as a row of the embedding.
     pub fn row(&self, row: usize, out: &mut [f32]) {
-        let (panel, lane) = (row / WIDE, row % WIDE);
+        let (panel, lane) = (row / PANEL_WIDTH, row % PANEL_WIDTH);
         let lines = self.lines(panel, 0..self.depth);
         match self.format {
             Format::F32 => {
@@ -153,9 +153,10 @@ impl Panels {
             Format::Mxfp4 => {
                 let [scales, lines] = self.scaled_lines(panel);
                 for (input, out) in out[..self.inputs].iter_mut().enumerate() {
-                    let block = input / TOGETHER;
-                    let scale = scales[block / SCALES].0[lane] >> (block % SCALES * 8);
-                    let number = lines[input / EIGHT].0[lane] >> (input % EIGHT * 4);
+                    let block = input / MXFP4_BLOCK;
+                    let scale = scales[block / LINE_SCALES].0[lane] >> (block % LINE_SCALES * 8);
+                    let number =
+                        lines[input / MXFP4_LINE_INPUTS].0[lane] >> (input % MXFP4_LINE_INPUTS * 4);
                     *out = E2M1[number as usize & 15] * f32::from_bits((scale & 0xFF) << 23);
                 }
             }
@@ -164,12 +165,12 @@ impl Panels {
 
     /// Bytes including padding.
     pub fn bytes(&self) -> u64 {
-        (self.outputs.div_ceil(WIDE) * self.panel_bytes()) as u64
+        (self.outputs.div_ceil(PANEL_WIDTH) * self.panel_bytes()) as u64
     }
 }
 
 fn lines_of((outputs, inputs, format): (usize, usize, Format)) -> usize {
-    outputs.div_ceil(WIDE) * format.lines(inputs)
+    outputs.div_ceil(PANEL_WIDTH) * format.lines(inputs)
 }
 
 /// Appends the lines of a matrix; returns the lines per panel and the format.
@@ -177,10 +178,10 @@ fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
     let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::of(matrix));
     let depth = format.lines(inputs);
     let start = memory.len();
-    memory.resize(start + lines_of((outputs, inputs, format)), Line([0; WIDE]));
+    memory.resize(start + lines_of((outputs, inputs, format)), Line([0; PANEL_WIDTH]));
     let panels = memory[start..].chunks_exact_mut(depth.max(1));
-    for (first, panel) in (0..outputs).step_by(WIDE).zip(panels) {
-        let rows = first..(first + WIDE).min(outputs);
+    for (first, panel) in (0..outputs).step_by(PANEL_WIDTH).zip(panels) {
+        let rows = first..(first + PANEL_WIDTH).min(outputs);
         match &matrix.data {
             MatrixData::F32(data) => {
                 for (lane, row) in rows.enumerate() {
@@ -199,12 +200,13 @@ fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
                 }
             }
             MatrixData::Mxfp4 { blocks, scales } => {
-                assert!(inputs.is_multiple_of(TOGETHER), "rows of mxfp4 are whole blocks");
+                assert!(inputs.is_multiple_of(MXFP4_BLOCK), "rows of mxfp4 are whole blocks");
                 let (of_scales, of_numbers) = panel.split_at_mut(format.scale_lines(inputs));
                 for (lane, row) in rows.enumerate() {
-                    let scales = scales[row * inputs / TOGETHER..][..inputs / TOGETHER].chunks(SCALES);
+                    let scales =
+                        scales[row * inputs / MXFP4_BLOCK..][..inputs / MXFP4_BLOCK].chunks(LINE_SCALES);
                     for (line, scales) in of_scales.iter_mut().zip(scales) {
-                        let mut four = [0; SCALES];
+                        let mut four = [0; LINE_SCALES];
                         four[..scales.len()].copy_from_slice(scales);
                         line.0[lane] = u32::from_le_bytes(four);
                     }
@@ -258,12 +260,12 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(seed);
             let narrow: Vec<bf16> = (0..outputs * inputs).map(|_| bf16::from_f32(rng.f32() - 0.5)).collect();
             let wide: Vec<f32> = narrow.iter().map(|number| number.to_f32()).collect();
-            let blocks = outputs * inputs.div_ceil(TOGETHER);
+            let blocks = outputs * inputs.div_ceil(MXFP4_BLOCK);
             let packed = MatrixData::Mxfp4 {
-                blocks: (0..blocks * TOGETHER / 2).map(|_| rng.u8(..)).collect(),
+                blocks: (0..blocks * MXFP4_BLOCK / 2).map(|_| rng.u8(..)).collect(),
                 scales: (0..blocks).map(|_| rng.u8(100..140)).collect(),
             };
-            let packed = Matrix { outputs, inputs: inputs.next_multiple_of(TOGETHER), data: packed };
+            let packed = Matrix { outputs, inputs: inputs.next_multiple_of(MXFP4_BLOCK), data: packed };
             for matrix in [
                 Matrix { outputs, inputs, data: MatrixData::Bf16(narrow) },
                 Matrix { outputs, inputs, data: MatrixData::F32(wide.clone()) },

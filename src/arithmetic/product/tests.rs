@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::matrix::{Matrix, MatrixData};
-use crate::mxfp4::{self, TOGETHER};
+use crate::mxfp4::{self, MXFP4_BLOCK};
 
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -29,8 +29,8 @@ fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), T
     let w = numbers(outputs * inputs, seed ^ 1);
     let narrow: Vec<bf16> = w.iter().map(|w| bf16::from_f32(*w)).collect();
     let mut all = vec![MatrixData::F32(w.clone()), MatrixData::Bf16(narrow)];
-    if inputs.is_multiple_of(TOGETHER) {
-        let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / TOGETHER]);
+    if inputs.is_multiple_of(MXFP4_BLOCK) {
+        let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / MXFP4_BLOCK]);
         mxfp4::quantize(&w, &mut packed.0, &mut packed.1);
         all.push(MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 });
     }
@@ -47,7 +47,7 @@ fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), T
             arranged.fill(&x, &panels, set);
             let mut y = vec![f32::NAN; rows * outputs];
             let onto = Onto { y: &mut y, columns: outputs };
-            set.product(&arranged, &panels, 0..outputs.div_ceil(WIDE), onto);
+            set.product(&arranged, &panels, 0..outputs.div_ceil(PANEL_WIDTH), onto);
             for (at, (y, (wanted, size))) in y.iter().zip(wanted).enumerate() {
                 let error = (f64::from(*y) - wanted).abs();
                 prop_assert!(error <= 1e-6 * size + 1e-9, "{set} at {at}: {y} {wanted}");
@@ -69,7 +69,7 @@ proptest! {
     fn products_with_packed_weights_agree_with_f64(
         rows in 1usize..20, blocks in 1usize..10, outputs in 1usize..70, seed: u64,
     ) {
-        agrees(rows, blocks * TOGETHER, outputs, seed)?;
+        agrees(rows, blocks * MXFP4_BLOCK, outputs, seed)?;
     }
 }
 
@@ -85,11 +85,11 @@ fn wide_inputs_and_many_rows_are_divided_into_blocks() {
 /// Blocks of integers share a scale: an outlier costs the numbers beside it little, even where its weights are 0.
 #[test]
 fn packed_weights_keep_rows_with_outliers_and_what_is_not_finite() {
-    const INPUTS: usize = 3 * TOGETHER;
-    const OUTLIER: usize = TOGETHER + 5;
+    const INPUTS: usize = 3 * MXFP4_BLOCK;
+    const OUTLIER: usize = MXFP4_BLOCK + 5;
     let mut w = numbers(INPUTS * 20, 7);
     w.chunks_mut(INPUTS).for_each(|w| w[OUTLIER] = 0.0);
-    let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / TOGETHER]);
+    let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / MXFP4_BLOCK]);
     mxfp4::quantize(&w, &mut packed.0, &mut packed.1);
     let data = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
     let matrix = Matrix { outputs: 20, inputs: INPUTS, data };
@@ -107,7 +107,7 @@ fn packed_weights_keep_rows_with_outliers_and_what_is_not_finite() {
         x[OUTLIER] = -1000.0;
         for factor in [1.0, 1e30, 1e-30, f32::MIN_POSITIVE, 0.0] {
             let mut x = x.clone();
-            x[..TOGETHER].iter_mut().for_each(|x| *x *= factor);
+            x[..MXFP4_BLOCK].iter_mut().for_each(|x| *x *= factor);
             for (y, (wanted, size)) in product(&x).iter().zip(naive(&x, &exact, INPUTS)) {
                 let error = (f64::from(*y) - wanted).abs();
                 assert!(error <= 1e-6 * size + 1e-9, "{set} times {factor}: {y} {wanted}");

@@ -10,14 +10,14 @@ use super::InstructionSet;
 #[cfg(target_arch = "x86_64")]
 use super::digits::{self, Block};
 use super::lanes::{Dots, Lanes};
-use super::panels::{Line, Panels, WIDE};
+use super::panels::{Line, PANEL_WIDTH, Panels};
 
 /// Lines of a panel reused by several tiles while in the L1 cache: 16 KB.
-const BLOCK: usize = 256;
+const LINES_PER_BLOCK: usize = 256;
 
 /// Rows of x multiplied with all panels before the next group; with a block of inputs they stay in the
 /// L2 cache.
-const MANY: usize = 512;
+const ROWS_PER_GROUP: usize = 512;
 
 /// Multiplication of a line of weights with rows of x.
 pub(super) trait Unit<L: Lanes> {
@@ -177,9 +177,9 @@ impl Onto<'_> {
     /// Place of some rows' sums of a panel, counted from the first.
     #[inline(always)]
     pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> To<'_> {
-        let (columns, column) = (self.columns, panel * WIDE);
+        let (columns, column) = (self.columns, panel * PANEL_WIDTH);
         let y = &mut self.y[rows.start * columns + column..];
-        To { y, columns, wide: WIDE.min(columns - column), adds }
+        To { y, columns, wide: PANEL_WIDTH.min(columns - column), adds }
     }
 }
 
@@ -194,9 +194,9 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
 ) {
     let tiles = x.tiles();
     // a single tile reads each panel once, so blocking is useless
-    let block = if tiles == 1 { w.depth } else { BLOCK };
+    let block = if tiles == 1 { w.depth } else { LINES_PER_BLOCK };
     let blocks = w.depth.div_ceil(block.max(1));
-    let group = MANY.div_ceil(x.most_rows);
+    let group = ROWS_PER_GROUP.div_ceil(x.most_rows);
     for first_tile in (0..tiles).step_by(group) {
         let tiles = first_tile..(first_tile + group).min(tiles);
         // with few rows, read each panel from start to end; with many, keep x in the cache
@@ -233,11 +233,11 @@ impl To<'_> {
     #[inline(always)]
     pub fn write<L: Lanes>(&mut self, lanes: L, m: usize, sum: L::V) {
         let row = &mut self.y[m * self.columns..][..self.wide];
-        if let Some(whole) = row.first_chunk_mut::<WIDE>() {
+        if let Some(whole) = row.first_chunk_mut::<PANEL_WIDTH>() {
             let sum = if self.adds { lanes.add(sum, lanes.load(whole)) } else { sum };
             lanes.store(sum, whole);
         } else {
-            let mut numbers = [0.0; WIDE];
+            let mut numbers = [0.0; PANEL_WIDTH];
             lanes.store(sum, &mut numbers);
             for (y, number) in row.iter_mut().zip(numbers) {
                 *y = if self.adds { *y + number } else { number };

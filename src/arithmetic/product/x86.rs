@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::lanes::{Dots, Lanes};
-use super::panels::{EIGHT, Line, WIDE};
+use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
 use crate::mxfp4::E2M1;
 
 /// Mask of the high half of each u32.
@@ -45,13 +45,13 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::V {
+    fn load(self, from: &[f32; PANEL_WIDTH]) -> Self::V {
         // SAFETY: as above; both halves are within the sixteen numbers
         unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
     }
 
     #[inline(always)]
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+    fn store(self, numbers: Self::V, to: &mut [f32; PANEL_WIDTH]) {
         // SAFETY: as above; both halves are within the sixteen numbers
         unsafe {
             _mm256_storeu_ps(to.as_mut_ptr(), numbers[0]);
@@ -97,7 +97,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
         // SAFETY: as above; a line is aligned to 64 bytes, and the table has eight numbers without a sign
         unsafe {
             let from = from.0.as_ptr().cast::<__m256i>();
@@ -105,7 +105,7 @@ impl Lanes for Avx2 {
             let table = _mm256_loadu_ps(E2M1.as_ptr());
             let sign = _mm256_set1_epi32(i32::MIN);
             // loops, because closures that are not inlined lack the instructions
-            let mut wide = [self.zero(); EIGHT];
+            let mut wide = [self.zero(); MXFP4_LINE_INPUTS];
             for (at, wide) in wide.iter_mut().enumerate() {
                 // the shifts are constants once this is unrolled
                 let (right, left) =
@@ -175,13 +175,13 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::V {
+    fn load(self, from: &[f32; PANEL_WIDTH]) -> Self::V {
         // SAFETY: as above; sixteen numbers are read
         unsafe { _mm512_loadu_ps(from.as_ptr()) }
     }
 
     #[inline(always)]
-    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+    fn store(self, numbers: Self::V, to: &mut [f32; PANEL_WIDTH]) {
         // SAFETY: as above; sixteen numbers are written
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), numbers) }
     }
@@ -216,7 +216,7 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
         // SAFETY: as above; a line is aligned to 64 bytes, and the table has sixteen numbers
         unsafe {
             let eights = _mm512_load_si512(from.0.as_ptr().cast());

@@ -172,7 +172,8 @@ fn other_tps(links: &MeasuredLinks) -> impl Iterator<Item = LinkBasis> {
 }
 
 /// Message sizes in the table, in bytes: of decode steps and of a prefill.
-const SHOWN: [(&str, u64); 3] = [("16 KB", DECODE_BYTES), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
+const TABLE_MESSAGES: [(&str, u64); 3] =
+    [("16 KB", DECODE_BYTES), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
 /// Latency of an all-reduce relative to the profile's, by TP: of 16 KB if small messages were measured, else of
 /// the smallest measured size.
@@ -205,7 +206,7 @@ fn headline(links: &MeasuredLinks) -> String {
 fn links_table(links: &MeasuredLinks) -> Table {
     let before = links.table_before();
     let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
-    for (title, bytes) in SHOWN {
+    for (title, bytes) in TABLE_MESSAGES {
         columns.push(format!("us_{bytes}|{title}"));
         columns.push(format!("profile_us_{bytes}|{title} before"));
     }
@@ -216,7 +217,7 @@ fn links_table(links: &MeasuredLinks) -> Table {
         let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
         let mut row = vec![test.ranks.into(), messages.into()];
         row.extend([Shown::Number(link.alpha_us, 2), Shown::Number(link.gb_s, 1)]);
-        for (_, bytes) in SHOWN {
+        for (_, bytes) in TABLE_MESSAGES {
             let us = |table: &LinkTable| Shown::Time(table.alone_us(test.ranks, bytes as f64));
             row.extend([us(&single_row(test.ranks, link)), us(before)]);
         }

@@ -19,10 +19,10 @@ use study::diff::{
 use table::render::{Shown, Sourced, Table};
 
 /// Operations in the text; CSV and JSON have all.
-const SHOWN: usize = 15;
+const SHOWN_OPERATIONS: usize = 15;
 
 /// Characters of a name in the text.
-const NAME: usize = 56;
+const NAME_WIDTH: usize = 56;
 
 /// Arguments of `ladderscope diff`.
 #[derive(Debug, clap::Args)]
@@ -141,8 +141,10 @@ fn titled(diff: &TraceDiff, by: By) -> String {
 }
 
 fn shortened(diff: &TraceDiff, most: usize) -> Vec<ChangedOperation> {
-    let cut =
-        |one: &ChangedOperation| ChangedOperation { name: fitting_name(&one.name, NAME), ..one.clone() };
+    let cut = |one: &ChangedOperation| ChangedOperation {
+        name: fitting_name(&one.name, NAME_WIDTH),
+        ..one.clone()
+    };
     diff.operations.iter().take(most).map(cut).collect()
 }
 
@@ -191,7 +193,7 @@ fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]
     text += &output::wrapped("compared  ", &compared, 10);
     text += &format!("\nParts of a step, per rank ({})\n", provenance(diff));
     text += &output::aligned(&parts_table(diff));
-    let shown = shortened(diff, SHOWN);
+    let shown = shortened(diff, SHOWN_OPERATIONS);
     let selection = match diff.operations.len() {
         all if all > shown.len() => format!("the {} that delay the step most of {all}", shown.len()),
         _ => "those that delay the step most first".into(),

@@ -224,9 +224,9 @@ pub fn disk(dir: &Path) -> Disk {
 }
 
 /// Buffer size in last-level caches. Large because virtual machines may report only part of their cache.
-const CACHES: u64 = 16;
+const BUFFER_IN_CACHES: u64 = 16;
 /// Timed passes over the buffer.
-const PASSES: usize = 7;
+const BUFFER_PASSES: usize = 7;
 /// Buffer size in bytes if the size of the last-level cache is unknown.
 const DEFAULT_BUFFER: u64 = 256 << 20;
 /// Maximum buffer size in bytes: filling the buffer takes longer than reading it.
@@ -252,7 +252,7 @@ pub struct Bandwidth {
 /// Measures with one thread and with `threads`. `l3_bytes` is 0 if unknown. The buffer uses at most a quarter of
 /// `available_bytes`.
 pub fn memory_bandwidth(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth {
-    let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { CACHES * l3_bytes };
+    let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { BUFFER_IN_CACHES * l3_bytes };
     let buffer_bytes = wanted.min(LARGEST_BUFFER).min((available_bytes / 4).max(1 << 20));
     Bandwidth {
         one_thread_gb_s: read_bandwidth_over(1, buffer_bytes) / 1e9,
@@ -260,7 +260,7 @@ pub fn memory_bandwidth(threads: usize, l3_bytes: u64, available_bytes: u64) -> 
         threads,
         buffer_bytes,
         exceeds_caches: l3_bytes > 0 && buffer_bytes >= 4 * l3_bytes,
-        passes: PASSES,
+        passes: BUFFER_PASSES,
     }
 }
 
@@ -268,7 +268,7 @@ pub fn memory_bandwidth(threads: usize, l3_bytes: u64, available_bytes: u64) -> 
 /// last-level cache. Median of several passes.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let l3 = cpu().l3_bytes;
-    let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (CACHES * l3).min(LARGEST_BUFFER) };
+    let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (BUFFER_IN_CACHES * l3).min(LARGEST_BUFFER) };
     read_bandwidth_over(threads, bytes)
 }
 
@@ -284,7 +284,7 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
         part.resize(floats, 1.0_f32);
         let arch = Arch::new();
         // The first pass is a warm-up.
-        (0..=PASSES)
+        (0..=BUFFER_PASSES)
             .map(|_| {
                 barrier.wait();
                 let start = Instant::now();
@@ -298,7 +298,7 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
     // a pass lasts from its first reader's start to its last reader's end
-    let mut seconds: Vec<f64> = (1..=PASSES)
+    let mut seconds: Vec<f64> = (1..=BUFFER_PASSES)
         .filter_map(|pass| {
             let first = readers.iter().map(|passes| passes[pass].0).min()?;
             let last = readers.iter().map(|passes| passes[pass].1).max()?;
@@ -307,7 +307,7 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
         .collect();
     seconds.sort_by(f64::total_cmp);
     let read = (floats * threads * size_of::<f32>()) as f64;
-    read / seconds.get(PASSES / 2).copied().unwrap_or(f64::INFINITY).max(f64::MIN_POSITIVE)
+    read / seconds.get(BUFFER_PASSES / 2).copied().unwrap_or(f64::INFINITY).max(f64::MIN_POSITIVE)
 }
 
 #[cfg(test)]

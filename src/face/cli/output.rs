@@ -54,7 +54,7 @@ fn write(text: &str) -> Result<()> {
 /// Formats a table, no wider than the terminal, or 100 columns without one, if possible: drops columns and prints a
 /// note that names them.
 pub fn aligned(table: &Table) -> String {
-    let width = width().unwrap_or(COLUMNS);
+    let width = width().unwrap_or(DEFAULT_COLUMNS);
     let FittedTable { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         stderr::note(&format!(
@@ -66,7 +66,7 @@ pub fn aligned(table: &Table) -> String {
 }
 
 /// Width of text without a terminal.
-const COLUMNS: usize = 100;
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Columns of the terminal on standard output; `None` without one, and in tests.
 fn width() -> Option<usize> {
@@ -78,7 +78,7 @@ fn width() -> Option<usize> {
 /// Wraps `head` and `words` at blanks to the width of the terminal, at most 100 columns. Lines after the first are
 /// indented by `indent` blanks. U+00A0 is a blank without a line break.
 pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
-    let most = width().map_or(COLUMNS, |columns| columns.clamp(40, COLUMNS));
+    let most = width().map_or(DEFAULT_COLUMNS, |columns| columns.clamp(40, DEFAULT_COLUMNS));
     let blanks = " ".repeat(indent);
     let options = textwrap::Options::new(most)
         .initial_indent(head)

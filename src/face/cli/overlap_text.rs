@@ -16,16 +16,16 @@ use trace::ImportReport;
 use trace::rules::{Matched, RuleReport, What};
 
 /// Maximum number of collectives in the report; `--by collective` has all.
-const COLLECTIVES: usize = 10;
+const SHOWN_COLLECTIVES: usize = 10;
 
 /// Maximum length of names; kernel names are whole signatures.
-const NAME: usize = 56;
+const NAME_WIDTH: usize = 56;
 
 /// Maximum number of exposed stretches in the text of `--by exposed`; files have more.
-const STRETCHES: usize = 40;
+const SHOWN_STRETCHES: usize = 40;
 
 /// Maximum number of kernels per rule, and of uncertain ones, in the rules section.
-const MATCHES: usize = 4;
+const SHOWN_MATCHES: usize = 4;
 
 /// Minimum share of matrix products in compute time (%) for the report to include MFU.
 const LEAST_COVERED_PCT: f64 = 50.0;
@@ -119,7 +119,7 @@ pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -
         return Err(Error::input(format!("--by {}: {missing}", by.name())));
     }
     let all = report.exposed_stretches.count;
-    let shown = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
+    let shown = report.exposed_stretches.longest.len().min(SHOWN_STRETCHES) as u64;
     let part = match by {
         // a row combines all ranks with the same stretch
         By::Exposed if shown < all => format!("; {shown} longest of {all}"),
@@ -208,12 +208,12 @@ fn rules_section(report: &RuleReport, one_rank: bool) -> Option<String> {
     }
     for matches in communication {
         let _ = writeln!(text, "  {}: {}", matches.rule, counted(matches.operations.len(), "kernel"));
-        text.extend(matches.operations.iter().take(MATCHES).map(line));
+        text.extend(matches.operations.iter().take(SHOWN_MATCHES).map(line));
     }
     if !report.unsure.is_empty() {
         let kernels = counted(report.unsure.len(), "kernel");
         let _ = writeln!(text, "  {kernels} may be communication; confirm with --rules FILE");
-        for unsure in report.unsure.iter().take(MATCHES) {
+        for unsure in report.unsure.iter().take(SHOWN_MATCHES) {
             text += &line(&unsure.operation);
             text += &output::wrapped(
                 "            ",
@@ -274,40 +274,40 @@ fn parts_of(parts: &[(&str, f64)], all: f64) -> String {
 /// Report with names that fit into tables, and the longest exposed intervals only.
 fn shortened(report: &TraceReport) -> TraceReport {
     let mut report = report.clone();
-    report.names.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME));
-    report.operators.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME));
+    report.names.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME_WIDTH));
+    report.operators.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME_WIDTH));
     for row in &mut report.collectives {
-        row.executed.name = fitting_name(&row.executed.name, NAME / 2);
+        row.executed.name = fitting_name(&row.executed.name, NAME_WIDTH / 2);
     }
-    report.exposed_stretches.longest.truncate(STRETCHES);
+    report.exposed_stretches.longest.truncate(SHOWN_STRETCHES);
     for row in &mut report.exposed_stretches.longest {
-        row.collective = fitting_name(&row.collective, NAME / 2);
-        row.waited = row.waited.as_deref().map(|name| fitting_name(name, NAME / 2));
+        row.collective = fitting_name(&row.collective, NAME_WIDTH / 2);
+        row.waited = row.waited.as_deref().map(|name| fitting_name(name, NAME_WIDTH / 2));
     }
     report
 }
 
-/// Shortens a name to [`NAME`] characters.
+/// Shortens a name to [`NAME_WIDTH`] characters.
 fn truncated(name: &str) -> String {
-    if name.chars().count() <= NAME {
+    if name.chars().count() <= NAME_WIDTH {
         return name.into();
     }
-    name.chars().take(NAME - 3).collect::<String>() + "..."
+    name.chars().take(NAME_WIDTH - 3).collect::<String>() + "..."
 }
 
 fn collectives_section(report: &TraceReport) -> Option<String> {
     let all = &report.collectives;
-    let shown = &all[..all.len().min(COLLECTIVES)];
+    let shown = &all[..all.len().min(SHOWN_COLLECTIVES)];
     let title = if all.len() > shown.len() {
         format!(
-            "Exposed communication per rank: the {COLLECTIVES} most exposed of {} collectives",
+            "Exposed communication per rank: the {SHOWN_COLLECTIVES} most exposed of {} collectives",
             all.len()
         )
     } else {
         "Exposed communication per rank, by collective".into()
     };
     let longest = report.exposed_stretches.longest.first().map_or(String::new(), |stretch| {
-        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, NAME));
+        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, NAME_WIDTH));
         format!(
             "  longest exposed interval: {} on rank {} at {}; it delayed {}\n",
             latency(stretch.length_us),
@@ -342,7 +342,7 @@ fn collective_label(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
         return row.executed.name.clone();
     }
     let more = format!(" ({})", more.join(", "));
-    fitting_name(&row.executed.name, NAME.saturating_sub(more.chars().count())) + &more
+    fitting_name(&row.executed.name, NAME_WIDTH.saturating_sub(more.chars().count())) + &more
 }
 
 /// Overlap by kind of process group, if there are several.
@@ -563,13 +563,16 @@ mod tests {
             ..rows[0].clone()
         };
         let shown = collective_label(&long, &rows);
-        assert!(shown.chars().count() <= NAME && shown.ends_with(" (TP r0..r1, 16384 B)"), "{shown}");
+        assert!(
+            shown.chars().count() <= NAME_WIDTH && shown.ends_with(" (TP r0..r1, 16384 B)"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn long_names_are_truncated_at_characters() {
         let name = "ü".repeat(80);
-        assert_eq!(truncated(&name).chars().count(), NAME);
+        assert_eq!(truncated(&name).chars().count(), NAME_WIDTH);
         assert_eq!(truncated("ncclKernel"), "ncclKernel");
     }
 }

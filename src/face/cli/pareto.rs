@@ -19,7 +19,7 @@ use study::analysis::{
 use table::render::{Shown, Sourced, Table};
 
 /// Number of limits that `--at auto` chooses.
-const LIMITS: usize = 6;
+const AUTO_LIMITS: usize = 6;
 
 /// Arguments of `ladderscope pareto`.
 #[derive(Debug, clap::Args)]
@@ -232,7 +232,7 @@ fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
         Limits::Auto => points
             .chunk_by(|a, b| a.group == b.group)
             .flat_map(|group| {
-                analysis::at_limits(group, axes, &analysis::round_limits(group, axes, LIMITS))
+                analysis::at_limits(group, axes, &analysis::round_limits(group, axes, AUTO_LIMITS))
             })
             .collect(),
     }

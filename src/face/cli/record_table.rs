@@ -46,7 +46,7 @@ pub fn without_samples(record: &impl serde::Serialize) -> Value {
 
 /// Columns of the narrow table: names of options and measures, and combined columns. Tags and notes appear if there
 /// are any.
-const NARROW: [&str; 21] = [
+const NARROW_COLUMNS: [&str; 21] = [
     "run",
     "status",
     "architecture",
@@ -71,7 +71,7 @@ const NARROW: [&str; 21] = [
 ];
 
 /// Columns that a narrow terminal drops, from the last to the first.
-const LEAST: [&str; 14] = [
+const DROPPED_COLUMNS: [&str; 14] = [
     "TPOT ms",
     "tok/s",
     "p2p",
@@ -106,10 +106,10 @@ const OPTIONS_WITH_COLUMN: [&str; 11] = [
 /// Columns that move above the table if all rows share the value.
 const MOVED_IF_SHARED: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
 
-/// Column of [`NARROW`].
+/// Column of [`NARROW_COLUMNS`].
 #[derive(Clone, Copy)]
 struct NarrowColumn {
-    /// Entry of [`NARROW`]: the name, and a shorter title after `|`.
+    /// Entry of [`NARROW_COLUMNS`]: the name, and a shorter title after `|`.
     title: &'static str,
     name: &'static str,
     /// Option of that name.
@@ -125,13 +125,13 @@ impl NarrowColumn {
     }
 }
 
-/// Table with the columns of [`NARROW`], one row per record, and a line with the values that all rows share.
+/// Table with the columns of [`NARROW_COLUMNS`], one row per record, and a line with the values that all rows share.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
     let settings = settings(records, &OPTIONS_WITH_COLUMN);
     let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
     // a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless
     let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
-    let columns = NARROW.into_iter().filter_map(|column| match column {
+    let columns = NARROW_COLUMNS.into_iter().filter_map(|column| match column {
         _ if decodes => Some(column),
         "tpot_p50_ms|TPOT ms" => Some("prefill_ms|TTFT ms"),
         "completion_ms|completion ms" | "tokens_per_s|tok/s" | "tokens_per_s_per_gpu|tok/s/GPU" => None,
@@ -168,7 +168,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let (common, columns): (Vec<NarrowColumn>, Vec<NarrowColumn>) =
         columns.partition(|column| is_common(*column));
     let titles: Vec<&str> = columns.iter().map(|column| column.title).collect();
-    let mut rows = Table::new(&titles).least(&LEAST);
+    let mut rows = Table::new(&titles).least(&DROPPED_COLUMNS);
     for (record, setting) in records.iter().zip(&settings) {
         rows.push(columns.iter().map(|column| cell(record, setting, *column)).collect());
     }

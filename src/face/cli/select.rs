@@ -231,17 +231,17 @@ fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
 /// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
 fn listed(steps: &[u32]) -> String {
     /// Maximum ranges in an error.
-    const GROUPS: usize = 12;
+    const LISTED_GROUPS: usize = 12;
     let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
     let mut names: Vec<String> = groups
         .iter()
-        .take(GROUPS)
+        .take(LISTED_GROUPS)
         .map(|group| match group {
             [first, .., last] => format!("{first} to {last}"),
             group => group.iter().map(u32::to_string).collect(),
         })
         .collect();
-    if let (true, Some(last)) = (groups.len() > GROUPS, steps.last()) {
+    if let (true, Some(last)) = (groups.len() > LISTED_GROUPS, steps.last()) {
         names.push(format!("... up to {last}"));
     }
     names.join(", ")

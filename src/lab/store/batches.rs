@@ -53,9 +53,9 @@ const CHECKSUM_KEY: &str = "ladderscope.batch.seal";
 const CHECKSUM: Checksum = Checksum { mark: "ladderscope.batch.sha256:", zeroed: false };
 
 /// Maximum rows of a segment, and rows read at a time from larger files of earlier versions.
-const ROWS: usize = 4096;
+const SEGMENT_ROWS: usize = 4096;
 /// Rows above which a segment is not replaced by a longer one. Bounds the rows that are written again every second.
-const ENOUGH_ROWS: usize = ROWS / 4;
+const ENOUGH_ROWS: usize = SEGMENT_ROWS / 4;
 /// Maximum rows of a file: ten rounds of the largest grid.
 const MOST_ROWS: usize = 1_000_000;
 /// Maximum time that finished rows stay in memory only.
@@ -99,7 +99,7 @@ impl BatchWriter {
                 .for_each(|sample| sample.steps_ms = Vec::new());
         }
         self.rows.push((row, stored));
-        if self.rows.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
+        if self.rows.len() >= SEGMENT_ROWS || self.last_write.elapsed() >= WRITE_EVERY {
             self.write_segment()?;
         }
         Ok(self.stored == self.rows.len())
@@ -204,7 +204,7 @@ impl Segment {
         let names = frame::without_record(self.file.schema());
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let read = |start: usize| -> Result<Vec<Result<Record, String>>, String> {
-            let window = start..start + ROWS;
+            let window = start..start + SEGMENT_ROWS;
             match is_known {
                 true => {
                     let records = frame::records(&self.columns(&names, window)?, batch)?;
@@ -213,7 +213,7 @@ impl Segment {
                 false => self.whole(batch, window),
             }
         };
-        let starts = (0..self.file.rows()).into_par_iter().step_by(ROWS);
+        let starts = (0..self.file.rows()).into_par_iter().step_by(SEGMENT_ROWS);
         let (mut records, mut damaged) = (Vec::with_capacity(self.file.rows()), Vec::new());
         for window in starts.map(read).collect::<Vec<_>>() {
             for record in window.unwrap_or_else(|why| vec![Err(why)]) {
@@ -573,7 +573,8 @@ impl<'a> RowReader<'a> {
         });
         if !is_held {
             // reads only one row at first, since it may be the only one
-            let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
+            let (begin, length) =
+                if self.window.is_some() { (at - at % SEGMENT_ROWS, SEGMENT_ROWS) } else { (at, 1) };
             let rows = segment.whole(batch, begin..begin + length);
             let rows = rows.unwrap_or_else(|why| vec![Err(why); length]);
             self.window = Some(Window { path: open.path.clone(), begin, rows });

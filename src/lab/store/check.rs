@@ -37,7 +37,7 @@ pub struct DamagedFile {
 }
 
 /// Files of a runs directory that are not in a folder. The last two are of earlier versions.
-const FILES: [&str; 3] = ["annotations.jsonl", "index.jsonl", "records.cache"];
+const TOP_LEVEL_FILES: [&str; 3] = ["annotations.jsonl", "index.jsonl", "records.cache"];
 
 /// Files of a run's directory.
 const RUN_FILES: [&str; 4] = ["spec.json", "record.json", "log.txt", "trace.parquet"];
@@ -52,7 +52,7 @@ impl Store {
         parts.iter_mut().for_each(|part| all.add(part));
         // one line per bad edit
         for problem in &self.annotations().damaged {
-            all.damaged.push(DamagedFile { path: FILES[0].into(), problem: problem.clone() });
+            all.damaged.push(DamagedFile { path: TOP_LEVEL_FILES[0].into(), problem: problem.clone() });
         }
         all.damaged.sort();
         all.foreign.sort();
@@ -82,7 +82,7 @@ impl Store {
                 }
             }
             (_, true) => self.check_run(name, entry, &mut found),
-            (_, false) if FILES.contains(&name) => {}
+            (_, false) if TOP_LEVEL_FILES.contains(&name) => {}
             _ => found.foreign.push(name.to_owned()),
         }
         found

@@ -287,9 +287,10 @@ impl Store {
                 Err(Error::input_help(format!("no run '{start}' in {}", self.dir().display()), help))
             }
             several => {
-                const SHOWN: usize = 8;
-                let mut list: Vec<&str> = several.iter().take(SHOWN).map(|id| id.as_str()).collect();
-                if several.len() > SHOWN {
+                const LISTED_RUNS: usize = 8;
+                let mut list: Vec<&str> =
+                    several.iter().take(LISTED_RUNS).map(|id| id.as_str()).collect();
+                if several.len() > LISTED_RUNS {
                     list.push("...");
                 }
                 Err(Error::input_help(

@@ -566,7 +566,7 @@ fn range(text: &str) -> Option<Vec<String>> {
 }
 
 /// Maximum number of undo steps.
-const KEPT: usize = 500;
+const UNDO_STEPS: usize = 500;
 
 /// Text of an experiment during editing, with its undo and redo history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -610,7 +610,7 @@ impl Revisions {
             return false;
         }
         self.past.push(std::mem::replace(&mut self.text, text));
-        if self.past.len() > KEPT {
+        if self.past.len() > UNDO_STEPS {
             self.past.remove(0);
         }
         self.future.clear();

@@ -29,7 +29,7 @@ pub struct History {
 }
 
 /// Maximum number of stored runs used to scale predictions.
-const EXECUTED: usize = 8;
+const SCALING_RUNS: usize = 8;
 
 impl History {
     /// Takes the stored runs that predict how long these cells take at this load. `past` finds those of a cell by
@@ -52,7 +52,7 @@ impl History {
             .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
             .filter(|(record, _)| seen.insert(record.spec.key()))
             .map(|(record, ms)| (record.spec.clone(), ms))
-            .take(EXECUTED)
+            .take(SCALING_RUNS)
             .collect();
         Self { cells: cells.iter().filter_map(of_cell).collect(), executed, load }
     }
@@ -150,7 +150,7 @@ const WEIGHTS_PER_S: f64 = 1.5e8;
 /// Time limit for timing simulations.
 const TIMING_LIMIT: Duration = Duration::from_millis(60);
 /// Number of cells simulated for timing.
-const TIMED: usize = 6;
+const TIMED_CELLS: usize = 6;
 
 /// Forecasts a sweep. Checks `stop` between cells and returns `None` if it is true.
 pub fn forecast(
@@ -339,7 +339,7 @@ fn nominal(tp: u32) -> Option<Target> {
 /// extrapolates.
 fn cell_s(specs: &[&Spec], simulator: &Simulator, stop: &dyn Fn() -> bool) -> Option<f64> {
     let began = Instant::now();
-    let stride = specs.len().div_ceil(TIMED).max(1);
+    let stride = specs.len().div_ceil(TIMED_CELLS).max(1);
     let mut times: Vec<f64> = Vec::new();
     for spec in specs.iter().step_by(stride) {
         if stop() || (!times.is_empty() && began.elapsed() > TIMING_LIMIT) {

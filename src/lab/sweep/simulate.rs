@@ -121,7 +121,7 @@ const GROW_BELOW: Duration = Duration::from_millis(100);
 /// Blocks slower than this are followed by smaller ones.
 const SHRINK_ABOVE: Duration = Duration::from_millis(400);
 /// Maximum items in a block.
-const MOST: usize = 1024;
+const LARGEST_BLOCK: usize = 1024;
 
 enum ItemProgress<T> {
     Started,
@@ -156,7 +156,7 @@ fn in_order<T: Send>(
         });
         taken?;
         size = match done.1 {
-            elapsed if elapsed < GROW_BELOW => (size * 2).min(MOST),
+            elapsed if elapsed < GROW_BELOW => (size * 2).min(LARGEST_BLOCK),
             elapsed if elapsed > SHRINK_ABOVE => (size / 2).max(least),
             _ => size,
         };
@@ -196,7 +196,7 @@ mod tests {
                 assert!(index < started);
                 taken.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(result, index * 3);
-                assert!(ahead <= 2 * MOST, "{ahead} results were waiting");
+                assert!(ahead <= 2 * LARGEST_BLOCK, "{ahead} results were waiting");
                 order.push(index);
                 Ok(())
             })
@@ -214,6 +214,6 @@ mod tests {
             _ => Ok(()),
         });
         assert!(ended.is_err());
-        assert!(worked.into_inner() <= 100 + 2 * MOST);
+        assert!(worked.into_inner() <= 100 + 2 * LARGEST_BLOCK);
     }
 }

@@ -13,7 +13,7 @@ use base::error::{Error, Result};
 
 /// Oldest supported CUDA version of a driver: launch attributes for programmatic dependent launch and
 /// lazy kernel loading are reliable from 12.0.
-pub const OLDEST: u32 = 12_000;
+pub const OLDEST_DRIVER: u32 = 12_000;
 
 functions! {
     /// Driver functions in use, all present in drivers for CUDA 12.0.
@@ -104,7 +104,9 @@ fn enter() -> Result<Api> {
     let version = version();
     let api = Api::load(library).map_err(|missing| Error::input(too_old(version, &missing)))?;
     match version {
-        Some(version) if version < OLDEST => return Err(Error::input(too_old(Some(version), &[]))),
+        Some(version) if version < OLDEST_DRIVER => {
+            return Err(Error::input(too_old(Some(version), &[])));
+        }
         _ => {}
     }
     // SAFETY: flags must be 0; there are no other preconditions.
@@ -142,7 +144,7 @@ fn too_old(version: Option<u32>, missing: &[&str]) -> String {
     format!(
         "the NVIDIA driver is too old: it is {version}{lacks}; install a driver for CUDA {} or newer \
          (525.60 or newer)",
-        version_text(OLDEST)
+        version_text(OLDEST_DRIVER)
     )
 }
 

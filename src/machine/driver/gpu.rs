@@ -358,12 +358,13 @@ struct Resource {
     later: [u8; 156],
 }
 
-const NOTHING: Resource = Resource { kind: 0, padding: [0; 92], multiprocessors: 0, later: [0; 156] };
+const NO_RESOURCE: Resource =
+    Resource { kind: 0, padding: [0; 92], multiprocessors: 0, later: [0; 156] };
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const MULTIPROCESSORS: c_uint = 1;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`: allows partitions smaller than a cluster needs.
-const FINE: c_uint = 1;
+const IGNORE_COSCHEDULING: c_uint = 1;
 /// `CU_GREEN_CTX_DEFAULT_STREAM`, required to create a green context.
 const DEFAULT_STREAM: c_uint = 1;
 
@@ -432,12 +433,12 @@ impl Gpu {
                 all - 1
             )));
         }
-        let mut whole = NOTHING;
+        let mut whole = NO_RESOURCE;
         // SAFETY: writes one resource; the struct is large enough for later versions.
         let code =
             unsafe { (functions.cuDeviceGetDevResource)(self.device(), &mut whole, MULTIPROCESSORS) };
         self.check(code, || "asking for its multiprocessors".into())?;
-        let (mut comm, mut compute, mut groups) = (NOTHING, NOTHING, 1);
+        let (mut comm, mut compute, mut groups) = (NO_RESOURCE, NO_RESOURCE, 1);
         // SAFETY: as above: one group is requested, and one remainder is written.
         let code = unsafe {
             (functions.cuDevSmResourceSplitByCount)(
@@ -445,7 +446,7 @@ impl Gpu {
                 &mut groups,
                 &whole,
                 &mut compute,
-                FINE,
+                IGNORE_COSCHEDULING,
                 for_comm,
             )
         };

@@ -16,7 +16,7 @@ mod memory;
 mod module;
 mod stream;
 
-pub use api::{OLDEST, code, version, version_text};
+pub use api::{OLDEST_DRIVER, code, version, version_text};
 pub use gpu::Divided;
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};

@@ -179,12 +179,12 @@ fn state(gpu: &GpuInfo) -> Value {
 fn throttling(ranks: &Value) -> Vec<String> {
     /// Threshold (ms) above the counter's resolution.
     const NOTICED_MS: f64 = 1.0;
-    const NEARLY: f64 = 0.95;
+    const IDLE_SHARE: f64 = 0.95;
     let mut found = Vec::new();
     for (rank, sampled) in ranks.as_array().into_iter().flatten().enumerate() {
         let lowest = sampled["lowest_sm_clock_mhz"].as_f64();
         let clocks = lowest.zip(sampled["after"]["sm_clock_max_mhz"].as_f64());
-        let is_near = clocks.is_some_and(|(lowest, most)| lowest >= NEARLY * most);
+        let is_near = clocks.is_some_and(|(lowest, most)| lowest >= IDLE_SHARE * most);
         let at = clocks.map(|(lowest, most)| format!(" ({lowest} of {most} MHz at the end of one)"));
         for (counter, reason, is_fine) in
             [("power_throttled_ms", "its power limit", is_near), ("thermal_throttled_ms", "heat", false)]

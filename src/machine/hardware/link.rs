@@ -237,7 +237,7 @@ pub struct InterNode {
 }
 
 /// Message size in bytes up to which measured latency counts as pure latency.
-const SMALL: u64 = 16 << 10;
+const LATENCY_BYTES: u64 = 16 << 10;
 
 impl LinkPoint {
     /// Message size in bytes from which the slope of the points is the bandwidth.
@@ -276,7 +276,8 @@ impl LinkPoint {
 
     /// (alpha_us, gb_s) derived from the measured points, if possible.
     pub(super) fn measured(&self) -> Option<(f64, f64)> {
-        let mut small: Vec<f64> = self.points.iter().filter(|p| p.0 <= SMALL).map(|p| p.1).collect();
+        let mut small: Vec<f64> =
+            self.points.iter().filter(|p| p.0 <= LATENCY_BYTES).map(|p| p.1).collect();
         small.sort_unstable_by(f64::total_cmp);
         let alpha = match (small.len(), small.get(small.len() / 2)) {
             (0, _) | (_, None) => self.points.first()?.1,

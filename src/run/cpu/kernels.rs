@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
-use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
 use arithmetic::{Gated, Real, SiluMul};
 use pulp::Arch;
 
@@ -45,10 +45,10 @@ impl Kernels {
 
     /// [`Kernels::matmul`] with some of the weight's rows: `y[rows, part]`. The part must start at a panel boundary.
     pub fn matmul_part(&mut self, x: &[f32], w: &Arc<Panels>, part: Range<usize>, y: &mut [f32]) {
-        assert!(part.start.is_multiple_of(WIDE), "a part begins with a panel");
+        assert!(part.start.is_multiple_of(PANEL_WIDTH), "a part begins with a panel");
         let arranged = Arc::make_mut(&mut self.arranged);
         arranged.fill(x, w, self.set);
-        let panels = part.start / WIDE..part.end.div_ceil(WIDE);
+        let panels = part.start / PANEL_WIDTH..part.end.div_ceil(PANEL_WIDTH);
         self.team.product(self.set, &self.arranged, w, panels, Onto { y, columns: part.len() });
     }
 
@@ -140,7 +140,7 @@ pub fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
                     y.copy_from_slice(x);
                     continue;
                 }
-                CommDType::F8 => (e4m3::MOST, |x| from_e4m3(to_e4m3(x))),
+                CommDType::F8 => (e4m3::LARGEST, |x| from_e4m3(to_e4m3(x))),
                 CommDType::Int8 => (127.0, f32::round_ties_even),
             };
             let scale = largest / most;

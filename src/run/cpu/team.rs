@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
-use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
 
 use crate::comm::SpinWait;
 use crate::recorder::name_thread;
@@ -126,8 +126,9 @@ impl Team {
             self.spin_wait.wait(|| !helper.handoff.is(REQUESTED), std::thread::park);
             assert!(helper.handoff.is(DONE), "a thread of the rank has ended");
             helper.handoff.state.store(IDLE, Ordering::Relaxed);
-            let (first, own) = (part(number + 1).start - panels.start, part(number + 1).len() * WIDE);
-            let first = first * WIDE;
+            let (first, own) =
+                (part(number + 1).start - panels.start, part(number + 1).len() * PANEL_WIDTH);
+            let first = first * PANEL_WIDTH;
             let count = own.min(columns - first);
             let work = helper.handoff.work();
             for (y, part) in y.chunks_exact_mut(columns).zip(work.y.chunks_exact(own)) {
@@ -170,7 +171,7 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
         let mut work = handoff.work();
         let Work { part, y } = &mut *work;
         let Some(Part { set, x, w, panels, .. }) = part else { continue };
-        let columns = panels.len() * WIDE;
+        let columns = panels.len() * PANEL_WIDTH;
         y.resize(x.rows() * columns, 0.0);
         set.product(x, w, panels.clone(), Onto { y, columns });
         // release the shared input before the main thread continues, because it overwrites it
@@ -281,7 +282,7 @@ mod tests {
                 let mut arranged = Arranged::default();
                 arranged.fill(&x, &w, set);
                 let arranged = Arc::new(arranged);
-                let panels = 0..outputs.div_ceil(WIDE);
+                let panels = 0..outputs.div_ceil(PANEL_WIDTH);
                 let mut y = vec![vec![f32::NAN; rows * outputs]; 2];
                 let [alone, together] = &mut y[..] else { unreachable!() };
                 set.product(&arranged, &w, panels.clone(), Onto { y: alone, columns: outputs });

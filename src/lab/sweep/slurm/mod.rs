@@ -32,11 +32,11 @@ const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(90);
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after a task's end in which its records may still appear: on local and on network file systems.
-const LATE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(65));
+const RECORD_DELAY: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(65));
 /// Number of polls without a task after which it counts as ended.
-const ABSENT: u32 = 3;
+const ABSENT_POLLS: u32 = 3;
 /// Bytes read from the end of a log.
-const TAIL: usize = 4096;
+const LOG_TAIL_BYTES: usize = 4096;
 
 /// Settings for running cells on Slurm.
 #[derive(Clone, Debug)]
@@ -305,7 +305,8 @@ impl Followed<'_> {
 
 fn last_words(log: &Path) -> Option<String> {
     let bytes = regular::read(log).ok()?;
-    let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
+    let tail =
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
     let line = tail.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     Some(printable(line).into_owned())
 }
@@ -347,7 +348,7 @@ impl<'a> Queue<'a> {
             }
         }
         let names = sweeps.iter().flat_map(Submitted::names).collect();
-        let late = if store.is_of_a_network() { LATE.1 } else { LATE.0 };
+        let late = if store.is_of_a_network() { RECORD_DELAY.1 } else { RECORD_DELAY.0 };
         Self { names, tasks, looked: None, reported: String::new(), late }
     }
 
@@ -372,7 +373,7 @@ impl<'a> Queue<'a> {
                 }
                 None => followed.absent += 1,
             }
-            let is_over = followed.absent >= ABSENT
+            let is_over = followed.absent >= ABSENT_POLLS
                 || followed.last.as_ref().is_some_and(|task| task.state.is_over());
             followed.since = if is_over { followed.since.or(Some(Instant::now())) } else { None };
         }

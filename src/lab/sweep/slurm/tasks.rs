@@ -23,12 +23,12 @@ use plan::Architecture;
 use run::{Shared, executor, feasibility};
 use table::{Link, P2p, Spec, Status};
 
-const FOLDER: &str = ".slurm";
-const FILE: &str = "sweep.json";
-const SCHEMA: u32 = 1;
+const SLURM_FOLDER: &str = ".slurm";
+const SUBMITTED_FILE: &str = "sweep.json";
+const SUBMITTED_SCHEMA: u32 = 1;
 
 /// GPUs per node if Slurm reports none, the usual size of nodes for tensor parallelism.
-const GPUS: u32 = 8;
+const DEFAULT_GPUS_PER_NODE: u32 = 8;
 
 /// Resources of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl Needs {
         if gpus == 0 {
             return Self { nodes: 1, processes: 1, gpus, cpus: cpus(spec.ranks()) };
         }
-        let most = if largest.gpus == 0 { GPUS } else { largest.gpus };
+        let most = if largest.gpus == 0 { DEFAULT_GPUS_PER_NODE } else { largest.gpus };
         let nodes = (gpus.div_ceil(most)..=gpus).find(|nodes| gpus.is_multiple_of(*nodes));
         let nodes = nodes.unwrap_or(gpus);
         let gpus = gpus / nodes;
@@ -145,7 +145,7 @@ impl Submitted {
         largest: Nodes,
     ) -> Self {
         Self {
-            schema: SCHEMA,
+            schema: SUBMITTED_SCHEMA,
             experiment: experiment.name.clone(),
             rounds: experiment.rounds,
             choice,
@@ -181,28 +181,29 @@ impl Submitted {
     /// Writes the folder with everything that tasks read. `binary` (this program) and `dir` (the runs directory) are
     /// paths valid on all nodes.
     pub fn write(&mut self, store: &Store, binary: &Path, dir: &Path) -> Result<()> {
-        let all = store.folder(FOLDER)?;
+        let all = store.folder(SLURM_FOLDER)?;
         // characters that are safe in file names and in Slurm's lists of names
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let name: String = self.experiment.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
         self.folder = all.join(format!("ladderscope-{name}-{:08x}", fastrand::u32(..)));
         regular::make_folder(&self.folder).map_err(Error::io(&self.folder))?;
         for (number, array) in self.arrays.iter().enumerate() {
-            let text = script(&self.experiment, number, array, binary, dir, &self.folder.join(FILE));
+            let text =
+                script(&self.experiment, number, array, binary, dir, &self.folder.join(SUBMITTED_FILE));
             atomic::write(&self.script(number), text.as_bytes())?;
         }
         let text = serde_json::to_vec_pretty(self)
             .map_err(|e| Error::failed(format!("the cells of Slurm's tasks as JSON: {e}")))?;
-        atomic::write(&self.folder.join(FILE), &text)
+        atomic::write(&self.folder.join(SUBMITTED_FILE), &text)
     }
 
     pub fn read(file: &Path) -> Result<Self> {
         let bytes = regular::read(file).map_err(Error::io(file))?;
         let wrong = |why: String| Error::failed(format!("{}: {why}", file.display()));
         let read: Self = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
-        if read.schema > SCHEMA {
+        if read.schema > SUBMITTED_SCHEMA {
             return Err(wrong(format!(
-                "it was written by a newer version (format {}, this build's is {SCHEMA})",
+                "it was written by a newer version (format {}, this build's is {SUBMITTED_SCHEMA})",
                 read.schema
             )));
         }
@@ -215,9 +216,11 @@ impl Submitted {
 
     /// All submitted sweeps of this store. Skips unreadable ones.
     pub fn all(store: &Store) -> Vec<Self> {
-        let all = store.dir().join(FOLDER);
+        let all = store.dir().join(SLURM_FOLDER);
         let folders = regular::entries(&all).unwrap_or_default().into_iter();
-        folders.filter_map(|folder| Self::read(&all.join(folder.name).join(FILE)).ok()).collect()
+        folders
+            .filter_map(|folder| Self::read(&all.join(folder.name).join(SUBMITTED_FILE)).ok())
+            .collect()
     }
 
     pub fn remove(&self) {
@@ -241,7 +244,7 @@ fn script(
     let experiment: String = experiment.chars().filter(|c| !c.is_control()).collect();
     let launcher = if array.needs.nodes > 1 { "srun " } else { "" };
     format!(
-        "#!/bin/sh\n# {} of the experiment {experiment}; each task runs the cells that {FILE} gives it\n\
+        "#!/bin/sh\n# {} of the experiment {experiment}; each task runs the cells that {SUBMITTED_FILE} gives it\n\
          exec {launcher}{}\n",
         array.needs.words(),
         shell_command(words)
@@ -509,7 +512,7 @@ mod tests {
             let mut wrong = submitted(1);
             change(&mut wrong);
             wrong.write(&Store::open(dir.path()), Path::new("/x"), dir.path()).unwrap();
-            Submitted::read(&wrong.folder.join(FILE)).unwrap_err().to_string()
+            Submitted::read(&wrong.folder.join(SUBMITTED_FILE)).unwrap_err().to_string()
         };
         assert!(refused(|s| s.schema = 2).contains("newer version (format 2"));
         assert!(refused(|s| s.arrays[0].tasks[0][0] = 2).contains("a cell that is not in it"));
