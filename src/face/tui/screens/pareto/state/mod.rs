@@ -244,10 +244,17 @@ impl Pareto {
         points.iter().max_by_key(|point| age(point)).map(|point| point.run.clone())
     }
 
-    /// Group with the most filtered points, the newest of several; `None` if the filter leaves no point.
+    /// Group with the most filtered points among those that compare series, the newest of several; `None` if the filter leaves
+    /// no point.
     fn default_group(&self) -> Option<usize> {
+        let compares = |at: usize| {
+            let of_group = self.points.iter().flatten().filter(|point| point.group == self.groups[at]);
+            let mut series = of_group.map(ParetoPoint::series);
+            let first = series.next();
+            series.any(|other| Some(other) != first)
+        };
         let with_points = self.oldest_first.iter().copied().filter(|at| self.left[*at] > 0);
-        with_points.max_by_key(|at| self.left[*at])
+        with_points.max_by_key(|at| (compares(*at), self.left[*at]))
     }
 
     /// Filters the points and updates everything derived from them, keeping the selected run if possible.
