@@ -12,7 +12,7 @@ use super::widgets::field::Field;
 
 /// Keys of a screen's saved state ([`Kept`]) that arrange what it shows, with their names in messages. A change of any
 /// other key cannot be undone.
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 13] = [
     // grouping changes the order too
     ("grouped", "grouping"),
     ("sort", "order"),
@@ -26,6 +26,7 @@ const KEYS: [(&str, &str); 12] = [
     ("x_scale", "scale"),
     ("y_scale", "scale"),
     ("p2p", "P2P"),
+    ("limits", "limit"),
 ];
 
 /// Maximum number of changes to undo.

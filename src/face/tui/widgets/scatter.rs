@@ -203,12 +203,11 @@ impl Plot {
         }
         // the canvas paints its whole area, so pass on the existing background
         let ground = buf[(area.x, area.y)].bg;
-        // cell centres match the points, so a glyph is on its line
         Canvas::default()
             .background_color(ground)
             .marker(Marker::Braille)
-            .x_bounds([0.0, 1.0])
-            .y_bounds([0.0, 1.0])
+            .x_bounds(centred_bounds(area.width, 2.0))
+            .y_bounds(centred_bounds(area.height, 4.0))
             .paint(|context| {
                 for line in lines {
                     self.paint(context, line);
@@ -229,6 +228,14 @@ impl Plot {
             context.draw(&Line { x1, y1, x2, y2, color });
         }
     }
+}
+
+/// Canvas bounds of so many cells with so many dots each, such that shares 0 and 1 are the centres of the first and the last
+/// cell, as in [`Plot::cell`]: a line passes through the glyphs of its points.
+fn centred_bounds(cells: u16, dots: f64) -> [f64; 2] {
+    // half a cell less half a dot beyond either centre
+    let beyond = (dots - 1.0) / 2.0 / (dots * f64::from(cells.saturating_sub(1).max(1)));
+    [-beyond, 1.0 + beyond]
 }
 
 /// Line through points.
@@ -273,6 +280,23 @@ mod tests {
         }
         let far = [(1.0, 1.0), (f64::INFINITY, 2.0), (1e300, 3.0), (2.0, 2.0)];
         assert!(plot.cells_along(&far, 0.0).len() < 100);
+    }
+
+    #[test]
+    fn a_line_passes_through_the_cells_of_its_points() {
+        for (width, height) in [(60, 16), (67, 21), (120, 40)] {
+            let area = Rect::new(0, 0, width, height);
+            let ends = [(0.0, 0.0), (1000.0, 1000.0)];
+            for step in 0..=97 {
+                let place = (f64::from(step) * 1000.0 / 97.0, f64::from(97 - step) * 1000.0 / 97.0);
+                let plot = Plot::new(area, ends.into_iter());
+                let mut buf = Buffer::empty(area);
+                // a line of no length is a dot
+                plot.draw_lines(&mut buf, &[PlotLine::unmarked(Style::new(), &[place, place])]);
+                let symbol = buf[plot.cell(place)].symbol();
+                assert!(symbol > "\u{2800}", "{place:?} is beside its line at {width}x{height}");
+            }
+        }
     }
 
     #[test]

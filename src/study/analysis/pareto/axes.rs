@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::ParetoPoint;
 use crate::validate::TieBand;
 use base::error::Error;
-use table::{Better, MEASURES, Measure, MeasureScope, Spec, Unit, measure};
+use table::{Better, MEASURES, Measure, MeasureScope, Provenance, Spec, Unit, measure};
 
 /// Horizontal axis: the user's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,20 +178,36 @@ impl Axes {
 
     /// True if the 95 % intervals of two points overlap on both axes; false without intervals.
     pub(super) fn overlap(self, a: &ParetoPoint, b: &ParetoPoint) -> bool {
-        let meet = |a: Option<[f64; 2]>, b: Option<[f64; 2]>| {
-            a.zip(b).is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1])
-        };
         meet(self.x.interval(a), self.x.interval(b)) && meet(self.y.interval(a), self.y.interval(b))
     }
 
-    /// True if two simulated places are within the bands on both axes. Measures other than latency and throughput are
-    /// exact.
+    /// True if two simulated places are within the bands on both axes.
     pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64), bands: [TieBand; 2]) -> bool {
-        let near = |measure: &Measure, a: f64, b: f64, band: TieBand| match measure.unit {
-            Unit::Ms | Unit::Rate => band.holds(a / b),
-            _ => a == b,
-        };
-        near(self.x.measure(), a.0, b.0, bands[0]) && near(self.y.measure(), a.1, b.1, bands[1])
+        are_near(self.x.measure(), a.0, b.0, bands[0]) && are_near(self.y.measure(), a.1, b.1, bands[1])
+    }
+
+    /// True if no lead in y is shown between two points of a group: simulated ones within the simulator's error of each
+    /// other, measured ones with overlapping 95 % intervals.
+    pub fn are_tied_in_y(self, a: &ParetoPoint, b: &ParetoPoint) -> bool {
+        match self.y.value(a).zip(self.y.value(b)) {
+            Some((y, other)) if a.provenance == Provenance::Simulated => {
+                are_near(self.y.measure(), y, other, self.bands(&[&a.spec, &b.spec])[1])
+            }
+            _ => meet(self.y.interval(a), self.y.interval(b)),
+        }
+    }
+}
+
+/// True if two intervals overlap; false without both.
+fn meet(a: Option<[f64; 2]>, b: Option<[f64; 2]>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1])
+}
+
+/// True if two simulated values are within a band. Measures other than latency and throughput are exact.
+fn are_near(measure: &Measure, a: f64, b: f64, band: TieBand) -> bool {
+    match measure.unit {
+        Unit::Ms | Unit::Rate => band.holds(a / b),
+        _ => a == b,
     }
 }
 

@@ -217,6 +217,7 @@ fn a_point_that_another_series_dominates_within_noise_is_marked() {
         let on = points.iter().find(|point| point.spec.p2p == P2p::On).unwrap();
         assert!(on.dominated_by.is_some() && !on.on_frontier, "{on:?}");
         assert_eq!(on.too_close, is_close, "{share}");
+        assert_eq!(Axes::default().are_tied_in_y(&points[0], &points[1]), is_close, "{share}");
     }
 }
 

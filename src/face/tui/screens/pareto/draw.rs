@@ -8,10 +8,10 @@ use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
 
 use super::labels;
-use super::layout::{Areas, areas, legend, plot};
+use super::layout::{Areas, areas, legend, meaning, plot};
 use super::state::series::{glyph, letter};
 use super::state::{Line, Pareto};
-use super::{Act, info, picture};
+use super::{Act, info, limit, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, PlotLine};
@@ -29,7 +29,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         }
         Some(_) => {}
     }
-    let Areas { headline, group, legend, table, info, .. } = areas(body, pareto);
+    let Areas { headline, group, legend, answer, table, info, .. } = areas(body, pareto);
     info::draw_headline(buf, headline, pareto, cx, &info::headline(pareto, body));
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
@@ -42,8 +42,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     let division = if pareto.visible().any(|p| p.has_divisions) { " eEP dDP" } else { "" };
     let short = format!("TP x batch{division}");
     let note = format!("labels: {short}");
-    let series = format!("{note}, of the selected series");
-    let note = [series, note, short].into_iter().find(|note| note.len() <= room).unwrap_or_default();
+    // points from elsewhere may have labels, too
+    let are_all_own = pareto.others().next().is_none();
+    let series = are_all_own.then(|| format!("{note} (selected series, frontier's ends)"));
+    let notes = series.into_iter().chain([note, short]);
+    let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), &note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
@@ -62,7 +65,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         let frame = Block::bordered().border_style(theme.style(Role::Active));
         frame.render(area.intersection(plot.area), buf);
     }
-    info::draw_table(buf, table, pareto, cx);
+    limit::draw_answer(buf, answer, pareto, cx);
+    limit::draw_table(buf, table, pareto, cx);
     info::draw(buf, info, pareto, cx, &plot);
     pareto.filter.draw_offers(buf, group, body, theme);
 }
@@ -100,7 +104,9 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let x = filter.draw(buf, cut_left(header, 1).1, theme, "");
         let place = match pareto.groups.len() {
             0 | 1 => String::new(),
-            groups => format!("group {} of {groups}: ", pareto.group + 1),
+            groups => {
+                format!("group {} of {groups} ({}): ", pareto.group + 1, cx.key::<Pareto>(Act::Group))
+            }
         };
         return line(buf, cut_left(header, x - header.x).1, 0, &[(&place, dim), (group, title)]);
     }
@@ -130,9 +136,10 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
 
 fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
-    let (mut x, mut y) = (area.x, area.y);
+    let mut y = area.y;
     for (row, pieces) in legend(pareto, area.width).iter().enumerate() {
-        (x, y) = (area.x, area.y + row as u16);
+        let mut x = area.x;
+        y = area.y + row as u16;
         for piece in pieces {
             let style = match piece.look {
                 Some(look) if !piece.hidden => theme.style(Role::Architecture(look)),
@@ -141,13 +148,14 @@ fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             x = put(buf, area, x, y, &piece.text, style);
         }
     }
-    // without colours, marks along the lines distinguish them
-    let small = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
-    let small = format!("{} small: {small}", glyph(0, P2p::On, true));
-    let has_room = x + small.width() as u16 <= area.right();
-    if has_room && pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier) {
-        put(buf, area, x, y, &small, theme.style(Role::Dim));
+    if let Some((x, text)) = meaning(pareto, theme, area.width) {
+        put(buf, area, area.x + x, y, &text, theme.style(Role::Dim));
     }
+}
+
+/// True if only the selected series keeps its line: more than two lines on three rows leave no room for points.
+pub fn is_crowded(pareto: &Pareto, plot: &Plot) -> bool {
+    3 * pareto.lines.len() > 2 * usize::from(plot.area.height)
 }
 
 /// Draws everything between the axes as characters.
@@ -158,8 +166,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
         plot.series(theme, look(line.entry), is_off, line.places.clone())
     };
-    // more than two lines on three rows leave no room for points: only the selected series keeps its own
-    let is_crowded = 3 * pareto.lines.len() > 2 * usize::from(plot.area.height);
+    let is_crowded = is_crowded(pareto, plot);
     let is_drawn = |line: &&Line| !is_crowded || Some(line.entry) == pareto.selected_entry();
     // of lines on the same points, the first series' stays visible, as its glyphs do
     let mut lines: Vec<PlotLine> = pareto.lines.iter().filter(is_drawn).rev().map(series).collect();
@@ -169,6 +176,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         lines.extend(bars(pareto, point).iter().map(|bar| PlotLine::unmarked(style, bar)));
     }
     plot.draw_lines(buf, &lines);
+    limit::draw_line(buf, pareto, cx, plot);
     let own = pareto.current().map(|point| &point.spec.architecture);
     for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
         let (x, y) = plot.cell(place);

@@ -1,13 +1,12 @@
-//! Text around the plot: selected point, area gained, frontiers at fixed x.
+//! Text around the plot: headline, selected point, area gained.
 
-use super::draw::covered;
-use super::layout::{LOW, areas, plot};
+use super::draw::{covered, is_crowded};
+use super::layout::{LOW, areas, meaning, meanings, plot};
+use super::limit::named;
 use super::state::Pareto;
-use super::state::series::Entry;
 use super::{Act, errors};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
-use plan::Architecture;
 use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, XAxis, published_of};
 use table::Provenance;
 
@@ -24,6 +23,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         return;
     }
     let point_text = PointText::of(pareto, point, cx, plot, area.width);
+    if area.height == 1 {
+        let row = folded_notes(buf, cut_left(area, 1).1, &notes(pareto, cx), cx);
+        let short = point_text.short(pareto, point);
+        return line(buf, row, 0, &[(whole_clauses(&short, row.width), title)]);
+    }
     line(
         buf,
         area,
@@ -31,6 +35,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         &[
             (&point_text.label, theme.provenance(point.provenance)),
             (&point_text.cell, title),
+            (&point_text.here, text),
             (&point_text.standing, text),
             (
                 if area.width < NARROW && point_text.is_cut(area.width) { "" } else { &point_text.more },
@@ -56,18 +61,26 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 /// Width below which the first row is short.
 const NARROW: u16 = 100;
 
-/// Cuts a row of text at its last comma that fits; without a comma it stays whole.
+/// Cuts a row of text after its last clause that fits; without one it stays whole.
 fn whole_clauses(text: &str, width: u16) -> &str {
-    let fits = |text: &&str| text.width() < usize::from(width);
-    let commas = text.rmatch_indices(", ").filter_map(|(at, _)| text.get(..at));
-    std::iter::once(text).chain(commas).find(fits).unwrap_or(text)
+    let count = |text: &str, brackets: [char; 2]| text.matches(brackets).count();
+    // not within brackets
+    let is_whole = |text: &&str| {
+        count(text, ['(', '[']) == count(text, [')', ']']) && text.width() < usize::from(width)
+    };
+    let ends = [", ", ": ", " ("].into_iter().flat_map(|end| text.match_indices(end));
+    let clauses = ends.filter_map(|(at, _)| text.get(..at)).filter(is_whole);
+    let longest = clauses.max_by_key(|clause| clause.len());
+    if text.width() < usize::from(width) { text } else { longest.unwrap_or(text) }
 }
 
 /// Texts on the selected point.
 struct PointText {
     label: String,
     cell: String,
-    /// Place among the points here and on the frontier.
+    /// Number among the points in the same place; empty for one alone there.
+    here: String,
+    /// Place on the frontier.
     standing: String,
     /// Points that dominate this one, and whether their lead is within noise.
     more: String,
@@ -88,9 +101,10 @@ impl PointText {
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
         let (standing, more) = standing(pareto, point, width);
         Self {
-            label: format!(" [{}] ", point.provenance),
+            label: format!("{} ", label(point)),
             cell: point.cell_label(),
-            standing: format!("{here}{standing}"),
+            here,
+            standing,
             more,
             numbers: numbers(pareto, point, width),
             gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
@@ -99,8 +113,20 @@ impl PointText {
 
     /// True if the first row has no room for all of it.
     fn is_cut(&self, width: u16) -> bool {
-        let texts = [&self.label, &self.cell, &self.standing, &self.more];
+        let texts = [&self.label, &self.cell, &self.here, &self.standing, &self.more];
         texts.map(|text| text.width()).iter().sum::<usize>() > width.into()
+    }
+
+    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, on the
+    /// frontier`.
+    fn short(&self, pareto: &Pareto, point: &ParetoPoint) -> String {
+        let (unit, by) = pareto.unit();
+        let place = pareto.axes.coordinates(point).map(|(x, y)| {
+            let title = pareto.axes.y.title().replace("tokens/s", "tok/s");
+            format!(": {} {unit}, {} {title}", digits(x / by), digits(y))
+        });
+        let standing = self.standing.replacen(": ", ", ", 1);
+        format!("{}{}{}{standing}", named(point), self.here, place.unwrap_or_default())
     }
 
     /// Rows below the first.
@@ -122,12 +148,21 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     if has_headline(pareto) && !is_whole(&headline(pareto, body), pareto.headline()) {
         notes.push(Note::new(pareto.headline(), true));
     }
+    if let Some(meanings) = meanings(pareto, cx.theme).first() {
+        let is_folded = meaning(pareto, cx.theme, body.width).is_none();
+        notes.push(Note::new(format!("marks: {meanings}"), is_folded));
+    }
+    if is_crowded(pareto, &plot) {
+        notes.push(Note::new("too few rows for all lines: only the selected series has its own", true));
+    }
     if let Some(trust) = pareto.trust.get(&point.group) {
         notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
     }
     let point_text = PointText::of(pareto, point, cx, &plot, areas.info.width);
-    let standing = [&*point_text.cell, &point_text.standing, &point_text.more].concat();
-    notes.push(Note::new(standing, point_text.is_cut(areas.info.width)));
+    let standing =
+        [&*point_text.cell, &point_text.here, &point_text.standing, &point_text.more].concat();
+    let is_short = areas.info.height == 1;
+    notes.push(Note::new(standing, is_short || point_text.is_cut(areas.info.width)));
     let (rows, below) =
         (point_text.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
     let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
@@ -200,18 +235,24 @@ pub fn headline(pareto: &Pareto, body: Rect) -> Vec<String> {
     if !has_headline(pareto) {
         return Vec::new();
     }
-    let most = match pareto.groups.len() {
-        // the name of the group has a row of its own
-        2.. if body.height < LOW => 1,
-        _ => usize::from(body.height / 6).clamp(2, 4),
-    };
-    headline_rows(pareto.headline(), body.width, most)
+    let text = pareto.headline();
+    if body.height >= LOW {
+        return headline_rows(text, body.width, usize::from(body.height / 6).clamp(2, 4));
+    }
+    let label = pareto.current().map(label).unwrap_or_default();
+    let width = body.width.saturating_sub(label.width() as u16);
+    headline_rows(whole_clauses(text, width.saturating_sub(1)), width, 1)
+}
+
+/// Provenance of a point, before texts on it.
+fn label(point: &ParetoPoint) -> String {
+    format!(" [{}]", point.provenance)
 }
 
 /// Draws the headline, after its provenance where both fit; the selected point below always shows it.
 pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, rows: &[String]) {
     let Some(point) = pareto.current() else { return };
-    let label = format!(" [{}]", point.provenance);
+    let label = label(point);
     let (title, provenance) = (cx.theme.style(Role::Title), cx.theme.provenance(point.provenance));
     for (row, text) in rows.iter().enumerate() {
         let has_room = rows.len() == 1 && label.width() + text.width() < usize::from(area.width);
@@ -288,9 +329,9 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
     }
     let is_median = point.runs > 1 && point.provenance != Provenance::Simulated;
     match (is_median, width) {
-        (false, ..80) => text,
+        (false, ..NARROW) => text,
         (false, _) => format!("{text}, run {}", point.run),
-        (true, ..80) => format!("{text}; medians of {} runs", point.runs),
+        (true, ..NARROW) => format!("{text}; medians of {} runs", point.runs),
         (true, _) => format!("{text}; medians of {} runs, the last {}", point.runs, point.run),
     }
 }
@@ -328,134 +369,4 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
         digits(a.reference[1]),
         pareto.axes.y.title(),
     )
-}
-
-const CELL: u16 = 23;
-
-const RATIOS: &str = "×: over standard's best, same batch and P2P";
-
-const LIMITS: &str = "~: just misses the limit; `pareto --at X,Y` sets other limits";
-
-/// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
-pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
-    if area.height < 2 {
-        return;
-    }
-    let theme = cx.theme;
-    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let (entries, left_out) = table_entries(pareto, area.height - 1);
-    let bound = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
-    let head = format!(" best {} {bound}", pareto.axes.y.title());
-    let names: Vec<String> =
-        entries.iter().map(|entry| format!(" {} {}", entry.mark(), entry.series.label())).collect();
-    let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
-    let name_width = widths.chain([head.width() + 1]).max().unwrap_or(0) as u16;
-    let mut limits: Vec<f64> = pareto.limits.iter().map(|row| row.limit).collect();
-    limits.sort_by(f64::total_cmp);
-    limits.dedup();
-    let label_width = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
-    // with their expert and data parallelism, points have longer labels
-    let cell_width = CELL + label_width as u16 - 6;
-    let fit = usize::from(area.width.saturating_sub(name_width) / cell_width);
-    put(buf, area, area.x, area.y, &head, title);
-    for (row, (entry, name)) in (1..).zip(entries.iter().zip(&names)) {
-        put(buf, area, area.x, area.y + row, name, theme.style(Role::Architecture(entry.look)));
-    }
-    let (mut has_ratios, mut has_misses) = (false, false);
-    for (column, limit) in (0..).zip(limits.into_iter().take(fit)) {
-        let x = area.x + name_width + column * cell_width;
-        let (unit, by) = pareto.unit();
-        put(buf, area, x, area.y, &format!("{} {unit}", digits(limit / by)), title);
-        for (row, entry) in (1..).zip(&entries) {
-            let cell = LimitCell::of(pareto, entry, limit);
-            has_ratios |= cell.is_ratio;
-            has_misses |= cell.is_near_miss;
-            let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
-            let style = if cell.label.is_empty() { dim } else { text };
-            let end = put(buf, area, x, area.y + row, &best, style);
-            put(buf, area, end, area.y + row, &cell.beside, dim);
-        }
-    }
-    if usize::from(area.height) > 1 + entries.len() {
-        let more = (left_out > 0).then(|| format!("{left_out} more series"));
-        let ratios = has_ratios.then(|| RATIOS.to_owned());
-        let words = [more, ratios, has_misses.then(|| LIMITS.to_owned())];
-        let words: Vec<String> = words.into_iter().flatten().collect();
-        put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
-    }
-}
-
-/// Series with points for a table of this many rows, and the number of those left out: a low window shows the rows around
-/// the selected series, and counts the rest in its last row.
-fn table_entries(pareto: &Pareto, rows: u16) -> (Vec<&Entry>, usize) {
-    let all = pareto.lines.iter().filter(|line| !line.places.is_empty());
-    let all: Vec<usize> = all.map(|line| line.entry).collect();
-    let rows = usize::from(rows);
-    let fitting = if all.len() > rows { rows - 1 } else { all.len() };
-    let selected = all.iter().position(|entry| Some(*entry) == pareto.selected_entry());
-    let first = selected.map_or(0, |at| (at + 1).saturating_sub(fitting.max(1)));
-    let entries = all.iter().skip(first).take(fitting);
-    (entries.filter_map(|entry| pareto.entries.get(*entry)).collect(), all.len() - fitting)
-}
-
-/// Best point of a series within a limit.
-struct LimitCell {
-    /// Value of the point; a dash without one.
-    value: String,
-    /// TP x batch of the point; empty without one.
-    label: String,
-    /// Ratio to standard, or the point that just misses the limit.
-    beside: String,
-    is_ratio: bool,
-    /// True if a point just misses the limit.
-    is_near_miss: bool,
-}
-
-impl LimitCell {
-    fn of(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
-        let found = pareto.limits.iter().find(|at| {
-            at.limit == limit
-                && at.architecture == entry.series.architecture
-                && at.p2p == entry.series.p2p
-                && at.setting == entry.series.setting
-        });
-        let missed = found.and_then(|at| at.near_miss.as_ref());
-        let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
-        let is_near_miss = missed.is_some();
-        let Some(best) = found.and_then(|at| at.best.as_ref()) else {
-            return Self {
-                value: "-".into(),
-                label: String::new(),
-                beside: missed.unwrap_or_default(),
-                is_ratio: false,
-                is_near_miss,
-            };
-        };
-        // across batch sizes a ratio is no speedup
-        let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
-        let of_itself = entry.series.architecture == Architecture::Standard;
-        let over = best.over_standard.filter(|_| same && !of_itself);
-        Self {
-            value: digits(best.y),
-            label: pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label),
-            beside: over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default(),
-            is_ratio: over.is_some(),
-            is_near_miss,
-        }
-    }
-}
-
-/// Point of a series that just misses a limit: `~8x4 205`.
-fn near_miss(pareto: &Pareto, entry: &Entry, x: f64, limit: f64) -> String {
-    let by = pareto.unit().1;
-    let of = |p: &&ParetoPoint| p.series() == entry.series && pareto.axes.x.value(p) == Some(x);
-    let label = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
-    let (x, limit) = (digits(x / by), digits(limit / by));
-    // a rounded value must not read as the limit itself
-    let beyond = match pareto.axes.x.is_more_better() {
-        _ if x != limit => "",
-        true => "<",
-        false => ">",
-    };
-    format!("~{label} {beyond}{x}")
 }

@@ -7,8 +7,9 @@
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
-//! | within ms   5000          10000                     |   table at limits, if there is room
-//! | ◆ ladder on 12.9  8x1     121  8x16 1.17            |
+//! | within 30 ms: ladder 8x64 p2p-on, 278 tok/s/GPU ... |   best point within the limit
+//! | best tokens/s/GPU within 30 ms         10 ms        |   table at limits, if there is room
+//! | ◆ ladder p2p-on          278 8x64     12.9 8x1      |
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
@@ -30,8 +31,11 @@ const PLOT: u16 = 9;
 /// Minimum window height to show the table by default.
 const ROOM: u16 = 34;
 
-/// Height below which the plot gets the rows of the only group and of the area gained.
+/// Height below which the text around the plot is one row each, without the name of the only group.
 pub const LOW: u16 = 18;
+
+/// Height below which the selected point's text has three rows.
+const HIGH: u16 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
@@ -40,7 +44,9 @@ pub struct Areas {
     pub group: Rect,
     pub legend: Rect,
     pub plot: Rect,
-    /// Frontiers at fixed x; may be empty.
+    /// Best point within the limit.
+    pub answer: Rect,
+    /// Best points of all series within the limit and round ones; empty if it does not fit.
     pub table: Rect,
     pub info: Rect,
 }
@@ -56,16 +62,19 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let rows = legend(pareto, body.width).len() as u16;
     let (legend, rest) = cut_top(rest, rows.min((body.height / 3).saturating_sub(1)));
     let info = match body.width {
-        _ if low => 2,
-        ..WIDE => 4,
+        _ if low => 1,
+        ..WIDE if body.height >= HIGH => 4,
+        ..WIDE => 3,
         WIDE.. => 3,
     };
     let (rest, info) = cut_bottom(rest, info);
     let rows = table_rows(pareto);
     let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
-    let height = if wanted { (rows + 1).min(rest.height.saturating_sub(PLOT)) } else { 0 };
-    let (plot, table) = cut_bottom(rest, height);
-    Areas { headline, group, legend, plot, table, info }
+    let answer = u16::from(pareto.limit.is_some());
+    let has_room = rest.height >= PLOT + answer + rows + 1;
+    let (rest, table) = cut_bottom(rest, if wanted && has_room { rows + 1 } else { 0 });
+    let (plot, answer) = cut_bottom(rest, answer);
+    Areas { headline, group, legend, plot, answer, table, info }
 }
 
 /// Table rows below the header: visible series with points, and the note on ratios.
@@ -103,8 +112,10 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
         let glyph = |e: &&Entry| if e.hidden { "✕".into() } else { e.mark() };
         let glyphs: String = same.iter().map(glyph).collect();
-        let settings =
-            if same.len() > 2 { format!(" ({} settings)", same.len()) } else { String::new() };
+        let settings = match same.len() {
+            3.. if width >= 80 => format!(" ({} settings)", same.len()),
+            _ => String::new(),
+        };
         pieces.push(Piece {
             text: format!("{glyphs} {}{settings}{gap}", same[0].series.architecture),
             look: Some(same[0].look),
@@ -140,6 +151,33 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         }
     }
     rows
+}
+
+/// Meanings of the marks that the legend's entries leave open, in descending length; empty if no such mark is drawn.
+pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
+    let has_small = pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier);
+    let suffix = pareto.entries.iter().map(|entry| entry.suffix).find(|suffix| !suffix.is_empty());
+    let small = series::glyph(0, P2p::On, true);
+    // without colours, marks along the lines distinguish them
+    let is = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
+    let meaning = |small: String, setting: &str| {
+        let small = has_small.then_some(small);
+        let setting = suffix.map(|suffix| format!("{suffix} {setting}"));
+        small.into_iter().chain(setting).collect::<Vec<_>>().join("; ")
+    };
+    let all = [
+        meaning(format!("{small} small: {is}"), "another setting"),
+        meaning(format!("{small} {is}"), "setting"),
+    ];
+    all.into_iter().filter(|text| !text.is_empty()).collect()
+}
+
+/// The longest of [`meanings`] behind the last row of a legend of this width, and its column there.
+pub fn meaning(pareto: &Pareto, theme: Theme, width: u16) -> Option<(u16, String)> {
+    let rows = legend(pareto, width);
+    let used = rows.last()?.iter().map(|piece| piece.text.width() as u16).sum::<u16>();
+    let texts = meanings(pareto, theme).into_iter();
+    texts.map(|text| (used, text)).find(|(used, text)| used + text.width() as u16 <= width)
 }
 
 pub fn plot(pareto: &Pareto, body: Rect) -> Plot {

@@ -5,6 +5,7 @@ mod errors;
 mod info;
 mod labels;
 pub mod layout;
+mod limit;
 pub mod picture;
 pub mod state;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use plan::Architecture;
 pub use state::Pareto;
 use state::Scale;
 use state::nearest::{Direction, nearest};
+use state::series::glyph;
 use state::window::Window;
 use study::analysis::{self, Axes, Axis, Cells};
 use study::answer::headlines_of_all;
@@ -49,13 +51,14 @@ use table::{Provenance, Record, Spec};
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");
-    Left: "left", "Left h", "nearest point to the left", Some("point");
+    Left: "left", "Left h", "nearest point to the left", None;
     Right: "right", "Right l", "nearest point to the right", None;
     Up: "up", "Up k", "nearest point above", None;
     Down: "down", "Down j", "nearest point below", None;
     Next: "next", "n", "next point by x, including covered ones", None;
     Previous: "previous", "N", "previous point by x", None;
     Dominating: "dominating", "d", "go to the run that dominates this one", None;
+    Limit: "limit", "t", "limit of x: type one, go to the best point within it", Some("limit"), "at most within bound sla budget time";
     CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("axis"), "latency";
     CycleY: "cycle-y", "A", "y axis: tokens/s/GPU, tokens/s, quality", None, "throughput";
     CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
@@ -65,11 +68,11 @@ acts! {
     Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published"), "paper arxiv literature";
     Errors: "published-errors", "v", "validation: table of published and simulated values with their errors", Some("errors");
     OverlayFile: "overlay", "B", "overlay points from a CSV file", None, "csv import own";
-    Table: "table", "t", "show or hide the table of frontiers at fixed latencies", Some("table"), "numbers csv";
+    Table: "table", "T", "table of all series within the limit", Some("table"), "numbers csv";
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None, "reset zoom";
-    Undo: "undo", "u", "undo a zoom, filter, or change of axes, scale, group or P2P", Some("undo"), "back revert";
+    Undo: "undo", "u", "undo a zoom, filter, or change of axes, limit, scale, group or P2P", Some("undo"), "back revert";
     Redo: "redo", "ctrl-r", "redo", None;
     ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
     ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
@@ -126,10 +129,12 @@ impl Acts for Pareto {
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
                 self.table = Some(!shown);
+                // where it does not fit below the plot, in a popup
                 if !shown && layout::areas(cx.body(), self).table.height == 0 {
-                    cx.inform("no room: enlarge, or `ladderscope pareto --at 30`");
+                    limit::list_series(self, cx);
                 }
             }
+            Act::Limit => limit::ask(self, cx),
             Act::Published => self.toggle_published(cx),
             Act::Errors => self.show_errors(cx),
             Act::OverlayFile => self.ask_for_overlay(cx),
@@ -357,7 +362,7 @@ impl Pareto {
         let item = |entry: &state::series::Entry| CheckItem {
             mark: if entry.hidden { "✕".into() } else { entry.mark() },
             name: entry.series.label(),
-            about: String::new(),
+            about: format!("{} dominated", glyph(entry.look, entry.series.p2p, true)),
             role: Role::Architecture(entry.look),
         };
         self.entries.iter().map(item).collect()
@@ -453,6 +458,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
         words.push("--area".into());
     }
     words.push("--at".into());
+    words.extend(pareto.typed_limits.get(pareto.axes.x.as_str()).map(f64::to_string));
     Some(words)
 }
 

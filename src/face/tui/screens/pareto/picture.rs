@@ -71,9 +71,14 @@ impl Sketch {
         // markers sit at cell centres, like the characters
         let (left, top) = (column / 2.0, row / 2.0);
         let area = Area { left, top, right: right - left, bottom: bottom - top };
+        let x = plot.x.over(area.left, area.right);
+        if let Some(limit) = pareto.limit.filter(|limit| plot.x.contains(*limit)) {
+            let at = x.place(limit);
+            scene.line(vec![(at, area.top), (at, area.bottom)], ink.into(), 1.0);
+        }
         panel.draw(&mut Chart {
             area,
-            x: plot.x.over(area.left, area.right),
+            x,
             y: plot.y.over(area.bottom, area.top),
             scene: &mut scene,
             sizes: Sizes::new(row),
@@ -97,6 +102,7 @@ struct Seen {
     scales: (Scale, Scale),
     window: Option<Window>,
     table: Option<bool>,
+    limit: Option<f64>,
     body: Rect,
     theme: Theme,
     cell: Option<(u16, u16)>,
@@ -110,6 +116,7 @@ impl Seen {
             scales: pareto.scales,
             window: pareto.zoom.window,
             table: pareto.table,
+            limit: pareto.limit,
             body: cx.body(),
             theme: cx.theme,
             cell: cx.cell_pixels,

@@ -16,6 +16,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use study::analysis::{XAxis, YAxis};
 use table::{Backend, P2p, Provenance, Record, Sample, Spec};
 
+mod limits;
 mod pictures;
 
 /// A grid as a sweep leaves it: five architectures, P2P on and off, TP 2 to 8, batch 1 to 64; and a
@@ -186,8 +187,8 @@ fn the_note_on_labels_leaves_the_axis_title_whole() {
 #[test]
 fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
-    driver.shows(" [emulated-link] ladder tp8 b1 p2p-on: on the frontier\n");
-    driver.shows(" 191 [187, 196] ms, 21.7 [21.0, 22.1] tok/s/GPU");
+    driver.shows(" [emulated-link] Ladder is fastest in 6 of 12 settings");
+    driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
     };
@@ -196,9 +197,7 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     assert!(lines(&driver) > 4 * small, "a window with room has all lines: {}", driver.screen());
     // a dominated point says so; what dominates it is a note
     driver.send(Message::Resize(60, 16));
-    driver.keys("jjjjj");
-    driver.shows(": own frontier");
-    driver.keys("?");
+    driver.keys("jjjjj?");
     driver.shows("dominated by");
 }
 
@@ -349,6 +348,7 @@ fn it_opens_on_the_group_of_the_experiment_and_otherwise_on_the_largest() {
 fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
     for (columns, rows) in SIZES {
         let mut driver = driver(columns, rows);
+        driver.shows("labels: TP x batch (selected series, frontier's ends)");
         for _ in 0..30 {
             let pareto = &driver.state.pareto;
             let plot = layout::plot(pareto, driver.state.cx.body());
@@ -650,22 +650,36 @@ fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
 }
 
 #[test]
-fn a_low_window_shows_the_selected_series_in_the_table_and_says_how_many_it_leaves_out() {
-    let mut driver = driver(80, 24);
-    driver.taps("t");
-    let lines = driver.state.pareto.lines.iter().filter(|line| !line.places.is_empty()).count();
-    for _ in 0..driver.state.pareto.looks.len() {
-        let screen = driver.screen();
-        let entry = driver.state.pareto.selected_entry().unwrap();
-        let entry = &driver.state.pareto.entries[entry];
-        let row = format!(" {} {}", entry.mark(), entry.series.label());
-        let table = screen.lines().skip_while(|line| !line.starts_with(" best "));
-        let more = table.clone().find_map(|line| line.trim().split_once(" more series"));
-        let more: usize = more.map_or(0, |(count, _)| count.parse().unwrap());
-        assert!(table.clone().any(|line| line.starts_with(&row)), "{row}:\n{screen}");
-        assert!(more > 0 && more < lines, "{more} of {lines}:\n{screen}");
-        driver.tap(KeyCode::Right);
-    }
+fn small_marks_and_suffixes_are_explained_where_there_is_room_and_otherwise_in_the_help() {
+    let mut driver = with_micro_batches();
+    driver.send(Message::Resize(200, 60));
+    driver.shows("• small: dominated; ² another setting");
+    driver.send(Message::Resize(60, 16));
+    driver.shows("• dominated; ² setting");
+    let mut driver = self::driver(80, 24);
+    driver.hides("• small");
+    driver.taps("?");
+    driver.shows("marks: • small: dominated");
+    driver.tap(KeyCode::Esc);
+    driver.taps("L");
+    driver.shows("▪ dominated");
+}
+
+#[test]
+fn it_opens_on_a_group_that_compares_series_rather_than_on_a_larger_one() {
+    let mut all = records();
+    all.retain(|r| r.provenance == Provenance::Simulated && r.spec.tp == 8 && r.spec.batch == 1);
+    let mut alone = records_of(|spec| spec.model = "3b".into());
+    alone.retain(|r| r.provenance == Provenance::Simulated && r.spec.p2p == P2p::On);
+    alone.retain(|r| r.spec.architecture.to_string() == "standard");
+    assert!(alone.len() > all.len());
+    alone.iter_mut().for_each(|record| record.run.push_str("-alone"));
+    all.extend(alone);
+    let mut driver = Driver::empty(120, 40);
+    driver.taps("5");
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    assert_eq!(driver.state.pareto.current().unwrap().spec.model, "tiny");
 }
 
 #[test]

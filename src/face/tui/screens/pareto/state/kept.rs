@@ -1,6 +1,6 @@
 //! State of the Pareto screen saved between sessions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,8 @@ pub struct KeptPareto {
     p2p: Option<P2p>,
     hidden: BTreeSet<String>,
     table: Option<bool>,
+    /// Typed limits by the name of their axis.
+    limits: BTreeMap<String, f64>,
     published: bool,
     /// x from and to, y from and to.
     window: Option<[f64; 4]>,
@@ -45,6 +47,7 @@ impl Kept for Pareto {
             p2p: self.p2p,
             hidden: hidden.chain(self.wanted_hidden.iter().cloned()).collect(),
             table: self.table,
+            limits: self.typed_limits.clone(),
             published: !self.published.is_empty(),
             window: self.zoom.window.map(|w| [w.x.0, w.x.1, w.y.0, w.y.1]),
         })
@@ -55,6 +58,8 @@ impl Kept for Pareto {
         self.axes = Axes { x: kept.x.parse().unwrap_or(axes.x), y: kept.y.parse().unwrap_or(axes.y) };
         self.scales = (kept.x_scale, kept.y_scale);
         (self.p2p, self.table, self.newest) = (kept.p2p, kept.table, kept.newest);
+        self.typed_limits = kept.limits;
+        self.typed_limits.retain(|_, limit| limit.is_finite() && *limit > 0.0);
         match self.groups.iter().position(|group| *group == kept.group) {
             // an undo; hidden series stay as they are
             Some(group) => self.choose_group(group),

@@ -2,6 +2,7 @@
 //! points, the axes or the filter change, not while drawing.
 
 mod kept;
+pub mod limit;
 pub mod nearest;
 pub mod series;
 pub mod window;
@@ -17,20 +18,18 @@ use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
 use base::text::natural_order;
+use limit::BestWithin;
 use plan::Architecture;
 use series::Entry;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable,
-    Series, XAxis, YAxis, split_group_names,
+    AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable, Series,
+    XAxis, YAxis, split_group_names,
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
 use table::{MEASURES, MeasureScope, P2p, Provenance, Record, Spec};
 use window::Zoom;
-
-/// Number of limits in the table; a window shows those that fit.
-const LIMITS: usize = 7;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
@@ -148,6 +147,13 @@ pub struct Pareto {
     pub lines: Vec<Line>,
     /// Ends of the overall frontier without limits, as indices into `shown`.
     pub ends: [Option<usize>; 2],
+    /// Limits of x that were typed, in the axes' base units, by the name of the axis.
+    pub typed_limits: BTreeMap<String, f64>,
+    /// Limit of x: typed, or else a round one; `None` without points.
+    pub limit: Option<f64>,
+    /// Best choice of each architecture within the limit, the winner first.
+    pub best_within: Vec<BestWithin>,
+    /// Best points of each series within the limit, and within round ones.
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
@@ -244,10 +250,17 @@ impl Pareto {
         points.iter().max_by_key(|point| age(point)).map(|point| point.run.clone())
     }
 
-    /// Group with the most filtered points, the newest of several; `None` if the filter leaves no point.
+    /// Group with the most filtered points among those that compare series, the newest of several; `None` if the filter leaves
+    /// no point.
     fn default_group(&self) -> Option<usize> {
+        let compares = |at: usize| {
+            let of_group = self.points.iter().flatten().filter(|point| point.group == self.groups[at]);
+            let mut series = of_group.map(ParetoPoint::series);
+            let first = series.next();
+            series.any(|other| Some(other) != first)
+        };
         let with_points = self.oldest_first.iter().copied().filter(|at| self.left[*at] > 0);
-        with_points.max_by_key(|at| self.left[*at])
+        with_points.max_by_key(|at| (compares(*at), self.left[*at]))
     }
 
     /// Filters the points and updates everything derived from them, keeping the selected run if possible.
@@ -351,8 +364,7 @@ impl Pareto {
             }
         }
         self.ends = layout.ends;
-        let limits = analysis::round_limits(shown.iter().copied(), self.axes, LIMITS);
-        self.limits = analysis::at_limits(shown, self.axes, &limits);
+        self.find_within();
         self.measure();
     }
 

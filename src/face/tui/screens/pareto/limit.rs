@@ -1,0 +1,315 @@
+//! Limit of x: the prompt for it, the answer ("within 30 ms: ladder 8x64 p2p-on, ..."), its line in the plot, and the table
+//! of all series within it.
+
+use super::state::Pareto;
+use super::state::limit::BestWithin;
+use super::state::series::Entry;
+use super::{Act, layout, show_selected};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::scatter::Plot;
+use base::statistics::distinct;
+use plan::Architecture;
+use study::analysis::{AtLimit, ParetoPoint};
+use study::plot::number;
+
+/// Words of a limit: `within 30 ms`, `at least 50 tokens/s/user`.
+fn bound(pareto: &Pareto, limit: f64) -> String {
+    let (unit, by) = pareto.unit();
+    let word = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
+    format!("{word} {} {unit}", number(limit / by))
+}
+
+/// Asks for a limit in the unit of the x axis, and selects the best point within it.
+pub fn ask(pareto: &Pareto, cx: &mut Context) {
+    let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
+    let words = x.measure().words;
+    let most = if x.is_more_better() { "at least" } else { "at most" };
+    let title =
+        if unit == words { format!("{words} {most}") } else { format!("{words} {most} ({unit})") };
+    let hint = "the cursor goes to the best point within this limit; nothing typed: a round limit";
+    let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
+    cx.prompt(Completing::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
+        pareto.set_limit(parse(typed, pareto.unit())?);
+        let plot = layout::plot(pareto, cx.body());
+        show_selected(pareto, &plot);
+        Ok(())
+    });
+}
+
+/// Limit in the base unit of an axis, from a number in the unit that the axis shows, or with a unit of time after it; `None`
+/// if nothing is typed.
+fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
+    let typed = typed.trim();
+    if typed.is_empty() {
+        return Ok(None);
+    }
+    let is_time = matches!(unit, "ms" | "s");
+    let (text, by) = match (typed.strip_suffix("ms"), typed.strip_suffix('s')) {
+        (Some(text), _) if is_time => (text, 1.0),
+        (None, Some(text)) if is_time => (text, 1e3),
+        _ => (typed.strip_suffix(unit).unwrap_or(typed), by),
+    };
+    let value = text.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
+    let value =
+        value.ok_or_else(|| format!("'{typed}' is not a limit: type a number above 0, in {unit}"));
+    value.map(|value| Some(value * by))
+}
+
+/// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 245)`).
+fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
+    let bound = format!("{}: ", bound(pareto, pareto.limit?));
+    let room = width.saturating_sub(bound.width() as u16);
+    let Some((winner, rivals)) = pareto.best_within.split_first() else {
+        return Some((bound, nothing(pareto)));
+    };
+    let point = pareto.point(&winner.run)?;
+    let name = format!("{}, {}", named(point), digits(winner.y));
+    let title = pareto.axes.y.title();
+    let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
+    let rival = |rival: &BestWithin| {
+        let name = pareto.point(&rival.run).map(|point| point.spec.architecture.to_string());
+        let tied = if rival.is_tied { "≈ " } else { "" };
+        format!("{tied}{} {}", name.unwrap_or_default(), digits(rival.y))
+    };
+    let rivals: Vec<String> = rivals.iter().map(rival).collect();
+    let beside = (1..=rivals.len()).rev().map(|count| format!(" ({})", rivals[..count].join(", ")));
+    // a rival says more than the unit, which the axis has too
+    let with_unit = beside.clone().map(|rivals| format!("{name} {unit}{rivals}"));
+    let without = beside.map(|rivals| format!("{name}{rivals}"));
+    let texts: Vec<String> =
+        with_unit.chain(without).chain([format!("{name} {unit}"), name.clone()]).collect();
+    let text = first_fitting(&texts, room).to_owned();
+    Some((bound, text))
+}
+
+/// Name of a point in the answer: `ladder 8x64 p2p-on`.
+pub fn named(point: &ParetoPoint) -> String {
+    format!("{} {} p2p-{}", point.spec.architecture, point.label(), point.spec.p2p.as_str())
+}
+
+/// Says that no point can be chosen within the limit, and which comes nearest to it.
+fn nothing(pareto: &Pareto) -> String {
+    let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
+    let choices = pareto.visible().filter(|point| !point.is_limit());
+    let places = choices.filter_map(|point| Some((point, x.value(point)?)));
+    let nearest = places.min_by(|(_, a), (_, b)| match x.is_more_better() {
+        true => b.total_cmp(a),
+        false => a.total_cmp(b),
+    });
+    let nearest = nearest.map_or_else(String::new, |(point, value)| {
+        format!("; nearest: {}, {} {unit}", named(point), digits(value / by))
+    });
+    format!("no point{nearest}")
+}
+
+/// Draws the answer, and in a wide window the keys to another limit and to all series.
+pub fn draw_answer(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    let row = cut_left(area, 1).1;
+    let Some((bound, text)) = answer(pareto, row.width) else { return };
+    let (limit, title) = (cx.theme.style(Role::Key), cx.theme.style(Role::Title));
+    line(buf, row, 0, &[(&bound, limit), (&text, title)]);
+    let keys = [Act::Limit, Act::Table].map(|act| cx.key::<Pareto>(act));
+    let keys = format!("{}: another limit, {}: all series", keys[0], keys[1]);
+    let (used, wide) = (bound.width() + text.width(), keys.width());
+    if used + wide + 3 <= row.width.into() {
+        put(buf, row, row.right() - wide as u16 - 1, row.y, &keys, cx.theme.style(Role::Dim));
+    }
+}
+
+/// Draws the limit as a vertical line where nothing else is.
+pub fn draw_line(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
+    let Some(limit) = pareto.limit.filter(|limit| plot.x.contains(*limit)) else { return };
+    let (x, _) = plot.cell((limit, 0.0));
+    for y in plot.area.y..plot.area.bottom() {
+        if buf.cell((x, y)).is_some_and(|cell| matches!(cell.symbol(), " " | "\u{2800}")) {
+            put(buf, plot.area, x, y, "┊", cx.theme.style(Role::Key));
+        }
+    }
+}
+
+const CELL: u16 = 23;
+
+const RATIOS: &str = "×: over standard's best, same batch and P2P";
+
+const MISSES: &str = "~: just misses the limit";
+
+/// Row of a series within a limit.
+fn row_of<'a>(pareto: &'a Pareto, entry: &Entry, limit: f64) -> Option<&'a AtLimit> {
+    pareto.limits.iter().find(|at| {
+        at.limit == limit
+            && at.architecture == entry.series.architecture
+            && at.p2p == entry.series.p2p
+            && at.setting == entry.series.setting
+    })
+}
+
+/// Series with points.
+fn entries(pareto: &Pareto) -> impl Iterator<Item = &Entry> {
+    let lines = pareto.lines.iter().filter(|line| !line.places.is_empty());
+    lines.filter_map(move |line| pareto.entries.get(line.entry))
+}
+
+/// Draws the best y of each series within the limit and within round ones: its TP x batch, and its ratio to standard.
+pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    if area.is_empty() {
+        return;
+    }
+    let theme = cx.theme;
+    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    let entries: Vec<&Entry> = entries(pareto).collect();
+    let word = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
+    let head = format!(" best {} {word}", pareto.axes.y.title());
+    let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
+    let name_width = widths.chain([head.width() + 1]).max().unwrap_or(0) as u16;
+    // the limit, then the round ones
+    let limits = distinct(pareto.limits.iter().map(|row| row.limit));
+    let label_width = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
+    // with their expert and data parallelism, points have longer labels
+    let cell_width = CELL + label_width as u16 - 6;
+    let fit = usize::from(area.width.saturating_sub(name_width) / cell_width);
+    put(buf, area, area.x, area.y, &head, title);
+    for (row, entry) in (1..).zip(&entries) {
+        let name = format!(" {} {}", entry.mark(), entry.series.label());
+        put(buf, area, area.x, area.y + row, &name, theme.style(Role::Architecture(entry.look)));
+    }
+    let (mut has_ratios, mut has_misses) = (false, false);
+    for (column, limit) in (0..).zip(limits.into_iter().take(fit)) {
+        let x = area.x + name_width + column * cell_width;
+        let (unit, by) = pareto.unit();
+        let style = if column == 0 { theme.style(Role::Key) } else { title };
+        put(buf, area, x, area.y, &format!("{} {unit}", number(limit / by)), style);
+        for (row, entry) in (1..).zip(&entries) {
+            let cell = LimitCell::of(pareto, entry, limit);
+            has_ratios |= cell.is_ratio;
+            has_misses |= cell.is_near_miss;
+            let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
+            let style = if cell.label.is_empty() { dim } else { text };
+            let end = put(buf, area, x, area.y + row, &best, style);
+            put(buf, area, end, area.y + row, &cell.beside, dim);
+        }
+    }
+    let words = [has_ratios.then_some(RATIOS), has_misses.then_some(MISSES)];
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
+}
+
+/// Lists all series within the limit, the winner first; the chosen one's point is selected.
+pub fn list_series(pareto: &Pareto, cx: &mut Context) {
+    let Some(limit) = pareto.limit else { return };
+    let more = pareto.axes.y.is_more_better();
+    let mut rows: Vec<(&Entry, LimitCell, Option<(String, f64)>)> = entries(pareto)
+        .map(|entry| {
+            let best = row_of(pareto, entry, limit).and_then(|row| row.best.as_ref());
+            let best = best.map(|best| (best.run.clone(), if more { -best.y } else { best.y }));
+            (entry, LimitCell::of(pareto, entry, limit), best)
+        })
+        .collect();
+    // nobody can choose upper-bound
+    rows.sort_by(|(a, _, best_a), (b, _, best_b)| {
+        let order = |best: &Option<(String, f64)>| best.as_ref().map_or(f64::INFINITY, |best| best.1);
+        let is_limit = |entry: &Entry| entry.series.architecture.is_limit();
+        is_limit(a).cmp(&is_limit(b)).then(order(best_a).total_cmp(&order(best_b)))
+    });
+    let label_width = rows.iter().map(|(_, cell, _)| cell.label.width()).max().unwrap_or(0);
+    let line = |(entry, cell, _): &(&Entry, LimitCell, _)| {
+        let name = format!("{} {}", entry.mark(), entry.series.label());
+        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside))
+    };
+    let lines = rows.iter().map(line).collect();
+    let title = format!("best {} {}", pareto.axes.y.title(), bound(pareto, limit));
+    let runs: Vec<Option<String>> =
+        rows.into_iter().map(|(_, _, best)| best.map(|(run, _)| run)).collect();
+    cx.pick(
+        title,
+        lines,
+        |_, _| None,
+        move |pareto: &mut Pareto, chosen, cx| {
+            let Chosen::Line(at) = chosen else { return };
+            match runs.get(at).cloned().flatten() {
+                Some(run) => {
+                    pareto.select(&run);
+                    let plot = layout::plot(pareto, cx.body());
+                    show_selected(pareto, &plot);
+                }
+                None => cx.inform("no point of this series is within the limit"),
+            }
+        },
+    );
+}
+
+/// Best point of a series within a limit.
+struct LimitCell {
+    /// Value of the point; a dash without one.
+    value: String,
+    /// TP x batch of the point; empty without one.
+    label: String,
+    /// Ratio to standard, or the point that just misses the limit.
+    beside: String,
+    is_ratio: bool,
+    /// True if a point just misses the limit.
+    is_near_miss: bool,
+}
+
+impl LimitCell {
+    fn of(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
+        let found = row_of(pareto, entry, limit);
+        let missed = found.and_then(|at| at.near_miss.as_ref());
+        let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
+        let is_near_miss = missed.is_some();
+        let Some(best) = found.and_then(|at| at.best.as_ref()) else {
+            return Self {
+                value: "-".into(),
+                label: String::new(),
+                beside: missed.unwrap_or_default(),
+                is_ratio: false,
+                is_near_miss,
+            };
+        };
+        // across batch sizes a ratio is no speedup
+        let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
+        let of_itself = entry.series.architecture == Architecture::Standard;
+        let over = best.over_standard.filter(|_| same && !of_itself);
+        Self {
+            value: digits(best.y),
+            label: pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label),
+            beside: over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default(),
+            is_ratio: over.is_some(),
+            is_near_miss,
+        }
+    }
+}
+
+/// Point of a series that just misses a limit: `~8x4 205`.
+fn near_miss(pareto: &Pareto, entry: &Entry, x: f64, limit: f64) -> String {
+    let by = pareto.unit().1;
+    let of = |p: &&ParetoPoint| p.series() == entry.series && pareto.axes.x.value(p) == Some(x);
+    let label = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
+    let (x, limit) = (digits(x / by), digits(limit / by));
+    // a rounded value must not read as the limit itself
+    let beyond = match pareto.axes.x.is_more_better() {
+        _ if x != limit => "",
+        true => "<",
+        false => ">",
+    };
+    format!("~{label} {beyond}{x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_typed_in_the_unit_of_the_axis_or_with_a_unit_of_time() {
+        assert_eq!(parse(" 30 ", ("ms", 1.0)), Ok(Some(30.0)));
+        assert_eq!(parse("30ms", ("ms", 1.0)), Ok(Some(30.0)));
+        assert_eq!(parse("2 s", ("ms", 1.0)), Ok(Some(2000.0)));
+        assert_eq!(parse("1.5", ("s", 1e3)), Ok(Some(1500.0)));
+        assert_eq!(parse("900 ms", ("s", 1e3)), Ok(Some(900.0)));
+        assert_eq!(parse("50 tokens/s/user", ("tokens/s/user", 1.0)), Ok(Some(50.0)));
+        assert_eq!(parse("", ("ms", 1.0)), Ok(None));
+        for wrong in ["soon", "-3", "0", "inf", "3 days"] {
+            assert!(parse(wrong, ("ms", 1.0)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A limit of x that is typed, and the answer within it.
+
+use crossterm::event::{KeyCode, KeyModifiers};
+
+use super::{driver, layout};
+use crate::face::tui::screen::{AnyScreen as _, Tab};
+use crate::face::tui::tests::fixtures::Driver;
+
+/// Types a limit of x.
+fn type_limit(driver: &mut Driver, limit: &str) {
+    driver.taps("t");
+    driver.chord(KeyCode::Char('u'), KeyModifiers::CONTROL);
+    driver.taps(limit);
+    driver.tap(KeyCode::Enter);
+}
+
+#[test]
+fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
+    let label = |driver: &Driver| driver.state.pareto.current().unwrap().spec.label();
+    for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+        let mut driver = driver(columns, rows);
+        driver.taps("a");
+        let round = driver.state.pareto.limit;
+        driver.taps("t");
+        driver.shows("TPOT at most (ms)");
+        driver.tap(KeyCode::Esc);
+        type_limit(&mut driver, "6.5");
+        // the winner, and a rival whose interval overlaps
+        driver.shows(" within 6.5 ms: ladder 8x4 p2p-on, 80.6");
+        driver.shows("(≈ desync:4 78.2");
+        driver.shows("┊");
+        assert_eq!(label(&driver), "ladder tp8 b4 p2p-on", "the cursor is on the winner");
+        let plot = layout::areas(driver.state.cx.body(), &driver.state.pareto).plot;
+        assert!(plot.height >= 8, "{plot:?} at {columns}x{rows}");
+        let words = driver.state.screen(Tab::Pareto).command().unwrap().words.join(" ");
+        assert!(words.ends_with(" --at 6.5"), "{words}");
+        driver.taps("u");
+        driver.shows("undone: limit");
+        assert_eq!(driver.state.pareto.limit, round);
+        driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+        assert_eq!(driver.state.pareto.limit, Some(6.5));
+        // nothing typed
+        type_limit(&mut driver, "");
+        assert_eq!(driver.state.pareto.limit, round);
+    }
+}
+
+#[test]
+fn each_axis_has_its_own_limit_in_its_own_unit() {
+    let mut driver = driver(120, 40);
+    type_limit(&mut driver, "0.25 s");
+    driver.shows(" within 250 ms: ");
+    driver.taps("aaa");
+    driver.hides(" within 250 ms: ");
+    driver.taps("t");
+    driver.shows("tokens/s/user at least");
+    driver.tap(KeyCode::Esc);
+    type_limit(&mut driver, "150");
+    driver.shows(" at least 150 tokens/s/user: ladder 8x4 p2p-on, 80.6 tokens/s/GPU");
+    type_limit(&mut driver, "9000");
+    driver
+        .shows(" at least 9000 tokens/s/user: no point; nearest: ladder 8x1 p2p-on, 184 tokens/s/user");
+    type_limit(&mut driver, "soon");
+    driver.shows("'soon' is not a limit: type a number above 0, in tokens/s/user");
+    driver.tap(KeyCode::Esc);
+    driver.taps("a");
+    driver.shows(" within 250 ms: ");
+    let kept = driver.state.pareto.remember().unwrap();
+    assert_eq!(kept["limits"], serde_json::json!({"completion": 250.0, "user": 9000.0}));
+}
+
+#[test]
+fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
+    for (columns, rows) in [(60, 16), (80, 24)] {
+        let mut driver = driver(columns, rows);
+        driver.taps("a");
+        type_limit(&mut driver, "6.5");
+        driver.taps("n");
+        assert_ne!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
+        driver.taps("T");
+        driver.shows("best tokens/s/GPU within 6.5 ms");
+        let screen = driver.screen();
+        let at = |name: &str| screen.find(name).unwrap_or_else(|| panic!("{name}:\n{screen}"));
+        let order =
+            ["■ ladder p2p-on", "★ desync:4 p2p-on", "● standard p2p-on", "▼ upper-bound p2p-on"];
+        assert!(order.map(at).is_sorted(), "{screen}");
+        driver.tap(KeyCode::Enter);
+        assert_eq!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
+    }
+}
