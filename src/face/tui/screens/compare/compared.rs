@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::draw::PairSettings;
+use super::draw::{PairSettings, shared_decimals};
 use super::state::Asked;
+use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;
 use base::text::capitalized;
@@ -28,6 +29,8 @@ pub struct Compared {
     /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
     pub slice_names: Vec<String>,
+    /// Decimals of all latencies (ms) in tables.
+    pub latency_decimals: usize,
     /// Rows of the unfiltered pivot.
     pub settings: usize,
     /// For each pair, the index of the first pair with the same numbers.
@@ -54,6 +57,7 @@ impl Compared {
             runs: Arc::clone(&cells.runs),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             equal: first_equal(&report),
+            latency_decimals: shared_decimals(report.pairs.iter().flat_map(Comparison::latencies_ms)),
             settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
             report,
         };
@@ -71,6 +75,15 @@ impl Compared {
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.pair_settings.narrowed(&pairs, &self.axis).settings;
         headlines(&self.axis, &self.report, &pairs, &settings)
+    }
+
+    /// Winners among these pairs by setting, in one line; too slow for the drawing thread.
+    pub fn winners(&self, pairs: &[usize]) -> Option<String> {
+        let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
+        let settings = self.pair_settings.narrowed(&kept, &self.axis);
+        // rows of different provenance can have the same setting
+        settings.provenance?;
+        winners_by_setting(&self.report, &Pivot::new(&self.report, pairs), &settings.settings)
     }
 
     /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
