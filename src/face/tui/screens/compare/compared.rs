@@ -11,7 +11,7 @@ use base::error::Result;
 use base::text::capitalized;
 use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Pivot, Reasons,
-    Varied, first_equal, slices,
+    Side, Varied, first_equal, slices,
 };
 use study::answer::{MOST_RUNS, headlines};
 use study::validate::badge;
@@ -77,13 +77,25 @@ impl Compared {
         headlines(&self.axis, &self.report, &pairs, &settings)
     }
 
+    /// Baseline that all pairs share, in words.
+    pub fn baseline_name(&self) -> Option<String> {
+        self.baseline.as_ref()?;
+        let [baseline, _] = side_names(&self.axis, self.report.pairs.first()?);
+        Some(baseline)
+    }
+
     /// Winners among these pairs by setting, in one line; too slow for the drawing thread.
     pub fn winners(&self, pairs: &[usize]) -> Option<String> {
         let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
         // rows of different provenance can have the same setting
         settings.provenance?;
-        winners_by_setting(&self.report, &Pivot::new(&self.report, pairs), &settings.settings)
+        winners_by_setting(
+            &self.axis,
+            &self.report,
+            &Pivot::new(&self.report, pairs),
+            &settings.settings,
+        )
     }
 
     /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
@@ -149,6 +161,18 @@ impl Compared {
             }
         })
     }
+}
+
+/// Names of the baseline and of the compared cell: `standard`, `P2P on`; for variables and profile values, the value alone.
+pub fn side_names(axis: &Axis, pair: &Comparison) -> [String; 2] {
+    let named = |side: &Side, value: &str| {
+        match axis {
+            Axis::Option(_) => Some(axis.phrase(&side.spec)).filter(|words| !words.is_empty()),
+            _ => None,
+        }
+        .unwrap_or_else(|| value.to_owned())
+    };
+    [named(&pair.baseline_side, &pair.baseline), named(&pair.side, &pair.value)]
 }
 
 /// Names of slices: the compared value and the settings that vary. Falls back to all settings if names

@@ -1,6 +1,7 @@
 //! Details of the selected pair on screen 6: its result, the two sides, where their decode phases went, and the sources
 //! of the difference.
 
+use super::compared::side_names;
 use super::draw::{p, shared_decimals};
 use super::pivot::tie_mark;
 use crate::face::tui::prelude::*;
@@ -48,19 +49,20 @@ impl DetailAreas {
 }
 
 /// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
-pub fn notes(pair: &Comparison, inner: Rect) -> Vec<Note> {
+pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
     let areas = DetailAreas::new(inner);
     let width = usize::from(inner.width);
     let text = ResultLine::of(pair, false).text();
     let origin = format!("[{}] {}", pair.provenance, pair.matched);
     let is_folded =
         areas.origin.is_empty() || areas.is_short() || text.width() > width || origin.width() > width;
-    let result = format!("{}, {} against {}: {text}", pair.matched, pair.value, pair.baseline);
+    let [baseline, value] = side_names(axis, pair);
+    let result = format!("{}, {value} against {baseline}: {text}", pair.matched);
     let mut notes = vec![Note::new(result, is_folded)];
-    let sentences = differences(pair);
+    let sentences = differences(axis, pair);
     if !sentences.is_empty() {
         let rows = usize::from(areas.differences.height);
-        let is_folded = difference_rows(pair, inner.width).len() > rows;
+        let is_folded = difference_rows(axis, pair, inner.width).len() > rows;
         notes.push(Note::new(sentences.join("; "), is_folded));
     }
     notes
@@ -81,7 +83,8 @@ pub fn draw(
     cx: &Context,
 ) {
     let theme = cx.theme;
-    let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
+    let names = side_names(axis, pair);
+    let name = format!("{axis}: {} against {}", names[1], names[0]);
     let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
     let inner = frame(buf, area, &cut(&name, room), theme);
     folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
@@ -91,9 +94,9 @@ pub fn draw(
     let areas = DetailAreas::new(inner);
     draw_origin(buf, areas.origin, pair, theme);
     ResultLine::of(pair, areas.is_short()).draw(buf, areas.result, theme);
-    draw_sides(buf, areas.sides, pair, theme);
-    draw_bars(buf, &areas, pair, theme);
-    for (row, words) in (0..).zip(difference_rows(pair, inner.width)) {
+    draw_sides(buf, areas.sides, (pair, &names), theme);
+    draw_bars(buf, &areas, (pair, &names), theme);
+    for (row, words) in (0..).zip(difference_rows(axis, pair, inner.width)) {
         line(buf, areas.differences, row, &[(&words, theme.style(Role::Text))]);
     }
 }
@@ -232,9 +235,8 @@ fn side_columns(pair: &Comparison) -> [Column; 8] {
 }
 
 /// Table of the two sides: latency, communication, and the shares of them.
-fn draw_sides(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
+fn draw_sides(buf: &mut Buffer, area: Rect, (pair, names): (&Comparison, &[String; 2]), theme: Theme) {
     let sides = [&pair.baseline_side, &pair.side];
-    let names = [&pair.baseline, &pair.value];
     let latencies_ms = pair.latencies_ms();
     let decimals = shared_decimals(latencies_ms);
     let latency = |row: usize| {
@@ -398,7 +400,12 @@ const BAR_NAME: u16 = 15;
 const BAR_LENGTH: u16 = 23;
 
 /// One bar per side on a common scale, with a legend of the parts.
-fn draw_bars(buf: &mut Buffer, areas: &DetailAreas, pair: &Comparison, theme: Theme) {
+fn draw_bars(
+    buf: &mut Buffer,
+    areas: &DetailAreas,
+    (pair, names): (&Comparison, &[String; 2]),
+    theme: Theme,
+) {
     let sides = [&pair.baseline_side, &pair.side];
     let [Some(baseline), Some(own)] = sides.map(PhaseTimes::of) else {
         let text = "no breakdown of the decode phase: its lanes were not recorded";
@@ -411,7 +418,7 @@ fn draw_bars(buf: &mut Buffer, areas: &DetailAreas, pair: &Comparison, theme: Th
         return;
     }
     let columns_per_ms = f64::from(areas.bars.width.saturating_sub(BAR_NAME + BAR_LENGTH)) / longest_ms;
-    for (row, name) in [&pair.baseline, &pair.value].into_iter().enumerate() {
+    for (row, name) in names.iter().enumerate() {
         let area = cut_top(areas.bars, row as u16).1;
         put(buf, area, area.x, area.y, &cut(name, BAR_NAME - 1), theme.style(Role::Text));
         let x = draw_bar(buf, area, &phases[row], columns_per_ms, theme);
@@ -485,14 +492,15 @@ fn unit_of(most_ms: f64) -> (&'static str, f64) {
 
 /// Sources of the difference in decode latency, a sentence each: of the baseline from the cell, and of the cell from
 /// `upper-bound`; none without a recorded split.
-fn differences(pair: &Comparison) -> Vec<String> {
-    let saved = pair.saved.map(|saved| difference(pair, [&pair.baseline, &pair.value], &saved));
+fn differences(axis: &Axis, pair: &Comparison) -> Vec<String> {
+    let [baseline, value] = side_names(axis, pair);
+    let saved = pair.saved.map(|saved| difference(pair, [&baseline, &value], &saved));
     let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound").map(|above| {
         let capped = match pair.is_capped() {
             true => format!("; what is left of the gap is {CONTENTION}"),
             false => String::new(),
         };
-        difference(pair, [&pair.value, "upper-bound"], &above) + &capped
+        difference(pair, [&value, "upper-bound"], &above) + &capped
     });
     saved.into_iter().chain(above).collect()
 }
@@ -527,8 +535,8 @@ fn difference(pair: &Comparison, [longer, shorter]: [&str; 2], by: &Difference) 
 }
 
 /// Rows of [`differences`].
-fn difference_rows(pair: &Comparison, width: u16) -> Vec<String> {
-    differences(pair).iter().flat_map(|sentence| wrap(sentence, width.into())).collect()
+fn difference_rows(axis: &Axis, pair: &Comparison, width: u16) -> Vec<String> {
+    differences(axis, pair).iter().flat_map(|sentence| wrap(sentence, width.into())).collect()
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
-        notes.extend(detail::notes(pair, inside(places.detail)));
+        notes.extend(detail::notes(&compared.axis, pair, inside(places.detail)));
     }
     notes
 }

@@ -359,7 +359,7 @@ const DETAIL: u16 = 10;
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
 
-/// Least height of the pivot, with its header; the list of pairs and the map keep half.
+/// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
 const LEAST_PIVOT: u16 = 8;
 
 /// Header of the pivot, a gap, and the validation of simulated cells.
@@ -377,6 +377,7 @@ impl Compare {
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
             Some(map) => heat::HEAD + map.tps.len().min(LEAST_PIVOT.into()) as u16,
+            None if body.height < ROOM_FOR_LEGEND => LEAST_PIVOT,
             None => LEAST_PIVOT / 2,
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));

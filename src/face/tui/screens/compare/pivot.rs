@@ -55,7 +55,7 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
         ..80 => format!("{} ms", compared.report.latency()),
         _ => format!(
             "{} {} ms",
-            compared.baseline.as_deref().unwrap_or("baseline"),
+            compared.baseline_name().as_deref().unwrap_or("baseline"),
             compared.report.latency()
         ),
     };
@@ -126,7 +126,7 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
         .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
         .collect();
     let tie = tie_meaning(compare, compared);
-    let baseline = compared.baseline.as_deref().unwrap_or("the baseline");
+    let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
     let [ratio, short_ratio] = match compared.report.latency() {
         "TTFT" => [format!("TTFT speedup over {baseline}"), "TTFT speedup".to_owned()],
         _ => [format!("x tokens/s of {baseline}"), "x tokens/s".to_owned()],

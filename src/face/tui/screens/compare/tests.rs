@@ -120,6 +120,17 @@ fn the_winners_by_setting_are_below_the_headline() {
 }
 
 #[test]
+fn a_baseline_that_is_no_name_is_shown_with_its_option() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ap2p");
+    driver.tap(KeyCode::Enter);
+    driver.shows("P2P on TPOT ms");
+    driver.shows("x tokens/s of P2P on");
+    driver.shows("p2p: P2P off against P2P on");
+    driver.shows("│P2P off ");
+}
+
+#[test]
 fn marks_have_one_meaning_on_all_views() {
     let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.shows("≈ close");

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use study::analysis::{Axis, ComparisonReport, Pivot, PivotRow, Varied};
-use table::Spec;
+use super::compared::side_names;
+use study::analysis::{Axis, Comparison, ComparisonReport, Pivot, PivotRow, Varied};
 
 /// Most settings that are compared with one another.
 const MOST_SETTINGS: usize = 500;
@@ -48,6 +48,7 @@ impl SettingRule {
 /// Winners of these rows, which differ in these settings: `★ ladder; ≈ standard at b64 p2p-on, tp2 b16 p2p-on`. `None` if
 /// all rows have the same winner, which the headline names, or if there are too many.
 pub fn winners_by_setting(
+    axis: &Axis,
     report: &ComparisonReport,
     pivot: &Pivot,
     settings: &Varied,
@@ -57,7 +58,7 @@ pub fn winners_by_setting(
     }
     let axes: Vec<&Axis> = settings.axes().collect();
     let outcomes: Vec<Outcome> =
-        pivot.rows.iter().filter_map(|row| outcome(report, pivot, row, &axes)).collect();
+        pivot.rows.iter().filter_map(|row| outcome(axis, report, (pivot, row), &axes)).collect();
     let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
     for outcome in &outcomes {
         *counts.entry(&outcome.winners).or_default() += 1;
@@ -88,14 +89,25 @@ fn exception_name(winners: &[String], most: &[String]) -> String {
     }
 }
 
-fn outcome(report: &ComparisonReport, pivot: &Pivot, row: &PivotRow, axes: &[&Axis]) -> Option<Outcome> {
-    let spec: &Spec = &report.pairs[row.known().next()?].side.spec;
+/// Outcome of a row; `None` if it has only limits, of which none is a choice.
+fn outcome(
+    axis: &Axis,
+    report: &ComparisonReport,
+    (pivot, row): (&Pivot, &PivotRow),
+    axes: &[&Axis],
+) -> Option<Outcome> {
+    let pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
+    let first = pairs.iter().find(|pair| !pair.side.spec.architecture.is_limit())?;
     let mut winners = row.winners(report);
     // in the order of the columns, the baseline first
     winners.sort_by_key(|winner| pivot.values.iter().position(|value| value == winner));
+    let name = |winner: &str| match pairs.iter().find(|pair| pair.value == winner) {
+        Some(pair) => side_names(axis, pair)[1].clone(),
+        None => side_names(axis, first)[0].clone(),
+    };
     Some(Outcome {
-        labels: axes.iter().map(|axis| axis.label(spec)).collect(),
-        winners: winners.into_iter().map(str::to_owned).collect(),
+        labels: axes.iter().map(|axis| axis.label(&first.side.spec)).collect(),
+        winners: winners.into_iter().map(name).collect(),
     })
 }
 
