@@ -114,6 +114,22 @@ impl PivotRow {
         self.pairs.iter().copied().flatten()
     }
 
+    /// Values that are fastest, the best first, or the baseline with those that tie with it; empty if the samples decide
+    /// nothing.
+    pub fn winners<'a>(&self, report: &'a ComparisonReport) -> Vec<&'a str> {
+        let is_tied = |pair: &&Comparison| !is_limit(pair) && pair.verdict.is_tie();
+        let values: Vec<&Comparison> = match self.baseline_ties {
+            true => self.known().map(|at| &report.pairs[at]).filter(is_tied).collect(),
+            false => {
+                let pairs = self.fastest.iter().filter_map(|column| self.pairs[*column]);
+                pairs.map(|at| &report.pairs[at]).collect()
+            }
+        };
+        let first = self.known().next().filter(|_| self.baseline_wins || self.baseline_ties);
+        let baseline = first.map(|at| report.pairs[at].baseline.as_str());
+        baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
+    }
+
     /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples,
     /// `!` an upper bound below another column, `†` a published speedup that differs by more than the tie band; `-`
     /// without a pair.
@@ -174,17 +190,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
     for row in &pivot.rows {
         let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };
-        let is_tied = |column: &usize| {
-            let pair = row.pairs[*column].map(|at| &report.pairs[at]);
-            pair.is_some_and(|pair| !is_limit(pair) && pair.verdict.is_tie())
-        };
-        let columns: Vec<usize> = match row.baseline_ties {
-            true => (0..row.pairs.len()).filter(is_tied).collect(),
-            false => row.fastest.clone(),
-        };
-        let baseline = (row.baseline_wins || row.baseline_ties).then_some(first.baseline.as_str());
-        let names = columns.iter().map(|at| pivot.values[*at].as_str());
-        let fastest = baseline.into_iter().chain(names).collect::<Vec<_>>().join(" ≈ ");
+        let fastest = row.winners(report).join(" ≈ ");
         let ratio = |at: &Option<usize>| {
             let pair = at.map(|at| &report.pairs[at]);
             pair.map_or(Shown::None, |pair| Shown::Interval(pair.speedup, pair.speedup_ci95, 2))

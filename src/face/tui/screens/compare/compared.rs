@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::draw::PairSettings;
+use super::draw::{PairSettings, shared_decimals};
 use super::state::Asked;
+use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;
 use base::text::capitalized;
 use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Pivot, Reasons,
-    Varied, first_equal, slices,
+    Side, Varied, first_equal, slices,
 };
 use study::answer::{MOST_RUNS, headlines};
 use study::validate::badge;
@@ -28,6 +29,8 @@ pub struct Compared {
     /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
     pub slice_names: Vec<String>,
+    /// Decimals of all latencies (ms) in tables.
+    pub latency_decimals: usize,
     /// Rows of the unfiltered pivot.
     pub settings: usize,
     /// For each pair, the index of the first pair with the same numbers.
@@ -54,6 +57,7 @@ impl Compared {
             runs: Arc::clone(&cells.runs),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             equal: first_equal(&report),
+            latency_decimals: shared_decimals(report.pairs.iter().flat_map(Comparison::latencies_ms)),
             settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
             report,
         };
@@ -71,6 +75,27 @@ impl Compared {
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.pair_settings.narrowed(&pairs, &self.axis).settings;
         headlines(&self.axis, &self.report, &pairs, &settings)
+    }
+
+    /// Baseline that all pairs share, in words.
+    pub fn baseline_name(&self) -> Option<String> {
+        self.baseline.as_ref()?;
+        let [baseline, _] = side_names(&self.axis, self.report.pairs.first()?);
+        Some(baseline)
+    }
+
+    /// Winners among these pairs by setting, in one line; too slow for the drawing thread.
+    pub fn winners(&self, pairs: &[usize]) -> Option<String> {
+        let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
+        let settings = self.pair_settings.narrowed(&kept, &self.axis);
+        // rows of different provenance can have the same setting
+        settings.provenance?;
+        winners_by_setting(
+            &self.axis,
+            &self.report,
+            &Pivot::new(&self.report, pairs),
+            &settings.settings,
+        )
     }
 
     /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
@@ -136,6 +161,18 @@ impl Compared {
             }
         })
     }
+}
+
+/// Names of the baseline and of the compared cell: `standard`, `P2P on`; for variables and profile values, the value alone.
+pub fn side_names(axis: &Axis, pair: &Comparison) -> [String; 2] {
+    let named = |side: &Side, value: &str| {
+        match axis {
+            Axis::Option(_) => Some(axis.phrase(&side.spec)).filter(|words| !words.is_empty()),
+            _ => None,
+        }
+        .unwrap_or_else(|| value.to_owned())
+    };
+    [named(&pair.baseline_side, &pair.baseline), named(&pair.side, &pair.value)]
 }
 
 /// Names of slices: the compared value and the settings that vary. Falls back to all settings if names

@@ -4,10 +4,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::compared::{Compared, Row, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::{Act, Compare, heat, pivot};
+use super::pivot::tie_mark;
+use super::{Act, Compare, detail, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::{Provenance, Spec};
+use base::text::decimals;
 use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
@@ -20,9 +22,9 @@ const COLUMNS: [Column; 12] = [
     Column::text("95 % CI", 14, 1),
     Column::text("verdict", 8, 1),
     Column::number("adj. p", 7, 1),
-    Column::text("TPOT ms", 15, 1),
-    Column::text("exposed", 17, 1),
-    Column::text("overlap", 17, 1),
+    Column::number("TPOT ms", 15, 1),
+    Column::number("exposed", 17, 1),
+    Column::number("overlap", 17, 1),
     Column::text("gap closed", 20, 1),
     Column::text("provenance", 13, 0),
 ];
@@ -105,7 +107,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if let Some(map) = &compare.map {
-        heat::draw_map(buf, places.table, theme, map, compare);
+        heat::draw_map(buf, places.table, (map, compare, compared), cx);
     } else if compare.shows_pivot() {
         pivot::draw(buf, places.table, compare, compared, theme);
         setting(buf, places.setting, compare, compared, theme);
@@ -127,9 +129,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         let notes = notes(compare, body, cx);
-        heat::draw_detail(buf, places.detail, (&compared.axis, selected), &notes, cx);
-    } else if compare.shows_pivot() && compare.selected_row().is_some() {
-        empty(buf, places.detail, "no result for this value at this setting", theme);
+        detail::draw(buf, places.detail, (&compared.axis, selected), &notes, cx);
+    } else if let Some(why) = compare.why_no_pair() {
+        empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
     }
 }
 
@@ -161,8 +163,9 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let has_legend = usize::from(places.title.height) > rows.len() + 1;
     let mut notes = Vec::new();
     if compare.shows_pivot() {
-        if !is_whole(&rows, compare.headline()) {
-            notes.push(Note::new(compare.headline(), true));
+        let headline = compare.whole_headline();
+        if !is_whole(&rows, &headline) {
+            notes.push(Note::new(headline, true));
         }
         let is_folded = !has_legend || pivot::legend(compare, compared, body.width).width() > width;
         let all = pivot::legend(compare, compared, u16::MAX);
@@ -188,7 +191,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
-        notes.extend(heat::notes(pair, inside(places.detail)));
+        notes.extend(detail::notes(&compared.axis, pair, inside(places.detail)));
     }
     notes
 }
@@ -272,7 +275,8 @@ fn content(
     theme: Theme,
 ) -> (String, Style) {
     let text = theme.style(Role::Text);
-    let both = |a: String, b: String| (format!("{a} → {b}"), text);
+    // rows have the arrow at one place
+    let both = |a: String, b: String| (format!("{a:>6} → {b:>6}"), text);
     let Some(pair) = compared.report.pairs.get(row.pair) else { return Default::default() };
     let sides = [&pair.baseline_side, &pair.side];
     match column {
@@ -292,17 +296,22 @@ fn content(
             PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
             PairVerdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),
             PairVerdict::Slower => ("▼ slower".into(), theme.style(Role::Bad)),
-            PairVerdict::Same => ("= same".into(), theme.style(Role::Dim)),
-            PairVerdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
-            PairVerdict::Chance => ("· noise".into(), theme.style(Role::Dim)),
-            PairVerdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
+            tied => {
+                let word = match tied {
+                    PairVerdict::Same => "same",
+                    PairVerdict::Chance => "noise",
+                    PairVerdict::Unknown => "few",
+                    _ => "close",
+                };
+                (format!("{} {word}", tie_mark(tied)), theme.style(Role::Dim))
+            }
         },
         // standard closes no gap, so show its share only if it is not the baseline
         GAP if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].gap_closed(), text),
         GAP => {
             let share =
                 |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{:.0} %", 100.0 * v));
-            both(share(sides[0]), share(sides[1]))
+            (format!("{} → {}", share(sides[0]), share(sides[1])), text)
         }
         INTERVAL => {
             let interval = pair.speedup_ci95.map(|[a, b]| format!("[{a:.3}, {b:.3}]"));
@@ -311,13 +320,21 @@ fn content(
         ADJUSTED => (p(pair.adjusted_p), text),
         LATENCY if pair.latency() != compared.report.latency() => (String::from("-"), text),
         LATENCY => {
-            let [baseline, own] = pair.latencies_ms().map(digits);
+            let decimals = compared.latency_decimals;
+            let [baseline, own] = pair.latencies_ms().map(|ms| format!("{ms:.decimals$}"));
             both(baseline, own)
         }
         8 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
         9 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
         _ => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
     }
+}
+
+/// Decimals that numbers of a column share, so that their points align.
+pub fn shared_decimals(numbers: impl IntoIterator<Item = f64>) -> usize {
+    let finite = numbers.into_iter().map(f64::abs).filter(|number| number.is_finite());
+    let most = finite.fold(0.0, f64::max);
+    decimals(most, if most < 1.0 { 3 } else { 2 })
 }
 
 /// Formats a p-value, limited to the resolution of the resampling.

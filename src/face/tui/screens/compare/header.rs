@@ -83,22 +83,23 @@ impl StatusTexts {
             None => draw::layout(compare, compared, width).words_in(width),
             Some(_) => String::new(),
         };
+        let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
+        let counts = status_counts(compare, compared, cx, width);
+        let used = label.width() + counts.width() + hidden.width();
         let flags = match compare.flagged.len() {
             0 => String::new(),
             count => {
                 let key = cx.key::<Compare>(Act::Flags);
-                match width {
-                    ..100 => format!(" ⚑ {count} suspicious: {key} "),
-                    _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
-                }
+                let texts = [
+                    format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
+                    format!(" ⚑ {count} suspicious: {key} "),
+                    format!(" ⚑ {count}: {key} "),
+                ];
+                let texts = if width < 100 { &texts[1..] } else { &texts[..] };
+                first_fitting(texts, width.saturating_sub(used as u16)).to_owned()
             }
         };
-        Self {
-            label: provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]")),
-            counts: status_counts(compare, compared, cx, width),
-            flags,
-            hidden,
-        }
+        Self { label, counts, flags, hidden }
     }
 
     /// Columns between the texts at the two ends.
@@ -159,13 +160,14 @@ fn draw_status(
     let dim = theme.style(Role::Dim);
     let label = compare.pair_settings(compared).provenance.map_or(dim, |known| theme.provenance(known));
     let x = put(buf, area, area.x, area.y, &texts.label, label);
-    let x = put(buf, area, x, area.y, &texts.counts, dim);
     // important text goes to the right end, and long text is cut before it
     let mut right = area.right();
     for (text, role) in [(&texts.hidden, Role::Dim), (&texts.flags, Role::Warn)] {
         right = right.saturating_sub(text.width() as u16);
         put(buf, area, right, area.y, text, theme.style(role));
     }
+    let before = Rect { width: right.saturating_sub(area.x), ..area };
+    let x = put(buf, before, x, area.y, &texts.counts, dim);
     let mut free = Rect { x, width: right.saturating_sub(x), ..area };
     let filter = &compare.filter;
     if filter.is_shown() {
@@ -213,11 +215,11 @@ fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String 
         0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
         0 if wide => "no p-values: too few samples".to_owned(),
         0 => "no p-values".to_owned(),
-        tested => format!(
-            "{} of {tested} after {} {} %",
+        tested if wide => format!(
+            "{} of {tested} after Benjamini-Hochberg, false discovery rate {} %",
             counts.adjusted,
-            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
             100.0 * report.adjusted.false_discovery_rate
         ),
+        _ => format!("{} after correction", counts.adjusted),
     }
 }

@@ -1,6 +1,7 @@
 //! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
 
 pub mod compared;
+mod detail;
 mod draw;
 mod header;
 mod heat;
@@ -8,6 +9,7 @@ mod pivot;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod winners;
 
 use std::sync::Arc;
 
@@ -31,16 +33,18 @@ use crate::face::tui::screen::{
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::face::tui::widgets::wrap::headline_rows;
+use crate::face::tui::widgets::wrap::{headline_rows, whole_words};
 use base::text::counted;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;
 
 acts! {
     Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines"), "beside diff";
+    Map: "map", "t", "next view: summary, list of pairs, map over TP and batch", Some("view"), "heatmap table grid";
+    PickSlice: "slice", "c", "map: choose the slice: the value, and options besides TP and batch", Some("slice"), "fixed";
+    NextValue: "value", "v", "map over TP and batch; again: ratio, exposed communication, gap closed", Some("value");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
     PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
-    Map: "map", "t", "next view: summary, list of pairs, map over TP and batch", Some("view"), "heatmap table grid";
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
@@ -49,8 +53,6 @@ acts! {
     Undo: "undo", "u", "undo a change of the filter, order, axis or baseline", None, "back revert";
     Redo: "redo", "ctrl-r", "redo", None;
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
-    PickSlice: "slice", "c", "map: choose the fixed options", None;
-    NextValue: "value", "v", "map over TP and batch; again: ratio, exposed communication, gap closed", None;
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
@@ -62,21 +64,21 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
-    /// Without pairs on any axis, nothing is possible; after an error, another comparison. A map has no order.
+    /// Without pairs on any axis, nothing is possible; after an error, another comparison. A map has no order, and tables
+    /// have no slices.
     fn can(&self, act: Act) -> bool {
         match (&self.compared, act) {
             (Some(Err(_)), _) => matches!(act, Act::NextAxis | Act::PreviousAxis),
             (_, Act::SortNext) if self.map.is_some() => false,
+            (_, Act::PickSlice | Act::NextValue) if self.map.is_none() => false,
+            (_, Act::Open) => !self.traced_runs().is_empty(),
             _ => self.has_content(),
         }
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         match act {
-            Act::Open => {
-                let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
-                cx.open_runs(pair.into_iter().flatten());
-            }
+            Act::Open => self.open(cx),
             Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::PickOrder
                 if self.map.is_some() =>
             {
@@ -201,7 +203,7 @@ impl Screen for Compare {
                 self.choose(Some(value));
             }
             Input::Mouse(body, event) if event.kind == PointerKind::Click => {
-                let cell = |map| heat::at(self.areas(body).table, map, self.cursor.1, event.at);
+                let cell = |map| heat::cell_at(self.areas(body).table, map, self.cursor.1, event.at);
                 let Some(cell) = self.map.as_ref().and_then(cell) else { return false };
                 self.cursor = cell;
             }
@@ -268,9 +270,14 @@ impl Screen for Compare {
         }
         if let Some(of) = self.headline_of() {
             let asked = of.clone();
-            let work = move |_: &_| Ok((of.0.headline(&of.1), of.0.trust(&of.1), of));
+            let work = move |_: &_| {
+                let (compared, pairs) = (&of.0, &of.1);
+                Ok((compared.headline(pairs), compared.trust(pairs), compared.winners(pairs), of))
+            };
             cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
-                screen.headline = cx.ok_or_fail(found).map(|(text, trust, of)| (of, text, trust));
+                let Some((text, trust, winners, of)) = cx.ok_or_fail(found) else { return };
+                screen.winners = Some((of.clone(), winners));
+                screen.headline = Some((of, text, trust));
             });
         }
         let Some(of) = self.map_of() else { return };
@@ -352,7 +359,7 @@ const DETAIL: u16 = 10;
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
 
-/// Least height of the pivot, with its header; the list of pairs and the map keep half.
+/// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
 const LEAST_PIVOT: u16 = 8;
 
 /// Header of the pivot, a gap, and the validation of simulated cells.
@@ -370,6 +377,7 @@ impl Compare {
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
             Some(map) => heat::HEAD + map.tps.len().min(LEAST_PIVOT.into()) as u16,
+            None if body.height < ROOM_FOR_LEGEND => LEAST_PIVOT,
             None => LEAST_PIVOT / 2,
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
@@ -383,11 +391,37 @@ impl Compare {
         Areas { title, table, setting, detail }
     }
 
-    /// Rows above the status row: the headline of the pivot, or what is compared.
+    /// Rows above the status row: the headline of the pivot with its winners by setting, or what is compared.
     fn headline_rows(&self, body: Rect) -> Vec<String> {
-        let is_pivot = self.shows_pivot() && !self.pairs().is_empty();
+        if !self.shows_pivot() || self.pairs().is_empty() {
+            return vec![String::new()];
+        }
         let most = usize::from(body.height / 6).clamp(2, 4);
-        if is_pivot { headline_rows(self.headline(), body.width, most) } else { vec![String::new()] }
+        let winners = self.winners().filter(|_| body.height >= ROOM_FOR_LEGEND);
+        let mut rows = headline_rows(self.headline(), body.width, most - usize::from(winners.is_some()));
+        rows.extend(
+            winners.map(|winners| whole_words(winners, usize::from(body.width.saturating_sub(2)))),
+        );
+        rows
+    }
+
+    /// Headline and winners by setting, in full.
+    fn whole_headline(&self) -> String {
+        let texts = [Some(self.headline()), self.winners()];
+        texts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Opens the timelines of the selected pair, or says why there are none and what to do.
+    fn open(&self, cx: &mut Context) {
+        let runs = self.traced_runs();
+        if let Some(why) = self.why_no_pair() {
+            cx.inform(format!("{why}; {}", cx.keys.to_first_run()));
+        } else if runs.is_empty() && self.selected().is_some() {
+            let next = cx.keys.to_first_run();
+            cx.inform(format!("neither run was recorded; run the cells again: {next}"));
+        } else {
+            cx.open_runs(runs);
+        }
     }
 
     /// Opens a picker for the axis, the baseline or the map slice.

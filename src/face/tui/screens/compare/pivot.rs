@@ -16,8 +16,34 @@ const VISIBLE: usize = 64;
 /// Width of the mark, one compared value and the gaps between the columns.
 const VALUE_AND_GAPS: u16 = 15;
 
-/// Title widths of the compared values.
-const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
+/// Longest title of a compared value.
+const LONGEST_TITLE: u16 = 16;
+
+/// Mark of a pair without a clear difference: a tie, or not significant.
+pub const TIE_MARK: &str = "≈";
+
+/// Mark of a pair with too few samples for a verdict.
+pub const UNKNOWN_MARK: &str = "?";
+
+/// Mark of a verdict in tables and on the map; empty for a clear difference.
+pub fn tie_mark(verdict: PairVerdict) -> &'static str {
+    match verdict {
+        PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => TIE_MARK,
+        PairVerdict::Unknown => UNKNOWN_MARK,
+        PairVerdict::Faster | PairVerdict::Slower => "",
+    }
+}
+
+/// Rule for [`TIE_MARK`], that of the result card: within the simulator's error, or not significant.
+pub fn tie_meaning(compare: &Compare, compared: &Compared) -> String {
+    let shown = compare.kept.iter().map(|at| &compared.report.pairs[*at]);
+    let within = compared.report.band_of(shown).map_or_else(String::new, |band| band.within());
+    match compare.pair_settings(compared).provenance {
+        Some(Provenance::Simulated) => within,
+        Some(_) => "not significant".into(),
+        None => format!("{within} or not significant"),
+    }
+}
 
 fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let pair_settings = compare.pair_settings(compared);
@@ -29,7 +55,7 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
         ..80 => format!("{} ms", compared.report.latency()),
         _ => format!(
             "{} {} ms",
-            compared.baseline.as_deref().unwrap_or("baseline"),
+            compared.baseline_name().as_deref().unwrap_or("baseline"),
             compared.report.latency()
         ),
     };
@@ -43,11 +69,14 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
         Column::text(title, shortened, 0).growing(widest - shortened),
         titled(Column::number("", baseline_width, 0), baseline),
     ];
+    // `[★≈1.04x]`, and a mark if it differs from the published speedup
+    let has_published = compared.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
+    let least = if has_published { 10 } else { 9 };
     columns.extend(compare.pivot.values.iter().map(|value| {
         let wanted = compare.column.as_ref() == Some(value);
         let sorted = if wanted && compare.order.column().is_some() { way } else { "" };
-        let title = format!("{}{sorted}", cut(value, *TITLE.end() as u16));
-        let width = title.width().clamp(*TITLE.start(), *TITLE.end() + 1) as u16 + 2;
+        let title = format!("{}{sorted}", cut(value, LONGEST_TITLE));
+        let width = (title.width() as u16 + 2).max(least);
         let title = if wanted { format!("[{title}]") } else { format!(" {title} ") };
         titled(Column::number("", width, 1), title)
     }));
@@ -86,38 +115,39 @@ pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position
     compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
 }
 
-/// Meaning of the marks in the visible rows.
+/// Meanings of the marks `!` and `†` of [`study::analysis::PivotRow::words`].
+const LIMIT_BEATEN: &str = "limit below a choice: noise";
+const NOT_PUBLISHED: &str = "differs from the published speedup";
+
+/// Meaning of the marks in the visible rows, shortened to the width.
 pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let rows = compare.pivot.rows.iter().skip(compare.list.offset).take(VISIBLE);
     let words: Vec<String> = rows
         .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
         .collect();
-    let shown = compare.pivot.rows.iter().flat_map(|row| row.pairs.iter().flatten());
-    let band = compared.report.band_of(shown.map(|at| &compared.report.pairs[*at]));
-    let within = band.map_or_else(String::new, |band| band.within());
-    let tie = match compare.pair_settings(compared).provenance {
-        Some(Provenance::Simulated) => within,
-        Some(_) => "not significant".into(),
-        None => format!("{within} or not significant"),
+    let tie = tie_meaning(compare, compared);
+    let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
+    let [ratio, short_ratio] = match compared.report.latency() {
+        "TTFT" => [format!("TTFT speedup over {baseline}"), "TTFT speedup".to_owned()],
+        _ => [format!("x tokens/s of {baseline}"), "x tokens/s".to_owned()],
     };
-    let baseline = compared.baseline.as_deref().unwrap_or("the baseline");
-    let meanings = [
-        ('★', "fastest"),
-        ('≈', &*tie),
-        ('?', "too few samples"),
-        ('!', "limit below a choice: noise"),
-        ('†', "differs from the published speedup"),
-    ];
-    let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
-    let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
-    let ratio = match width {
-        _ if compared.report.latency() == "TTFT" => {
-            format!("TTFT speedup over {baseline}")
-        }
-        ..100 => format!("x tokens/s of {baseline}"),
-        _ => format!("x tokens/s of {baseline}, prefill included"),
+    let whole_ratio = match compared.report.latency() {
+        "TTFT" => ratio.clone(),
+        _ => format!("{ratio}, prefill included"),
     };
-    format!(" {}", std::iter::once(ratio).chain(used).collect::<Vec<_>>().join("  "))
+    let long = ["fastest", tie.as_str(), "too few samples", LIMIT_BEATEN, NOT_PUBLISHED];
+    let short = ["fastest", tie.as_str(), "few samples", "noisy limit", "not as published"];
+    let text = |ratio: &str, meanings: [&str; 5]| {
+        let marks = ["★", TIE_MARK, UNKNOWN_MARK, "!", "†"].into_iter().zip(meanings);
+        let used = marks.filter(|(mark, _)| words.iter().any(|word| word.contains(mark)));
+        let used: String = used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect();
+        format!(" {ratio}{used}")
+    };
+    let texts =
+        [text(&whole_ratio, long), text(&ratio, long), text(&ratio, short), text(&short_ratio, short)];
+    // a narrow window has the common settings beside it
+    let texts = if width < 100 { &texts[1..] } else { &texts[..] };
+    first_fitting(texts, width).to_owned()
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
@@ -165,8 +195,9 @@ fn content(
                 () if row.baseline_ties => "★≈",
                 () => "",
             };
-            let tpot = format!("{mark}{name}{}", digits(first.latencies_ms()[0]));
-            (tpot, if row.baseline_wins || row.baseline_ties { winner } else { text })
+            let latency = format!("{:.*}", compared.latency_decimals, first.latencies_ms()[0]);
+            let latency = format!("{mark}{name}{latency}");
+            (latency, if row.baseline_wins || row.baseline_ties { winner } else { text })
         }
         _ if column == FIXED + row.pairs.len() => {
             (first.provenance.to_string(), theme.provenance(first.provenance))

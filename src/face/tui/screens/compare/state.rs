@@ -135,6 +135,8 @@ pub struct Compare {
     pub column: Option<String>,
     /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
     pub headline: Option<Headline>,
+    /// Their winners by setting, if these differ; `None` until computed.
+    pub winners: Option<(PartOf<Arc<Vec<usize>>>, Option<String>)>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
@@ -256,6 +258,12 @@ impl Compare {
         self.known_headline()?.1
     }
 
+    /// Winners of the filtered pairs by setting, if these differ.
+    pub fn winners(&self) -> Option<&str> {
+        let (of, winners) = self.winners.as_ref()?;
+        winners.as_deref().filter(|_| Some(of) == self.headline_of().as_ref())
+    }
+
     fn known_headline(&self) -> Option<(&str, Option<&str>)> {
         let (of, text, trust) = self.headline.as_ref()?;
         (Some(of) == self.headline_of().as_ref()).then_some((text, trust.as_deref()))
@@ -282,6 +290,39 @@ impl Compare {
             }
             None => self.pairs().get(self.shown.get(self.list.selected)?.pair),
         }
+    }
+
+    /// Runs of the selected pair with timelines: recorded or simulated ones, the baseline last.
+    pub fn traced_runs(&self) -> Vec<String> {
+        let Some((pair, compared)) = self.selected().zip(self.compared()) else { return Vec::new() };
+        let has_trace = |run: &&String| {
+            let record = compared.runs.find(run);
+            record.is_some_and(|run| run.trace.is_some() || run.spec.backend.is_simulated())
+        };
+        [&pair.run, &pair.baseline_run].into_iter().filter(has_trace).cloned().collect()
+    }
+
+    /// Reason that the selected cell of the pivot or the map has no pair; `None` if it has one.
+    pub fn why_no_pair(&self) -> Option<String> {
+        if self.selected().is_some() {
+            return None;
+        }
+        if let Some(map) = &self.map {
+            let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
+            let why = match self.why_none(*tp, *batch) {
+                "no base" => "the baseline has no result there",
+                "oom" => "does not fit in memory",
+                "filtered" => "the filter hides it",
+                other => other,
+            };
+            return Some(format!("no result at TP {tp}, batch {batch}: {why}"));
+        }
+        let row = self.selected_row().filter(|_| self.view == View::Pivot)?;
+        let value = self.pivot.values.get(self.column_of(row))?;
+        let spec = &self.pairs()[row.known().next()?].side.spec;
+        let setting = self.pair_settings(self.compared()?).settings.phrase(spec);
+        let at = if setting.is_empty() { setting } else { format!(" at {setting}") };
+        Some(format!("no result of {value}{at}"))
     }
 
     pub fn pair_settings<'a>(&'a self, compared: &'a Compared) -> &'a PairSettings {

@@ -1,0 +1,615 @@
+//! Details of the selected pair on screen 6: its result, the two sides, where their decode phases went, and the sources
+//! of the difference.
+
+use super::compared::side_names;
+use super::draw::{p, shared_decimals};
+use super::pivot::tie_mark;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, Column};
+use ::table::{Link, Provenance, Spec};
+use base::text::without_middle;
+use study::analysis::{Axis, CONTENTION, Comparison, Difference, PairVerdict, Side};
+
+/// Rows of the details, from top to bottom. Parts without room are empty.
+struct DetailAreas {
+    /// Provenance, setting and runs.
+    origin: Rect,
+    result: Rect,
+    sides: Rect,
+    bars: Rect,
+    bar_legend: Rect,
+    differences: Rect,
+}
+
+impl DetailAreas {
+    /// Header and two sides.
+    const SIDES: u16 = 3;
+    const BARS: u16 = 2;
+
+    /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows.
+    fn new(inner: Rect) -> Self {
+        let has_sides = inner.height > Self::SIDES;
+        let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
+        let sides = if has_sides { Self::SIDES } else { 0 };
+        let (bars, bar_legend) = if has_bars { (Self::BARS, 1) } else { (0, 0) };
+        let origin = u16::from(inner.height > 1 + sides + bars + bar_legend);
+        let (origin, rest) = cut_top(inner, origin);
+        let (result, rest) = cut_top(rest, 1);
+        let (sides, rest) = cut_top(rest, sides);
+        let (bars, rest) = cut_top(rest, bars);
+        let (bar_legend, rest) = cut_top(rest, bar_legend);
+        let (_gap, differences) = cut_top(rest, 1);
+        Self { origin, result, sides, bars, bar_legend, differences }
+    }
+
+    /// True if the shares of exposed communication are in the result, for want of the table of the sides.
+    fn is_short(&self) -> bool {
+        self.sides.is_empty()
+    }
+}
+
+/// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
+pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
+    let areas = DetailAreas::new(inner);
+    let width = usize::from(inner.width);
+    let text = ResultLine::of(pair, false).text();
+    let origin = format!("[{}] {}", pair.provenance, pair.matched);
+    let is_folded =
+        areas.origin.is_empty() || areas.is_short() || text.width() > width || origin.width() > width;
+    let [baseline, value] = side_names(axis, pair);
+    let result = format!("{}, {value} against {baseline}: {text}", pair.matched);
+    let mut notes = vec![Note::new(result, is_folded)];
+    let sentences = differences(axis, pair);
+    if !sentences.is_empty() {
+        let rows = usize::from(areas.differences.height);
+        let is_folded = difference_rows(axis, pair, inner.width).len() > rows;
+        notes.push(Note::new(sentences.join("; "), is_folded));
+    }
+    notes
+}
+
+/// Definitions of the shares in the table of the sides, the longest that fits.
+const SHARES: [&str; 3] = [
+    " exposed: communication not hidden by compute · overlap: its hidden share · gap closed: share of upper-bound's gain ",
+    " exposed: not hidden by compute · gap closed: share of upper-bound's gain ",
+    " exposed: communication not hidden by compute ",
+];
+
+pub fn draw(
+    buf: &mut Buffer,
+    area: Rect,
+    (axis, pair): (&Axis, &Comparison),
+    notes: &[Note],
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let names = side_names(axis, pair);
+    let name = format!("{axis}: {} against {}", names[1], names[0]);
+    let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
+    let inner = frame(buf, area, &cut(&name, room), theme);
+    folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
+    let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
+    let bottom = area.bottom().saturating_sub(1);
+    put(buf, area, area.x + 2, bottom, shares.unwrap_or_default(), theme.style(Role::Dim));
+    let areas = DetailAreas::new(inner);
+    draw_origin(buf, areas.origin, pair, theme);
+    ResultLine::of(pair, areas.is_short()).draw(buf, areas.result, theme);
+    draw_sides(buf, areas.sides, (pair, &names), theme);
+    draw_bars(buf, &areas, (pair, &names), theme);
+    for (row, words) in (0..).zip(difference_rows(axis, pair, inner.width)) {
+        line(buf, areas.differences, row, &[(&words, theme.style(Role::Text))]);
+    }
+}
+
+/// Provenance, setting, and as much of the run ids as fits.
+fn draw_origin(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
+    let label = format!("[{}] ", pair.provenance);
+    let x = put(buf, area, area.x, area.y, &label, theme.provenance(pair.provenance));
+    let ids = [&pair.run, &pair.baseline_run];
+    let short_ids = ids.map(|id| without_middle(id, 14));
+    let texts = [
+        format!("{}  runs {} and {}", pair.matched, ids[0], ids[1]),
+        format!("{}  runs {} and {}", pair.matched, short_ids[0], short_ids[1]),
+        pair.matched.clone(),
+    ];
+    let text = first_fitting(&texts, area.right().saturating_sub(x));
+    put(buf, area, x, area.y, text, theme.style(Role::Dim));
+}
+
+/// Result of a pair: `tokens/s 1.25x [1.24, 1.28] ▲ faster; by TPOT 1.25x; adjusted p <.001`.
+struct ResultLine {
+    measure: &'static str,
+    ratio: String,
+    verdict: String,
+    /// What else is known; the last ones are left out first.
+    clauses: Vec<String>,
+}
+
+impl ResultLine {
+    /// `is_short` has the exposed shares in place of the ratio of TPOT.
+    fn of(pair: &Comparison, is_short: bool) -> Self {
+        let interval = pair.speedup_ci95.map_or_else(String::new, |[a, b]| format!(" [{a:.2}, {b:.2}]"));
+        let published = pair.published_speedup.map(|published| published.of_ratio());
+        let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
+        // tokens/s includes the prefill
+        let by_tpot = (pair.tpot_ms > 0.0)
+            .then(|| format!("by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms));
+        let effect = if is_short { Some(format!("exposed {}", exposed.join(" → "))) } else { by_tpot };
+        let adjusted = pair.adjusted_p.map(|_| format!("adjusted p {}", p(pair.adjusted_p)));
+        let clauses = [published, effect, adjusted, sample_counts(pair)];
+        Self {
+            measure: if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " },
+            ratio: format!("{:.2}x{interval}", pair.speedup),
+            verdict: format!(" {}", verdict_words(pair)),
+            clauses: clauses.into_iter().flatten().collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let head = format!("{}{}{}", self.measure, self.ratio, self.verdict);
+        std::iter::once(head).chain(self.clauses.iter().cloned()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Clauses that fit into this many columns; [`notes`] have all of them.
+    fn fitting_clauses(&self, room: usize) -> String {
+        let clauses: Vec<String> = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
+        let whole = clauses.concat();
+        if whole.width() <= room {
+            return whole;
+        }
+        let mut kept = String::new();
+        for clause in clauses {
+            if kept.width() + clause.width() + " …".width() > room {
+                break;
+            }
+            kept += &clause;
+        }
+        kept + " …"
+    }
+
+    fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let used = self.measure.width() + self.ratio.width() + self.verdict.width();
+        let clauses = self.fitting_clauses(usize::from(area.width).saturating_sub(used));
+        let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
+        let pieces: [(&str, Style); 4] = [
+            (self.measure, text),
+            (&self.ratio, title),
+            (&self.verdict, text),
+            (&clauses, theme.style(Role::Dim)),
+        ];
+        line(buf, area, 0, &pieces);
+    }
+}
+
+fn verdict_words(pair: &Comparison) -> String {
+    let words = match pair.verdict {
+        PairVerdict::Faster if pair.is_limit_ahead() => return "▲ the limit".to_owned(),
+        PairVerdict::Faster => return "▲ faster".to_owned(),
+        PairVerdict::Slower => return "▼ slower".to_owned(),
+        PairVerdict::Same => "negligible difference".to_owned(),
+        PairVerdict::TooClose => pair.band.map_or_else(String::new, |band| band.too_close()),
+        PairVerdict::Chance => "no significant difference".to_owned(),
+        PairVerdict::Unknown => "too few samples".to_owned(),
+    };
+    format!("{} {words}", tie_mark(pair.verdict))
+}
+
+/// Samples and rounds of the two sides; `None` for simulations, which repeat exactly.
+fn sample_counts(pair: &Comparison) -> Option<String> {
+    if pair.provenance == Provenance::Simulated {
+        return None;
+    }
+    let [baseline, own] = [&pair.baseline_side, &pair.side];
+    let rounds = counted(own.rounds, "round");
+    Some(match (baseline.samples, baseline.rounds) == (own.samples, own.rounds) {
+        true => format!("{} in {rounds} each", counted(own.samples as usize, "sample")),
+        false => {
+            let (samples, others) = (baseline.samples, own.samples);
+            format!("{samples} and {others} samples in {} and {rounds}", baseline.rounds)
+        }
+    })
+}
+
+/// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
+fn side_columns(pair: &Comparison) -> [Column; 8] {
+    let sides = [&pair.baseline_side, &pair.side];
+    // simulated sides have no intervals
+    let with_interval = |title: &str, interval: fn(&Side) -> Option<[f64; 2]>, spare: u8| {
+        let has_interval = sides.iter().any(|side| interval(side).is_some());
+        let (title, width) = match has_interval {
+            true => (format!("{title} [95 % CI]"), 20),
+            false => (title.to_owned(), 10),
+        };
+        Column { title: title.into(), ..Column::number("", width, spare) }
+    };
+    [
+        Column::text("", 12, 0),
+        with_interval(&format!("{} ms", pair.latency()), |side| side.tpot_ms_ci95, 0),
+        Column::number("comm ms", 8, 2),
+        Column::number("exposed ms", 10, 2),
+        Column::number("exposed", 8, 0),
+        Column::number("overlap", 8, 0),
+        with_interval("gap closed", |side| side.hidden_share_ci95, 1),
+        Column::text("", 12, 3),
+    ]
+}
+
+/// Table of the two sides: latency, communication, and the shares of them.
+fn draw_sides(buf: &mut Buffer, area: Rect, (pair, names): (&Comparison, &[String; 2]), theme: Theme) {
+    let sides = [&pair.baseline_side, &pair.side];
+    let latencies_ms = pair.latencies_ms();
+    let decimals = shared_decimals(latencies_ms);
+    let latency = |row: usize| {
+        let interval = sides[row].tpot_ms_ci95;
+        let interval = interval.map(|[low, high]| format!(" [{low:.decimals$}, {high:.decimals$}]"));
+        format!("{:.decimals$}{}", latencies_ms[row], interval.unwrap_or_default())
+    };
+    let comm_ms = aligned_ms(sides.map(|side| per_step(side, side.comm_ms)));
+    let exposed_ms = aligned_ms(sides.map(|side| per_step(side, side.exposed_comm_ms)));
+    let overlap_pct = [pair.baseline_overlap_pct, pair.overlap_pct];
+    table::draw_all(buf, area, theme, &side_columns(pair), sides.len(), |row, column| match column {
+        0 => names[row].clone(),
+        1 => latency(row),
+        2 => comm_ms[row].clone(),
+        3 => exposed_ms[row].clone(),
+        4 => percent(sides[row].exposed_pct),
+        5 => percent(overlap_pct[row]),
+        6 => sides[row].gap_closed(),
+        _ => link(&sides[row].spec),
+    });
+}
+
+/// Time of a side per decode step, like TPOT; the bars cover all steps.
+fn per_step(side: &Side, ms: Option<f64>) -> Option<f64> {
+    let steps = side.spec.output_tokens.saturating_sub(1).max(1);
+    ms.map(|ms| ms / f64::from(steps))
+}
+
+/// Column of the two sides with as many decimals in both rows.
+fn aligned_ms(column: [Option<f64>; 2]) -> [String; 2] {
+    let decimals = shared_decimals(column.into_iter().flatten());
+    column.map(|ms| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.decimals$}")))
+}
+
+/// Short label of a link; empty for the machine's own link, and for one that the P2P setting names.
+fn link(spec: &Spec) -> String {
+    match spec.link {
+        Link::Native => String::new(),
+        _ if spec.has_link_of_p2p() => String::new(),
+        Link::P2pOn | Link::P2pOff => format!("link={}", spec.link),
+        Link::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
+    }
+}
+
+/// Part of the decode phase, in the order of the bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PhasePart {
+    Work,
+    Contention,
+    ExposedTransfer,
+    PeerWait,
+    Idle,
+    /// Rest of the decode latency.
+    Rest,
+}
+
+impl PhasePart {
+    const ALL: [Self; 6] =
+        [Self::Work, Self::Contention, Self::ExposedTransfer, Self::PeerWait, Self::Idle, Self::Rest];
+
+    fn glyph(self) -> &'static str {
+        match self {
+            Self::Work => "█",
+            Self::Contention => "▓",
+            Self::ExposedTransfer => "╱",
+            Self::PeerWait => "░",
+            Self::Idle => "·",
+            Self::Rest => ":",
+        }
+    }
+
+    fn role(self) -> Role {
+        match self {
+            Self::Work => Role::Series(0),
+            Self::Contention => Role::Warn,
+            Self::ExposedTransfer => Role::Exposed,
+            Self::PeerWait => Role::Waiting,
+            Self::Idle | Self::Rest => Role::Dim,
+        }
+    }
+}
+
+/// Names of the parts of a pair, which depend on what was run and recorded.
+#[derive(Clone, Copy, Debug)]
+struct PartNames {
+    is_split: bool,
+    serves_requests: bool,
+}
+
+impl PartNames {
+    fn of(pair: &Comparison) -> Self {
+        let sides = [&pair.baseline_side, &pair.side];
+        Self {
+            is_split: sides.iter().all(|side| side.split.is_some()),
+            serves_requests: sides.iter().any(|side| side.spec.concurrency > 0),
+        }
+    }
+
+    fn name(self, part: PhasePart) -> &'static str {
+        match part {
+            PhasePart::Work if !self.is_split => "compute",
+            PhasePart::Work => "work",
+            PhasePart::Contention => "contention",
+            PhasePart::ExposedTransfer if !self.is_split => "exposed communication",
+            PhasePart::ExposedTransfer => "exposed transfer",
+            PhasePart::PeerWait => "waiting for peers",
+            PhasePart::Idle => "idle",
+            // prefills of other requests are most of it
+            PhasePart::Rest if self.serves_requests => "interleaved prefills",
+            // a rank that has finished its decode phase waits for the slowest one
+            PhasePart::Rest => "rank skew",
+        }
+    }
+
+    /// Name for a narrow window.
+    fn short_name(self, part: PhasePart) -> &'static str {
+        match part {
+            PhasePart::ExposedTransfer => "exposed",
+            PhasePart::PeerWait => "waiting",
+            other => self.name(other),
+        }
+    }
+}
+
+/// Recorded decode phase of a side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PhaseTimes {
+    /// Time of each part (ms), in the order of [`PhasePart::ALL`].
+    ms: [f64; PhasePart::ALL.len()],
+    /// True if the parts sum to the decode latency. Without a recorded split, work is the whole compute lane, and
+    /// contention, waiting and the rest are unknown.
+    is_split: bool,
+}
+
+impl PhaseTimes {
+    fn of(side: &Side) -> Option<Self> {
+        let idle = side.idle_ms?;
+        let Some(split) = side.split else {
+            let ms = [side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle, 0.0];
+            return Some(Self { ms, is_split: false });
+        };
+        let [work, contention] = [split.work_ms, split.contention_ms];
+        let [transfer, wait] = [split.transfer_ms, split.peer_wait_ms];
+        let rest = side.decode_ms - (work + contention + transfer + wait + idle);
+        // sums of the same nanoseconds differ in the last digits
+        let rest = if rest > 1e-3 { rest } else { 0.0 };
+        Some(Self { ms: [work, contention, transfer, wait, idle, rest], is_split: true })
+    }
+
+    fn ms_of(&self, part: PhasePart) -> f64 {
+        self.ms[part as usize]
+    }
+
+    fn total_ms(&self) -> f64 {
+        self.ms.iter().sum()
+    }
+}
+
+/// Columns for the name before a bar, and for its length behind it.
+const BAR_NAME: u16 = 15;
+const BAR_LENGTH: u16 = 23;
+
+/// One bar per side on a common scale, with a legend of the parts.
+fn draw_bars(
+    buf: &mut Buffer,
+    areas: &DetailAreas,
+    (pair, names): (&Comparison, &[String; 2]),
+    theme: Theme,
+) {
+    let sides = [&pair.baseline_side, &pair.side];
+    let [Some(baseline), Some(own)] = sides.map(PhaseTimes::of) else {
+        let text = "no breakdown of the decode phase: its lanes were not recorded";
+        put(buf, areas.bars, areas.bars.x, areas.bars.y, text, theme.style(Role::Dim));
+        return;
+    };
+    let phases = [baseline, own];
+    let longest_ms = baseline.total_ms().max(own.total_ms());
+    if longest_ms <= 0.0 {
+        return;
+    }
+    let columns_per_ms = f64::from(areas.bars.width.saturating_sub(BAR_NAME + BAR_LENGTH)) / longest_ms;
+    for (row, name) in names.iter().enumerate() {
+        let area = cut_top(areas.bars, row as u16).1;
+        put(buf, area, area.x, area.y, &cut(name, BAR_NAME - 1), theme.style(Role::Text));
+        let x = draw_bar(buf, area, &phases[row], columns_per_ms, theme);
+        let length = ns((phases[row].total_ms() * 1e6) as i64);
+        let length = format!("{length} {}", phase_name(sides[row], &phases[row]));
+        put(buf, area, x + 1, area.y, &length, theme.style(Role::Text));
+    }
+    draw_bar_legend(buf, areas.bar_legend, pair, &phases, theme);
+}
+
+/// Draws the parts of a phase; returns the next column.
+fn draw_bar(buf: &mut Buffer, area: Rect, phase: &PhaseTimes, columns_per_ms: f64, theme: Theme) -> u16 {
+    let mut x = area.x + BAR_NAME;
+    let mut end_ms = 0.0;
+    for part in PhasePart::ALL {
+        let first = (end_ms * columns_per_ms).round() as usize;
+        end_ms += phase.ms_of(part).max(0.0);
+        let end = (end_ms * columns_per_ms).round() as usize;
+        x = put(buf, area, x, area.y, &part.glyph().repeat(end - first), theme.style(part.role()));
+    }
+    x
+}
+
+/// Phase that a bar covers. Without a split, it is a recorded one, which differs in length from the median one.
+fn phase_name(side: &Side, phase: &PhaseTimes) -> String {
+    match side.rounds {
+        _ if phase.is_split => "decode".to_owned(),
+        ..2 => "recorded".to_owned(),
+        runs => format!("mean of {runs} runs"),
+    }
+}
+
+/// Parts that either phase has, from the baseline to the other, in one unit.
+fn draw_bar_legend(
+    buf: &mut Buffer,
+    area: Rect,
+    pair: &Comparison,
+    phases: &[PhaseTimes; 2],
+    theme: Theme,
+) {
+    let names = PartNames::of(pair);
+    let (unit, unit_ms) = unit_of(phases[0].total_ms().max(phases[1].total_ms()));
+    let parts = PhasePart::ALL.into_iter().filter(|part| phases.iter().any(|of| of.ms_of(*part) != 0.0));
+    let entries = |is_short: bool| -> Vec<(PhasePart, String)> {
+        let entry = |part| {
+            let [from, to] = phases.map(|phase| digits(phase.ms_of(part) / unit_ms));
+            let words = match is_short {
+                true => format!(" {} {from} → {to}  ", names.short_name(part)),
+                false => format!(" {} {from} → {to} {unit}  ", names.name(part)),
+            };
+            (part, words)
+        };
+        parts.clone().map(entry).collect()
+    };
+    let width: usize = entries(false).iter().map(|(_, words)| words.width() + 1).sum();
+    let is_short = width > usize::from(area.width) + 2;
+    let mut x = area.x;
+    for (part, words) in entries(is_short) {
+        x = put(buf, area, x, area.y, part.glyph(), theme.style(part.role()));
+        x = put(buf, area, x, area.y, &words, theme.style(Role::Dim));
+    }
+    if is_short {
+        put(buf, area, x.saturating_sub(1), area.y, unit, theme.style(Role::Dim));
+    }
+}
+
+/// Unit for times of up to this many ms, and its length in ms.
+fn unit_of(most_ms: f64) -> (&'static str, f64) {
+    if most_ms.abs() < 1e3 { ("ms", 1.0) } else { ("s", 1e3) }
+}
+
+/// Sources of the difference in decode latency, a sentence each: of the baseline from the cell, and of the cell from
+/// `upper-bound`; none without a recorded split.
+fn differences(axis: &Axis, pair: &Comparison) -> Vec<String> {
+    let [baseline, value] = side_names(axis, pair);
+    let saved = pair.saved.map(|saved| difference(pair, [&baseline, &value], &saved));
+    let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound").map(|above| {
+        let capped = match pair.is_capped() {
+            true => format!("; what is left of the gap is {CONTENTION}"),
+            false => String::new(),
+        };
+        difference(pair, [&value, "upper-bound"], &above) + &capped
+    });
+    saved.into_iter().chain(above).collect()
+}
+
+/// Difference between the decode latencies of two sides, the first minus the second, by its sources: `standard decodes
+/// 8.78 ms longer than ladder: exposed transfer +10.3, contention -1.45`.
+fn difference(pair: &Comparison, [longer, shorter]: [&str; 2], by: &Difference) -> String {
+    let names = PartNames { is_split: true, ..PartNames::of(pair) };
+    let sources = [
+        (names.name(PhasePart::ExposedTransfer), by.transfer_ms),
+        (names.name(PhasePart::PeerWait), by.peer_wait_ms),
+        (names.name(PhasePart::Contention), by.contention_ms),
+        ("operations", by.operations_ms),
+        (names.name(PhasePart::Idle), by.idle_ms),
+        (names.name(PhasePart::Rest), by.rest_ms),
+    ];
+    let (unit, unit_ms) = unit_of(by.decode_ms);
+    // skip sources that contribute nothing to the difference
+    let sources = sources.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005 * unit_ms);
+    let sources: Vec<String> = sources
+        .map(|(source, ms)| {
+            let sign = if ms < 0.0 { "-" } else { "+" };
+            format!("{source} {sign}{}", digits(ms.abs() / unit_ms))
+        })
+        .collect();
+    let sources = if sources.is_empty() { String::new() } else { format!(": {}", sources.join(", ")) };
+    let way = if by.decode_ms < 0.0 { "shorter" } else { "longer" };
+    format!(
+        "{longer} decodes {} {unit} {way} than {shorter}{sources}",
+        digits(by.decode_ms.abs() / unit_ms)
+    )
+}
+
+/// Rows of [`differences`].
+fn difference_rows(axis: &Axis, pair: &Comparison, width: u16) -> Vec<String> {
+    differences(axis, pair).iter().flat_map(|sentence| wrap(sentence, width.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> Comparison {
+        let cells = crate::face::tui::tests::fixtures::records();
+        let report = study::analysis::Cells::of(&cells).compare(&Axis::ARCHITECTURE, None).unwrap();
+        report.pairs[0].clone()
+    }
+
+    #[test]
+    fn parts_sum_to_the_latency_also_if_ranks_end_before_the_slowest() {
+        let mut side = pair().side;
+        (side.decode_ms, side.idle_ms) = (20.0, Some(1.0));
+        side.split = Some(::table::Split {
+            work_ms: 10.0,
+            contention_ms: 2.0,
+            peer_wait_ms: 1.0,
+            transfer_ms: 3.0,
+        });
+        let phase = PhaseTimes::of(&side).unwrap();
+        assert_eq!(phase, PhaseTimes { ms: [10.0, 2.0, 3.0, 1.0, 1.0, 3.0], is_split: true });
+        side.decode_ms = 17.0 - 1e-9;
+        let rest_ms = PhaseTimes::of(&side).unwrap().ms_of(PhasePart::Rest);
+        assert_eq!(rest_ms, 0.0, "the same nanoseconds");
+    }
+
+    #[test]
+    fn time_beyond_the_ranks_is_skew_unless_requests_are_served() {
+        let mut pair = pair();
+        assert_eq!(PartNames::of(&pair).name(PhasePart::Rest), "rank skew");
+        pair.side.spec.concurrency = 64;
+        assert_eq!(PartNames::of(&pair).name(PhasePart::Rest), "interleaved prefills");
+    }
+
+    #[test]
+    fn numbers_of_a_column_have_as_many_decimals() {
+        assert_eq!(aligned_ms([Some(0.354), Some(0.0)]), ["0.354", "0.000"], "upper-bound");
+        assert_eq!(aligned_ms([Some(12.5), Some(9.876)]), ["12.50", "9.88"]);
+        assert_eq!(aligned_ms([None, Some(2.0)]), ["-", "2.00"]);
+    }
+
+    #[test]
+    fn bars_are_shown_with_their_legend_and_sides_with_both_rows() {
+        let rows = |height: u16| {
+            let areas = DetailAreas::new(Rect::new(0, 0, 80, height));
+            let all = [areas.origin, areas.result, areas.sides, areas.bars, areas.bar_legend];
+            all.map(|area| area.height)
+        };
+        assert_eq!(rows(1), [0, 1, 0, 0, 0]);
+        assert_eq!(rows(3), [1, 1, 0, 0, 0]);
+        assert_eq!(rows(4), [0, 1, 3, 0, 0]);
+        assert_eq!(rows(6), [1, 1, 3, 0, 0]);
+        assert_eq!(rows(7), [0, 1, 3, 2, 1]);
+        assert_eq!(rows(11), [1, 1, 3, 2, 1]);
+    }
+
+    #[test]
+    fn sources_of_a_difference_have_signs_and_one_unit() {
+        let by = Difference {
+            decode_ms: 3834.0,
+            transfer_ms: 4464.0,
+            peer_wait_ms: 0.0,
+            contention_ms: -629.0,
+            operations_ms: -1.0,
+            idle_ms: 0.0,
+            rest_ms: 0.0,
+        };
+        assert_eq!(
+            difference(&pair(), ["standard", "ladder"], &by),
+            "standard decodes 3.83 s longer than ladder: exposed transfer +4.46, contention -0.629, operations -0.0010"
+        );
+    }
+}

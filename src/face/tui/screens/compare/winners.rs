@@ -1,0 +1,162 @@
+//! Winners by setting, in one line: the outcome of most settings, and the settings in which it differs.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::compared::side_names;
+use study::analysis::{Axis, Comparison, ComparisonReport, Pivot, PivotRow, Varied};
+
+/// Most settings that are compared with one another.
+const MOST_SETTINGS: usize = 500;
+
+/// Setting of a row with its outcome.
+struct Outcome {
+    /// Label on each axis: `tp8`, `b1`, `p2p-off`.
+    labels: Vec<String>,
+    /// Fastest values, several if they tie; empty if the samples decide nothing.
+    winners: Vec<String>,
+}
+
+/// Some settings by the labels that they share; `None` is any label of that axis.
+struct SettingRule(Vec<Option<String>>);
+
+impl SettingRule {
+    /// Widest rule around a setting that holds only settings with its outcome.
+    fn around(setting: &Outcome, all: &[Outcome]) -> Self {
+        let mut rule = Self(setting.labels.iter().cloned().map(Some).collect());
+        for axis in 0..setting.labels.len() {
+            let label = rule.0[axis].take();
+            if all.iter().any(|other| rule.holds(other) && other.winners != setting.winners) {
+                rule.0[axis] = label;
+            }
+        }
+        rule
+    }
+
+    fn holds(&self, setting: &Outcome) -> bool {
+        self.0
+            .iter()
+            .zip(&setting.labels)
+            .all(|(rule, label)| rule.as_ref().is_none_or(|of| of == label))
+    }
+
+    fn words(&self) -> String {
+        self.0.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Winners of these rows, which differ in these settings: `★ ladder; ≈ standard at b64 p2p-on, tp2 b16 p2p-on`. `None` if
+/// all rows have the same winner, which the headline names, or if there are too many.
+pub fn winners_by_setting(
+    axis: &Axis,
+    report: &ComparisonReport,
+    pivot: &Pivot,
+    settings: &Varied,
+) -> Option<String> {
+    if pivot.rows.len() > MOST_SETTINGS {
+        return None;
+    }
+    let axes: Vec<&Axis> = settings.axes().collect();
+    let outcomes: Vec<Outcome> =
+        pivot.rows.iter().filter_map(|row| outcome(axis, report, (pivot, row), &axes)).collect();
+    let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
+    for outcome in &outcomes {
+        *counts.entry(&outcome.winners).or_default() += 1;
+    }
+    let mut by_count: Vec<(&[String], usize)> = counts.into_iter().collect();
+    by_count.sort_by_key(|(_, count)| Reverse(*count));
+    let ((most, _), others) = by_count.split_first()?;
+    let exceptions = others.iter().map(|(winners, _)| {
+        let rules = rules_of(winners, &outcomes);
+        let rules: Vec<String> = rules.iter().map(SettingRule::words).collect();
+        format!("; {} at {}", exception_name(winners, most), rules.join(", "))
+    });
+    let exceptions: String = exceptions.collect();
+    (!exceptions.is_empty()).then(|| format!("★ {}{exceptions}", winners_name(most)))
+}
+
+fn winners_name(winners: &[String]) -> String {
+    if winners.is_empty() { "undecided".to_owned() } else { winners.join(" ≈ ") }
+}
+
+/// Name of an outcome beside that of most settings: `≈ standard` if more values tie there.
+fn exception_name(winners: &[String], most: &[String]) -> String {
+    let others: Vec<&str> =
+        winners.iter().filter(|winner| !most.contains(winner)).map(String::as_str).collect();
+    match others.len() + most.len() == winners.len() && !most.is_empty() {
+        true => format!("≈ {}", others.join(" ≈ ")),
+        false => winners_name(winners),
+    }
+}
+
+/// Outcome of a row; `None` if it has only limits, of which none is a choice.
+fn outcome(
+    axis: &Axis,
+    report: &ComparisonReport,
+    (pivot, row): (&Pivot, &PivotRow),
+    axes: &[&Axis],
+) -> Option<Outcome> {
+    let pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
+    let first = pairs.iter().find(|pair| !pair.side.spec.architecture.is_limit())?;
+    let mut winners = row.winners(report);
+    // in the order of the columns, the baseline first
+    winners.sort_by_key(|winner| pivot.values.iter().position(|value| value == winner));
+    let name = |winner: &str| match pairs.iter().find(|pair| pair.value == winner) {
+        Some(pair) => side_names(axis, pair)[1].clone(),
+        None => side_names(axis, first)[0].clone(),
+    };
+    Some(Outcome {
+        labels: axes.iter().map(|axis| axis.label(&first.side.spec)).collect(),
+        winners: winners.into_iter().map(name).collect(),
+    })
+}
+
+/// Rules that hold all settings with these winners and no others, the widest first.
+fn rules_of(winners: &[String], outcomes: &[Outcome]) -> Vec<SettingRule> {
+    let mut rules: Vec<SettingRule> = Vec::new();
+    for setting in outcomes.iter().filter(|outcome| outcome.winners == winners) {
+        let is_held = rules.iter().any(|rule| rule.holds(setting));
+        if !is_held {
+            rules.push(SettingRule::around(setting, outcomes));
+        }
+    }
+    let held = |rule: &SettingRule| outcomes.iter().filter(|setting| rule.holds(setting)).count();
+    rules.sort_by_key(|rule| Reverse(held(rule)));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(all: [([&str; 2], &[&str]); 4]) -> Vec<Outcome> {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        all.map(|(labels, winners)| Outcome { labels: owned(&labels), winners: owned(winners) }).into()
+    }
+
+    #[test]
+    fn an_exception_is_named_by_as_few_labels_as_tell_it_apart() {
+        let all = outcomes([
+            (["tp2", "b1"], &["ladder"]),
+            (["tp2", "b64"], &["standard", "ladder"]),
+            (["tp8", "b1"], &["parallel"]),
+            (["tp8", "b64"], &["standard", "ladder"]),
+        ]);
+        let words = |of: usize| -> Vec<String> {
+            rules_of(&all[of].winners, &all).iter().map(SettingRule::words).collect()
+        };
+        assert_eq!([words(1), words(2), words(0)], [["b64"], ["tp8 b1"], ["tp2 b1"]]);
+    }
+
+    #[test]
+    fn an_exception_names_what_it_adds_to_the_usual_winner() {
+        let owned =
+            |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+        let [ladder, tie, parallel] =
+            [&["ladder"][..], &["standard", "ladder"], &["parallel"]].map(owned);
+        assert_eq!(exception_name(&tie, &ladder), "≈ standard");
+        assert_eq!(exception_name(&ladder, &tie), "ladder");
+        assert_eq!(exception_name(&parallel, &ladder), "parallel");
+        assert_eq!(exception_name(&[], &ladder), "undecided");
+    }
+}
