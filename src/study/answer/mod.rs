@@ -1,5 +1,5 @@
 //! Result of a set of runs as a card: who wins and by how much, how far to trust it, and at most three bullets (failures,
-//! where others win, closed share of the gap to upper-bound, P2P); then details and a table.
+//! in how many settings it wins, where others win, P2P); then details and a table.
 //!
 //! Rules over comparisons produce the text, so a sweep's end, a stored experiment and the report all show the same.
 //! `upper-bound` is a limit and never wins.
@@ -45,7 +45,7 @@ pub struct Answer {
     pub basis: String,
     /// Why the numbers are not trustworthy, and what to do.
     pub noise: Option<String>,
-    /// Bullets on failures, other winners, the gap closed and P2P: at most three.
+    /// Bullets on failures, wins, other winners and P2P: at most three.
     pub bullets: Vec<String>,
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
@@ -100,8 +100,8 @@ impl Answer {
         let bullets = self.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
         [(CardLine::Headline, self.headline.as_str())]
             .into_iter()
-            .chain(noise)
             .chain(basis)
+            .chain(noise)
             .chain(bullets)
     }
 
@@ -142,22 +142,27 @@ impl Answer {
         };
         let settings = varied.without(&axis);
         let question = Question::new(&axis, &report, &settings);
-        bullets.extend(question.elsewhere());
         let mut details = Vec::new();
-        if axis == Axis::ARCHITECTURE {
-            let division = has(&Axis::Division).then(|| cells.compare(&Axis::Division, None).ok());
-            let division = division.flatten().and_then(|report| question::best_division(&report));
-            bullets.splice(0..0, division.into_iter().chain(question.exposed()).chain(question.equal()));
+        let is_of_architectures = axis == Axis::ARCHITECTURE;
+        if is_of_architectures && has(&Axis::Division) {
+            let report = cells.compare(&Axis::Division, None).ok();
+            bullets.extend(report.and_then(|report| question::best_division(&report)));
+        }
+        bullets.extend(question.wins().map(|wins| format!("{}.", capitalized(&wins))));
+        bullets.extend(question.elsewhere());
+        if is_of_architectures
+            && has(&Axis::P2P)
+            && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
+        {
+            let settings = varied.without(&Axis::P2P);
+            let (kept, warning) = Question::new(&Axis::P2P, &by_p2p, &settings).without_p2p();
+            bullets.extend(kept);
+            details.extend(warning);
+        }
+        if is_of_architectures {
+            bullets.extend(question.exposed());
+            bullets.extend(question.equal());
             bullets.extend(question.gap_closed());
-            if has(&Axis::P2P)
-                && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
-            {
-                let settings = varied.without(&Axis::P2P);
-                let question = Question::new(&Axis::P2P, &by_p2p, &settings);
-                let (kept, warning) = question.without_p2p();
-                bullets.extend(kept);
-                details.extend(warning);
-            }
         }
         bullets.extend(question.published());
         bullets.extend(unfinished.others);
@@ -165,7 +170,7 @@ impl Answer {
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend(question.tied());
         details.extend(question.unclear());
-        if axis == Axis::ARCHITECTURE {
+        if is_of_architectures {
             details.extend(question.beaten_limit());
             details.extend(question.exposed().map(|_| SHARES.to_owned()));
             details.extend(quality(records, &question));
