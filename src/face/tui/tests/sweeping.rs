@@ -196,19 +196,36 @@ fn any_nccl_variable_becomes_an_axis() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_line_and_column_while_editing() {
+fn a_value_that_no_cell_can_have_is_refused_and_can_be_corrected() {
     let mut driver = workbench((120, 40));
     at_tp(&mut driver);
     press(&mut driver, KeyCode::Enter);
     keys(&mut driver, "x");
     press(&mut driver, KeyCode::Enter);
-    let shown = driver.screen();
-    assert!(shown.contains("experiments/hide.toml:16:10: tp must be a whole number"), "{shown}");
-    assert!(keys(&mut driver, "r").is_empty(), "nothing is started");
-    assert!(driver.state.cx.notice.as_ref().is_some_and(|notice| notice.error));
+    driver.shows("✘ tp is x; it must be a whole number from 1");
+    driver.shows("›x");
+    assert_eq!(text(&driver), TEXT, "nothing is edited");
+    press(&mut driver, KeyCode::Backspace);
+    keys(&mut driver, "4");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("tp = [2, 4, 8]"), "{}", text(&driver));
+    // in a list, by its name, and in a setting
+    keys(&mut driver, "a");
+    keys(&mut driver, "16 0");
+    press(&mut driver, KeyCode::Enter);
+    driver.shows("✘ tp is 0; it must be a whole number from 1");
     press(&mut driver, KeyCode::Esc);
-    keys(&mut driver, "u");
-    driver.shows("16 of 36 cells");
+    let before = text(&driver);
+    let model =
+        driver.state.experiments.draft().unwrap().rows.iter().position(|row| row.name == "model");
+    driver.state.experiments.draft_mut().unwrap().list.selected = model.unwrap();
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "llama-3-9b");
+    press(&mut driver, KeyCode::Enter);
+    driver.shows("llama-3-9b");
+    driver.shows("✘ ");
+    driver.hides("hide.toml:");
+    assert_eq!(text(&driver), before);
 }
 
 #[test]

@@ -157,6 +157,23 @@ impl Draft {
         Ok(changed)
     }
 
+    /// Returns the reason if these edits break a text that is valid now.
+    pub fn check_edits(&self, edits: &[Edit]) -> Result<(), String> {
+        if Experiment::check(self.revisions.text(), &self.path).is_err() {
+            return Ok(());
+        }
+        let mut edited = self.revisions.clone();
+        let checked =
+            edited.edit(&self.path, edits).and_then(|_| Experiment::check(edited.text(), &self.path));
+        let place = format!("{}:", self.path.display());
+        // the prompt is the place
+        let without_place = |text: String| match text.split_once(": ") {
+            Some((before, message)) if before.starts_with(&place) => message.to_owned(),
+            _ => text,
+        };
+        checked.map_err(|error| without_place(said(&error)))
+    }
+
     /// Restores an edited text from an earlier session.
     pub fn take_up(&mut self, text: String) {
         self.revisions.replace(text);
@@ -342,7 +359,7 @@ fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<A
 }
 
 /// Formats an error with its help; the message already includes the location.
-fn said(error: &Error) -> String {
+pub(super) fn said(error: &Error) -> String {
     match error {
         Error::At { message, help: Some(help), .. } | Error::Input { message, help: Some(help) } => {
             format!("{message}\n{help}")
