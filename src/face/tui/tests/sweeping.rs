@@ -767,6 +767,38 @@ fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them()
 }
 
 #[test]
+fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
+    let mut driver = workbench((120, 40));
+    let spec = driver.state.experiments.spec().unwrap().clone();
+    let stored = |driver: &mut Driver, runs: Vec<Record>| {
+        send(driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    };
+    let of_other = record("20260102-0304-7", spec.clone(), 1.0);
+    assert_eq!(of_other.experiment.as_deref(), Some("quickstart"));
+    stored(&mut driver, vec![of_other.clone()]);
+    driver.shows("0/16");
+    driver.shows("resume, 15 of 16 runs left");
+    driver.shows("1 of 1 stored run in quickstart, with the same cells");
+    let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
+    stored(&mut driver, vec![of_other, own]);
+    driver.shows("1/16");
+    driver.hides("with the same cells");
+}
+
+#[test]
+fn the_hint_of_the_papers_sweep_says_when_it_is_stored() {
+    let text = "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"tiny\"\n";
+    let experiment = Experiment::from_str(text, Path::new("paper-70b.toml"));
+    let spec = experiment.as_ref().unwrap().cells[0].spec.clone();
+    let mut driver = Driver::empty(120, 40);
+    read(&mut driver, vec![Entry::new("paper-70b", "built in", text.into(), experiment)]);
+    driver.shows("run the paper's 70B sweep (simulated, 1 s)");
+    let run = Record { experiment: Some("paper-70b".into()), ..record("20260102-0304-7", spec, 1.0) };
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![run], Vec::new())))));
+    driver.shows("show the paper's 70B sweep (simulated, stored)");
+}
+
+#[test]
 fn looks_of_the_editor() {
     let mut driver = workbench((120, 40));
     insta::assert_snapshot!("experiments_forecast_120x40", driver.screen());

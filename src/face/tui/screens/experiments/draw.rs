@@ -448,9 +448,8 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
             cx.sweeps.running.as_ref().is_some_and(|name| name_before_edits(name) == entry.name);
         let text = if is_running { running_text(forecast, cx) } else { runs_text(forecast, cx) };
         texts.push(styled(text, Role::Text));
-        if draft.checked.as_ref().is_some_and(|checked| checked.is_shared) {
-            texts.push(styled("stored runs: of the same cells in other experiments".into(), Role::Dim));
-        }
+        let shared = draft.checked.as_ref().and_then(|checked| checked.shared.as_ref());
+        texts.extend(shared.map(|shared| styled(shared.clone(), Role::Dim)));
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         texts.push(styled(format!("! {noise}"), Role::Warn));
