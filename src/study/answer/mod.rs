@@ -30,7 +30,7 @@ const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standa
                       Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
 /// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
-pub const SCOPE: &str = " · ";
+const SCOPE: &str = " · ";
 
 /// Maximum number of bullets on a card.
 const MOST_BULLETS: usize = 3;
@@ -92,6 +92,11 @@ impl Answer {
         answers
     }
 
+    /// How far to trust the numbers, and the cells that they are about.
+    pub fn trust_and_scope(&self) -> (&str, &str) {
+        self.basis.split_once(SCOPE).unwrap_or((&self.basis, ""))
+    }
+
     /// Lines of the card, in order.
     pub fn card(&self) -> impl Iterator<Item = (CardLine, &str)> {
         let basis = Some(self.basis.as_str()).filter(|basis| !basis.is_empty());
@@ -114,8 +119,7 @@ impl Answer {
     ) -> Self {
         let cells = Cells::of(records);
         let varied = Varied::of(cells.specs());
-        let mut basis = basis(records, &cells, &varied);
-        basis.extend(host.map(|host| format!(" on {host}")));
+        let basis = basis(records, &cells, &varied, host);
         let axes = cells.axes();
         let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
         let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
@@ -193,7 +197,7 @@ impl Answer {
     }
 }
 
-fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
+fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>) -> String {
     let samples: Vec<usize> = cells.samples().collect();
     let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
     let samples = match (least, most) {
@@ -223,8 +227,9 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
         format!(" on {}{stack}", record.spec.hardware)
     });
     let links = links(cells);
+    let host = host.map_or(String::new(), |host| format!(" on {host}"));
     let cells = counted(cells.specs().count(), "cell");
-    format!("{provenance}{samples}{SCOPE}{cells}: {common}{machine}{links}")
+    format!("{provenance}{host}{samples}{SCOPE}{cells}: {common}{machine}{links}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

@@ -582,7 +582,8 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
 
 #[test]
 fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
-    for (size, unable) in [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
+    for (size, unable) in
+        [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell out of memory")]
     {
         let screen = Driver::full(size.0, size.1).with_sweep().screen();
         for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
@@ -764,6 +765,14 @@ fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them()
         driver.shows("6 of 6 runs");
     }
     Driver::full(120, 40).hides("6 stored runs");
+}
+
+#[test]
+fn in_a_tall_window_the_forecast_follows_the_grid_and_the_question_is_shown_once() {
+    let driver = workbench((200, 60));
+    let screen = driver.screen();
+    let row = |text: &str| screen.lines().position(|line| line.contains(text)).expect(text);
+    assert_eq!(row("r: 16 runs"), row("(above)") + 3, "{screen}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::progress::{alike, communication, coverage, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
-use crate::face::tui::format::{clock, si};
+use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -24,12 +24,14 @@ const COLUMNS: [Column; 9] = [
     Column::text("samples", 10, 3),
     Column::number("tok/s", RATE, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("95 % CI", 14, 3),
+    Column::number("TPOT 95 % CI", 14, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
 ];
 
+const ROUND: usize = 1;
+const SAMPLES: usize = 2;
 const LATENCY: usize = 4;
 const INTERVAL: usize = 5;
 
@@ -50,11 +52,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     header(buf, areas.top, live, cx, name);
     let rows = Rows::new(&live.list, live.cells.len());
     let common = common_provenance(live);
-    // predictions have no interval
-    let empty = |at: usize| match common {
-        Some(Provenance::Simulated) => [PROVENANCE, INTERVAL].contains(&at),
-        Some(_) => at == PROVENANCE,
-        None => false,
+    let is_single = live.rounds == 1 && live.cells.iter().all(|cell| cell.spec.samples == 1);
+    let empty = |at: usize| match (at, common) {
+        (PROVENANCE, common) => common.is_some(),
+        // predictions have no interval
+        (INTERVAL, Some(Provenance::Simulated)) => true,
+        // the mark of a cell says as much
+        (ROUND | SAMPLES, _) => is_single,
+        _ => false,
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let mut columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
@@ -200,7 +205,7 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     pieces(buf, area, 1, &row);
 }
 
-/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell oom`.
+/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell out of memory`.
 fn unable(live: &Live, all: usize, width: u16) -> String {
     let wide = width >= 110;
     let by_status: Vec<(Status, usize)> = live.unable().collect();
@@ -210,7 +215,7 @@ fn unable(live: &Live, all: usize, width: u16) -> String {
         _ => {
             let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
             let text = |(status, cells): (Status, usize)| {
-                format!("  {} {} {}", status.glyph(), word(cells), status.as_str())
+                format!("  {} {} {}", status.glyph(), word(cells), unable_word(status))
             };
             by_status.into_iter().map(text).collect()
         }
@@ -306,6 +311,12 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 
 const LOG_ROWS: u16 = 2;
 
+/// Words of the screen in the frame of a cell, for wide and narrow windows.
+const LEGENDS: [&str; 2] = [
+    " round: one pass over all cells · TPOT: time per output token · CI: confidence interval · exposed: not hidden ",
+    " round: one pass over all cells · TPOT: time per output token ",
+];
+
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
     let label = cell.spec.label();
@@ -314,16 +325,20 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [cell.state.word(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
+    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() + 4 <= area.width.into()) {
+        let y = area.bottom().saturating_sub(1);
+        put(buf, area, area.x + 2, y, legend, theme.style(Role::Dim));
+    }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
-    let lanes = shown_lanes(cell);
+    let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
     let room = rest.height.saturating_sub(LOG_ROWS);
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
-    let rows = lanes.as_ref().map_or(0, |(lanes, _)| (alike(lanes).len() as u16 * 2 + 1).min(room));
+    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
     let (strip, log) = cut_top(rest, rows);
-    if let Some((lanes, what)) = lanes {
-        draw_lanes(buf, strip, lanes, &what, theme);
+    if let Some((lanes, groups, what)) = lanes {
+        draw_lanes(buf, strip, lanes, groups, &what, theme);
     }
     draw_log(buf, log, live, cx, cell);
 }
@@ -368,7 +383,8 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
-        let range = format!("  last run {} to {} ", digits(least), digits(most));
+        let which = if running { "this" } else { "last" };
+        let range = format!("  {which} run {} to {} ", digits(least), digits(most));
         let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
@@ -414,7 +430,15 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     Some((first, format!("first decode step, {provenance}")))
 }
 
-fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, theme: Theme) {
+/// Draws the lanes of a step, those of [`alike`] ranks once: `groups`.
+fn draw_lanes(
+    buf: &mut Buffer,
+    area: Rect,
+    lanes: &[StepLanes],
+    mut groups: Vec<(&StepLanes, Vec<u32>)>,
+    what: &str,
+    theme: Theme,
+) {
     if area.height < 3 {
         return;
     }
@@ -423,7 +447,6 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
-    let mut groups = alike(lanes);
     groups.truncate(usize::from((area.height - 1) / 2));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
