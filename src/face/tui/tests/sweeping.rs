@@ -787,11 +787,11 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     stored(&mut driver, vec![of_other.clone()]);
     driver.shows("0/16");
     driver.shows("resume, 15 of 16 runs left");
-    driver.shows("1 of 1 stored run in quickstart, with the same cells");
+    driver.shows("1 of 1 stored run from quickstart: the same cells");
     let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
     stored(&mut driver, vec![of_other, own]);
     driver.shows("1/16");
-    driver.hides("with the same cells");
+    driver.hides("the same cells");
 }
 
 #[test]

@@ -357,7 +357,7 @@ pub fn check(
 /// Maximum experiments named whose runs are shared.
 const MOST_NAMED: usize = 2;
 
-/// Stored runs that other experiments ran: `40 of 40 stored runs are of the same cells in paper-70b`.
+/// Stored runs that other experiments ran: `40 of 40 stored runs from paper-70b: the same cells`.
 fn shared_runs(stored: Stored, others: &BTreeSet<&str>) -> Option<String> {
     let shared = stored.done - stored.own;
     let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
@@ -366,11 +366,11 @@ fn shared_runs(stored: Stored, others: &BTreeSet<&str>) -> Option<String> {
         more => format!(" and {more} more"),
     };
     let place = match named.is_empty() {
-        true => "without an experiment".to_owned(),
-        false => format!("in {}{more}", named.join(", ")),
+        true => "no experiment".to_owned(),
+        false => named.join(", ") + &more,
     };
     let of = counted(stored.done, "stored run");
-    (shared > 0).then(|| format!("{shared} of {of} {place}, with the same cells"))
+    (shared > 0).then(|| format!("{shared} of {of} from {place}: the same cells"))
 }
 
 fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<Answer> {
