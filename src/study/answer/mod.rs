@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
-use crate::validate::{badge, evidence};
+use crate::validate::{badge, evidence, short_badge};
 use base::statistics::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
-use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
+use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host};
 
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -180,7 +180,9 @@ impl Answer {
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));
-        // the basis has the errors
+        // in full, if the basis has it short
+        let trust = badge(cells.specs()).filter(|badge| !basis.contains(badge));
+        details.extend(trust.map(|trust| format!("{}.", capitalized(&trust))));
         details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
         let (table, left_out) = question.table();
         Self {
@@ -203,7 +205,8 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>)
     let samples = match (least, most) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
-            badge(cells.specs()).map_or_else(String::new, |badge| format!("; {badge}"))
+            let specs: Vec<&Spec> = cells.specs().collect();
+            short_badge(&specs).map_or_else(String::new, |badge| format!("; {badge}"))
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {

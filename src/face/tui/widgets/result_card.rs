@@ -54,7 +54,7 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
             let own = format!("all {rows} rows:");
             let line = match answer.left_out {
                 0 => line.to_owned(),
-                _ => line.replacen(&own, &format!("{rows} of {all} rows:"), 1),
+                _ => line.replacen(&own, &format!("{rows} of {all} rows, all with"), 1),
             };
             lines.push((line, role));
         }

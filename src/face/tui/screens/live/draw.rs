@@ -34,6 +34,7 @@ const ROUND: usize = 1;
 const SAMPLES: usize = 2;
 const LATENCY: usize = 4;
 const INTERVAL: usize = 5;
+const LAST_RUN: usize = 6;
 
 /// Column omitted if all cells share a provenance, which is then shown once above the table.
 const PROVENANCE: usize = 7;
@@ -55,8 +56,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     let is_single = live.rounds == 1 && live.cells.iter().all(|cell| cell.spec.samples == 1);
     let empty = |at: usize| match (at, common) {
         (PROVENANCE, common) => common.is_some(),
-        // predictions have no interval
-        (INTERVAL, Some(Provenance::Simulated)) => true,
+        // predictions have no interval and take no time
+        (INTERVAL | LAST_RUN, Some(Provenance::Simulated)) => true,
         // the mark of a cell says as much
         (ROUND | SAMPLES, _) => is_single,
         _ => false,
@@ -309,7 +310,8 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
     }
 }
 
-const LOG_ROWS: u16 = 2;
+/// Maximum rows kept for the log below the lanes.
+const LOG_ROWS: usize = 2;
 
 /// Words of the screen in the frame of a cell, for wide and narrow windows.
 const LEGENDS: [&str; 2] = [
@@ -322,7 +324,12 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let label = cell.spec.label();
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
-    let title: Vec<&str> = [cell.state.word(), &label].into_iter().chain(more).collect();
+    let state = match cell.state {
+        CellState::Done(Status::Ok) => "done:",
+        CellState::Done(Status::Oom) => "out of memory:",
+        other => other.word(),
+    };
+    let title: Vec<&str> = [state, &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
     if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() + 4 <= area.width.into()) {
@@ -332,7 +339,8 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
-    let room = rest.height.saturating_sub(LOG_ROWS);
+    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS);
+    let room = rest.height.saturating_sub(logged as u16);
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
@@ -397,10 +405,11 @@ fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     line(buf, area, row, &all);
 }
 
-/// `memory 1.21 GB resident, plan 2 x 0.55 GB`.
+/// `memory 1.21 GB resident, plan 2 ranks x 0.55 GB`.
 fn memory(cell: &LiveCell) -> String {
     let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes);
-    let plan = plan.map(|bytes| format!("plan {} x {}", cell.spec.ranks(), si(bytes as f64, "B")));
+    let ranks = counted(cell.spec.ranks() as usize, "rank");
+    let plan = plan.map(|bytes| format!("plan {ranks} x {}", si(bytes as f64, "B")));
     let resident = cell.doing.resident_bytes.map(|bytes| format!("{} resident", si(bytes as f64, "B")));
     match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
         parts if parts.is_empty() => String::new(),
@@ -492,6 +501,11 @@ fn draw_lanes(
     }
 }
 
+/// True if the log ends with the reason of a failed or skipped run.
+fn has_reason(cell: &LiveCell) -> bool {
+    cell.state != CellState::Running && !cell.note.is_empty()
+}
+
 fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
     let rows = usize::from(area.height);
@@ -503,7 +517,7 @@ fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
         lines.extend(wrap(text, width));
     }
     // reason for a failed or skipped run
-    if below == 0 && cell.state != CellState::Running && !cell.note.is_empty() {
+    if below == 0 && has_reason(cell) {
         lines.extend(wrap(&cell.note, width));
     }
     let (area, end) = if below > 0 { cut_bottom(area, 1) } else { (area, Rect::ZERO) };
