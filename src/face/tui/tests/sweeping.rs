@@ -775,6 +775,19 @@ fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them()
 }
 
 #[test]
+fn a_range_of_numbers_is_offered_for_numbers_alone() {
+    let mut driver = workbench((120, 40));
+    press(&mut driver, KeyCode::Right);
+    keys(&mut driver, "a");
+    driver.shows("Values between blanks or commas");
+    driver.hides("1..64*2");
+    press(&mut driver, KeyCode::Esc);
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "a");
+    driver.shows("1..64*2");
+}
+
+#[test]
 fn in_a_tall_window_the_forecast_follows_the_grid_and_the_question_is_shown_once() {
     let driver = workbench((200, 60));
     let screen = driver.screen();

@@ -489,7 +489,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
     for unable in forecast.iter().flat_map(|forecast| &forecast.unable) {
         let (glyph, word) = (unable.status.glyph(), unable_word(unable.status));
         let cells = counted(unable.cells, "cell");
-        let text = format!("{glyph} {cells} {word}: {} ({})", unable.reason, unable.example);
+        let text = format!("{glyph} {cells} {word}: {} (first: {})", unable.reason, unable.example);
         texts.push((text, theme.status(unable.status)));
     }
     texts

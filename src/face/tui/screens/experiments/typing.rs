@@ -12,7 +12,7 @@ use base::error::Error;
 use base::input::InputKind;
 use base::offer::Offer;
 use lab::sweep::edit::{Edit, axis_names, split_values};
-use table::options::{ENV_PAIRS, SET_PAIRS, option, pair};
+use table::options::{ENV_PAIRS, OptionEntry, OptionKind, SET_PAIRS, option, pair};
 use table::{CellOptions, Spec};
 
 #[derive(Clone, Debug)]
@@ -40,11 +40,14 @@ pub fn ask(
     spec: Option<&Spec>,
     cx: &mut Context,
 ) {
+    let counts = |option: &OptionEntry| matches!(option.kind, OptionKind::Count | OptionKind::Large);
+    let is_number = name.starts_with("set.") || option(&name).is_some_and(counts);
     let how = match what {
         What::Value(_) | What::Setting => "",
-        What::NewValue(_) | What::Values => {
+        What::NewValue(_) | What::Values if is_number => {
             ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
         }
+        What::NewValue(_) | What::Values => ". Values between blanks or commas",
     };
     // an axis has no single current value
     let spec = spec.filter(|_| matches!(what, What::Setting) || name.starts_with("set."));
