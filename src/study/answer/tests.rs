@@ -380,7 +380,7 @@ fn the_largest_lead_is_named_with_the_settings_that_all_leads_of_its_size_share(
     assert!(answer.headline.starts_with("Ladder is up to 1.4"), "{}", answer.headline);
     let shared = "x faster than standard at TP 8 (batch 1: 1.44x simulated, 1.31x published)";
     assert!(answer.headline.ends_with(shared), "{}", answer.headline);
-    let wins = "Faster than standard in all 3 settings: 1.08x to 1.4";
+    let wins = "Faster in all 3 settings: 1.08x to 1.4";
     assert!(answer.bullets[0].starts_with(wins), "{:?}", answer.bullets);
 }
 
@@ -637,7 +637,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     ];
     let answer = one(&records.concat());
     assert!(answer.headline.ends_with(" faster than standard at P2P off"), "{answer:?}");
-    let wins = "Faster than standard in 1 of 2 settings, undecided in 1 (P2P on: 0.9";
+    let wins = "Faster in 1 of 2 settings, undecided in 1 (P2P on: 0.9";
     assert!(answer.bullets[0].starts_with(wins), "{answer:?}");
     let text = said(&answer).join("\n");
     assert!(!text.contains("level with") && !text.contains("no choice is faster"), "{text}");

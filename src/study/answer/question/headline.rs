@@ -185,7 +185,7 @@ impl Question<'_> {
             return next;
         }
         let several = all().map(|pair| self.value(pair)).collect::<BTreeSet<String>>().len() > 1;
-        let adjective = if several { "fastest".to_owned() } else { format!("faster than {baseline}") };
+        let adjective = if several { "fastest" } else { "faster" };
         let share = |wins: usize| share_of_settings(wins, choices.len());
         let (alone, within) = (winner.pairs.len() - winner.tied, self.within());
         let ahead = self.ahead(&winner, &choices);
@@ -199,7 +199,8 @@ impl Question<'_> {
         let own: Vec<&Comparison> = all().filter(|pair| self.value(pair) == winner.value).collect();
         let ties = match own.iter().filter(|pair| pair.verdict.is_tie()).count() {
             0 => String::new(),
-            ties => format!(", tied with {baseline} in {ties}"),
+            ties if several => format!(", tied with {baseline} in {ties}"),
+            ties => format!(", tied in {ties}"),
         };
         let undecided: Vec<&Comparison> =
             own.into_iter().filter(|pair| pair.verdict.is_undecided()).collect();
