@@ -17,7 +17,7 @@ const ENTER: &str = "\r";
 
 /// In this order, each from where the one before ends.
 const TASKS: [Task; 10] = [
-    Task { name: "run the paper's 70B sweep", most: 4, keys: &[("p", "Ladder is fastest")] },
+    Task { name: "run the paper's 70B sweep", most: 4, keys: &[("p", "Ladder is up to ")] },
     Task {
         name: "see who wins at TP 8, batch 1, without P2P",
         most: 3,

@@ -5,6 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use base::error::Error;
 use base::text::latency;
 pub use base::text::{digits, percent, si};
+use table::Status;
 
 /// Formats a duration in ns: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
 pub fn ns(value: i64) -> String {
@@ -50,6 +51,11 @@ pub fn error(error: &Error) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// Word for cells that cannot run.
+pub fn unable_word(status: Status) -> &'static str {
+    if status == Status::Oom { "out of memory" } else { status.as_str() }
 }
 
 #[cfg(test)]

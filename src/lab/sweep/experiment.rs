@@ -85,6 +85,15 @@ impl Experiment {
         Self::resolve(text, path, None, &Shared::default())
     }
 
+    /// Checks each key and value of a text without planning its cells; fast enough for every key press.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Experiment::from_str`], but not for what only the cells together make impossible.
+    pub fn check(text: &str, path: &Path) -> Result<()> {
+        ExperimentFile::parse(text, path).map(drop)
+    }
+
     /// Reads a file, or a built-in experiment of that name if there is no file.
     ///
     /// # Errors

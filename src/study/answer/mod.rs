@@ -1,5 +1,5 @@
 //! Result of a set of runs as a card: who wins and by how much, how far to trust it, and at most three bullets (failures,
-//! where others win, closed share of the gap to upper-bound, P2P); then details and a table.
+//! in how many settings it wins, where others win, P2P); then details and a table.
 //!
 //! Rules over comparisons produce the text, so a sweep's end, a stored experiment and the report all show the same.
 //! `upper-bound` is a limit and never wins.
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
-use crate::validate::{badge, evidence};
+use crate::validate::{badge, evidence, short_badge};
 use base::statistics::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
-use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
+use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host};
 
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -30,7 +30,7 @@ const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standa
                       Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
 /// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
-pub const SCOPE: &str = " · ";
+const SCOPE: &str = " · ";
 
 /// Maximum number of bullets on a card.
 const MOST_BULLETS: usize = 3;
@@ -45,7 +45,7 @@ pub struct Answer {
     pub basis: String,
     /// Why the numbers are not trustworthy, and what to do.
     pub noise: Option<String>,
-    /// Bullets on failures, other winners, the gap closed and P2P: at most three.
+    /// Bullets on failures, wins, other winners and P2P: at most three.
     pub bullets: Vec<String>,
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
@@ -92,6 +92,11 @@ impl Answer {
         answers
     }
 
+    /// How far to trust the numbers, and the cells that they are about.
+    pub fn trust_and_scope(&self) -> (&str, &str) {
+        self.basis.split_once(SCOPE).unwrap_or((&self.basis, ""))
+    }
+
     /// Lines of the card, in order.
     pub fn card(&self) -> impl Iterator<Item = (CardLine, &str)> {
         let basis = Some(self.basis.as_str()).filter(|basis| !basis.is_empty());
@@ -100,8 +105,8 @@ impl Answer {
         let bullets = self.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
         [(CardLine::Headline, self.headline.as_str())]
             .into_iter()
-            .chain(noise)
             .chain(basis)
+            .chain(noise)
             .chain(bullets)
     }
 
@@ -114,8 +119,7 @@ impl Answer {
     ) -> Self {
         let cells = Cells::of(records);
         let varied = Varied::of(cells.specs());
-        let mut basis = basis(records, &cells, &varied);
-        basis.extend(host.map(|host| format!(" on {host}")));
+        let basis = basis(records, &cells, &varied, host);
         let axes = cells.axes();
         let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
         let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
@@ -142,22 +146,27 @@ impl Answer {
         };
         let settings = varied.without(&axis);
         let question = Question::new(&axis, &report, &settings);
-        bullets.extend(question.elsewhere());
         let mut details = Vec::new();
-        if axis == Axis::ARCHITECTURE {
-            let division = has(&Axis::Division).then(|| cells.compare(&Axis::Division, None).ok());
-            let division = division.flatten().and_then(|report| question::best_division(&report));
-            bullets.splice(0..0, division.into_iter().chain(question.exposed()).chain(question.equal()));
+        let is_of_architectures = axis == Axis::ARCHITECTURE;
+        if is_of_architectures && has(&Axis::Division) {
+            let report = cells.compare(&Axis::Division, None).ok();
+            bullets.extend(report.and_then(|report| question::best_division(&report)));
+        }
+        bullets.extend(question.wins().map(|wins| format!("{}.", capitalized(&wins))));
+        bullets.extend(question.elsewhere());
+        if is_of_architectures
+            && has(&Axis::P2P)
+            && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
+        {
+            let settings = varied.without(&Axis::P2P);
+            let (kept, warning) = Question::new(&Axis::P2P, &by_p2p, &settings).without_p2p();
+            bullets.extend(kept);
+            details.extend(warning);
+        }
+        if is_of_architectures {
+            bullets.extend(question.exposed());
+            bullets.extend(question.equal());
             bullets.extend(question.gap_closed());
-            if has(&Axis::P2P)
-                && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
-            {
-                let settings = varied.without(&Axis::P2P);
-                let question = Question::new(&Axis::P2P, &by_p2p, &settings);
-                let (kept, warning) = question.without_p2p();
-                bullets.extend(kept);
-                details.extend(warning);
-            }
         }
         bullets.extend(question.published());
         bullets.extend(unfinished.others);
@@ -165,13 +174,15 @@ impl Answer {
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend(question.tied());
         details.extend(question.unclear());
-        if axis == Axis::ARCHITECTURE {
+        if is_of_architectures {
             details.extend(question.beaten_limit());
             details.extend(question.exposed().map(|_| SHARES.to_owned()));
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));
-        // the basis has the errors
+        // in full, if the basis has it short
+        let trust = badge(cells.specs()).filter(|badge| !basis.contains(badge));
+        details.extend(trust.map(|trust| format!("{}.", capitalized(&trust))));
         details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
         let (table, left_out) = question.table();
         Self {
@@ -188,13 +199,14 @@ impl Answer {
     }
 }
 
-fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
+fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>) -> String {
     let samples: Vec<usize> = cells.samples().collect();
     let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
     let samples = match (least, most) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
-            badge(cells.specs()).map_or_else(String::new, |badge| format!("; {badge}"))
+            let specs: Vec<&Spec> = cells.specs().collect();
+            short_badge(&specs).map_or_else(String::new, |badge| format!("; {badge}"))
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {
@@ -218,8 +230,9 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
         format!(" on {}{stack}", record.spec.hardware)
     });
     let links = links(cells);
+    let host = host.map_or(String::new(), |host| format!(" on {host}"));
     let cells = counted(cells.specs().count(), "cell");
-    format!("{provenance}{samples}{SCOPE}{cells}: {common}{machine}{links}")
+    format!("{provenance}{host}{samples}{SCOPE}{cells}: {common}{machine}{links}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

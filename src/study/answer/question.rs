@@ -431,6 +431,9 @@ impl<'a> Question<'a> {
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
+        // as in the headline and on the screens: several values tie for the fastest, or a value ties with the baseline
+        let fastest = self.choices().into_iter().map(|(_, pairs)| fastest(&pairs));
+        let tied: Vec<&Comparison> = fastest.filter(|pairs| pairs.len() > 1).flatten().collect();
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
         let mut pairs: Vec<(String, &Comparison)> =
@@ -487,6 +490,8 @@ impl<'a> Question<'a> {
                 Shown::text(match pair.side.spec.architecture.is_limit() {
                     true if is_beaten_by_noise(pair, &self.report.pairs) => "the limit, too slow: noise",
                     true => "the limit",
+                    false if tied.iter().any(|own| std::ptr::eq(*own, pair)) => "tied for fastest",
+                    false if pair.verdict.is_tie() => "tied",
                     false => pair.verdict.as_str(),
                 }),
             ];

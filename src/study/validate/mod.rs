@@ -13,7 +13,8 @@ pub use left_out::{LeftOut, left_out};
 pub use set::{DataSet, Group, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, Slice};
 pub(crate) use trust::{Changes, rewired_error};
 pub use trust::{
-    TieBand, Trust, badge, evidence, nearest_error, nearest_errors, reversed_orders, stand_ins,
+    TieBand, Trust, badge, evidence, nearest_error, nearest_errors, reversed_orders, short_badge,
+    stand_ins,
 };
 
 use std::collections::BTreeMap;

@@ -196,19 +196,36 @@ fn any_nccl_variable_becomes_an_axis() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_line_and_column_while_editing() {
+fn a_value_that_no_cell_can_have_is_refused_and_can_be_corrected() {
     let mut driver = workbench((120, 40));
     at_tp(&mut driver);
     press(&mut driver, KeyCode::Enter);
     keys(&mut driver, "x");
     press(&mut driver, KeyCode::Enter);
-    let shown = driver.screen();
-    assert!(shown.contains("experiments/hide.toml:16:10: tp must be a whole number"), "{shown}");
-    assert!(keys(&mut driver, "r").is_empty(), "nothing is started");
-    assert!(driver.state.cx.notice.as_ref().is_some_and(|notice| notice.error));
+    driver.shows("✘ tp is x; it must be a whole number from 1");
+    driver.shows("›x");
+    assert_eq!(text(&driver), TEXT, "nothing is edited");
+    press(&mut driver, KeyCode::Backspace);
+    keys(&mut driver, "4");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("tp = [2, 4, 8]"), "{}", text(&driver));
+    // in a list, by its name, and in a setting
+    keys(&mut driver, "a");
+    keys(&mut driver, "16 0");
+    press(&mut driver, KeyCode::Enter);
+    driver.shows("✘ tp is 0; it must be a whole number from 1");
     press(&mut driver, KeyCode::Esc);
-    keys(&mut driver, "u");
-    driver.shows("16 of 36 cells");
+    let before = text(&driver);
+    let model =
+        driver.state.experiments.draft().unwrap().rows.iter().position(|row| row.name == "model");
+    driver.state.experiments.draft_mut().unwrap().list.selected = model.unwrap();
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "llama-3-9b");
+    press(&mut driver, KeyCode::Enter);
+    driver.shows("llama-3-9b");
+    driver.shows("✘ ");
+    driver.hides("hide.toml:");
+    assert_eq!(text(&driver), before);
 }
 
 #[test]
@@ -473,7 +490,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     for said in [
         "sample 2/4 · decode step 20/32",
         "29.8 ms per step",
-        "1.31 GB resident, plan 2 x 550 MB",
+        "1.31 GB resident, plan 2 ranks x 550 MB",
         "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms/rank",
         "r0 = r1 compute",
         "1 failed",
@@ -565,7 +582,8 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
 
 #[test]
 fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
-    for (size, unable) in [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
+    for (size, unable) in
+        [((80, 24), "⊘ 2 cannot run"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell out of memory")]
     {
         let screen = Driver::full(size.0, size.1).with_sweep().screen();
         for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
@@ -681,12 +699,19 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
 
 #[test]
 fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
+    // it has no log, so that a small window has room for them
+    for size in [(120, 40), (80, 24), (60, 16)] {
+        let mut driver = live(size, Backend::Sim);
+        press(&mut driver, KeyCode::Home);
+        driver.shows("first decode step, simulated");
+        driver.shows("comm ");
+        driver.shows("╭ done: standard tp2");
+        assert_eq!(driver.state.live.cells[0].state, CellState::Done(Status::Ok));
+    }
     let mut driver = live((120, 40), Backend::Sim);
     press(&mut driver, KeyCode::Home);
     let shown = driver.screen();
-    assert!(shown.contains("first decode step, simulated"), "{shown}");
-    assert!(shown.contains('╱') && shown.contains('▓'));
-    assert_eq!(driver.state.live.cells[0].state, CellState::Done(Status::Ok));
+    assert!(shown.contains('╱') && shown.contains('▓'), "{shown}");
 }
 
 #[test]
@@ -747,6 +772,59 @@ fn stored_runs_that_no_experiment_has_are_counted_with_the_key_that_lists_them()
         driver.shows("6 of 6 runs");
     }
     Driver::full(120, 40).hides("6 stored runs");
+}
+
+#[test]
+fn a_range_of_numbers_is_offered_for_numbers_alone() {
+    let mut driver = workbench((120, 40));
+    press(&mut driver, KeyCode::Right);
+    keys(&mut driver, "a");
+    driver.shows("Values between blanks or commas");
+    driver.hides("1..64*2");
+    press(&mut driver, KeyCode::Esc);
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "a");
+    driver.shows("1..64*2");
+}
+
+#[test]
+fn in_a_tall_window_the_forecast_follows_the_grid_and_the_question_is_shown_once() {
+    let driver = workbench((200, 60));
+    let screen = driver.screen();
+    let row = |text: &str| screen.lines().position(|line| line.contains(text)).expect(text);
+    assert_eq!(row("r: 16 runs"), row("(above)") + 3, "{screen}");
+}
+
+#[test]
+fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
+    let mut driver = workbench((120, 40));
+    let spec = driver.state.experiments.spec().unwrap().clone();
+    let stored = |driver: &mut Driver, runs: Vec<Record>| {
+        send(driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    };
+    let of_other = record("20260102-0304-7", spec.clone(), 1.0);
+    assert_eq!(of_other.experiment.as_deref(), Some("quickstart"));
+    stored(&mut driver, vec![of_other.clone()]);
+    driver.shows("0/16");
+    driver.shows("resume, 15 of 16 runs left");
+    driver.shows("1 of 1 stored run from quickstart: the same cells");
+    let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
+    stored(&mut driver, vec![of_other, own]);
+    driver.shows("1/16");
+    driver.hides("the same cells");
+}
+
+#[test]
+fn the_hint_of_the_papers_sweep_says_when_it_is_stored() {
+    let text = "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"tiny\"\n";
+    let experiment = Experiment::from_str(text, Path::new("paper-70b.toml"));
+    let spec = experiment.as_ref().unwrap().cells[0].spec.clone();
+    let mut driver = Driver::empty(120, 40);
+    read(&mut driver, vec![Entry::new("paper-70b", "built in", text.into(), experiment)]);
+    driver.shows("run the paper's 70B sweep (simulated, 1 s)");
+    let run = Record { experiment: Some("paper-70b".into()), ..record("20260102-0304-7", spec, 1.0) };
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![run], Vec::new())))));
+    driver.shows("show the paper's 70B sweep (simulated, stored)");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use study::answer::{Answer, CardLine, SCOPE};
+use study::answer::{Answer, CardLine};
 
 /// Screens with the details of a result.
 const NEXT_SCREENS: [Tab; 3] = [Tab::Compare, Tab::Pareto, Tab::Runs];
@@ -34,7 +34,7 @@ pub fn card_lines<'a>(
 pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
+        let (trust, scope) = answer.trust_and_scope();
         let is_folded = is_low && answer.noise.is_some();
         let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
         let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
@@ -54,7 +54,7 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
             let own = format!("all {rows} rows:");
             let line = match answer.left_out {
                 0 => line.to_owned(),
-                _ => line.replacen(&own, &format!("{rows} of {all} rows:"), 1),
+                _ => line.replacen(&own, &format!("{rows} of {all} rows, all with"), 1),
             };
             lines.push((line, role));
         }

@@ -1,4 +1,4 @@
-//! Headline of an answer: who wins, by how much and where.
+//! Headline of an answer: who wins, by how much and where; and in how many settings.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,6 @@ use base::statistics::{distinct, median};
 use base::text::{capitalized, counted};
 use table::Provenance;
 
-/// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
-fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
-    Question::new(axis, report, settings).headline()
-}
-
 /// Headlines of all pairs of a report, one per provenance.
 pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
     let pairs: Vec<&Comparison> = report.pairs.iter().collect();
@@ -22,7 +17,8 @@ pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
     headlines(axis, report, &pairs, &settings)
 }
 
-/// Headlines of these pairs of a report, one per provenance; `settings` vary besides the axis.
+/// Headlines of these pairs of a report with the settings that the winner leads, one per provenance; `settings` vary
+/// besides the axis.
 pub fn headlines(
     axis: &Axis,
     report: &ComparisonReport,
@@ -35,14 +31,41 @@ pub fn headlines(
     }
     let several = by.len() > 1;
     let headlines = by.into_iter().map(|(provenance, pairs)| {
-        let text = headline(axis, &report.of_pairs(pairs), settings);
+        let report = report.of_pairs(pairs);
+        let question = Question::new(axis, &report, settings);
+        let wins = question.wins().map_or_else(String::new, |wins| format!("; {wins}"));
+        let text = question.headline() + &wins;
         if several { format!("{provenance}: {text}") } else { text }
     });
     headlines.collect::<Vec<_>>().join("; ")
 }
 
+/// Pairs with the largest speedup, best first: one that is ahead by less than the simulator's error, or whose interval
+/// overlaps, is no larger than the others.
+fn largest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
+    let mut level = pairs.to_vec();
+    level.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+    let Some(best) = level.first().copied() else { return level };
+    level.retain(|pair| match (best.speedup_ci95, pair.speedup_ci95) {
+        (Some(most), Some(own)) => most[0] <= own[1],
+        _ => std::ptr::eq(*pair, best) || best.is_tie(best.speedup / pair.speedup),
+    });
+    level
+}
+
+/// Reason of a lead: communication behind compute, or else the gap closed.
+fn effect(pair: &Comparison) -> String {
+    let hidden = pair.overlap_pct.filter(|pct| *pct >= 0.5);
+    let closed = pair.hidden_share.filter(|share| *share < 1.005);
+    match (hidden, closed) {
+        (Some(pct), _) => format!("; hides {pct:.0} % of its communication"),
+        (None, Some(share)) => format!("; closes {:.0} % of the gap to upper-bound", 100.0 * share),
+        (None, None) => String::new(),
+    }
+}
+
 impl Question<'_> {
-    /// Headline: the winner, its lead and the settings.
+    /// Headline: the winner, its largest lead and where, in one sentence.
     pub fn headline(&self) -> String {
         let choices = self.choices();
         let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
@@ -55,10 +78,7 @@ impl Question<'_> {
             return format!("Inconclusive, run again on an idle machine: {why}");
         }
         let text = match self.winner() {
-            Some(winner) if choices.len() == 1 => {
-                self.headline_of_one(&winner, &choices[0].1, &baseline)
-            }
-            Some(winner) => self.headline_of_many(&winner, &choices, &baseline),
+            Some(winner) => self.headline_of_winner(&winner, &choices, &baseline),
             None => self.headline_without_winner(&choices, &baseline),
         };
         match *self.axis == Axis::ARCHITECTURE {
@@ -67,90 +87,136 @@ impl Question<'_> {
         }
     }
 
-    fn headline_of_one(&self, winner: &Winner<'_>, pairs: &[&Comparison], baseline: &str) -> String {
-        let fastest = fastest(pairs);
-        let at = setting_phrase(winner.pairs[0], self.axis);
-        if fastest.len() > 1 {
-            let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
-            let named: Vec<String> = named.collect();
-            return format!("too close to call at {at}: {}{}", named.join(", "), self.unit_of(baseline));
-        }
-        let hidden = winner.pairs[0].overlap_pct.filter(|pct| *pct >= 0.5);
-        let closed = winner.pairs[0].hidden_share.filter(|share| *share < 1.005);
-        let effect = match (hidden, closed) {
-            (Some(pct), _) => format!("; hides {pct:.0} % of its communication"),
-            (None, Some(share)) => format!("; closes {:.0} % of the gap to upper-bound", 100.0 * share),
-            (None, None) => String::new(),
-        };
-        let published = winner.pairs[0].published_speedup;
-        let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
-        let speedup = times(winner.pairs[0]) + &published;
-        let (next, unit) = (self.over_next(winner, std::slice::from_ref(&pairs)), self.unit());
-        let winner = self.with_twins(&winner.value);
-        format!("{winner} is {speedup} faster than {baseline} in {unit} at {at}{next}{effect}")
-    }
-
-    fn headline_of_many(
+    fn headline_of_winner(
         &self,
         winner: &Winner<'_>,
         choices: &[(String, Vec<&Comparison>)],
         baseline: &str,
     ) -> String {
-        let rivals = choices.iter().flat_map(|(_, pairs)| pairs).map(|pair| self.value(pair));
-        let several = rivals.collect::<BTreeSet<String>>().len() > 1;
-        let adjective = if several { "fastest".to_owned() } else { format!("faster than {baseline}") };
-        let settings = |wins: usize| share_of_settings(wins, choices.len());
-        let alone = winner.pairs.len() - winner.tied;
-        let within = self.within();
-        let ahead = self.ahead(winner, choices);
-        // the range below is of the settings that it leads
-        let own = || {
-            let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-            all.filter(|pair| self.value(pair) == winner.value)
+        let first_tokens = if self.report.latency() == "TPOT" { "" } else { " to the first token" };
+        let faster = format!("faster than {baseline}{first_tokens}");
+        let name = self.with_twins(&winner.value);
+        let tied = self.tied_everywhere(winner, choices);
+        match (&winner.pairs[..], choices) {
+            ([only], [(_, pairs)]) if winner.tied > 0 => {
+                let at = setting_phrase(only, self.axis);
+                let named = fastest(pairs).into_iter();
+                let named = named.map(|pair| format!("{} {}", self.value(pair), times(pair)));
+                let named = named.collect::<Vec<_>>().join(", ");
+                format!("too close to call at {at}: {named}{}", self.unit_of(baseline))
+            }
+            ([only], _) => {
+                let at = match choices {
+                    [_] => setting_phrase(only, self.axis),
+                    _ => self.setting(only),
+                };
+                let published = only.published_speedup;
+                let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
+                let effect = effect(only);
+                format!("{name} is {} {faster} at {at}{published}{tied}{effect}", times(only))
+            }
+            ([_, _], _) => {
+                let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
+                format!("{name} is {each} {faster}{tied}")
+            }
+            (pairs, _) => format!("{name} is {}{tied}", self.largest_lead(pairs, &faster)),
+        }
+    }
+
+    /// Largest lead of several pairs: `up to 1.49x faster than standard at TP 8, P2P off (batch 1: 1.48x simulated,
+    /// 1.60x published)`. Names the settings that all leads of that size share, and the one with a published value.
+    fn largest_lead(&self, pairs: &[&Comparison], faster: &str) -> String {
+        let level = largest(pairs);
+        let Some(best) = level.first().copied() else { return faster.to_owned() };
+        let parts = |pair: &Comparison| -> Vec<String> {
+            self.settings.axes().map(|axis| axis.phrase(&pair.side.spec)).collect()
         };
-        let mut level = match own().filter(|pair| pair.verdict.is_tie()).count() {
+        let is_shared = |part: &String| level.iter().all(|pair| parts(pair).contains(part));
+        let is_known = |pair: &&Comparison| pair.is_simulated() && pair.published_speedup.is_some();
+        let known = level.iter().copied().find(is_known);
+        let (shared, own): (Vec<String>, Vec<String>) = parts(known.unwrap_or(best))
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .partition(is_shared);
+        let (shared, own) = (shared.join(", "), own.join(", "));
+        let published = known.and_then(|pair| Some((pair.speedup, pair.published_speedup?)));
+        let published = match (published, own.is_empty()) {
+            (None, _) => String::new(),
+            (Some((_, of)), true) => format!(" ({})", of.of_ratio()),
+            (Some((speedup, of)), false) => {
+                format!(" ({own}: {speedup:.2}x simulated, {:.2}x published)", of.value)
+            }
+        };
+        // leads of this size that share no setting
+        let at = match shared.is_empty() {
+            true if published.is_empty() => format!(", for example at {own}"),
+            true => String::new(),
+            false => format!(" at {shared}"),
+        };
+        format!("up to {} {faster}{at}{published}", times(best))
+    }
+
+    /// Values that tie with the winner wherever it is the fastest: `, tied with parallel within 5 %`.
+    fn tied_everywhere(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
+        let values = choices.iter().map(|(_, pairs)| {
+            fastest(pairs).into_iter().map(|pair| self.value(pair)).collect::<Vec<String>>()
+        });
+        let own = values.filter(|values| values.contains(&winner.value));
+        let common =
+            own.reduce(|kept, values| kept.into_iter().filter(|value| values.contains(value)).collect());
+        let rivals = common.into_iter().flatten().filter(|value| *value != winner.value);
+        let rivals = listed(rivals.collect());
+        rivals.map_or_else(String::new, |list| format!(", tied with {list}{}", self.within()))
+    }
+
+    /// Numbers of settings that the winner leads, ties or leaves undecided, the range of its leads, and its lead over the
+    /// runner-up. `None` if the headline says all of it.
+    pub fn wins(&self) -> Option<String> {
+        if inconclusive(self.report).is_some() {
+            return None;
+        }
+        let (choices, winner) = (self.choices(), self.winner()?);
+        let baseline = self.baseline(winner.pairs[0]);
+        let all = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+        let settings: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
+        let next = self.over_next(&winner, &settings);
+        let is_everywhere = winner.pairs.len() == choices.len() && winner.tied == 0;
+        if choices.len() == 1 || choices.len() == 2 && is_everywhere {
+            return next;
+        }
+        let several = all().map(|pair| self.value(pair)).collect::<BTreeSet<String>>().len() > 1;
+        let adjective = if several { "fastest" } else { "faster" };
+        let share = |wins: usize| share_of_settings(wins, choices.len());
+        let (alone, within) = (winner.pairs.len() - winner.tied, self.within());
+        let ahead = self.ahead(&winner, &choices);
+        let wins = match (alone, winner.tied) {
+            (alone, 0) => format!("{adjective} in {}", share(alone)),
+            (0, tied) => format!("tied for {adjective}{within} in {}{ahead}", share(tied)),
+            (alone, tied) => {
+                format!("{adjective} in {}, tied for it{within} in {tied}{ahead}", share(alone))
+            }
+        };
+        let own: Vec<&Comparison> = all().filter(|pair| self.value(pair) == winner.value).collect();
+        let ties = match own.iter().filter(|pair| pair.verdict.is_tie()).count() {
             0 => String::new(),
-            level => format!(", level with {baseline} in {level}"),
+            ties if several => format!(", tied with {baseline} in {ties}"),
+            ties => format!(", tied in {ties}"),
         };
-        let undecided: Vec<&Comparison> = own().filter(|pair| pair.verdict.is_undecided()).collect();
-        level += &match undecided[..] {
+        let undecided: Vec<&Comparison> =
+            own.into_iter().filter(|pair| pair.verdict.is_undecided()).collect();
+        let undecided = match &undecided[..] {
             [] => String::new(),
             [only] => format!(", undecided in 1 ({}: {})", self.setting(only), times(only)),
             _ => format!(", undecided in {}", undecided.len()),
         };
-        let wins = match (alone, winner.tied) {
-            (alone, 0) => format!("is {adjective} in {}{level}", settings(alone)),
-            (0, tied) => format!("ties for {adjective}{within} in {}{ahead}{level}", settings(tied)),
-            (alone, tied) => {
-                let alone = settings(alone);
-                format!("is {adjective} in {alone}, tied for it{within} in {tied}{ahead}{level}")
-            }
+        let speedups: Vec<f64> = winner.pairs.iter().map(|pair| pair.speedup).collect();
+        // the headline has each of two
+        let range = match median(&speedups).filter(|_| speedups.len() > 2) {
+            Some(median) => format!(": {} (median {median:.2}x)", spread(&speedups)),
+            None => String::new(),
         };
-        let of_baseline = if several { self.unit_of(baseline) } else { format!(" its {}", self.unit()) };
-        let speedups = match &winner.pairs[..] {
-            [] | [_] | [_, _] => {
-                let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
-                let at = match &winner.pairs[..] {
-                    [only] => format!(" ({})", self.setting(only)),
-                    _ => String::new(),
-                };
-                format!("{each}{of_baseline}{at}")
-            }
-            pairs => {
-                let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
-                let best = pairs.iter().max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-                let at = best.map_or(String::new(), |best| self.setting(best));
-                let published = best.and_then(|best| best.published_speedup);
-                let published =
-                    published.map_or_else(String::new, |value| format!(": {}", value.of_ratio()));
-                let median = median(&speedups).unwrap_or_default();
-                let range = spread(&speedups);
-                format!("{range}{of_baseline} (median {median:.2}x; most at {at}{published})")
-            }
-        };
-        let pairs: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
-        let next = self.over_next(winner, &pairs);
-        format!("{} {wins}: {speedups}{next}", self.with_twins(&winner.value))
+        let next = next.map_or_else(String::new, |next| format!("; {next}"));
+        Some(format!("{wins}{ties}{undecided}{range}{next}"))
     }
 
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.
@@ -162,9 +228,9 @@ impl Question<'_> {
         format!(" {baseline}'s {}", self.unit())
     }
 
-    /// Lead of the winner over the next choice where it leads alone: `; 1.07x the runner-up, parallel`. Empty without
-    /// another choice.
-    fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> String {
+    /// Lead of the winner over the next choice where it leads alone: `1.07x the tokens/s of parallel, the runner-up`. `None`
+    /// without another choice.
+    fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> Option<String> {
         let mut by: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for pairs in settings {
             let best = match fastest(pairs)[..] {
@@ -176,16 +242,13 @@ impl Question<'_> {
                 by.entry(self.value(next)).or_default().push(best.speedup / next.speedup);
             }
         }
-        let next = by.into_iter().max_by_key(|(_, ratios)| ratios.len());
-        let Some((next, ratio, count)) =
-            next.and_then(|(next, ratios)| Some((next, median(&ratios)?, ratios.len())))
-        else {
-            return String::new();
-        };
+        let (next, ratios) = by.into_iter().max_by_key(|(_, ratios)| ratios.len())?;
+        let (ratio, count) = (median(&ratios)?, ratios.len());
         let median_note = if count > 1 { " (median)" } else { "" };
         // its lead is only known where it wins alone
         let where_alone = if count < settings.len() { "where fastest, " } else { "" };
-        format!("; {where_alone}{ratio:.2}x the runner-up, {next}{median_note}")
+        let unit = self.unit();
+        Some(format!("{where_alone}{ratio:.2}x the {unit} of {next}, the runner-up{median_note}"))
     }
 
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead

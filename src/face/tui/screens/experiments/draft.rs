@@ -2,7 +2,7 @@
 //! background: its cells and the forecast of its sweep.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
 use base::checksum;
 use base::error::Error;
+use base::text::counted;
 use lab::sweep::document::{Document, Entry, EntryKind};
 use lab::sweep::edit::{Edit, Revisions};
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
@@ -88,8 +89,9 @@ pub struct Checked {
     pub answers: Vec<Answer>,
     /// Why results would be noisy if the sweep started now.
     pub noise: Option<String>,
-    /// True if stored runs are of other experiments with the same cells.
-    pub is_shared: bool,
+    pub stored: Stored,
+    /// Stored runs of the same cells in other experiments, in words; `None` without any.
+    pub shared: Option<String>,
 }
 
 /// Separator between an experiment's name and the hash of unsaved edits.
@@ -125,8 +127,8 @@ impl Draft {
 
     /// Stored run counts of the edited text; zero until it is checked.
     pub fn stored(&self) -> Stored {
-        let forecast = self.checked.as_ref().filter(|_| self.current).and_then(|c| c.forecast.as_ref());
-        forecast.map_or_else(Stored::default, |f| Stored { runs: f.runs, done: f.stored })
+        let checked = self.checked.as_ref().filter(|_| self.current);
+        checked.map_or_else(Stored::default, |checked| checked.stored)
     }
 
     /// True if the check result belongs to the current text.
@@ -155,6 +157,23 @@ impl Draft {
             self.refresh();
         }
         Ok(changed)
+    }
+
+    /// Returns the reason if these edits break a text that is valid now.
+    pub fn check_edits(&self, edits: &[Edit]) -> Result<(), String> {
+        if Experiment::check(self.revisions.text(), &self.path).is_err() {
+            return Ok(());
+        }
+        let mut edited = self.revisions.clone();
+        let checked =
+            edited.edit(&self.path, edits).and_then(|_| Experiment::check(edited.text(), &self.path));
+        let place = format!("{}:", self.path.display());
+        // the prompt is the place
+        let without_place = |text: String| match text.split_once(": ") {
+            Some((before, message)) if before.starts_with(&place) => message.to_owned(),
+            _ => text,
+        };
+        checked.map_err(|error| without_place(said(&error)))
     }
 
     /// Restores an edited text from an earlier session.
@@ -310,6 +329,7 @@ pub fn check(
 ) -> Checked {
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
     let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
+    let (mut own, mut shared) = (Stored::default(), None);
     let mut keys: Arc<[String]> = Arc::default();
     if let Ok(experiment) = &experiment {
         keys = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
@@ -319,14 +339,38 @@ pub fn check(
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, &keys, stored)).unwrap_or_default();
+        let (counts, others) = Stored::of(experiment, &keys, stored);
+        (own, shared) = (counts, shared_runs(counts, &others));
     }
-    let own = |stored: &Snapshot| {
-        let name = path.file_stem().and_then(|name| name.to_str());
-        stored.records.iter().any(|record| record.experiment.as_deref() == name)
+    Checked {
+        serial,
+        experiment,
+        keys,
+        forecast: planned,
+        answers: answered,
+        noise,
+        stored: own,
+        shared,
+    }
+}
+
+/// Maximum experiments named whose runs are shared.
+const MOST_NAMED: usize = 2;
+
+/// Stored runs that other experiments ran: `40 of 40 stored runs from paper-70b: the same cells`.
+fn shared_runs(stored: Stored, others: &BTreeSet<&str>) -> Option<String> {
+    let shared = stored.done - stored.own;
+    let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
+    let more = match others.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    let is_shared = planned.as_ref().is_some_and(|forecast| forecast.stored > 0)
-        && stored.is_some_and(|stored| !own(stored));
-    Checked { serial, experiment, keys, forecast: planned, answers: answered, noise, is_shared }
+    let place = match named.is_empty() {
+        true => "no experiment".to_owned(),
+        false => named.join(", ") + &more,
+    };
+    let of = counted(stored.done, "stored run");
+    (shared > 0).then(|| format!("{shared} of {of} from {place}: the same cells"))
 }
 
 fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<Answer> {
@@ -342,7 +386,7 @@ fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<A
 }
 
 /// Formats an error with its help; the message already includes the location.
-fn said(error: &Error) -> String {
+pub(super) fn said(error: &Error) -> String {
     match error {
         Error::At { message, help: Some(help), .. } | Error::Input { message, help: Some(help) } => {
             format!("{message}\n{help}")

@@ -15,12 +15,13 @@ use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
 use super::{Act, Experiments, list};
+use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
-use study::answer::{Answer, SCOPE};
+use study::answer::{Answer, CardLine};
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
@@ -100,7 +101,12 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
         (Some(_), _) | (_, None) => most,
         (None, Some(_)) => (forecast as u16 + 1).min(most),
     };
-    let (rows, bottom) = cut_bottom(rest, bottom);
+    let (mut rows, mut bottom) = cut_bottom(rest, bottom);
+    // in a tall window the forecast follows the grid, and what is left is below both
+    let needed = shown.map_or(0, |(draft, _)| draft.rows.len() as u16 + 3).max(least);
+    let spare = rows.height.saturating_sub(needed);
+    rows.height -= spare;
+    (bottom.y, bottom.height) = (bottom.y - spare, bottom.height + spare);
     Parts { head, top, rows, bottom }
 }
 
@@ -135,17 +141,25 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
         shown.windows(words.len().max(1)).any(|shown| shown == words)
     };
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
-    let cards = answers.flat_map(Answer::card).map(|(_, text)| text);
-    // trust and scope are apart in a whole result
-    let cards = cards.map(|text| Note::new(text, !text.split(SCOPE).all(|part| holds(&above, part))));
+    let cards = answers.flat_map(card).map(|(_, text)| Note::new(text, !holds(&above, text)));
     let forecast = forecast.iter().map(|(text, _)| Note::new(text, !holds(&below, text)));
     cards.chain(forecast).collect()
+}
+
+/// Card of an answer without the scope of its cells, which the grid shows.
+fn card(answer: &Answer) -> impl Iterator<Item = (CardLine, &str)> {
+    answer.card().map(move |(line, text)| match line {
+        CardLine::Basis(_) => (line, answer.trust_and_scope().0),
+        _ => (line, text),
+    })
 }
 
 /// Question of an experiment and its stored results.
 #[derive(Debug, Default)]
 struct Head {
     lines: Vec<(String, Role)>,
+    /// True if the lines begin with the question.
+    has_question: bool,
     /// Rows for results with their tables and details, as on screen 2; `None` if they are cards.
     room: Option<usize>,
 }
@@ -158,7 +172,8 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     let is_answered = answers.clone().next().is_some();
     let role = if is_answered { Role::Text } else { Role::Title };
     let mut lines: Vec<(String, Role)> = Vec::new();
-    if !is_answered || height >= LOW {
+    let has_question = !question.is_empty() && (!is_answered || height >= LOW);
+    if has_question {
         lines.extend(question.into_iter().map(|text| (text, role)));
     }
     let with = |result: &dyn Fn(&Answer) -> Vec<(String, Role)>| {
@@ -177,10 +192,10 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
         // details, which are dim, may be cut
         let least = whole.iter().rposition(|(_, role)| *role != Role::Dim);
         if least.is_some_and(|least| least < room) {
-            return Head { lines: whole, room: Some(room) };
+            return Head { lines: whole, has_question, room: Some(room) };
         }
     }
-    Head { lines: with(&|answer| card_lines(answer.card(), width)), room: None }
+    Head { lines: with(&|answer| card_lines(card(answer), width)), has_question, room: None }
 }
 
 /// Line of a row, counting headings.
@@ -268,12 +283,12 @@ fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Co
             &[(" ", style), (text, style), (if is_cut { " …" } else { "" }, style)],
         );
     }
-    draw_rows(buf, parts.rows, experiments, cx, draft);
+    draw_rows(buf, &parts, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
 }
 
-fn draw_rows(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context, draft: &Draft) {
-    let theme = cx.theme;
+fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Context, draft: &Draft) {
+    let (theme, area) = (cx.theme, parts.rows);
     let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
     let y_of = |at: usize| {
         let row = at.checked_sub(draft.list.offset).filter(|row| *row < usize::from(area.height))?;
@@ -292,9 +307,12 @@ fn draw_rows(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Conte
     heading(buf, 0, "grid", if axes == 0 { &none } else { "" });
     heading(buf, axes + 1, "same for all cells", "");
     for (index, row) in draft.rows.iter().enumerate() {
-        if let Some(y) = y_of(line_of(draft, index)) {
-            draw_row(buf, Rect { y, height: 1, ..area }, experiments, cx, draft, index, row);
-        }
+        let Some(y) = y_of(line_of(draft, index)) else { continue };
+        let area = Rect { y, height: 1, ..area };
+        let is_selected = experiments.editing && draft.list.selected == index;
+        let is_above = row.name == "question" && parts.head.has_question && !is_selected;
+        let above = is_above.then(|| Row { values: vec!["(above)".to_owned()], ..row.clone() });
+        draw_row(buf, area, experiments, cx, draft, index, above.as_ref().unwrap_or(row));
     }
     let lines = draft.rows.len() + 2;
     if draft.list.offset + usize::from(area.height) < lines {
@@ -448,9 +466,8 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
             cx.sweeps.running.as_ref().is_some_and(|name| name_before_edits(name) == entry.name);
         let text = if is_running { running_text(forecast, cx) } else { runs_text(forecast, cx) };
         texts.push(styled(text, Role::Text));
-        if draft.checked.as_ref().is_some_and(|checked| checked.is_shared) {
-            texts.push(styled("stored runs: of the same cells in other experiments".into(), Role::Dim));
-        }
+        let shared = draft.checked.as_ref().and_then(|checked| checked.shared.as_ref());
+        texts.extend(shared.map(|shared| styled(shared.clone(), Role::Dim)));
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         texts.push(styled(format!("! {noise}"), Role::Warn));
@@ -458,8 +475,10 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
     if let Some(basis) = forecast.and_then(Forecast::basis) {
         texts.push(styled(basis, Role::Dim));
     }
-    let provenances: BTreeSet<Provenance> =
-        experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
+    // results say themselves what they are
+    let is_answered = draft.checked.as_ref().is_some_and(|checked| !checked.answers.is_empty());
+    let cells = experiment.cells.iter().filter(|_| !is_answered);
+    let provenances: BTreeSet<Provenance> = cells.map(|cell| cell.spec.provenance()).collect();
     for provenance in provenances {
         let text = format!("results: {provenance} ({})", meaning(provenance));
         texts.push(styled(text, Role::of_provenance(provenance)));
@@ -468,9 +487,9 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
         texts.push(styled(format!("! {note}"), Role::Warn));
     }
     for unable in forecast.iter().flat_map(|forecast| &forecast.unable) {
-        let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
+        let (glyph, word) = (unable.status.glyph(), unable_word(unable.status));
         let cells = counted(unable.cells, "cell");
-        let text = format!("{glyph} {cells} {word}: {} ({})", unable.reason, unable.example);
+        let text = format!("{glyph} {cells} {word}: {} (first: {})", unable.reason, unable.example);
         texts.push((text, theme.status(unable.status)));
     }
     texts

@@ -2,7 +2,7 @@
 
 use super::draft::name_before_edits;
 use super::state::Entry;
-use super::{Act, Areas, Experiments};
+use super::{Act, Areas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use base::text::duration;
@@ -37,6 +37,10 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
     let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
     let time = seconds.map_or_else(|| "a minute".to_owned(), duration);
+    let paper = match experiments.is_stored(PAPER) {
+        true => "show the paper's 70B sweep (simulated, stored)",
+        false => "run the paper's 70B sweep (simulated, 1 s)",
+    };
     let keys = match area.width {
         ..71 => [
             (act(Act::Choose), format!("quickstart ({time})")),
@@ -49,7 +53,7 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
                 format!("{} or {}", act(Act::Choose), act(Act::Run)),
                 format!("run the quickstart (about {time})"),
             ),
-            (act(Act::Paper), "run the paper's 70B sweep (simulated, 1 s)".into()),
+            (act(Act::Paper), paper.into()),
             (open, "open a profile of your engine".into()),
             (cx.keys.label(Action::Help), "help".into()),
         ],
@@ -70,6 +74,10 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
 pub(super) fn draw(buf: &mut Buffer, areas: &Areas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let list = frame(buf, areas.list, "experiments", theme);
+    // of the counts below
+    let heading = if areas.list.width < 32 { " stored " } else { " stored runs " };
+    let x = areas.list.right().saturating_sub(heading.width() as u16 + 1);
+    put(buf, areas.list, x, areas.list.y, heading, theme.style(Role::Dim));
     let runs = cx.stored.as_ref().map_or(0, |stored| stored.records.len());
     if runs > 0 && experiments.has_none_stored() {
         let y = areas.list.bottom().saturating_sub(1);
@@ -132,8 +140,7 @@ fn draw_entry(
         Some(draft) => draft.stored(),
         None => experiments.stored_of(row),
     };
-    let counts =
-        if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
+    let counts = if stored.runs > 0 { format!("{}/{}", stored.own, stored.runs) } else { String::new() };
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
@@ -141,8 +148,8 @@ fn draw_entry(
     let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
     let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
-    let done = stored.runs > 0 && stored.done >= stored.runs;
-    let role = if done { Role::Good } else { Role::Dim };
+    let is_complete = stored.runs > 0 && stored.own >= stored.runs;
+    let role = if is_complete { Role::Good } else { Role::Dim };
     put(buf, area, right, area.y, &counts, theme.style(role));
 }
 

@@ -23,6 +23,9 @@ use table::render::csv;
 
 const NOTHING_SELECTED: &str = "no experiment is selected";
 
+/// Built-in sweep of the paper's 70B figures.
+const PAPER: &str = "paper-70b";
+
 acts! {
     Run: "run", "r", "run the experiment, or queue it while a sweep runs", Some("run"), "start launch sweep execute";
     RunAll: "run-all", "R", "run all cells again, stored ones too", None, "rerun restart repeat";
@@ -457,11 +460,11 @@ impl Experiments {
     /// Starts the paper's 70B sweep, whatever is selected.
     fn run_paper(&mut self, cx: &mut Context) {
         let is_unread = self.entries.is_none() && self.names.is_empty();
-        match self.show("paper-70b") {
+        match self.show(PAPER) {
             _ if is_unread => self.early = Some(Act::Paper),
             true if self.selected().is_none() => self.early = Some(Act::Paper),
             true => self.run(Choice::Missing, cx),
-            false => cx.inform("there is no experiment paper-70b"),
+            false => cx.inform(format!("there is no experiment {PAPER}")),
         }
     }
 
@@ -478,7 +481,7 @@ impl Experiments {
             }),
         };
         let stored = self.selected_stored();
-        if choice == Choice::Missing && stored.runs > 0 && stored.done == stored.runs {
+        if choice == Choice::Missing && stored.is_complete() {
             let all = cx.key::<Self>(Act::RunAll);
             return cx
                 .inform(format!("nothing is left to run: showing the result; {all} runs all again"));

@@ -1,13 +1,13 @@
 //! State of screen 1: files in `experiments/` of the current directory and built-in experiments, their stored runs, and
 //! edits. A broken file is listed with its error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::draft::{Draft, edited_name};
+use super::draft::{Draft, edited_name, name_before_edits};
 use super::typing::Typing;
 use crate::desk::experiments::{self, AvailableExperiment, available_experiment, available_experiments};
 use crate::face::tui::format;
@@ -146,6 +146,49 @@ pub struct Stored {
     /// Runs that can be executed (cells times rounds).
     pub runs: usize,
     pub done: usize,
+    /// Those of `done` that this experiment ran, the others are of the same cells in other experiments.
+    pub own: usize,
+}
+
+impl Stored {
+    /// Counts the stored runs of an experiment; also returns the other experiments whose runs count for it, since their
+    /// cells are the same.
+    pub fn of<'a>(
+        experiment: &Experiment,
+        keys: &[String],
+        snapshot: Option<&'a Snapshot>,
+    ) -> (Self, BTreeSet<&'a str>) {
+        let (mut stored, mut others) = (Self::default(), BTreeSet::new());
+        let name = name_before_edits(&experiment.name);
+        for (cell, key) in experiment.cells.iter().zip(keys) {
+            if cell.feasibility != Feasibility::Runs {
+                continue;
+            }
+            stored.runs += experiment.rounds as usize;
+            let Some(snapshot) = snapshot else { continue };
+            let mut rounds: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+            for at in snapshot.cells.get(key).into_iter().flatten() {
+                let run = &snapshot.records[*at];
+                if run.has_numbers() && run.round < experiment.rounds {
+                    let of = run.experiment.as_deref().map(name_before_edits);
+                    rounds.entry(run.round).or_default().extend(of);
+                }
+            }
+            stored.done += rounds.len();
+            for experiments in rounds.into_values() {
+                match experiments.contains(name) {
+                    true => stored.own += 1,
+                    false => others.extend(experiments),
+                }
+            }
+        }
+        (stored, others)
+    }
+
+    /// True if no run is left, whichever experiment ran it.
+    pub fn is_complete(self) -> bool {
+        self.runs > 0 && self.done >= self.runs
+    }
 }
 
 impl Experiments {
@@ -188,6 +231,12 @@ impl Experiments {
     pub fn has_none_stored(&self) -> bool {
         let mut all = self.stored.iter().copied().chain(self.drafts.values().map(Draft::stored));
         self.entries.is_some() && all.all(|stored| stored.done == 0)
+    }
+
+    /// True if the file of this name has all its runs stored.
+    pub fn is_stored(&self, name: &str) -> bool {
+        let at = self.entries.iter().flatten().position(|entry| entry.name == name);
+        at.is_some_and(|at| self.stored_of(at).is_complete())
     }
 
     /// Stored runs of a row's file.
@@ -344,17 +393,8 @@ fn path_of(entry: &Entry) -> PathBuf {
 }
 
 fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
-    let Ok(experiment) = &entry.experiment else { return Stored::default() };
-    let mut result = Stored::default();
-    for (cell, key) in experiment.cells.iter().zip(entry.keys.iter()) {
-        if cell.feasibility != Feasibility::Runs {
-            continue;
-        }
-        let known = snapshot.and_then(|s| s.known.get(key));
-        result.runs += experiment.rounds as usize;
-        result.done += known.map_or(0, |k| k.rounds.range(..experiment.rounds).count());
-    }
-    result
+    let experiment = entry.experiment.as_ref().ok();
+    experiment.map_or_else(Stored::default, |experiment| Stored::of(experiment, &entry.keys, snapshot).0)
 }
 
 #[cfg(test)]

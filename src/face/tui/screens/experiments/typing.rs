@@ -4,15 +4,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Experiments;
+use super::draft::said;
+use super::{Experiments, NOTHING_SELECTED};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 use base::error::Error;
 use base::input::InputKind;
 use base::offer::Offer;
 use lab::sweep::edit::{Edit, axis_names, split_values};
-use table::Spec;
-use table::options::{ENV_PAIRS, SET_PAIRS};
+use table::options::{ENV_PAIRS, OptionEntry, OptionKind, SET_PAIRS, option, pair};
+use table::{CellOptions, Spec};
 
 #[derive(Clone, Debug)]
 pub struct Typing {
@@ -39,11 +40,14 @@ pub fn ask(
     spec: Option<&Spec>,
     cx: &mut Context,
 ) {
+    let counts = |option: &OptionEntry| matches!(option.kind, OptionKind::Count | OptionKind::Large);
+    let is_number = name.starts_with("set.") || option(&name).is_some_and(counts);
     let how = match what {
         What::Value(_) | What::Setting => "",
-        What::NewValue(_) | What::Values => {
+        What::NewValue(_) | What::Values if is_number => {
             ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
         }
+        What::NewValue(_) | What::Values => ". Values between blanks or commas",
     };
     // an axis has no single current value
     let spec = spec.filter(|_| matches!(what, What::Setting) || name.starts_with("set."));
@@ -104,7 +108,7 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     let start = start.unwrap_or_default();
     cx.prompt(completing, title, hint, start, move |screen: &mut Experiments, typed, _| {
         let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
-        screen.take_edits(&[edit], &axis, 1)
+        take_valid(screen, &[edit], &axis, 1)
     });
 }
 
@@ -120,13 +124,14 @@ pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Con
     });
 }
 
-/// Converts typed text into edits and applies them; returns the reason if it cannot.
+/// Converts typed text into edits and applies them; returns the reason if a value is invalid.
 fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Result<(), String> {
     let (edits, column) = match what {
         What::Setting => {
             if text.is_empty() {
                 return Err("empty; to restore the default, remove the setting".into());
             }
+            check_value(name, text)?;
             (vec![Edit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
         }
         What::Value(index) => {
@@ -151,7 +156,26 @@ fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Re
         }
         What::Values => (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0),
     };
-    experiments.take_edits(&edits, name, column)
+    take_valid(experiments, &edits, name, column)
+}
+
+/// Applies edits of typed values unless they break the experiment; the prompt then keeps the text to be corrected.
+fn take_valid(
+    experiments: &mut Experiments,
+    edits: &[Edit],
+    name: &str,
+    column: usize,
+) -> Result<(), String> {
+    experiments.draft().ok_or(NOTHING_SELECTED)?.check_edits(edits)?;
+    experiments.take_edits(edits, name, column)
+}
+
+/// Returns an error that names the value, the option and what it accepts.
+fn check_value(name: &str, value: &str) -> Result<(), String> {
+    if option(name).is_none() && pair(name).is_none() {
+        return Ok(());
+    }
+    CellOptions::default().set_option(name, value).map_err(|error| said(&error))
 }
 
 /// Index at which a number keeps an axis of ascending numbers in order; `None` on other axes.
@@ -163,7 +187,11 @@ fn place_in_order(known: &[String], value: &str) -> Option<usize> {
 
 fn values(axis: &str, text: &str) -> Result<Vec<String>, String> {
     let values = split_values(axis, text);
-    if values.is_empty() { Err("an axis needs at least one value".into()) } else { Ok(values) }
+    if values.is_empty() {
+        return Err("an axis needs at least one value".into());
+    }
+    values.iter().try_for_each(|value| check_value(axis, value))?;
+    Ok(values)
 }
 
 fn insert(axis: &str, index: usize, value: String) -> Edit {

@@ -3,7 +3,7 @@
 use super::progress::{alike, communication, coverage, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
-use crate::face::tui::format::{clock, si};
+use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -24,14 +24,17 @@ const COLUMNS: [Column; 9] = [
     Column::text("samples", 10, 3),
     Column::number("tok/s", RATE, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("95 % CI", 14, 3),
+    Column::number("TPOT 95 % CI", 14, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
 ];
 
+const ROUND: usize = 1;
+const SAMPLES: usize = 2;
 const LATENCY: usize = 4;
 const INTERVAL: usize = 5;
+const LAST_RUN: usize = 6;
 
 /// Column omitted if all cells share a provenance, which is then shown once above the table.
 const PROVENANCE: usize = 7;
@@ -50,11 +53,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     header(buf, areas.top, live, cx, name);
     let rows = Rows::new(&live.list, live.cells.len());
     let common = common_provenance(live);
-    // predictions have no interval
-    let empty = |at: usize| match common {
-        Some(Provenance::Simulated) => [PROVENANCE, INTERVAL].contains(&at),
-        Some(_) => at == PROVENANCE,
-        None => false,
+    let is_single = live.rounds == 1 && live.cells.iter().all(|cell| cell.spec.samples == 1);
+    let empty = |at: usize| match (at, common) {
+        (PROVENANCE, common) => common.is_some(),
+        // predictions have no interval and take no time
+        (INTERVAL | LAST_RUN, Some(Provenance::Simulated)) => true,
+        // the mark of a cell says as much
+        (ROUND | SAMPLES, _) => is_single,
+        _ => false,
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let mut columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
@@ -200,7 +206,7 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     pieces(buf, area, 1, &row);
 }
 
-/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell oom`.
+/// Cells that cannot run, `all` of them: `  ⊘ 1 cell skipped  ▣ 1 cell out of memory`.
 fn unable(live: &Live, all: usize, width: u16) -> String {
     let wide = width >= 110;
     let by_status: Vec<(Status, usize)> = live.unable().collect();
@@ -210,7 +216,7 @@ fn unable(live: &Live, all: usize, width: u16) -> String {
         _ => {
             let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
             let text = |(status, cells): (Status, usize)| {
-                format!("  {} {} {}", status.glyph(), word(cells), status.as_str())
+                format!("  {} {} {}", status.glyph(), word(cells), unable_word(status))
             };
             by_status.into_iter().map(text).collect()
         }
@@ -304,26 +310,43 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
     }
 }
 
-const LOG_ROWS: u16 = 2;
+/// Maximum rows kept for the log below the lanes.
+const LOG_ROWS: usize = 2;
+
+/// Words of the screen in the frame of a cell, for wide and narrow windows.
+const LEGENDS: [&str; 2] = [
+    " round: one pass over all cells · TPOT: time per output token · CI: confidence interval · exposed: not hidden ",
+    " round: one pass over all cells · TPOT: time per output token ",
+];
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
     let label = cell.spec.label();
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
-    let title: Vec<&str> = [cell.state.word(), &label].into_iter().chain(more).collect();
+    let state = match cell.state {
+        CellState::Done(Status::Ok) => "done:",
+        CellState::Done(Status::Oom) => "out of memory:",
+        other => other.word(),
+    };
+    let title: Vec<&str> = [state, &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
+    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() + 4 <= area.width.into()) {
+        let y = area.bottom().saturating_sub(1);
+        put(buf, area, area.x + 2, y, legend, theme.style(Role::Dim));
+    }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
-    let lanes = shown_lanes(cell);
-    let room = rest.height.saturating_sub(LOG_ROWS);
+    let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
+    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS);
+    let room = rest.height.saturating_sub(logged as u16);
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
-    let rows = lanes.as_ref().map_or(0, |(lanes, _)| (alike(lanes).len() as u16 * 2 + 1).min(room));
+    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
     let (strip, log) = cut_top(rest, rows);
-    if let Some((lanes, what)) = lanes {
-        draw_lanes(buf, strip, lanes, &what, theme);
+    if let Some((lanes, groups, what)) = lanes {
+        draw_lanes(buf, strip, lanes, groups, &what, theme);
     }
     draw_log(buf, log, live, cx, cell);
 }
@@ -368,7 +391,8 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
-        let range = format!("  last run {} to {} ", digits(least), digits(most));
+        let which = if running { "this" } else { "last" };
+        let range = format!("  {which} run {} to {} ", digits(least), digits(most));
         let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
@@ -381,10 +405,11 @@ fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     line(buf, area, row, &all);
 }
 
-/// `memory 1.21 GB resident, plan 2 x 0.55 GB`.
+/// `memory 1.21 GB resident, plan 2 ranks x 0.55 GB`.
 fn memory(cell: &LiveCell) -> String {
     let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes);
-    let plan = plan.map(|bytes| format!("plan {} x {}", cell.spec.ranks(), si(bytes as f64, "B")));
+    let ranks = counted(cell.spec.ranks() as usize, "rank");
+    let plan = plan.map(|bytes| format!("plan {ranks} x {}", si(bytes as f64, "B")));
     let resident = cell.doing.resident_bytes.map(|bytes| format!("{} resident", si(bytes as f64, "B")));
     match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
         parts if parts.is_empty() => String::new(),
@@ -414,7 +439,15 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     Some((first, format!("first decode step, {provenance}")))
 }
 
-fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, theme: Theme) {
+/// Draws the lanes of a step, those of [`alike`] ranks once: `groups`.
+fn draw_lanes(
+    buf: &mut Buffer,
+    area: Rect,
+    lanes: &[StepLanes],
+    mut groups: Vec<(&StepLanes, Vec<u32>)>,
+    what: &str,
+    theme: Theme,
+) {
     if area.height < 3 {
         return;
     }
@@ -423,7 +456,6 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
-    let mut groups = alike(lanes);
     groups.truncate(usize::from((area.height - 1) / 2));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
@@ -469,6 +501,11 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
     }
 }
 
+/// True if the log ends with the reason of a failed or skipped run.
+fn has_reason(cell: &LiveCell) -> bool {
+    cell.state != CellState::Running && !cell.note.is_empty()
+}
+
 fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
     let rows = usize::from(area.height);
@@ -480,7 +517,7 @@ fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
         lines.extend(wrap(text, width));
     }
     // reason for a failed or skipped run
-    if below == 0 && cell.state != CellState::Running && !cell.note.is_empty() {
+    if below == 0 && has_reason(cell) {
         lines.extend(wrap(&cell.note, width));
     }
     let (area, end) = if below > 0 { cut_bottom(area, 1) } else { (area, Rect::ZERO) };

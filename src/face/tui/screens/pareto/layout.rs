@@ -1,7 +1,7 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | Ladder is fastest in 8 of 20 settings, ...           |   header: who wins at the same TP and batch,
+//! | Ladder is up to 1.4x faster than standard ...        |   header: who wins at the same TP and batch,
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
 //! | tokens/s/GPU                                        |
