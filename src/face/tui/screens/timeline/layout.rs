@@ -181,7 +181,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
         Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
         // a list has a header; most models have two collectives a layer
-        Some(Panel::Stretches(stretches)) => stretches.families().len().max(2) + 3,
+        Some(Panel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
         Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
         None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
         None if stretch => {

@@ -61,8 +61,8 @@ acts! {
     ExtendPrevious: "extend-previous", "shift-Left", "extend the selection to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A at the start of this operation", None;
     MarkB: "mark-b", ")", "set mark B at the end of this operation", None;
-    SortNext: "sort-next", "s >", "sort the table of operations by the next column", None;
-    SortPrevious: "sort-previous", "S <", "sort the table of operations by the previous column", None;
+    SortNext: "sort-next", "s >", "sort the table below the lanes by the next column", None;
+    SortPrevious: "sort-previous", "S <", "sort the table below the lanes by the previous column", None;
     SortReverse: "sort-reverse", "I", "reverse the order of the table", None;
     WholeName: "whole-name", "W", "show the full or the short name of the operation", None;
     LookUp: "look-up", "i", "look up a kernel's grid, block and operator in large imported files too", None;

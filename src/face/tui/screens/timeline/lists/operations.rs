@@ -195,12 +195,7 @@ fn operation_columns(table: &Operations) -> Vec<table::Column> {
             } else {
                 numbers
             };
-            let mark = match (table.column == *column, table.reverse) {
-                (true, false) => "▾",
-                (true, true) => "▴",
-                _ => "",
-            };
-            shown.marked(mark)
+            shown.marked(table.sorted.arrow(*column))
         })
         .collect();
     columns.insert(6, table::Column::text("", 1, 0));

@@ -184,6 +184,35 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
 }
 
 #[test]
+fn exposed_communication_is_sorted_by_any_column() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("E");
+    let names = |driver: &Driver| -> Vec<String> {
+        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        shown.families().map(|family| family.collective.clone()).collect()
+    };
+    driver.shows("exposed▾");
+    driver.shows("s: sort; ");
+    driver.taps("S");
+    driver.shows("calls▾");
+    driver.taps("S");
+    driver.shows("collective▾");
+    let mut by_name = names(&driver);
+    assert!(by_name.len() == 2 && by_name.is_sorted(), "{by_name:?}");
+    driver.taps("I");
+    driver.shows("collective▴");
+    by_name.reverse();
+    assert_eq!(names(&driver), by_name);
+    driver.tap(KeyCode::Enter);
+    let on = view(&driver).span().expect("on an operation");
+    let module = by_name[0].rsplit('/').nth(1).expect("its module");
+    assert!(view(&driver).pane().index.name(on).contains(module), "to the longest of the first row");
+    driver.tap(KeyCode::Esc);
+    driver.taps("s");
+    driver.shows("no table is open that this sorts");
+}
+
+#[test]
 fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![simulated(|_| {})], size);
@@ -383,7 +412,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.shows("steps, standard [simulated], decode");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
-        shown.families().to_vec()
+        shown.families().cloned().collect::<Vec<_>>()
     };
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
