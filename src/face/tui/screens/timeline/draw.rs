@@ -307,7 +307,15 @@ pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Th
     }
 }
 
-fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme) {
+/// Draws the steps of a trace. The step that a pair is aligned at is always named; names make way for the cursor's mark.
+fn ruler(
+    buf: &mut Buffer,
+    area: Rect,
+    pane: &Pane,
+    window: Window,
+    (aligned, cursor): (Option<usize>, Option<usize>),
+    theme: Theme,
+) {
     let columns = usize::from(area.width);
     let dim = theme.style(Role::Dim);
     put(buf, area, area.x, area.y, &"─".repeat(columns), dim);
@@ -319,20 +327,26 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
         let start = steps[at].window.from;
         let column = window.column(start.max(window.from), columns).unwrap_or(0);
         let label = pane.index.step_label(steps[at].key);
+        let is_aligned = aligned == Some(at);
         // the label of a step that began earlier yields to the next one
         let gives_way = start < window.from
+            && !is_aligned
             && steps
                 .get(at + 1)
                 .and_then(|s| window.column(s.window.from, columns))
                 .is_some_and(|next| next < label.width() + 2);
         if column >= free && !gives_way {
             let mark = if start >= window.from { "├" } else { "─" };
-            let end = put(buf, area, area.x + column as u16, area.y, mark, dim);
-            let room = columns - column - 1;
-            if label.width() <= room {
-                put(buf, area, end, area.y, &label, dim);
+            put(buf, area, area.x + column as u16, area.y, mark, dim);
+            let name = match cursor {
+                Some(cursor) if (column + 1..=column + label.width()).contains(&cursor) => cursor + 1,
+                _ => column + 1,
+            };
+            if label.width() <= columns - name {
+                let style = if is_aligned { theme.style(Role::Title) } else { dim };
+                put(buf, area, area.x + name as u16, area.y, &label, style);
             }
-            free = column + label.width() + 2;
+            free = name + label.width() + 1;
         }
         // jump to the next step with room for a label, rather than visit steps of one column each
         let next = window.time(free.min(columns), columns).max(start.saturating_add(1));
@@ -347,8 +361,14 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         let (x, y) = (label_of_ruler.x, label_of_ruler.y);
         put(buf, label_of_ruler, x, y, "steps, any rank", theme.style(Role::Dim));
     }
-    ruler(buf, over, pane, window, theme);
     let columns = usize::from(over.width);
+    let time = view.window.column(view.time, columns);
+    let cursor = match focus {
+        true => time.or_else(|| under_cursor(pane, window, columns).map(|(first, _)| first)),
+        false => time,
+    };
+    let aligned = pane.aligned.filter(|_| view.panes.len() > 1);
+    ruler(buf, over, pane, window, (aligned, cursor), theme);
     if let Some(selected) = view.stretch() {
         let span = [selected.from, selected.to - 1]
             .map(|time| time.clamp(view.window.from, view.window.to - 1));
@@ -360,6 +380,9 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
                 put(buf, over, over.x + column as u16, over.y, "═", theme.style(Role::Key));
             }
         }
+    }
+    if let Some(column) = cursor {
+        mark_ruler(buf, over, column, if focus { "▼" } else { "▽" }, theme);
     }
     let path = pane.path.as_ref().filter(|_| view.lit);
     if view.lit {
@@ -374,7 +397,6 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
     let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
-    let time = view.window.column(view.time, columns);
     let mut below = areas.lines.y;
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
         let row = Rect { y: below, height: areas.rows(*what), ..areas.lines };
@@ -407,17 +429,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
             let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
             buf.set_style(mark.intersection(buf.area), under);
-            if focus {
-                for x in [first, last] {
-                    mark_ruler(buf, over, x, "▼", theme);
-                }
-            }
         }
-    }
-    if let Some(column) = time
-        && !focus
-    {
-        mark_ruler(buf, over, column, "▽", theme);
     }
 }
 

@@ -174,6 +174,18 @@ fn the_overview_marks_the_window_and_a_click_moves_it() {
 }
 
 #[test]
+fn the_cursor_has_one_mark_beside_the_names_of_steps() {
+    let mut driver = with(vec![trace()], (120, 40));
+    for _ in 0..6 {
+        let shown = driver.screen();
+        assert_eq!(shown.matches('▼').count(), 1, "{shown}");
+        let ruler = shown.lines().find(|line| line.contains('▼')).expect("it is on the ruler");
+        assert!(ruler.contains("step "), "{shown}");
+        driver.tap(KeyCode::Right);
+    }
+}
+
+#[test]
 fn a_typed_target_is_gone_to_and_undone() {
     let mut driver = with(vec![trace()], (120, 40));
     let first = view(&driver).window;

@@ -142,6 +142,22 @@ fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
 }
 
 #[test]
+fn both_rulers_name_the_aligned_step_and_the_header_says_that_others_drift() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    driver.taps("]]]");
+    // the lower step is shorter, so that its next one begins in the window
+    driver.shows("aligned: step 3 over step 3 only");
+    let shown = driver.screen();
+    let rulers = shown.lines().filter(|line| line.contains(['▼', '▽']));
+    let named: Vec<bool> = rulers.map(|ruler| ruler.contains("step 3")).collect();
+    assert_eq!(named, [true, true], "{shown}");
+    driver.taps("++");
+    driver.shows("step 3 over step 3");
+    driver.hides("step 3 only");
+}
+
+#[test]
 fn a_step_that_the_other_trace_lacks_is_named() {
     let longer = simulated(|spec| spec.output_tokens = 9);
     let mut driver = with(vec![longer, simulated(|_| {})], (120, 40));
