@@ -147,15 +147,24 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: 
     line(buf, below, 1, &pieces);
 }
 
-/// Headline, hidden share and window for a line of this width: drops the window, then details of the share and the later
-/// parts of the headline.
+/// Headline, hidden share and window for a line of this width: drops the window, then details of the share, then
+/// abbreviates the headline and drops its later parts. The exposed share outlasts the hidden one.
 fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usize) -> [String; 3] {
     let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
     let least = parts.len().min(1);
+    // such a headline says so itself
+    let unsaid = [(); 3].map(|()| String::new());
+    let shares = if parts.contains(&"no communication") { &unsaid } else { shares };
+    let brief =
+        |count: usize| parts[..count].join(", ").replace("exposed communication", "exposed comm");
     let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
     for count in (least..=parts.len()).rev() {
         let headline = || parts[..count].join(", ");
         lines.extend(shares.iter().map(|share| [headline(), share.clone(), String::new()]));
+        lines.push([brief(count), shares[2].clone(), String::new()]);
+        if parts[..count].last().is_some_and(|part| part.contains("exposed")) {
+            lines.push([brief(count), String::new(), String::new()]);
+        }
     }
     lines.push([parts[..least].join(", "), String::new(), String::new()]);
     first_fitting_line(lines, "  ", room)
@@ -238,6 +247,10 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);
     let room = room.saturating_sub(apart.width() as u16);
+    // a format makes way for the file's name
+    let file = name.split_once("  ").filter(|(format, _)| is_format(pane, format));
+    let file = file.filter(|_| name.width() > room.into()).map(|(_, file)| file.to_owned());
+    let name = file.unwrap_or(name);
     // the end of a run's id tells it from others
     let name = match name.rsplit_once("  ") {
         Some((cell, id)) if name.width() > room.into() && cell.width() + 12 < room.into() => {
@@ -258,6 +271,12 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         let x = area.right().saturating_sub(hidden.width() as u16);
         put(buf, area, x, area.y, &hidden, text);
     }
+}
+
+/// True for the format that the title of a trace file begins with.
+fn is_format(pane: &Pane, word: &str) -> bool {
+    let import = pane.index.trace.meta.import.as_ref();
+    import.map_or(word == "Ladderscope", |import| import.format == word)
 }
 
 /// Names that tell two traces apart: architectures, else settings that differ, else provenance, else the order.
@@ -359,7 +378,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let (label_of_ruler, over) = cut_left(areas.ruler, LANE_LABEL);
     if pane.index.rank_count() > 1 {
         let (x, y) = (label_of_ruler.x, label_of_ruler.y);
-        put(buf, label_of_ruler, x, y, "steps, any rank", theme.style(Role::Dim));
+        put(buf, label_of_ruler, x, y, " steps", theme.style(Role::Dim));
     }
     let columns = usize::from(over.width);
     let time = view.window.column(view.time, columns);
@@ -588,8 +607,8 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
             _ => {
                 // `overlap` covers the kernels only
                 let (whole, kernels) = (pane.index.bounds, pane.index.extent());
-                let of = if kernels == whole { "all" } else { "ranges" };
-                format!(" {of} {}", ns(whole.width()))
+                let of = if kernels == whole { " all" } else { "CPU+GPU" };
+                format!("{of} {}", ns(whole.width()))
             }
         };
         let text = cut(&text, LANE_LABEL - 1);
@@ -663,6 +682,18 @@ mod tests {
         assert_eq!(words[1..], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
         view.panes[0].overlap.insert(step, None);
         assert_eq!(hidden(&view, 0)[0], "no communication in step 2", "a share of nothing is no number");
+    }
+
+    #[test]
+    fn the_exposed_share_outlasts_the_hidden_one() {
+        let hidden = "0.0 % of communication hidden in step 0";
+        let shares =
+            [format!("{hidden}, 0.0 % in decode"), hidden.into(), "0.0 % of comm hidden".into()];
+        let shown = |headline: &str, room: usize| fitting_header(headline, &shares, "", room).concat();
+        let headline = "9.6 % idle, 4.2 % exposed communication, mixed";
+        assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm  0.0 % of comm hidden");
+        assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
+        assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");
     }
 
     #[test]

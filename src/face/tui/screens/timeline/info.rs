@@ -215,7 +215,8 @@ fn exact(value: i64) -> String {
     match size {
         0..1_000 => format!("{sign}{size} ns"),
         1_000..1_000_000 => format!("{sign}{}.{:03} us", size / 1_000, size % 1_000),
-        _ => format!("{sign}{}.{:06} ms", size / 1_000_000, size % 1_000_000),
+        1_000_000..1_000_000_000 => format!("{sign}{}.{:06} ms", size / 1_000_000, size % 1_000_000),
+        _ => format!("{sign}{}.{:09} s", size / 1_000_000_000, size % 1_000_000_000),
     }
 }
 
@@ -298,7 +299,8 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", index.step_label(step.key)));
     }
-    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span)];
+    let is_imported = trace.meta.import.is_some();
+    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span, is_imported)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));
@@ -381,11 +383,13 @@ fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     })
 }
 
-fn timing(view: &View, span: &Span) -> String {
+fn timing(view: &View, span: &Span, is_imported: bool) -> String {
     let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
-        text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
+        // foreign traces have the time of the launch
+        let was = if is_imported { "launched" } else { "ready" };
+        text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
     if span.last_arrival_ns >= 0 {
         let arrival = arrival(span);

@@ -351,6 +351,16 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
 }
 
 #[test]
+fn a_trace_of_a_prefill_opens_within_it() {
+    let mut prefill = simulated(|_| {}).whole().into_owned();
+    prefill.spans.retain(|span| span.phase == Phase::Prefill);
+    let view = View::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
+    let (shown, whole) = (view.window, view.bounds());
+    assert!(whole.from <= shown.from && shown.to <= whole.to && shown.width() < whole.width());
+    assert!(view.span().is_some_and(|span| shown.contains(span.start_ns)), "on work of the window");
+}
+
+#[test]
 fn a_jump_from_a_list_is_undone_and_redone_at_once() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     for traces in [vec![simulated(|_| {})], vec![simulated(|_| {}), ladder]] {

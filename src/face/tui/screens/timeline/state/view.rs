@@ -136,7 +136,7 @@ pub struct View {
 }
 
 impl View {
-    /// Opens a trace on two layers in the middle of a steady decode step, or in full if it has no decode step.
+    /// Opens a trace on two layers in the middle of a steady step, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -160,7 +160,7 @@ impl View {
             anchor: Anchor::Start,
             counterpart: RefCell::default(),
         };
-        if let Some(step) = view.steady_decode(0) {
+        if let Some(step) = view.steady_step(0) {
             view.fit_step(step);
             view.zoom_to_layers(step);
             view.history.clear();
@@ -443,12 +443,12 @@ impl View {
         self.follow();
     }
 
-    /// Decode step in the middle of a pane's trace, past warm-up.
-    fn steady_decode(&self, pane: usize) -> Option<usize> {
-        let steps = self.panes.get(pane)?.index.steps.iter().enumerate();
+    /// Decode step in the middle of a pane's trace, past warm-up; without decode, any step there.
+    fn steady_step(&self, pane: usize) -> Option<usize> {
+        let steps = &self.panes.get(pane)?.index.steps;
         let decode: Vec<usize> =
-            steps.filter(|(_, step)| step.key.phase == Phase::Decode).map(|(at, _)| at).collect();
-        decode.get(decode.len() / 2).copied()
+            (0..steps.len()).filter(|at| steps[*at].key.phase == Phase::Decode).collect();
+        decode.get(decode.len() / 2).copied().or_else(|| (!steps.is_empty()).then_some(steps.len() / 2))
     }
 
     #[cfg(test)]
@@ -483,7 +483,10 @@ impl View {
         let window = window.shifted(pane.origin.saturating_neg());
         match exposed.and_then(|span| pane.index.find(span)) {
             Some((line, place)) => pane.go_to(line, place),
-            None => pane.point_from(window.from),
+            None => {
+                pane.prefer_busy_row(window);
+                pane.point_from(window.from);
+            }
         }
         self.set(window);
         self.follow();
@@ -521,7 +524,7 @@ impl View {
         }
         let (first, second) = match both.get(both.len() / 2) {
             Some((first, second)) => (Some(*first), Some(*second)),
-            None => (self.steady_decode(0), self.steady_decode(1)),
+            None => (self.steady_step(0), self.steady_step(1)),
         };
         self.marks = [None; 2];
         self.selected = None;

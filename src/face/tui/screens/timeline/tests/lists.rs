@@ -503,5 +503,5 @@ fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
     let driver = with(vec![imported()], (160, 40));
     let kernels = ns(imported().extent().width());
     driver.shows(&format!("of 296 us (kernels {kernels})"));
-    driver.shows(" ranges 296 us");
+    driver.shows("CPU+GPU 296 us");
 }
