@@ -24,11 +24,9 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
         Some(Line::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
     };
-    if let Some(other) = other(view) {
-        lines.insert(2.min(lines.len()), other);
-    }
-    if let Some(path) = path(view) {
-        lines.push(path);
+    // a small window has room for the first lines only
+    for words in [other(view), path(view)].into_iter().flatten() {
+        lines.insert(2.min(lines.len()), words);
     }
     let status = search_status(view, width);
     let told = totals(view).into_iter().filter(|told| !status.contains(told));

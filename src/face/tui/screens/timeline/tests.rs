@@ -406,7 +406,7 @@ fn edges_are_followed_and_there_is_a_way_back() {
     driver.shows("no way back");
     driver.taps("e");
     let shown = driver.screen();
-    assert!(shown.contains("for this peer to arrive") && shown.contains("decode/L0/mlp/up"), "{shown}");
+    assert!(shown.contains("for this peer to arrive") && shown.contains(" L0/mlp/up"), "{shown}");
     driver.tap(KeyCode::Down);
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((0, 4)), "the second row");

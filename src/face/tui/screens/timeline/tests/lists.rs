@@ -230,6 +230,20 @@ fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
 }
 
 #[test]
+fn a_window_of_24_rows_shows_the_top_operations_where_it_would_be_empty() {
+    let mut driver = with(vec![simulated(|_| {})], (80, 24));
+    driver.shows("operations of step 0 per rank (O: all)");
+    driver.shows("total▾");
+    driver.shows("decode/L*/attn/all_reduce");
+    driver.taps("O");
+    // the names keep their room, the mean goes
+    driver.hides(" mean ");
+    driver.shows(" decode/L*/mlp/all_reduce");
+    driver.taps(">");
+    driver.shows("mean▾");
+}
+
+#[test]
 fn enter_before_a_list_is_counted_goes_to_its_first_row_when_it_comes() {
     for (key, name) in [('E', "mlp/reduce"), ('O', "mlp/up")] {
         let mut driver = with(vec![trace()], (120, 40));

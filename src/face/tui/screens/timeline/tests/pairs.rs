@@ -44,6 +44,17 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
 }
 
 #[test]
+fn differences_keep_the_names_in_the_smallest_window() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
+    driver.taps("c");
+    driver.shows("ladder exp.   operation");
+    driver.shows("/all_reduce");
+    driver.taps("s");
+    driver.shows("change us   operation");
+}
+
+#[test]
 fn what_if_starts_from_the_standard_trace_else_from_the_run() {
     let ladder = || simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut pair = with(vec![ladder(), simulated(|_| {})], (120, 40));
