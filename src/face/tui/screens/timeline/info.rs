@@ -221,7 +221,7 @@ fn exact(value: i64) -> String {
 /// Describes the same operation of the same step in the other trace; `None` if the cursor is on none.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
-    let which = &super::draw::names(view)[at.min(1)];
+    let which = &super::header::names(view)[at.min(1)];
     let own = view.pane().span()?;
     let length = |span: &Span| span.end_ns.saturating_sub(span.start_ns);
     let Some(span) = view.counterpart().and_then(|at| pane.index.trace.spans.get(at)) else {
@@ -535,7 +535,7 @@ fn two(view: &View) -> Vec<String> {
             m.count
         )
     };
-    let [upper, lower] = super::draw::names(view);
+    let [upper, lower] = super::header::names(view);
     let less = |get: fn(&Measured) -> f64| {
         let delta = get(b) / b.ranks() - get(a) / a.ranks();
         format!("{}{}", if delta > 0.0 { "+" } else { "" }, digits(delta))

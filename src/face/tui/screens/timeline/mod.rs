@@ -4,6 +4,7 @@ mod act;
 mod ask;
 mod draw;
 mod files;
+mod header;
 mod info;
 pub mod layout;
 mod lists;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{note, time_of};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::draw::names;
+use crate::face::tui::screens::timeline::header::names;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
 use crate::face::tui::widgets::table::{self, Column, Rows};

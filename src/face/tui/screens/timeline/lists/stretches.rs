@@ -123,7 +123,10 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
                 let of = if is_whole { format!(" of {}", family.count) } else { String::new() };
                 format!(" {at} of the {listed} longest{of}; Enter: next; {sort}: sort; {key}: {other} ")
             }
-            None => format!(" Enter: go to the longest of this row; {sort}: sort; {key}: {other} "),
+            None => {
+                let of = if is_whole { " of this row" } else { "" };
+                format!(" Enter: go to the longest{of}; {sort}: sort; {key}: {other} ")
+            }
         }
     };
     let keys = [("other phase or step", true), ("other part", true), ("other part", false)]
