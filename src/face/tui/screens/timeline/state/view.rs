@@ -160,7 +160,9 @@ impl View {
             anchor: Anchor::Start,
             counterpart: RefCell::default(),
         };
-        if let Some(step) = view.steady_step(0) {
+        let steps = view.pane().index.steps.len();
+        let middle = || (steps > 0).then_some(steps / 2);
+        if let Some(step) = view.steady_decode(0).or_else(middle) {
             view.fit_step(step);
             view.zoom_to_layers(step);
             view.history.clear();
@@ -443,12 +445,12 @@ impl View {
         self.follow();
     }
 
-    /// Decode step in the middle of a pane's trace, past warm-up; without decode, any step there.
-    fn steady_step(&self, pane: usize) -> Option<usize> {
-        let steps = &self.panes.get(pane)?.index.steps;
+    /// Decode step in the middle of a pane's trace, past warm-up.
+    fn steady_decode(&self, pane: usize) -> Option<usize> {
+        let steps = self.panes.get(pane)?.index.steps.iter().enumerate();
         let decode: Vec<usize> =
-            (0..steps.len()).filter(|at| steps[*at].key.phase == Phase::Decode).collect();
-        decode.get(decode.len() / 2).copied().or_else(|| (!steps.is_empty()).then_some(steps.len() / 2))
+            steps.filter(|(_, step)| step.key.phase == Phase::Decode).map(|(at, _)| at).collect();
+        decode.get(decode.len() / 2).copied()
     }
 
     #[cfg(test)]
@@ -524,7 +526,7 @@ impl View {
         }
         let (first, second) = match both.get(both.len() / 2) {
             Some((first, second)) => (Some(*first), Some(*second)),
-            None => (self.steady_step(0), self.steady_step(1)),
+            None => (self.steady_decode(0), self.steady_decode(1)),
         };
         self.marks = [None; 2];
         self.selected = None;
