@@ -183,7 +183,10 @@ fn details_are_exact_to_the_nanosecond() {
     let mut driver = with(vec![imported()], (120, 40));
     driver.press(KeyCode::Right);
     let shown = driver.screen();
-    assert!(shown.contains("took 20.000 us: 32.000 us to 52.000 us, ready 4.00 us before"), "{shown}");
+    assert!(
+        shown.contains("took 20.000 us: 32.000 us to 52.000 us, launched 4.00 us before"),
+        "{shown}"
+    );
     assert!(shown.contains("kernel on compute, rank 0, stream 7, step 0"), "{shown}");
     driver.press(KeyCode::Up);
     let shown = driver.screen();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::go::{FORMS, Target};
-use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
+use super::state::panel::{Panel, Resort, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired};
 use super::state::{Line, Timeline, TraceIndex, View};
 use super::{Act, ask, draw, files, info, lists};
@@ -224,18 +224,20 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             Some(operations) => operations.filter.begin(),
             None => view.search.line.begin(),
         },
-        Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::WholeName => {
+        Act::SortNext | Act::SortPrevious | Act::SortReverse => {
+            let resort = match act {
+                Act::SortNext => Resort::Next,
+                Act::SortPrevious => Resort::Previous,
+                _ => Resort::Reverse,
+            };
+            let sorted = view.panel.as_mut().is_some_and(|panel| panel.sort(resort));
+            return done(sorted, "no table is open that this sorts");
+        }
+        Act::WholeName => {
             let Some(operations) = view.panel.as_mut().and_then(Panel::operations) else {
                 return Err("this is for the table of operations, and it is not open".into());
             };
-            match act {
-                Act::WholeName => operations.whole = !operations.whole,
-                Act::SortReverse => {
-                    operations.reverse = !operations.reverse;
-                    operations.arrange();
-                }
-                act => operations.sort_by_next(act == Act::SortPrevious),
-            }
+            operations.whole = !operations.whole;
         }
         Act::LookUp if view.pane().index.trace.meta.spec.is_some() => {
             return Err("launch details exist only in the files of imported traces".into());

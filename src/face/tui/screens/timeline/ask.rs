@@ -150,7 +150,7 @@ fn count(view: &View, cx: &mut Context) {
         Some(Panel::Stretches(shown)) => {
             count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |view, counted| {
                 if let Some(Panel::Stretches(shown)) = &mut view.panel {
-                    (shown.counted, shown.gone) = (Some(counted), None);
+                    shown.set(counted);
                     go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
             });

@@ -1,21 +1,21 @@
 //! Drawing of screen 4, the lanes and the overview above them. Areas are defined in [`super::layout::TimelineAreas`];
-//! [`super::info`] describes the item under the cursor.
+//! [`super::header`] is above, [`super::info`] describes the item under the cursor.
 
+use super::header::{header, names, title};
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::measure::{CriticalPath, Density};
 use super::state::select::MARKS;
 use super::state::window::Window;
 use super::state::{Line, Pane, View};
-use super::{Timeline, ask, info, lists};
+use super::{Timeline, info, lists};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas, tick_labels, ticks};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
-use base::text::{rank_list, without_middle};
+use base::text::rank_list;
 use plan::Lane;
-use study::analysis::Varied;
 use table::Record;
 
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
@@ -99,199 +99,6 @@ fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
     window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
-fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: &Context) {
-    let theme = cx.theme;
-    let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
-    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let pane = view.pane();
-    let busy = match loading {
-        Some(what) => format!("opening {}…  ", cut(what, area.width / 2)),
-        None if cx.is_under_way::<Timeline>(ask::PREDICTION) => "simulating the run…  ".to_owned(),
-        None => String::new(),
-    };
-    let position = |whole: &str| format!("window {shown} of {whole}");
-    // at the right end of the title's row, if the title keeps most of it
-    let fits = |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
-    let kernels = ns(pane.index.extent().width());
-    let detailed = position(&format!("{whole} (kernels {kernels})"));
-    let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };
-    let is_above = fits(&window);
-    let (mut above, mut beside) = (Rect::ZERO, window.as_str());
-    if is_above {
-        (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
-        above.x = area.right() - above.width;
-    }
-    let gap = above.width + u16::from(above.width > 0);
-    title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
-    put(buf, above, above.x, above.y, &window, dim);
-    let below = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
-    if view.search.line.typing {
-        let row = cut_bottom(below, 1).1;
-        let status = info::search_status(view, area.width);
-        view.search.line.draw_named(buf, row, theme, "search: ", &status);
-        return;
-    }
-    let room = usize::from(below.width).saturating_sub(busy.width());
-    let pieces = if view.panes.len() > 1 {
-        let other = &names(view)[1 - view.focus.min(1)];
-        let aligned = view.aligned_words(area.width < 80, other);
-        fitting_pair_header(view.compared_words(), &aligned, &window, room)
-    } else {
-        let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
-        fitting_header(verdict, &hidden(view, view.focus), beside, room)
-    };
-    let styles = [theme.style(Role::Title), text, dim];
-    let pieces = pieces.iter().map(String::as_str).zip(styles);
-    let pieces: Vec<(&str, Style)> =
-        std::iter::once((&*busy, theme.style(Role::Key))).chain(pieces).collect();
-    line(buf, below, 1, &pieces);
-}
-
-/// Headline, hidden share and window for a line of this width: drops the window, then details of the share and the later
-/// parts of the headline.
-fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usize) -> [String; 3] {
-    let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
-    let least = parts.len().min(1);
-    let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
-    for count in (least..=parts.len()).rev() {
-        let headline = || parts[..count].join(", ");
-        lines.extend(shares.iter().map(|share| [headline(), share.clone(), String::new()]));
-    }
-    lines.push([parts[..least].join(", "), String::new(), String::new()]);
-    first_fitting_line(lines, "  ", room)
-}
-
-/// Comparison of two aligned steps, their alignment and the window for a line of this width: drops the window, then the
-/// exposed communication.
-fn fitting_pair_header(
-    [whole, lengths]: [String; 2],
-    aligned: &str,
-    window: &str,
-    room: usize,
-) -> [String; 3] {
-    let mut lines = Vec::new();
-    for compared in [whole, lengths, String::new()] {
-        for window in [window, ""] {
-            lines.push([compared.clone(), aligned.to_owned(), window.to_owned()]);
-        }
-    }
-    first_fitting_line(lines, "   ", room)
-}
-
-/// First line of three parts that fits, the last if none does, with a gap before each part but the first.
-fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [String; 3] {
-    let apart = |parts: [String; 3]| {
-        let mut is_first = true;
-        parts.map(|part| match part.is_empty() || std::mem::take(&mut is_first) {
-            true => part,
-            false => format!("{gap}{part}"),
-        })
-    };
-    let mut lines: Vec<[String; 3]> = lines.into_iter().map(apart).collect();
-    let width = |parts: &[String; 3]| parts.iter().map(|part| part.width()).sum::<usize>();
-    let fits = lines.iter().position(|line| width(line) <= room);
-    lines.swap_remove(fits.unwrap_or(lines.len() - 1))
-}
-
-/// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
-/// 71.2 % in decode`, then in fewer words. Imported traces whose steps have no names show all steps.
-fn hidden(view: &View, at: usize) -> [String; 3] {
-    let pane = &view.panes[at.min(view.panes.len() - 1)];
-    let step = view.step_looked_at(at).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
-    let all = match pane.index.default_phase {
-        Some(_) => "decode",
-        None => "all steps",
-    };
-    let place = step.map_or_else(|| all.to_owned(), |key| pane.index.step_label(key));
-    if pane.overlap.get(&step) == Some(&None) {
-        let none = format!("no communication in {place}");
-        return [none.clone(), none, "no communication".into()];
-    }
-    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
-    let own = format!("{} of communication hidden in {place}", pct(step));
-    let whole = match step {
-        Some(_) => format!("{own}, {} in {all}", pct(None)),
-        None => own.clone(),
-    };
-    [whole, own, format!("{} of comm hidden", pct(step))]
-}
-
-/// Draws a trace's title after its provenance, which is never cut.
-fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
-    let Some(pane) = view.panes.get(at) else { return };
-    let provenance = pane.index.provenance();
-    let label = format!("[{provenance}]{}", if pane.ghost.is_some() { " ghost:" } else { "" });
-    let name = match &pane.ghost {
-        Some(on) => format!("{}, on {on}", pane.index.title),
-        None => pane.index.title.clone(),
-    };
-    let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    // in a narrow window, fewer words leave room for the name
-    let [whole, own, short] = hidden(view, at);
-    let hidden = match area.width {
-        140.. => whole,
-        100.. => own,
-        _ => short,
-    };
-    let hidden = format!("  {hidden} ");
-    let taken = label.width() + 2 + if pane.aligned.is_some() { hidden.width() } else { 0 };
-    let room = area.width.saturating_sub(taken as u16);
-    let apart = apart(view, at, room);
-    let room = room.saturating_sub(apart.width() as u16);
-    // the end of a run's id tells it from others
-    let name = match name.rsplit_once("  ") {
-        Some((cell, id)) if name.width() > room.into() && cell.width() + 12 < room.into() => {
-            format!("{cell}  {}", without_middle(id, usize::from(room) - cell.width() - 2))
-        }
-        _ => cut(&name, room),
-    };
-    let pieces = [
-        (" ", text),
-        (&*label, theme.provenance(provenance)),
-        (" ", text),
-        (&*apart, theme.style(Role::Key)),
-        (&*name, bold),
-    ];
-    line(buf, area, 0, &pieces);
-    // the share goes to the right, if there is room or another trace occupies its row
-    if pane.aligned.is_some() {
-        let x = area.right().saturating_sub(hidden.width() as u16);
-        put(buf, area, x, area.y, &hidden, text);
-    }
-}
-
-/// Names that tell two traces apart: architectures, else settings that differ, else provenance, else the order.
-pub fn names(view: &View) -> [String; 2] {
-    let [a, b] = &view.panes[..] else { return Default::default() };
-    let named = match (&a.index.trace.meta.spec, &b.index.trace.meta.spec) {
-        (Some(a), Some(b)) if a.architecture != b.architecture => {
-            [a, b].map(|spec| spec.architecture.to_string())
-        }
-        (Some(a), Some(b)) => [a, b].map(|spec| Varied::of([a, b].into_iter()).words(spec)),
-        _ => Default::default(),
-    };
-    let recorded = [a, b].map(|pane| pane.index.provenance().to_string());
-    let tells = |names: &[String; 2]| names[0] != names[1] && names.iter().all(|name| !name.is_empty());
-    let order = ["first".into(), "second".into()];
-    [named, recorded].into_iter().find(tells).unwrap_or(order)
-}
-
-/// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty if
-/// unknown.
-fn apart(view: &View, at: usize, room: u16) -> String {
-    let [upper, lower] = &view.panes[..] else { return String::new() };
-    let titles = [upper, lower].map(|pane| cut(&pane.index.title, room));
-    let spec = |pane: &'_ Pane| pane.index.trace.meta.spec.clone();
-    let (Some(upper), Some(lower), true) = (spec(upper), spec(lower), titles[0] == titles[1]) else {
-        return String::new();
-    };
-    let specs = [upper, lower];
-    match Varied::of(specs.iter()).words(&specs[at.min(1)]) {
-        words if words.is_empty() => words,
-        words => format!("{words}: "),
-    }
-}
-
 /// Draws the time axis: ticks at round times since an origin (window time).
 pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Theme) {
     let columns = usize::from(area.width);
@@ -307,7 +114,15 @@ pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Th
     }
 }
 
-fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme) {
+/// Draws the steps of a trace. The step that a pair is aligned at is always named; names make way for the cursor's mark.
+fn ruler(
+    buf: &mut Buffer,
+    area: Rect,
+    pane: &Pane,
+    window: Window,
+    (aligned, cursor): (Option<usize>, Option<usize>),
+    theme: Theme,
+) {
     let columns = usize::from(area.width);
     let dim = theme.style(Role::Dim);
     put(buf, area, area.x, area.y, &"─".repeat(columns), dim);
@@ -319,20 +134,26 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
         let start = steps[at].window.from;
         let column = window.column(start.max(window.from), columns).unwrap_or(0);
         let label = pane.index.step_label(steps[at].key);
+        let is_aligned = aligned == Some(at);
         // the label of a step that began earlier yields to the next one
         let gives_way = start < window.from
+            && !is_aligned
             && steps
                 .get(at + 1)
                 .and_then(|s| window.column(s.window.from, columns))
                 .is_some_and(|next| next < label.width() + 2);
         if column >= free && !gives_way {
             let mark = if start >= window.from { "├" } else { "─" };
-            let end = put(buf, area, area.x + column as u16, area.y, mark, dim);
-            let room = columns - column - 1;
-            if label.width() <= room {
-                put(buf, area, end, area.y, &label, dim);
+            put(buf, area, area.x + column as u16, area.y, mark, dim);
+            let name = match cursor {
+                Some(cursor) if (column + 1..=column + label.width()).contains(&cursor) => cursor + 1,
+                _ => column + 1,
+            };
+            if label.width() <= columns - name {
+                let style = if is_aligned { theme.style(Role::Title) } else { dim };
+                put(buf, area, area.x + name as u16, area.y, &label, style);
             }
-            free = column + label.width() + 2;
+            free = name + label.width() + 1;
         }
         // jump to the next step with room for a label, rather than visit steps of one column each
         let next = window.time(free.min(columns), columns).max(start.saturating_add(1));
@@ -345,10 +166,16 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let (label_of_ruler, over) = cut_left(areas.ruler, LANE_LABEL);
     if pane.index.rank_count() > 1 {
         let (x, y) = (label_of_ruler.x, label_of_ruler.y);
-        put(buf, label_of_ruler, x, y, "steps, any rank", theme.style(Role::Dim));
+        put(buf, label_of_ruler, x, y, " steps", theme.style(Role::Dim));
     }
-    ruler(buf, over, pane, window, theme);
     let columns = usize::from(over.width);
+    let time = view.window.column(view.time, columns);
+    let cursor = match focus {
+        true => time.or_else(|| under_cursor(pane, window, columns).map(|(first, _)| first)),
+        false => time,
+    };
+    let aligned = pane.aligned.filter(|_| view.panes.len() > 1);
+    ruler(buf, over, pane, window, (aligned, cursor), theme);
     if let Some(selected) = view.stretch() {
         let span = [selected.from, selected.to - 1]
             .map(|time| time.clamp(view.window.from, view.window.to - 1));
@@ -360,6 +187,9 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
                 put(buf, over, over.x + column as u16, over.y, "═", theme.style(Role::Key));
             }
         }
+    }
+    if let Some(column) = cursor {
+        mark_ruler(buf, over, column, if focus { "▼" } else { "▽" }, theme);
     }
     let path = pane.path.as_ref().filter(|_| view.lit);
     if view.lit {
@@ -374,7 +204,6 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
     let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
-    let time = view.window.column(view.time, columns);
     let mut below = areas.lines.y;
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
         let row = Rect { y: below, height: areas.rows(*what), ..areas.lines };
@@ -407,17 +236,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
             let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
             buf.set_style(mark.intersection(buf.area), under);
-            if focus {
-                for x in [first, last] {
-                    mark_ruler(buf, over, x, "▼", theme);
-                }
-            }
         }
-    }
-    if let Some(column) = time
-        && !focus
-    {
-        mark_ruler(buf, over, column, "▽", theme);
     }
 }
 
@@ -576,8 +395,8 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
             _ => {
                 // `overlap` covers the kernels only
                 let (whole, kernels) = (pane.index.bounds, pane.index.extent());
-                let of = if kernels == whole { "all" } else { "ranges" };
-                format!(" {of} {}", ns(whole.width()))
+                let of = if kernels == whole { " all" } else { "CPU+GPU" };
+                format!("{of} {}", ns(whole.width()))
             }
         };
         let text = cut(&text, LANE_LABEL - 1);
@@ -636,22 +455,7 @@ fn overview_glyph(density: &Density, part: OverviewRow) -> Mark {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::face::tui::tests::fixtures;
-
-    #[test]
-    fn the_hidden_share_is_of_the_communication_of_a_step() {
-        let mut view = View::new(Arc::new(fixtures::trace()));
-        let step = view.panes[0].step_key(view.time, true);
-        view.panes[0].overlap = [(step, Some(76.1)), (None, Some(71.2))].into();
-        let words = hidden(&view, 0);
-        assert_eq!(words[0], "76.1 % of communication hidden in step 2, 71.2 % in decode");
-        assert_eq!(words[1..], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
-        view.panes[0].overlap.insert(step, None);
-        assert_eq!(hidden(&view, 0)[0], "no communication in step 2", "a share of nothing is no number");
-    }
 
     #[test]
     fn what_is_exposed_has_a_glyph_of_its_own() {

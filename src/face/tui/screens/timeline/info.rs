@@ -24,11 +24,9 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
         Some(Line::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
     };
-    if let Some(other) = other(view) {
-        lines.insert(2.min(lines.len()), other);
-    }
-    if let Some(path) = path(view) {
-        lines.push(path);
+    // a small window has room for the first lines only
+    for words in [other(view), path(view)].into_iter().flatten() {
+        lines.insert(2.min(lines.len()), words);
     }
     let status = search_status(view, width);
     let told = totals(view).into_iter().filter(|told| !status.contains(told));
@@ -215,14 +213,15 @@ fn exact(value: i64) -> String {
     match size {
         0..1_000 => format!("{sign}{size} ns"),
         1_000..1_000_000 => format!("{sign}{}.{:03} us", size / 1_000, size % 1_000),
-        _ => format!("{sign}{}.{:06} ms", size / 1_000_000, size % 1_000_000),
+        1_000_000..1_000_000_000 => format!("{sign}{}.{:06} ms", size / 1_000_000, size % 1_000_000),
+        _ => format!("{sign}{}.{:09} s", size / 1_000_000_000, size % 1_000_000_000),
     }
 }
 
 /// Describes the same operation of the same step in the other trace; `None` if the cursor is on none.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
-    let which = &super::draw::names(view)[at.min(1)];
+    let which = &super::header::names(view)[at.min(1)];
     let own = view.pane().span()?;
     let length = |span: &Span| span.end_ns.saturating_sub(span.start_ns);
     let Some(span) = view.counterpart().and_then(|at| pane.index.trace.spans.get(at)) else {
@@ -298,7 +297,8 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", index.step_label(step.key)));
     }
-    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span)];
+    let is_imported = trace.meta.import.is_some();
+    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span, is_imported)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));
@@ -381,11 +381,13 @@ fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     })
 }
 
-fn timing(view: &View, span: &Span) -> String {
+fn timing(view: &View, span: &Span, is_imported: bool) -> String {
     let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
-        text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
+        // foreign traces have the time of the launch
+        let was = if is_imported { "launched" } else { "ready" };
+        text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
     if span.last_arrival_ns >= 0 {
         let arrival = arrival(span);
@@ -533,7 +535,7 @@ fn two(view: &View) -> Vec<String> {
             m.count
         )
     };
-    let [upper, lower] = super::draw::names(view);
+    let [upper, lower] = super::header::names(view);
     let less = |get: fn(&Measured) -> f64| {
         let delta = get(b) / b.ranks() - get(a) / a.ranks();
         format!("{}{}", if delta > 0.0 { "+" } else { "" }, digits(delta))

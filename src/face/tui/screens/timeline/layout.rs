@@ -155,6 +155,9 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     TimelineAreas { header, overview, ticks, marks, panes, docked, info, stretch, panel }
 }
 
+/// Minimum height of the screen for a docked table of operations.
+const DOCKS: u16 = 20;
+
 /// Minimum rows of a docked table of operations, frame and header included.
 const LEAST_DOCKED: usize = 6;
 
@@ -181,7 +184,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
         Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
         // a list has a header; most models have two collectives a layer
-        Some(Panel::Stretches(stretches)) => stretches.families().len().max(2) + 3,
+        Some(Panel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
         Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
         None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
         None if stretch => {
@@ -191,7 +194,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         None => rows(&info::content(view, width).1, width),
     };
     let lanes = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
-    let operations = if is_roomy(body) { view.docked.order.len() } else { 0 };
+    let operations = if body.height >= DOCKS { view.docked.order.len() } else { 0 };
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
         lanes_of: view.panes.iter().map(lanes).collect(),

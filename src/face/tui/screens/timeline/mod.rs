@@ -4,6 +4,7 @@ mod act;
 mod ask;
 mod draw;
 mod files;
+mod header;
 mod info;
 pub mod layout;
 mod lists;
@@ -35,14 +36,14 @@ const FOUND_NAME: usize = 48;
 
 acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
+    Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("ops"), "kernels gemm attention table";
+    WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("try ladder"), "predict simulate slider link";
     Stretches: "exposed", "E", "longest exposed intervals in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
-    Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("operations"), "kernels gemm attention table";
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", None;
     StepHere: "fit-step", "Z", "fit the step under the cursor; again: the next step", Some("step");
     Search: "search", "/", "search operation names; in a table: filter it", Some("search"), "find filter";
-    WhatIf: "what-if-traced", "w", "what-if: sliders, starting from the measured step under the cursor", Some("what if"), "predict simulate slider link";
     Legend: "legend", "L", "legend of marks and colours", Some("legend"), "colors colours key symbols";
     GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to"), "jump seek";
     SpanPrevious: "previous-operation", "Left", "previous operation in this lane", None;
@@ -61,8 +62,8 @@ acts! {
     ExtendPrevious: "extend-previous", "shift-Left", "extend the selection to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A at the start of this operation", None;
     MarkB: "mark-b", ")", "set mark B at the end of this operation", None;
-    SortNext: "sort-next", "s >", "sort the table of operations by the next column", None;
-    SortPrevious: "sort-previous", "S <", "sort the table of operations by the previous column", None;
+    SortNext: "sort-next", "s >", "sort the table below the lanes by the next column", None;
+    SortPrevious: "sort-previous", "S <", "sort the table below the lanes by the previous column", None;
     SortReverse: "sort-reverse", "I", "reverse the order of the table", None;
     WholeName: "whole-name", "W", "show the full or the short name of the operation", None;
     LookUp: "look-up", "i", "look up a kernel's grid, block and operator in large imported files too", None;

@@ -174,6 +174,18 @@ fn the_overview_marks_the_window_and_a_click_moves_it() {
 }
 
 #[test]
+fn the_cursor_has_one_mark_beside_the_names_of_steps() {
+    let mut driver = with(vec![trace()], (120, 40));
+    for _ in 0..6 {
+        let shown = driver.screen();
+        assert_eq!(shown.matches('▼').count(), 1, "{shown}");
+        let ruler = shown.lines().find(|line| line.contains('▼')).expect("it is on the ruler");
+        assert!(ruler.contains("step "), "{shown}");
+        driver.tap(KeyCode::Right);
+    }
+}
+
+#[test]
 fn a_typed_target_is_gone_to_and_undone() {
     let mut driver = with(vec![trace()], (120, 40));
     let first = view(&driver).window;
@@ -339,6 +351,16 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
 }
 
 #[test]
+fn a_trace_of_a_prefill_opens_within_it() {
+    let mut prefill = simulated(|_| {}).whole().into_owned();
+    prefill.spans.retain(|span| span.phase == Phase::Prefill);
+    let view = View::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
+    let (shown, whole) = (view.window, view.bounds());
+    assert!(whole.from <= shown.from && shown.to <= whole.to && shown.width() < whole.width());
+    assert!(view.span().is_some_and(|span| shown.contains(span.start_ns)), "on work of the window");
+}
+
+#[test]
 fn a_jump_from_a_list_is_undone_and_redone_at_once() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     for traces in [vec![simulated(|_| {})], vec![simulated(|_| {}), ladder]] {
@@ -384,7 +406,7 @@ fn edges_are_followed_and_there_is_a_way_back() {
     driver.shows("no way back");
     driver.taps("e");
     let shown = driver.screen();
-    assert!(shown.contains("for this peer to arrive") && shown.contains("decode/L0/mlp/up"), "{shown}");
+    assert!(shown.contains("for this peer to arrive") && shown.contains(" L0/mlp/up"), "{shown}");
     driver.tap(KeyCode::Down);
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((0, 4)), "the second row");

@@ -2,18 +2,18 @@
 
 use ratatui::text::Line;
 
+use super::brief;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use base::text::fitting_name;
 use study::analysis::{Dependencies, Dependency, Why};
 
 const DEPENDENCY_COLUMNS: [Column; 5] = [
     Column::text("", 10, 0),
-    Column::text("why", 26, 0),
-    Column::text("rank", 5, 0),
+    Column::text("why", 23, 2),
+    Column::text("rank", 5, 1),
     Column::number("took", 10, 0),
-    Column::text("operation", 10, 0),
+    Column::text("operation", 22, 0),
 ];
 
 pub fn draw_dependencies(
@@ -47,7 +47,7 @@ pub fn draw_dependencies(
                 1 => why(dependency.why, *before).to_owned(),
                 2 => other.rank.to_string(),
                 3 => ns(other.end_ns.saturating_sub(other.start_ns)),
-                _ => fitting_name(index.name(other), width.into()),
+                _ => brief(index.name(other), width.into()),
             })
         },
     );

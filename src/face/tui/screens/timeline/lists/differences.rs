@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{note, time_of};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::draw::names;
+use crate::face::tui::screens::timeline::header::names;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -54,8 +54,14 @@ pub fn draw_differences(
     let notes = [format!(" us; exp.: exposed; {words}"), format!(" {words}")];
     note(buf, area, first_fitting(&notes, area.width.saturating_sub(4)), theme);
     let shown = difference_rows(report, by_exposed, open);
-    let mut columns =
-        if wide { DIFFERENCE_COLUMNS.to_vec() } else { NARROW_DIFFERENCE_COLUMNS.to_vec() };
+    // the name keeps its room
+    let picked: &[usize] = match (area.width, by_exposed) {
+        _ if wide => &[0, 1, 2, 3, 4, 5, 6, NAME],
+        (70.., _) => &[0, 1, 2, 3, 4, NAME],
+        (_, false) => &[0, 1, 2, NAME],
+        (_, true) => &[3, 4, NAME],
+    };
+    let mut columns: Vec<Column> = picked.iter().map(|at| DIFFERENCE_COLUMNS[*at].clone()).collect();
     for column in &mut columns {
         let named = [("upper", &upper), ("lower", &lower)].into_iter().find_map(|(place, name)| {
             Some(format!("{} {}", cut(name, 8), column.title.strip_prefix(place)?.trim_start()))
@@ -86,7 +92,7 @@ pub fn draw_differences(
                 }
             };
             let role = if group.lane == Lane::Comm { Role::Comm } else { Role::Text };
-            table::cell((difference(group, mark, column, columns.len()), theme.style(role)))
+            table::cell((difference(group, mark, picked[column]), theme.style(role)))
         },
     );
 }
@@ -95,31 +101,24 @@ const DIFFERENCE_COLUMNS: [Column; 8] = [
     Column::number("upper us", 10, 0),
     Column::number("lower us", 10, 0),
     Column::number("change us", 10, 0),
-    Column::number("upper exp.", 12, 0),
-    Column::number("lower exp.", 12, 0),
+    Column::number("upper exp.", 10, 0),
+    Column::number("lower exp.", 10, 0),
     Column::number("upper wait", 12, 0),
     Column::number("lower wait", 12, 0),
     Column::text("  operation", 8, 0),
 ];
 
-/// Columns of a window too narrow for waiting times.
-const NARROW_DIFFERENCE_COLUMNS: [Column; 6] = [
-    Column::number("upper us", 10, 0),
-    Column::number("lower us", 10, 0),
-    Column::number("change us", 10, 0),
-    Column::number("upper exp.", 11, 0),
-    Column::number("lower exp.", 10, 0),
-    Column::text("  operation", 8, 0),
-];
+/// Column of the names.
+const NAME: usize = 7;
 
-/// Cell text of a row; the last column holds names.
-fn difference(group: &OperationDifference, mark: &str, column: usize, columns: usize) -> String {
+/// Cell text of a row in a column of [`DIFFERENCE_COLUMNS`].
+fn difference(group: &OperationDifference, mark: &str, column: usize) -> String {
     let us = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
         share.as_ref().map_or("-".into(), |share| digits(get(share)))
     };
     let (a, b) = (&group.a, &group.b);
     match column {
-        _ if column + 1 == columns => format!("{mark:<2}{}", without_phase(&group.name)),
+        NAME => format!("{mark:<2}{}", without_phase(&group.name)),
         0 => us(a, |s| s.us),
         1 => us(b, |s| s.us),
         2 => signed(group.delta_us),

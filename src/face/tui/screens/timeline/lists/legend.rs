@@ -58,7 +58,7 @@ fn has_unclassified(index: &TraceIndex) -> bool {
     operations.any(|one| Class::of(one) == Class::Compute && is_unclassified(index, one))
 }
 
-pub const LEGEND_MARKS: [(&str, Role, &str); 25] = [
+pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
     ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
     ("█", Role::Series(2), "compute, head"),
@@ -74,6 +74,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 25] = [
     ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
     ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
     ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
+    ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),
     ("▸ +4", Role::Dim, "a thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
     ("◆", Role::Key, "what the search found"),

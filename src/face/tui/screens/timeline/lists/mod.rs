@@ -11,7 +11,7 @@ pub use self::differences::differences_csv;
 pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
 pub use self::operations::draw_docked;
 pub use self::verdict::verdict_lines;
-use super::draw::names;
+use super::header::names;
 use super::state::View;
 use super::state::panel::{Panel, Part};
 use crate::face::tui::prelude::*;

@@ -183,24 +183,21 @@ fn operation_columns(table: &Operations) -> Vec<table::Column> {
         .iter()
         .zip([6, 8, 8, 8, 7, 8, 8])
         .map(|(column, width)| {
-            // in a narrow window, the name keeps its room
+            // in a narrow window, the name and the sorted column keep their room
             let spare = match column {
-                OperationColumn::Mean => 2,
-                OperationColumn::Max => 1,
+                sorted if *sorted == table.sorted.column => 0,
+                OperationColumn::Mean => 3,
+                OperationColumn::Max => 2,
+                OperationColumn::Count => 1,
                 _ => 0,
             };
             let numbers = table::Column::number(column.title(), width, spare);
             let shown = if *column == OperationColumn::Name {
-                table::Column::text("operation", 22, 0)
+                table::Column::text("operation", 30, 0)
             } else {
                 numbers
             };
-            let mark = match (table.column == *column, table.reverse) {
-                (true, false) => "▾",
-                (true, true) => "▴",
-                _ => "",
-            };
-            shown.marked(mark)
+            shown.marked(table.sorted.arrow(*column))
         })
         .collect();
     columns.insert(6, table::Column::text("", 1, 0));

@@ -1,10 +1,10 @@
-//! Table of exposed communication by collective, longest first.
+//! Table of exposed communication by collective, the largest total first unless sorted by another column.
 
 use ratatui::text::Line;
 
 use super::{brief, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::panel::Stretches;
+use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
 use crate::face::tui::screens::timeline::state::{TraceIndex, View};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -54,16 +54,21 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     };
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     // the name of the collective keeps its room
-    let shown_columns: &[usize] = match inner.width {
-        100.. => &[0, 1, 2, 3, 4, 5, 6],
-        70.. => &[0, 1, 2, 3, 4, 5],
+    let shown_columns: &[usize] = match (inner.width, shown.sorted.column) {
+        (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
+        (70.., _) => &[0, 1, 2, 3, 4, 5],
+        (_, StretchColumn::Longest) => &[0, 1, 4, 5],
         _ => &[0, 1, 3, 5],
     };
-    let mut columns: Vec<Column> = shown_columns.iter().map(|at| STRETCH_COLUMNS[*at].clone()).collect();
+    let arrow = |at: usize| SORTS[at].map_or("", |column| shown.sorted.arrow(column));
+    let sorted = |at: &usize| STRETCH_COLUMNS[*at].clone().marked(arrow(*at));
+    let mut columns: Vec<Column> = shown_columns.iter().map(sorted).collect();
+    let collective_title = format!("{COLLECTIVE}{}", arrow(5));
     let index = &view.pane().index;
     // the names get what the number leaves
     if let Some(at) = shown_columns.iter().position(|at| *at == 4) {
-        let width = widest(shown, |family| longest(index, family)).max(LONGEST.width() as u16);
+        let title = columns[at].title.width() as u16;
+        let width = widest(shown, |family| longest(index, family)).max(title);
         columns[at].width = columns[at].width.min(width);
     }
     if let [others @ .., collective, _] = &mut columns[..]
@@ -73,11 +78,11 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
         let free = inner.width.saturating_sub(others + 1);
         let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
         let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
-        let title = (COLLECTIVE.width() + OF_LAYERS.width()) as u16;
+        let title = (collective_title.width() + OF_LAYERS.width()) as u16;
         collective.width = name.max(title).min(free - waiting);
     }
     if let Some(at) = shown_columns.iter().position(|at| *at == 5)
-        && shown.families().iter().any(|family| is_of_layers(&family.collective))
+        && shown.families().any(|family| is_of_layers(&family.collective))
     {
         let room = match at + 1 == columns.len() {
             true => {
@@ -85,16 +90,16 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
             }
             false => columns[at].width,
         };
-        let titles = [format!("{COLLECTIVE}{OF_LAYERS}"), COLLECTIVE.to_owned()];
+        let titles = [format!("{collective_title}{OF_LAYERS}"), collective_title];
         columns[at].title = first_fitting(&titles, room).to_owned().into();
     }
     let (total_us, shares, ranks) = counted.map_or((0.0, 1.0, 1.0), |counted| {
         let table = &counted.table;
         (table.total_us, table.shares(), table.ranks.max(1) as f64)
     });
-    let rows = Rows::new(&shown.list, shown.families().len());
+    let rows = Rows::new(&shown.list, shown.order.len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
-        let family = &shown.families()[row];
+        let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match shown_columns[column] {
             0 => count(family.calls as f64 / ranks / shares),
             1 => time_of(family.total_us / shares),
@@ -107,18 +112,21 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
             _ => brief(waited(family), width.into()),
         })
     });
-    let selected = shown.families().get(shown.list.selected);
+    let selected = shown.family(shown.list.selected);
     let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
-    let key = cx.key::<Timeline>(Act::Stretches);
+    let [key, sort] = [Act::Stretches, Act::SortNext].map(|act| cx.key::<Timeline>(act));
     let keys = |other: &str, is_whole: bool| {
         let Some(family) = selected else { return format!(" {key}: {other} ") };
         match gone {
             Some((_, at)) => {
                 let (at, listed) = (at + 1, family.longest.len());
                 let of = if is_whole { format!(" of {}", family.count) } else { String::new() };
-                format!(" {at} of the {listed} longest{of}; Enter: next; {key}: {other} ")
+                format!(" {at} of the {listed} longest{of}; Enter: next; {sort}: sort; {key}: {other} ")
             }
-            None => format!(" Enter: go to the longest of this row; {key}: {other} "),
+            None => {
+                let of = if is_whole { " of this row" } else { "" };
+                format!(" Enter: go to the longest{of}; {sort}: sort; {key}: {other} ")
+            }
         }
     };
     let keys = [("other phase or step", true), ("other part", true), ("other part", false)]
@@ -155,9 +163,20 @@ fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
     }
 }
 
+/// Sort order of each column; the share is that of the exposed time.
+const SORTS: [Option<StretchColumn>; 7] = [
+    Some(StretchColumn::Calls),
+    Some(StretchColumn::Exposed),
+    None,
+    Some(StretchColumn::PerCall),
+    Some(StretchColumn::Longest),
+    Some(StretchColumn::Collective),
+    None,
+];
+
 const STRETCH_COLUMNS: [Column; 7] = [
     Column::number("calls", 6, 0),
-    Column::number("exposed▾", 9, 0),
+    Column::number("exposed", 9, 0),
     Column::number("share", 7, 0),
     Column::number("per call", 9, 0),
     Column::number(LONGEST, 22, 0),
@@ -167,7 +186,7 @@ const STRETCH_COLUMNS: [Column; 7] = [
 
 /// Columns that the widest text of the rows needs.
 fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
-    let widths = shown.families().iter().map(|family| text(family).width());
+    let widths = shown.families().map(|family| text(family).width());
     widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
 }
 

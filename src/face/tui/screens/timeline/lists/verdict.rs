@@ -2,7 +2,7 @@
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::draw::names;
+use crate::face::tui::screens::timeline::header::names;
 use crate::face::tui::screens::timeline::state::{Pane, View};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use study::verdict::{Verdict, VerdictPlace};

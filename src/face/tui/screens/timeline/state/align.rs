@@ -66,8 +66,38 @@ impl View {
             (first, second) if first == second && short => first,
             (first, second) => format!("{first} over {second}"),
         };
+        let only = if self.drifts() { " only" } else { "" };
         let fixed = if self.follows { "" } else { " (fixed)" };
-        format!("aligned: {}{steps}{fixed}", self.anchor.words())
+        format!("aligned: {}{steps}{only}{fixed}", self.anchor.words())
+    }
+
+    /// True if the window shows steps besides the aligned ones, in one trace at another place than in the other.
+    fn drifts(&self) -> bool {
+        /// Distance at which a step counts as drifted, as a fraction of the window.
+        const APART: u64 = 50;
+        let start = |pane: usize, step: usize| {
+            let pane = self.panes.get(pane)?;
+            Some(pane.index.steps.get(step)?.window.from.saturating_sub(pane.origin))
+        };
+        let has_drifted = |pane: usize, step: usize| {
+            let other = self.alignment.partner(pane == 0, step).and_then(|at| start(1 - pane, at));
+            let both = start(pane, step).zip(other);
+            both.is_some_and(|(own, other)| {
+                own.abs_diff(other) > self.window.width().unsigned_abs() / APART
+            })
+        };
+        self.panes.iter().enumerate().any(|(at, pane)| {
+            let (shown, steps) = (pane.window(self.window), &pane.index.steps);
+            // a drift grows with the distance from the aligned step
+            let first = pane.index.step_at(shown.from).unwrap_or(0);
+            let last = steps.partition_point(|step| step.window.from < shown.to).saturating_sub(1);
+            let is_shown = |step: usize| {
+                let step = steps.get(step).map(|step| step.window);
+                step.is_some_and(|step| step.from < shown.to && shown.from < step.to)
+            };
+            let mut others = [first, last].into_iter().filter(|step| Some(*step) != pane.aligned);
+            others.any(|step| is_shown(step) && has_drifted(at, step))
+        })
     }
 
     /// Lengths and exposed communication of the aligned steps, upper then lower: `12.9 against 19.2 ms per step, 1.49x;

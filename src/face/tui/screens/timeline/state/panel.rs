@@ -1,5 +1,6 @@
 //! Lists below the lanes. The tables of operations and of exposed stretches cover a scope: the user's choice, and the part of the trace that it currently refers to.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -50,6 +51,9 @@ pub struct Stretches {
     pub scope: Scope,
     /// Result for the wanted part, or for the previous one while a new one is computed.
     pub counted: Option<Counted<ExposedStretches>>,
+    pub sorted: SortedBy<StretchColumn>,
+    /// Shown rows, as indices into the table's families.
+    pub order: Vec<usize>,
     pub list: List,
     /// Row last gone to, and which of its stretches.
     pub gone: Option<(usize, usize)>,
@@ -58,15 +62,47 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Rows: stretches by the collective that fills them.
-    pub fn families(&self) -> &[StretchFamily] {
-        self.counted.as_ref().map_or(&[], |counted| &counted.table.families)
+    pub fn set(&mut self, counted: Counted<ExposedStretches>) {
+        (self.counted, self.gone) = (Some(counted), None);
+        self.arrange();
+    }
+
+    /// Sorts by another column; the selected collective stays selected.
+    fn sort(&mut self, resort: Resort) {
+        let selected = self.order.get(self.list.selected).copied();
+        self.sorted.change(resort, &StretchColumn::ALL);
+        self.arrange();
+        self.list.selected = self.order.iter().position(|at| Some(*at) == selected).unwrap_or(0);
+        self.gone = None;
+    }
+
+    fn arrange(&mut self) {
+        let Some(counted) = &self.counted else { return };
+        let (families, sorted) = (&counted.table.families, self.sorted);
+        let mut order: Vec<usize> = (0..families.len()).collect();
+        sorted.arrange(&mut order, |a, b| {
+            let (a, b) = (&families[a], &families[b]);
+            match sorted.column {
+                StretchColumn::Collective => a.collective.cmp(&b.collective),
+                column => column.value(b).total_cmp(&column.value(a)),
+            }
+        });
+        self.order = order;
+    }
+
+    /// Rows in order: stretches by the collective that fills them.
+    pub fn families(&self) -> impl Iterator<Item = &StretchFamily> {
+        (0..self.order.len()).filter_map(move |row| self.family(row))
+    }
+
+    pub fn family(&self, row: usize) -> Option<&StretchFamily> {
+        self.counted.as_ref()?.table.families.get(*self.order.get(row)?)
     }
 
     /// Span of the selected row's longest stretch; the next call returns the next longest.
     pub fn next_of_row(&mut self) -> Option<usize> {
         let row = self.list.selected;
-        let longest = &self.families().get(row)?.longest;
+        let longest = &self.family(row)?.longest;
         let at = self.gone.filter(|gone| gone.0 == row).map_or(0, |(_, at)| at + 1);
         let at = at % longest.len().max(1);
         let (span, _) = *longest.get(at)?;
@@ -120,7 +156,7 @@ impl Panel {
                 differences.map_or(0, |report| difference_rows(report, *by_exposed, open).len())
             }
             Self::Operations(operations) => operations.order.len(),
-            Self::Stretches(stretches) => stretches.families().len(),
+            Self::Stretches(stretches) => stretches.order.len(),
             Self::Verdict { lines, .. } => lines.len().max(1),
             Self::Legend(..) => LEGEND_MARKS.len(),
         }
@@ -145,8 +181,95 @@ impl Panel {
         }
     }
 
+    /// Sorts a table anew; false for lists that have one order.
+    pub fn sort(&mut self, resort: Resort) -> bool {
+        match (self, resort) {
+            (Self::Operations(operations), _) => operations.sort(resort),
+            (Self::Stretches(stretches), _) => stretches.sort(resort),
+            (Self::Differences { by_exposed, list, .. }, Resort::Next | Resort::Previous) => {
+                (*by_exposed, *list) = (!*by_exposed, List::default());
+            }
+            _ => return false,
+        }
+        true
+    }
+
     pub fn operations(&mut self) -> Option<&mut Operations> {
         if let Self::Operations(operations) = self { Some(operations) } else { None }
+    }
+}
+
+/// Change of the order of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resort {
+    /// By the next column.
+    Next,
+    /// By the previous column.
+    Previous,
+    Reverse,
+}
+
+/// Column that a table is sorted by: the largest numbers first, names from A to Z, or the reverse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SortedBy<C> {
+    pub column: C,
+    pub reverse: bool,
+}
+
+impl<C: Copy + PartialEq> SortedBy<C> {
+    fn change(&mut self, resort: Resort, all: &[C]) {
+        match resort {
+            Resort::Reverse => self.reverse = !self.reverse,
+            Resort::Next | Resort::Previous => {
+                let column = next_of(all, self.column, resort == Resort::Previous);
+                *self = Self { column, reverse: false };
+            }
+        }
+    }
+
+    /// Sorts row indices by a comparison that puts the largest number, or the first name, first.
+    fn arrange(self, order: &mut [usize], compare: impl Fn(usize, usize) -> Ordering) {
+        order.sort_by(|a, b| compare(*a, *b));
+        if self.reverse {
+            order.reverse();
+        }
+    }
+
+    /// Arrow behind a column's title; empty unless the table is sorted by it.
+    pub fn arrow(self, column: C) -> &'static str {
+        match (self.column == column, self.reverse) {
+            (true, false) => "▾",
+            (true, true) => "▴",
+            (false, _) => "",
+        }
+    }
+}
+
+/// Columns that exposed communication is sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StretchColumn {
+    Calls,
+    /// Total exposed time.
+    #[default]
+    Exposed,
+    /// Mean exposed time of a call.
+    PerCall,
+    Longest,
+    Collective,
+}
+
+impl StretchColumn {
+    pub const ALL: [Self; 5] =
+        [Self::Calls, Self::Exposed, Self::PerCall, Self::Longest, Self::Collective];
+
+    fn value(self, family: &StretchFamily) -> f64 {
+        match self {
+            Self::Calls => family.calls as f64,
+            Self::Exposed => family.total_us,
+            Self::PerCall => family.total_us / family.calls.max(1) as f64,
+            Self::Longest => family.longest.first().map_or(0.0, |(_, us)| *us),
+            Self::Collective => 0.0,
+        }
     }
 }
 
@@ -203,9 +326,7 @@ pub struct Operations {
     pub scope: Scope,
     /// Result for the wanted part, or for the previous one while a new one is computed.
     pub counted: Option<Counted<OperationTable>>,
-    pub column: OperationColumn,
-    /// True for the reverse order: numbers ascend, names descend.
-    pub reverse: bool,
+    pub sorted: SortedBy<OperationColumn>,
     /// Filter by words of names.
     pub filter: FilterBox,
     /// True to show the selected row's full name.
@@ -232,24 +353,22 @@ impl Operations {
         let before = self.row().map(|(row, _)| (row.name.clone(), row.lane));
         let Some(counted) = &self.counted else { return };
         let (rows, words) = (&counted.table.rows, Words::new(self.filter.value()));
+        let sorted = self.sorted;
         let mut order: Vec<usize> = (0..rows.len()).filter(|at| words.are_in(&rows[*at].name)).collect();
-        order.sort_by(|a, b| {
-            let (a, b) = (&rows[*a], &rows[*b]);
-            match self.column {
+        sorted.arrange(&mut order, |a, b| {
+            let (a, b) = (&rows[a], &rows[b]);
+            match sorted.column {
                 OperationColumn::Name => a.name.cmp(&b.name),
                 column => column.value(b).total_cmp(&column.value(a)),
             }
         });
-        if self.reverse {
-            order.reverse();
-        }
         let same = |at: &usize| before == Some((rows[*at].name.clone(), rows[*at].lane));
         self.list.selected = order.iter().position(same).unwrap_or(0);
         self.order = order;
     }
 
-    pub fn sort_by_next(&mut self, backwards: bool) {
-        (self.column, self.reverse) = (next_of(&OperationColumn::ALL, self.column, backwards), false);
+    fn sort(&mut self, resort: Resort) {
+        self.sorted.change(resort, &OperationColumn::ALL);
         self.arrange();
     }
 
@@ -410,9 +529,8 @@ mod tests {
             shown.order.iter().map(|at| column.value(&rows[*at])).collect()
         };
         for column in OperationColumn::ALL {
-            shown.column = column;
             for reverse in [false, true] {
-                shown.reverse = reverse;
+                shown.sorted = SortedBy { column, reverse };
                 shown.arrange();
                 let values = of(&shown, column);
                 assert!(values.windows(2).all(|pair| if reverse {
@@ -427,8 +545,9 @@ mod tests {
         shown.list.selected = 1;
         let kept = shown.row().map(|(row, _)| row.name.clone());
         assert_ne!(kept, last);
-        shown.sort_by_next(false);
-        assert_eq!((shown.column, shown.reverse), (OperationColumn::Count, false), "round and round");
+        shown.sort(Resort::Next);
+        let first = SortedBy { column: OperationColumn::Count, reverse: false };
+        assert_eq!(shown.sorted, first, "round and round");
         assert_eq!(shown.row().map(|(row, _)| row.name.clone()), kept, "the selection stays");
         shown.filter = FilterBox::new("NCCL reduce");
         shown.arrange();

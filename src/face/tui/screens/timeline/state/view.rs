@@ -136,7 +136,7 @@ pub struct View {
 }
 
 impl View {
-    /// Opens a trace on two layers in the middle of a steady decode step, or in full if it has no decode step.
+    /// Opens a trace on two layers in the middle of a steady step, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -160,7 +160,9 @@ impl View {
             anchor: Anchor::Start,
             counterpart: RefCell::default(),
         };
-        if let Some(step) = view.steady_decode(0) {
+        let steps = view.pane().index.steps.len();
+        let middle = || (steps > 0).then_some(steps / 2);
+        if let Some(step) = view.steady_decode(0).or_else(middle) {
             view.fit_step(step);
             view.zoom_to_layers(step);
             view.history.clear();
@@ -483,7 +485,10 @@ impl View {
         let window = window.shifted(pane.origin.saturating_neg());
         match exposed.and_then(|span| pane.index.find(span)) {
             Some((line, place)) => pane.go_to(line, place),
-            None => pane.point_from(window.from),
+            None => {
+                pane.prefer_busy_row(window);
+                pane.point_from(window.from);
+            }
         }
         self.set(window);
         self.follow();

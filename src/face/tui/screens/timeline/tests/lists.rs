@@ -184,6 +184,35 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
 }
 
 #[test]
+fn exposed_communication_is_sorted_by_any_column() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("E");
+    let names = |driver: &Driver| -> Vec<String> {
+        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        shown.families().map(|family| family.collective.clone()).collect()
+    };
+    driver.shows("exposed▾");
+    driver.shows("s: sort; ");
+    driver.taps("S");
+    driver.shows("calls▾");
+    driver.taps("S");
+    driver.shows("collective▾");
+    let mut by_name = names(&driver);
+    assert!(by_name.len() == 2 && by_name.is_sorted(), "{by_name:?}");
+    driver.taps("I");
+    driver.shows("collective▴");
+    by_name.reverse();
+    assert_eq!(names(&driver), by_name);
+    driver.tap(KeyCode::Enter);
+    let on = view(&driver).span().expect("on an operation");
+    let module = by_name[0].rsplit('/').nth(1).expect("its module");
+    assert!(view(&driver).pane().index.name(on).contains(module), "to the longest of the first row");
+    driver.tap(KeyCode::Esc);
+    driver.taps("s");
+    driver.shows("no table is open that this sorts");
+}
+
+#[test]
 fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![simulated(|_| {})], size);
@@ -198,6 +227,20 @@ fn the_list_of_exposed_communication_leaves_lanes_and_operations() {
         // two collectives, the header and the frame
         assert_eq!(now.panel.height, 5, "{size:?}");
     }
+}
+
+#[test]
+fn a_window_of_24_rows_shows_the_top_operations_where_it_would_be_empty() {
+    let mut driver = with(vec![simulated(|_| {})], (80, 24));
+    driver.shows("operations of step 0 per rank (O: all)");
+    driver.shows("total▾");
+    driver.shows("decode/L*/attn/all_reduce");
+    driver.taps("O");
+    // the names keep their room, the mean goes
+    driver.hides(" mean ");
+    driver.shows(" decode/L*/mlp/all_reduce");
+    driver.taps(">");
+    driver.shows("mean▾");
 }
 
 #[test]
@@ -383,7 +426,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.shows("steps, standard [simulated], decode");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
-        shown.families().to_vec()
+        shown.families().cloned().collect::<Vec<_>>()
     };
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
@@ -474,5 +517,5 @@ fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
     let driver = with(vec![imported()], (160, 40));
     let kernels = ns(imported().extent().width());
     driver.shows(&format!("of 296 us (kernels {kernels})"));
-    driver.shows(" ranges 296 us");
+    driver.shows("CPU+GPU 296 us");
 }

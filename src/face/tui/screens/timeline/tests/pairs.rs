@@ -44,6 +44,17 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
 }
 
 #[test]
+fn differences_keep_the_names_in_the_smallest_window() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
+    driver.taps("c");
+    driver.shows("ladder exp.   operation");
+    driver.shows("/all_reduce");
+    driver.taps("s");
+    driver.shows("change us   operation");
+}
+
+#[test]
 fn what_if_starts_from_the_standard_trace_else_from_the_run() {
     let ladder = || simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut pair = with(vec![ladder(), simulated(|_| {})], (120, 40));
@@ -139,6 +150,22 @@ fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
         assert!(shown.contains(part), "'{part}' is missing in {shown}");
     }
     assert_eq!(shown.matches("Exposed communication").count(), 2, "{shown}");
+}
+
+#[test]
+fn both_rulers_name_the_aligned_step_and_the_header_says_that_others_drift() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    driver.taps("]]]");
+    // the lower step is shorter, so that its next one begins in the window
+    driver.shows("aligned: step 3 over step 3 only");
+    let shown = driver.screen();
+    let rulers = shown.lines().filter(|line| line.contains(['▼', '▽']));
+    let named: Vec<bool> = rulers.map(|ruler| ruler.contains("step 3")).collect();
+    assert_eq!(named, [true, true], "{shown}");
+    driver.taps("++");
+    driver.shows("step 3 over step 3");
+    driver.hides("step 3 only");
 }
 
 #[test]
