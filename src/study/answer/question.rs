@@ -189,11 +189,11 @@ impl<'a> Question<'a> {
         let (pair, worst) = known.iter().max_by(|a, b| error(&a.1).total_cmp(&error(&b.1)))?;
         let largest =
             format!("{} ({:.2}x simulated, {})", self.named(pair), pair.speedup, worst.of_ratio());
-        // one alone is in the headline
-        (known.len() > 1).then(|| {
+        // that of one setting is in the headline
+        (known.len() > 1 || self.choices().len() > 1).then(|| {
+            let cells = counted(known.len(), "published cell");
             format!(
-                "Simulated speedups of {} published cells: mean absolute error {mean:.1} %, largest for {largest}.",
-                known.len()
+                "Simulated speedups of {cells}: mean absolute error {mean:.1} %, largest for {largest}."
             )
         })
     }

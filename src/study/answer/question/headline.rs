@@ -169,8 +169,8 @@ impl Question<'_> {
         rivals.map_or_else(String::new, |list| format!(", tied with {list}{}", self.within()))
     }
 
-    /// Numbers of settings that the winner leads, ties or leaves undecided, the range of its leads, and its lead over the
-    /// runner-up. `None` if the headline says all of it.
+    /// Numbers of settings that the winner leads, ties or leaves undecided, the range of its leads, and its lead over
+    /// the runner-up. `None` if the headline says all of it.
     pub fn wins(&self) -> Option<String> {
         if inconclusive(self.report).is_some() {
             return None;
@@ -228,8 +228,8 @@ impl Question<'_> {
         format!(" {baseline}'s {}", self.unit())
     }
 
-    /// Lead of the winner over the next choice where it leads alone: `1.07x the tokens/s of parallel, the runner-up`. `None`
-    /// without another choice.
+    /// Lead of the winner over the next choice where it leads alone: `1.07x the tokens/s of parallel, the runner-up`.
+    /// `None` without another choice.
     fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> Option<String> {
         let mut by: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for pairs in settings {
