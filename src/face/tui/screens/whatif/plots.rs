@@ -27,10 +27,9 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     let missing = match (whatif.traced.is_some(), area.height) {
         (true, _) => Some("a trace has one batch size: no frontier".to_owned()),
-        (false, ..5) => Some(format!(
-            "over batch: no room for the plot; {} hides the strip",
-            cx.key::<WhatIf>(Act::Strip)
-        )),
+        (false, ..5) => {
+            Some(format!("no room for the frontier; {} hides the strip", cx.key::<WhatIf>(Act::Strip)))
+        }
         (false, _) => None,
     };
     if let Some(missing) = missing {
