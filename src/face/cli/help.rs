@@ -28,7 +28,7 @@ const HEADINGS: [(&str, &str, &str); 14] = [
     ),
     ("run whatif", "Simulator", "hardware stack set"),
     ("run", "Measured runs", "samples warmup rounds threads recorder no_graph timeout"),
-    ("whatif", "Sweep", "alpha_us gb_s sms hidden_pct"),
+    ("whatif", "Sweep", "alpha_us gb_s network_alpha_us network_gb_s sms hidden_pct"),
     (
         "calibrate",
         "Add measured all-reduces to a profile",

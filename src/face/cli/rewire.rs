@@ -51,6 +51,12 @@ pub struct Args {
     /// Message bandwidth of an all-reduce inside a node, predicted with the hardware profile [default: as measured]
     #[arg(long, value_name = "GB/S", value_parser = positive)]
     pub gb_s: Option<f64>,
+    /// Latency of the network per doubling of the nodes (us), if the ranks span nodes [default: the profile's]
+    #[arg(long, value_name = "US", value_parser = positive)]
+    pub network_alpha_us: Option<f64>,
+    /// Bandwidth of all network cards of a node, if the ranks span nodes [default: the profile's]
+    #[arg(long, value_name = "GB/S", value_parser = positive)]
+    pub network_gb_s: Option<f64>,
     /// Run on N ranks instead; best case: the kernels between two all-reduces scale with 1/N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub on_tp: Option<u32>,
@@ -202,13 +208,16 @@ fn positive(text: &str) -> Result<f64> {
 
 /// Combinations of every architecture with every all-reduce, the trace's own first.
 fn choices(args: &Args) -> Vec<Choice> {
-    let link = args.alpha_us.is_none() && args.gb_s.is_none() && args.on_tp.is_none();
-    let own = args.p2p.is_none() && link && args.micro_batches == 1 && !args.no_launches;
+    let link = [args.alpha_us, args.gb_s, args.network_alpha_us, args.network_gb_s];
+    let is_own_link = link.iter().all(Option::is_none) && args.on_tp.is_none();
+    let own = args.p2p.is_none() && is_own_link && args.micro_batches == 1 && !args.no_launches;
     let changed = |architecture: &Architecture, collective| Choice {
         collective,
         p2p: args.p2p,
         alpha_us: args.alpha_us,
         gb_s: args.gb_s,
+        network_alpha_us: args.network_alpha_us,
+        network_gb_s: args.network_gb_s,
         tp: args.on_tp,
         host: !args.no_launches,
         ..Choice::of(architecture.clone())
@@ -322,6 +331,10 @@ struct PrintedAnswer<'a> {
     alpha_us: Option<f64>,
     /// New message bandwidth of an all-reduce (GB/s); null if unchanged.
     gb_s: Option<f64>,
+    /// New latency of the network per doubling of the nodes (us); null if unchanged.
+    network_alpha_us: Option<f64>,
+    /// New bandwidth of all network cards of a node (GB/s); null if unchanged.
+    network_gb_s: Option<f64>,
     /// New number of ranks; null if unchanged.
     on_tp: Option<u32>,
     micro_batches: u32,
@@ -379,6 +392,8 @@ impl<'a> PrintedAnswer<'a> {
             p2p: choice.p2p,
             alpha_us: choice.alpha_us,
             gb_s: choice.gb_s,
+            network_alpha_us: choice.network_alpha_us,
+            network_gb_s: choice.network_gb_s,
             on_tp: choice.tp,
             micro_batches: choice.micro_batches,
             share: choice.share,

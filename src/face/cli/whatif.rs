@@ -61,7 +61,8 @@ fn is_of_other_backends(name: &str) -> bool {
 }
 
 /// Options that sweep a value.
-const SWEPT: [&str; 5] = ["alpha_us", "gb_s", "sms", "experts", "top_k"];
+const SWEPT: [&str; 7] =
+    ["alpha_us", "gb_s", "network_alpha_us", "network_gb_s", "sms", "experts", "top_k"];
 
 /// Arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
@@ -78,6 +79,12 @@ pub struct Args {
     /// Sweep the bandwidth of an all-reduce within a node (GB/s)
     #[arg(long, value_name = "GB_S,...", value_delimiter = ',')]
     pub gb_s: Vec<f64>,
+    /// Sweep the latency that the network adds per doubling of the nodes (us), for a TP that spans nodes
+    #[arg(long, value_name = "US,...", value_delimiter = ',')]
+    pub network_alpha_us: Vec<f64>,
+    /// Sweep the bandwidth of all network cards of a node (GB/s), for a TP that spans nodes
+    #[arg(long, value_name = "GB_S,...", value_delimiter = ',')]
+    pub network_gb_s: Vec<f64>,
     /// Sweep the number of SMs that a large all-reduce occupies
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub sms: Vec<f64>,
@@ -245,6 +252,8 @@ fn sweep_of(args: &Args) -> Result<Sweep> {
     let all = [
         (&args.alpha_us, 0.0),
         (&args.gb_s, f64::MIN_POSITIVE),
+        (&args.network_alpha_us, 0.0),
+        (&args.network_gb_s, f64::MIN_POSITIVE),
         (&args.sms, 0.0),
         (&args.experts, 1.0),
         (&args.top_k, 1.0),
@@ -288,6 +297,8 @@ fn set_swept(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
     match name {
         "alpha_us" => variant.alpha_us = Some(value),
         "gb_s" => variant.gb_s = Some(value),
+        "network_alpha_us" => variant.network_alpha_us = Some(value),
+        "network_gb_s" => variant.network_gb_s = Some(value),
         "experts" => Slider::Experts.set(variant, None, &value.to_string())?,
         "top_k" => Slider::TopK.set(variant, None, &value.to_string())?,
         _ => variant.sms = Some(value),
@@ -298,6 +309,13 @@ fn set_swept(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
 /// Refuses options of the link where they change nothing, because no communication uses it.
 fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
     let values = Some(&answer.profile_values);
+    let network =
+        [("--network-alpha-us", &args.network_alpha_us), ("--network-gb-s", &args.network_gb_s)];
+    if let Some((named, _)) = network.iter().find(|(_, values)| !values.is_empty())
+        && let Some(why) = Slider::NetworkLatency.no_effect(&answer.variant, values)
+    {
+        return Err(Error::input(format!("{named} has no effect: {why}")));
+    }
     let Some(why) = Slider::Alpha.no_effect(&answer.variant, values) else { return Ok(()) };
     let cell = &answer.variant.cell;
     let of_link = |key: &&String| key.starts_with("link.");
@@ -571,6 +589,8 @@ fn rows(slider: &str, points: &[SweepPoint]) -> Table {
     let slider_title = match slider {
         "alpha_us" => "alpha_us|latency us",
         "gb_s" => "gb_s|GB/s",
+        "network_alpha_us" => "network_alpha_us|network us",
+        "network_gb_s" => "network_gb_s|network GB/s",
         "sms" => "sms|SMs",
         "top_k" => "top_k|top-k",
         other => other,
@@ -645,13 +665,37 @@ mod tests {
     }
 
     #[test]
+    fn the_network_is_swept_across_nodes_and_refused_within_one() {
+        let simulator = Simulator::default();
+        let answer = |words: &str| {
+            let args = parsed(words);
+            let Sweep { slider, values, .. } = sweep_of(&args).unwrap();
+            let mut variant = variant(&args.cell).unwrap();
+            set_swept(&mut variant, slider, values[0]).unwrap();
+            let answer = variant.answer(&simulator).unwrap();
+            refuse_without_effect(&args, &answer)
+                .map(|()| answer.rows[0].numbers.clone().unwrap().tpot_ms)
+        };
+        let cell = "--model llama-3.1-405b --stack native --output-tokens 8 --tp 16";
+        let fast = answer(&format!("{cell} --network-alpha-us 1,100")).unwrap();
+        assert!(answer(&format!("{cell} --network-alpha-us 100")).unwrap() > fast);
+        let why = answer("--network-gb-s 50").unwrap_err().to_string();
+        assert!(why.contains("--network-gb-s has no effect: 8 ranks fit in a node of 8 GPUs"), "{why}");
+    }
+
+    #[test]
     fn the_command_that_the_workbench_copies_shows_the_same_cell() {
         let mut slid = Variant::default();
         (slid.alpha_us, slid.gb_s, slid.sms) = (Some(33.3), Some(120.0), Some(20.0));
         (slid.comm_loss_pct, slid.launch_us) = (Some(5.0), Some(2.0));
         (slid.cell.batch, slid.cell.p2p) = (4, table::P2p::Off);
         slid.cell.architecture = Architecture::Standard;
-        for variant in [Variant::default(), slid] {
+        let mut on_nodes = Variant::default();
+        on_nodes.cell.tp = 16;
+        (on_nodes.network_alpha_us, on_nodes.network_gb_s) = (Some(9.5), Some(50.0));
+        // without an effect within a node
+        let within = Variant { network_gb_s: Some(50.0), ..Variant::default() };
+        for variant in [Variant::default(), slid, on_nodes, within] {
             let words = variant.whatif_arguments(true).unwrap();
             let args = Command::try_parse_from(&words).unwrap().args;
             let Sweep { slider, values, fixed } = sweep_of(&args).unwrap();

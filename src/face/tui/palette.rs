@@ -57,7 +57,7 @@ pub struct PaletteBasis {
     experiments: (*const (String, String), Option<*const Entry>),
     operations: Option<(*const NameRow, usize)>,
     cells: (*const LiveCell, usize),
-    sliders: &'static [Slider],
+    sliders: Vec<Slider>,
 }
 
 impl PaletteBasis {

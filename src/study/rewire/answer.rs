@@ -404,9 +404,23 @@ impl Rewiring {
         let mut set = BTreeMap::new();
         set_link(&mut set, &target.profile, "alpha_us", choice.alpha_us);
         set_link(&mut set, &target.profile, "gb_s", choice.gb_s);
+        for (key, value) in choice.network() {
+            set.extend(value.map(|value| (key.to_owned(), value.to_string())));
+        }
+        let after_tp = choice.tp.unwrap_or(tp);
+        let crosses_network = after_tp > target.profile.gpus_per_node;
+        if !crosses_network && choice.network().iter().any(|(_, value)| value.is_some()) {
+            return Err(Error::input_help(
+                format!(
+                    "the network has no effect: TP {after_tp} fits in a node of {} GPUs",
+                    target.profile.gpus_per_node
+                ),
+                "choose more ranks with --on-tp",
+            ));
+        }
         let after = After {
             target: &target.with(&set)?,
-            tp: choice.tp.unwrap_or(tp),
+            tp: after_tp,
             collective: choice.collective.or(known.collective).unwrap_or_default(),
             p2p: choice.p2p.unwrap_or(self.p2p),
         };

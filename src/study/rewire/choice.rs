@@ -1,6 +1,7 @@
 //! Changes to a traced engine that rewiring predicts, and the machine for which it does.
 
 use crate::validate::Changes;
+use crate::whatif::NETWORK_KEYS;
 use machine::hardware::Target;
 use plan::Architecture;
 use table::{Collective, P2p, Spec};
@@ -25,6 +26,10 @@ pub struct Choice {
     pub alpha_us: Option<f64>,
     /// New message bandwidth of an all-reduce inside a node (1e9 bytes/s); `None` keeps the profile's.
     pub gb_s: Option<f64>,
+    /// New latency of the network per doubling of the nodes (us); `None` keeps the profile's.
+    pub network_alpha_us: Option<f64>,
+    /// New bandwidth of all network cards of a node (1e9 bytes/s); `None` keeps the profile's.
+    pub network_gb_s: Option<f64>,
     /// New number of tensor-parallel ranks; the kernels of a module scale with 1/TP.
     pub tp: Option<u32>,
     pub micro_batches: u32,
@@ -43,6 +48,8 @@ impl Choice {
             p2p: None,
             alpha_us: None,
             gb_s: None,
+            network_alpha_us: None,
+            network_gb_s: None,
             tp: None,
             micro_batches: 1,
             share: 1.0,
@@ -78,14 +85,27 @@ impl Choice {
         cell.p2p = self.p2p.unwrap_or(cell.p2p);
         cell.tp = self.tp.unwrap_or(cell.tp);
         cell.micro_batches = self.micro_batches;
-        for (key, value) in [("link.alpha_us", self.alpha_us), ("link.gb_s", self.gb_s)] {
+        let inside = [("link.alpha_us", self.alpha_us), ("link.gb_s", self.gb_s)];
+        for (key, value) in inside.into_iter().chain(self.network()) {
             cell.set.extend(value.map(|value| (key.to_owned(), value.to_string())));
         }
         cell
     }
 
     pub(super) fn keeps_link(&self) -> bool {
-        self.alpha_us.is_none() && self.gb_s.is_none() && self.tp.is_none()
+        !self.sets_link() && self.tp.is_none()
+    }
+
+    /// True if a latency or a bandwidth is set.
+    pub(crate) fn sets_link(&self) -> bool {
+        let inside = [self.alpha_us, self.gb_s].into_iter();
+        inside.chain(self.network().map(|(_, value)| value)).any(|value| value.is_some())
+    }
+
+    /// Values of the network between nodes, with their keys in a profile.
+    pub(super) fn network(&self) -> [(&'static str, Option<f64>); 2] {
+        let [alpha_us, gb_s] = NETWORK_KEYS;
+        [(alpha_us, self.network_alpha_us), (gb_s, self.network_gb_s)]
     }
 
     pub fn label(&self) -> String {
@@ -94,6 +114,8 @@ impl Choice {
         words.extend(self.p2p.map(|p2p| format!("P2P {p2p}")));
         words.extend(self.alpha_us.map(|us| format!("alpha {us} us")));
         words.extend(self.gb_s.map(|gb_s| format!("{gb_s} GB/s")));
+        words.extend(self.network_alpha_us.map(|us| format!("network latency {us} us")));
+        words.extend(self.network_gb_s.map(|gb_s| format!("network {gb_s} GB/s")));
         words.extend(self.tp.map(|tp| format!("TP {tp}")));
         if self.micro_batches > 1 {
             words.push(format!("{} micro-batches", self.micro_batches));

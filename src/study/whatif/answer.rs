@@ -14,7 +14,7 @@ use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::nearest_error;
 use base::error::{Error, Result};
 use base::text::latency;
-use machine::hardware::{LinkTable, Profile, Target};
+use machine::hardware::{InterNode, LinkTable, Profile, Target};
 use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
 use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
@@ -38,6 +38,9 @@ pub struct ProfileValues {
     pub alpha_us: f64,
     /// Message bandwidth of that all-reduce (1e9 bytes/s).
     pub gb_s: f64,
+    pub gpus_per_node: u32,
+    /// Network between the nodes; `None` if all ranks are in one, and over an emulated link.
+    pub network: Option<NetworkValues>,
     /// SMs' worth of work that a large all-reduce takes; `None` if the profile lacks the number of SMs.
     pub sms: Option<f64>,
     pub sms_total: Option<u32>,
@@ -60,6 +63,26 @@ pub struct ProfileValues {
     pub link_note: Option<String>,
     /// Reason why no value of the link changes the communication, if so.
     pub no_link: Option<String>,
+}
+
+/// Network between the nodes that the ranks of a cell span, as the profile has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkValues {
+    pub nodes: u32,
+    /// Latency per doubling of the nodes (us).
+    pub alpha_us: f64,
+    /// Combined bandwidth of a node's network cards (1e9 bytes/s).
+    pub gb_s: f64,
+    /// Source of both values.
+    pub note: Option<String>,
+}
+
+impl NetworkValues {
+    pub(super) fn of(profile: &Profile, cell: &Spec) -> Option<Self> {
+        let nodes = cell.tp.max(cell.dp).div_ceil(profile.gpus_per_node.max(1));
+        let InterNode { note, alpha_us, gb_s } = profile.link.inter_node.clone();
+        (nodes > 1 && !cell.link.is_emulated()).then_some(Self { nodes, alpha_us, gb_s, note })
+    }
 }
 
 /// Link of a cell: a decode step's all-reduce, as nccl-tests measures it and as the stack charges it.
@@ -333,6 +356,16 @@ impl Answer {
         Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
+    /// Rows with the lowest TPOT and those that tie with it, in the order of the table; `upper-bound` is no choice.
+    pub fn fastest(&self) -> Vec<(&Row, &Numbers)> {
+        let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
+        let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
+        let ran: Vec<(&Row, &Numbers)> = ran.collect();
+        let least = ran.iter().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
+        let ties = |numbers: &Numbers| numbers.tpot_ms < least * (1.0 + LEAST_DIFFERENCE);
+        ran.into_iter().filter(|(_, numbers)| ties(numbers)).collect()
+    }
+
     pub fn chosen(&self) -> Option<&Numbers> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
     }
@@ -440,6 +473,8 @@ impl<'a> Question<'a> {
         Ok(ProfileValues {
             alpha_us,
             gb_s,
+            gpus_per_node: profile.gpus_per_node,
+            network: NetworkValues::of(profile, cell),
             sms: total.map(|total| stack.contention.arithmetic * f64::from(total)),
             sms_total: total,
             comm_loss_pct: 100.0 * stack.contention.comm,

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::answer::{Question, native_link};
-use super::slider::shown;
+use super::answer::{NetworkValues, Question, native_link};
+use super::slider::{Slider, shown};
 use super::variant::Variant;
 use base::error::{Error, Result};
 use run::sim::{LinkTimes, Simulator};
@@ -88,12 +88,11 @@ impl Over {
 
     pub fn set(self, link: CrossedLink, variant: &Variant, value: f64) -> Variant {
         let mut changed = variant.clone();
-        let network = |name: &str| (format!("link.inter_node.{name}"), value.to_string());
         match (self, link) {
             (Self::AlphaUs, CrossedLink::Node) => changed.alpha_us = Some(value),
             (Self::GbS, CrossedLink::Node) => changed.gb_s = Some(value),
-            (Self::AlphaUs, CrossedLink::Network) => changed.cell.set.extend([network("alpha_us")]),
-            (Self::GbS, CrossedLink::Network) => changed.cell.set.extend([network("gb_s")]),
+            (Self::AlphaUs, CrossedLink::Network) => changed.network_alpha_us = Some(value),
+            (Self::GbS, CrossedLink::Network) => changed.network_gb_s = Some(value),
         }
         changed
     }
@@ -120,11 +119,9 @@ impl Variant {
         if let Some(why) = question.no_link() {
             return Err(Error::input(why));
         }
-        let is_emulated = matches!(question.spec.link, Link::Emulated { .. });
-        let ranks = question.spec.tp.max(question.spec.dp);
-        let link = match ranks > question.target.profile.gpus_per_node && !is_emulated {
-            true => CrossedLink::Network,
-            false => CrossedLink::Node,
+        let link = match NetworkValues::of(&question.target.profile, &question.spec) {
+            Some(_) => CrossedLink::Network,
+            None => CrossedLink::Node,
         };
         let now = self.link_value(&question, over, link)?;
         let at = |value: f64| Question::new(simulator, &over.set(link, self, value));
@@ -179,14 +176,16 @@ impl Variant {
 
     /// True if the hardware profile alone decides a value of a link.
     fn is_of_profile(&self, over: Over, link: CrossedLink) -> bool {
-        let (own, name) = match over {
-            Over::AlphaUs => (self.alpha_us, "alpha_us"),
-            Over::GbS => (self.gb_s, "gb_s"),
+        let (own, name) = match (over, link) {
+            (Over::AlphaUs, CrossedLink::Node) => (self.alpha_us, "alpha_us"),
+            (Over::GbS, CrossedLink::Node) => (self.gb_s, "gb_s"),
+            (Over::AlphaUs, CrossedLink::Network) => (self.network_alpha_us, "alpha_us"),
+            (Over::GbS, CrossedLink::Network) => (self.network_gb_s, "gb_s"),
         };
         let is_set = |key: &String| key.starts_with("link.") && key.ends_with(name);
         let is_emulated = matches!(self.cell.link, Link::Emulated { .. });
-        !self.cell.set.keys().any(is_set)
-            && (link == CrossedLink::Network || own.is_none() && !is_emulated)
+        let is_profiled = link == CrossedLink::Network || !is_emulated;
+        own.is_none() && is_profiled && !self.cell.set.keys().any(is_set)
     }
 
     /// Present latency or bandwidth of a link.
@@ -232,15 +231,11 @@ impl BreakEven {
         )
     }
 
-    /// The same in few words, the limits first, for a reader who sees the values of the link inside a node: `hides 95 % with
-    /// alpha <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
+    /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % with alpha <= 22.9
+    /// us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
     pub fn beside_values(found: &[Self]) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
-        let limit = |one: &Self| match one.link {
-            CrossedLink::Node => one.brief_limit(),
-            CrossedLink::Network => format!("{} (now {})", one.brief_limit(), one.value_in_words()),
-        };
-        let limits: Vec<String> = found.iter().map(limit).collect();
+        let limits: Vec<String> = found.iter().map(Self::brief_limit).collect();
         let alone = if limits.len() > 1 { " (each alone)" } else { "" };
         format!(
             "hides {hidden_pct} % with {}{alone}; now {}{}",
@@ -262,9 +257,11 @@ impl BreakEven {
     }
 
     fn limit_in_words(&self) -> String {
-        let name = match (self.over, self.link) {
-            (Over::AlphaUs, CrossedLink::Node) => "latency (alpha)",
-            _ => self.name(),
+        let name = match self.slider() {
+            Slider::Alpha => "latency (alpha)",
+            Slider::NetworkLatency => "network latency",
+            Slider::NetworkBandwidth => "network bandwidth",
+            slider => slider.name(),
         };
         let limit = self.limit(name, ["at most", "at least"]);
         match (self.crossing, self.over) {
@@ -275,15 +272,15 @@ impl BreakEven {
     }
 
     fn brief_limit(&self) -> String {
-        self.limit(self.name(), ["<=", ">="])
+        self.limit(self.slider().name(), ["<=", ">="])
     }
 
-    fn name(&self) -> &'static str {
+    fn slider(&self) -> Slider {
         match (self.over, self.link) {
-            (Over::AlphaUs, CrossedLink::Node) => "alpha",
-            (Over::GbS, CrossedLink::Node) => "bandwidth",
-            (Over::AlphaUs, CrossedLink::Network) => "network latency",
-            (Over::GbS, CrossedLink::Network) => "network bandwidth",
+            (Over::AlphaUs, CrossedLink::Node) => Slider::Alpha,
+            (Over::GbS, CrossedLink::Node) => Slider::Bandwidth,
+            (Over::AlphaUs, CrossedLink::Network) => Slider::NetworkLatency,
+            (Over::GbS, CrossedLink::Network) => Slider::NetworkBandwidth,
         }
     }
 

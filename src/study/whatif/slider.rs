@@ -3,6 +3,7 @@
 use super::answer::ProfileValues;
 use super::variant::Variant;
 use base::error::{Error, Result};
+use base::text::counted;
 use machine::hardware::{Profile, STACKS};
 use model::Model;
 use plan::{Architecture, DType};
@@ -83,6 +84,8 @@ sliders! {
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
     Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
+    NetworkLatency: "net latency", "us", [0.1, 2000.0], hardware!(network_alpha_us, |p| Some(p.network.as_ref()?.alpha_us)), "latency that the network adds to an all-reduce per doubling of the nodes";
+    NetworkBandwidth: "net bw", "GB/s", [1.0, 4000.0], hardware!(network_gb_s, |p| Some(p.network.as_ref()?.gb_s)), "bandwidth of all network cards of a node";
     Sms: "comm SMs", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs that a large all-reduce takes from compute (contention)";
     CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "share of its bandwidth that an all-reduce loses while compute runs";
     P2p: "P2P", "", CHOICE, Value::Option("p2p"), "direct access between the GPUs of a node";
@@ -185,31 +188,46 @@ fn division_name(cell: &Spec, to: usize) -> String {
 }
 
 impl Slider {
-    /// Number of sliders for dense models, the first of all.
-    pub const DENSE: usize = Self::ALL.len() - 5;
+    /// Number of sliders for dense models within a node.
+    pub const DENSE: usize = Self::ALL.len() - 7;
 
-    /// Sliders of a simulated cell: the last four only for mixtures of experts, the last two only for built-in ones.
-    pub fn of_cell(variant: &Variant, is_mixture: bool) -> &'static [Self] {
-        let all: &'static [Self] = &Self::ALL[..Self::DENSE + 4];
-        if !is_mixture {
-            &all[..Self::DENSE]
-        } else if variant.experts().is_none() {
-            &all[..Self::DENSE + 2]
-        } else {
-            all
-        }
+    /// Sliders of a simulated cell: those of experts only for mixtures, their numbers only for built-in ones, those of the
+    /// network only across nodes.
+    pub fn of_cell(variant: &Variant, profile_values: Option<&ProfileValues>) -> Vec<Self> {
+        let is_mixture = profile_values.is_some_and(|values| values.experts.is_some());
+        let is_shown = |slider: &Self| match slider {
+            Self::Division | Self::Load => is_mixture,
+            Self::Experts | Self::TopK => is_mixture && variant.experts().is_some(),
+            Self::LaunchGaps => false,
+            slider => slider.is_of_these_nodes(profile_values),
+        };
+        Self::ALL.into_iter().filter(is_shown).collect()
     }
 
-    /// Sliders that change a measured step.
-    pub const OF_TRACE: [Self; 7] = [
-        Self::Architecture,
-        Self::Tp,
-        Self::Alpha,
-        Self::Bandwidth,
-        Self::P2p,
-        Self::Collective,
-        Self::LaunchGaps,
-    ];
+    /// Sliders that change a measured step; those of the network only across nodes.
+    pub fn of_trace(profile_values: Option<&ProfileValues>) -> Vec<Self> {
+        let all = [
+            Self::Architecture,
+            Self::Tp,
+            Self::Alpha,
+            Self::Bandwidth,
+            Self::NetworkLatency,
+            Self::NetworkBandwidth,
+            Self::P2p,
+            Self::Collective,
+            Self::LaunchGaps,
+        ];
+        all.into_iter().filter(|slider| slider.is_of_these_nodes(profile_values)).collect()
+    }
+
+    pub fn is_of_network(self) -> bool {
+        matches!(self, Self::NetworkLatency | Self::NetworkBandwidth)
+    }
+
+    /// False for the network within a node.
+    fn is_of_these_nodes(self, profile_values: Option<&ProfileValues>) -> bool {
+        !self.is_of_network() || profile_values.is_some_and(|values| values.network.is_some())
+    }
 
     /// Reason why the slider has no effect on a variant, if so.
     pub fn no_effect(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<String> {
@@ -217,6 +235,10 @@ impl Slider {
         let no_link = profile_values.and_then(|values| values.no_link.clone());
         match self {
             Self::Alpha | Self::Bandwidth | Self::P2p => no_link,
+            slider if slider.is_of_network() => {
+                let values = profile_values.filter(|values| values.network.is_none());
+                no_link.or_else(|| Some(no_network(&variant.cell, values?.gpus_per_node)))
+            }
             Self::Sms | Self::CommLoss if variant.cell.ranks() == 1 => no_link,
             Self::Collective if dp > 1 => {
                 Some(format!("data-parallel attention (DP {dp}) has no all-reduce"))
@@ -464,8 +486,10 @@ impl Slider {
                 *variant = changed;
             }
             None => {
-                let least =
-                    if matches!(self, Self::Bandwidth | Self::Hbm) { f64::MIN_POSITIVE } else { 0.0 };
+                let least = match self {
+                    Self::Bandwidth | Self::NetworkBandwidth | Self::Hbm => f64::MIN_POSITIVE,
+                    _ => 0.0,
+                };
                 let most = if self.is_share() { self.range(profile_values)[1] } else { 1e9 };
                 let number = match text.strip_suffix('%').filter(|_| self.unit() == "%") {
                     // the unit, not a change
@@ -593,6 +617,17 @@ impl Slider {
             Value::Own { set, .. } => set(variant, Some(value)),
             Value::Choice { .. } => {}
         }
+    }
+}
+
+/// Reason why the ranks of a cell cross no network.
+fn no_network(cell: &Spec, gpus_per_node: u32) -> String {
+    match cell.link.is_emulated() {
+        true => "an emulated link connects all ranks".into(),
+        false => format!(
+            "{} fit in a node of {gpus_per_node} GPUs; choose a larger TP",
+            counted(cell.tp.max(cell.dp) as usize, "rank")
+        ),
     }
 }
 

@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 
 use super::answer::{
-    Answer, LaunchGaps, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS, compare_with,
-    native_link,
+    Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS,
+    compare_with, native_link,
 };
 use super::variant::Variant;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
@@ -166,12 +166,15 @@ impl TracedStep {
 
     fn choice(&self, variant: &Variant, architecture: Architecture) -> Choice {
         let (now, base) = (&variant.cell, &self.base.cell);
+        let [network_alpha_us, network_gb_s] = variant.network_changes(&self.target.profile);
         Choice {
             collective: (now.collective != base.collective).then_some(now.collective),
             p2p: (now.p2p != base.p2p).then_some(now.p2p),
             tp: (now.tp != base.tp).then_some(now.tp),
             alpha_us: variant.alpha_us,
             gb_s: variant.gb_s,
+            network_alpha_us,
+            network_gb_s,
             host: !variant.no_launch_gaps,
             ..Choice::of(architecture)
         }
@@ -226,6 +229,8 @@ impl TracedStep {
         ProfileValues {
             alpha_us,
             gb_s,
+            gpus_per_node: profile.gpus_per_node,
+            network: NetworkValues::of(profile, &variant.cell),
             sms: None,
             sms_total: profile.sms,
             comm_loss_pct: 100.0 * stack.contention.comm,
@@ -260,6 +265,8 @@ impl TracedStep {
         option("p2p", choice.p2p.map(|it| it.to_string()));
         option("alpha-us", choice.alpha_us.map(|us| us.to_string()));
         option("gb-s", choice.gb_s.map(|gb_s| gb_s.to_string()));
+        option("network-alpha-us", choice.network_alpha_us.map(|us| us.to_string()));
+        option("network-gb-s", choice.network_gb_s.map(|gb_s| gb_s.to_string()));
         option("on-tp", choice.tp.map(|tp| tp.to_string()));
         words.extend((!choice.host).then(|| "--no-launches".to_owned()));
         words
@@ -281,10 +288,7 @@ impl TracedStep {
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];
-        if choice.collective.is_some()
-            || choice.p2p.is_some()
-            || choice.alpha_us.or(choice.gb_s).is_some()
-        {
+        if choice.collective.is_some() || choice.p2p.is_some() || choice.sets_link() {
             words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
         }
         words.extend(self.rewiring.unmerged(&choice.architecture));

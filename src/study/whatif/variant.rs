@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::NetworkValues;
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
 use model::Model;
@@ -23,6 +24,10 @@ pub struct Variant {
     pub alpha_us: Option<f64>,
     /// Message bandwidth of an all-reduce inside a node (1e9 bytes/s).
     pub gb_s: Option<f64>,
+    /// Latency that the network between nodes adds per doubling of the nodes (us).
+    pub network_alpha_us: Option<f64>,
+    /// Combined bandwidth of a node's network cards (1e9 bytes/s).
+    pub network_gb_s: Option<f64>,
     /// SMs' worth of work that a large all-reduce takes from compute.
     pub sms: Option<f64>,
     /// Share of its rate that an all-reduce loses while compute runs (%).
@@ -75,6 +80,8 @@ impl Variant {
             cell,
             alpha_us: None,
             gb_s: None,
+            network_alpha_us: None,
+            network_gb_s: None,
             sms: None,
             comm_loss_pct: None,
             hbm_gb_s: None,
@@ -119,6 +126,13 @@ impl Variant {
         Target::of(&self.cell)
     }
 
+    /// Latency and bandwidth of the network that sliders changed; none within a node, where they have no effect.
+    pub(super) fn network_changes(&self, profile: &Profile) -> [Option<f64>; 2] {
+        let changes = [self.network_alpha_us, self.network_gb_s];
+        let spans_nodes = NetworkValues::of(profile, &self.cell).is_some();
+        changes.map(|value| value.filter(|_| spans_nodes))
+    }
+
     /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::of`], and an
     /// error if communication takes more SMs than the GPU has or the profile lacks the number of SMs.
     pub fn spec(&self) -> Result<Spec> {
@@ -133,6 +147,12 @@ impl Variant {
             let profile = self.plain_target()?.profile;
             set_link(&mut spec.set, &profile, "alpha_us", self.alpha_us);
             set_link(&mut spec.set, &profile, "gb_s", self.gb_s);
+        }
+        if self.network_alpha_us.or(self.network_gb_s).is_some() {
+            let changes = self.network_changes(&self.plain_target()?.profile);
+            for (key, value) in NETWORK_KEYS.into_iter().zip(changes) {
+                spec.set.extend(value.map(|value| (key.to_owned(), number(value))));
+            }
         }
         if let Some(sms) = self.sms {
             let plain = self.plain_target()?;
@@ -175,8 +195,16 @@ impl Variant {
     /// Arguments of the `whatif` that shows these numbers, starting with the verb. `has_link` is false if no value of the
     /// link has an effect; `whatif` refuses those. Returns the errors of [`Self::spec`].
     pub fn whatif_arguments(&self, has_link: bool) -> Result<Vec<String>> {
-        let own = [("alpha-us", self.alpha_us), ("gb-s", self.gb_s), ("sms", self.sms)];
-        let rest = Self { alpha_us: None, gb_s: None, sms: None, ..self.clone() };
+        let [network_alpha_us, network_gb_s] = self.network_changes(&self.plain_target()?.profile);
+        let own = [
+            ("alpha-us", self.alpha_us),
+            ("gb-s", self.gb_s),
+            ("network-alpha-us", network_alpha_us),
+            ("network-gb-s", network_gb_s),
+            ("sms", self.sms),
+        ];
+        let mut rest = Self { alpha_us: None, gb_s: None, sms: None, ..self.clone() };
+        (rest.network_alpha_us, rest.network_gb_s) = (None, None);
         // `whatif` has no seed and no variables
         let mut spec = Spec { seed: Spec::default().seed, env: BTreeMap::new(), ..rest.spec()? };
         if !has_link {
@@ -217,6 +245,9 @@ fn option_words(spec: &Spec) -> Vec<String> {
 }
 
 const MOST_LOST: f64 = 0.99;
+
+/// Values of a profile that the sliders of the network change: latency and bandwidth.
+pub(crate) const NETWORK_KEYS: [&str; 2] = ["link.inter_node.alpha_us", "link.inter_node.gb_s"];
 
 /// Number of SMs of the profile's GPU; an error if the profile does not state it.
 pub(super) fn sms_of(profile: &Profile) -> Result<u32> {

@@ -92,8 +92,9 @@ fn typed_text_replaces_a_proposal_and_other_keys_edit_it() {
     let typed = |keys: &[KeyCode]| {
         let mut driver = Driver::full(100, 30);
         driver.keys("7");
-        driver.state.whatif.list.selected =
-            study::whatif::Slider::ALL.iter().position(|s| s.name() == "prompt").expect("a slider");
+        let whatif = &mut driver.state.whatif;
+        let at = whatif.sliders().iter().position(|slider| slider.name() == "prompt");
+        whatif.list.selected = at.expect("a slider");
         driver.enter();
         keys.iter().for_each(|key| drop(driver.press(*key)));
         driver.enter();

@@ -2,7 +2,7 @@
 
 use super::Act;
 use super::layout::{Areas, areas_of, tracks};
-use super::notes::{draw_notes, notes, unvalidated};
+use super::notes::{draw_notes, fastest, notes, unvalidated};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
@@ -13,17 +13,28 @@ use study::whatif::{ProfileValues, Slider, Variant};
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let areas = areas_of(body, whatif);
-    let header = folded_notes(buf, areas.header, &notes(whatif, body, cx), cx);
-    let pieces = header_pieces(whatif, &areas, cx);
+    let place = folded_notes(buf, areas.header, &notes(whatif, body, cx), cx);
+    let (words, _) = header(whatif, &areas, cx, place.width);
     let pieces: Vec<(&str, Style)> =
-        pieces.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
-    line(buf, header, 0, &pieces);
+        words.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
+    line(buf, place, 0, &pieces);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
         let text = whatif.error.as_deref().unwrap_or("simulating…").replace('\n', ": ");
         put(buf, body, areas.bars.x, areas.bars.y + 1, &text, theme.style(Role::Dim));
         return;
     };
+    if whatif.error.is_none() {
+        let sentence = fastest(whatif, answer, areas.fastest.width.saturating_sub(1));
+        put(
+            buf,
+            areas.fastest,
+            areas.fastest.x + 1,
+            areas.fastest.y,
+            &sentence,
+            theme.style(Role::Title),
+        );
+    }
     match answer.cannot() {
         Some(why) => cannot(buf, areas.bars, &why, whatif, cx),
         None => bars(buf, areas.bars, theme, whatif, answer),
@@ -31,7 +42,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
         if !answer.strips.is_empty() && !areas.strip.is_empty() {
-            draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
+            let label = if whatif.traced.is_some() { "predicted " } else { "" };
+            draw_strip(buf, areas.strip, theme, (label, answer.strips.as_slice()), whole_step);
         }
     }
     if areas.pins.height > 0 {
@@ -76,81 +88,116 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-/// Provenance, kept variants without a table of their own, the run's measurement, missing validation without a sentence of its
-/// own, the present cell, its base, and another start with its key.
-pub fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [(String, Role); 8] {
+/// Text in pieces with a style each.
+type Words = Vec<(String, Role)>;
+
+/// Header that fits into `room` columns: pieces by importance, each whole or left out; true if it has all words.
+pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words, bool) {
+    let width = |words: &Words| words.iter().map(|(text, _)| text.width()).sum::<usize>();
+    let (mut shown, mut is_whole) = (Words::new(), true);
+    for mut forms in header_pieces(whatif, areas, cx) {
+        let left = usize::from(room).saturating_sub(width(&shown));
+        let at = forms.iter().position(|words| width(words) <= left);
+        is_whole &= at == Some(0);
+        // the label is cut rather than left out
+        let at = at.or_else(|| shown.is_empty().then_some(forms.len() - 1));
+        shown.extend(at.map(|at| forms.swap_remove(at)).unwrap_or_default());
+    }
+    (shown, is_whole)
+}
+
+/// Provenance, the run's measurement, kept variants without a table of their own, missing validation without a sentence
+/// of its own, the present cell, its base, and another start with its key. Each piece has shorter forms, the last the shortest.
+fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> Vec<Vec<Words>> {
     let cell = &whatif.variant.cell;
-    let (label, what, from, other) = match &whatif.traced {
+    let words = |texts: Vec<String>, role: Role| -> Vec<Words> {
+        texts.into_iter().map(|text| vec![(text, role)]).collect()
+    };
+    let changed = if whatif.variant == whatif.base { "" } else { "changed " };
+    let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
                 0 | 1 => format!("TP {}", cell.tp),
                 dp => format!("DP {dp}, EP {}", cell.ep),
             };
             let times = if traced.is_simulated() { "simulated" } else { "measured" };
+            let name = &whatif.base_name;
+            let names = [name.clone(), without_middle(name, 40), without_middle(name, 24)];
+            let label = |name: String| format!(" [predicted from {name}] ");
             let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
-            let label = format!(" [predicted from {}] ", whatif.base_name);
-            // a narrow window keeps room for the other start
-            let link =
-                if cx.size.0 < 140 { String::new() } else { format!("; link of {}", cell.hardware) };
-            (label, what, link, Some(whatif.cell_name()))
+            let what = vec![format!("{what}; link of {}", cell.hardware), what];
+            (names.map(label).to_vec(), what, Vec::new(), Some(whatif.cell_name()))
         }
         None => {
-            let what = format!(
-                "{} {} {} {} {}",
-                cell.architecture_label(),
-                cell.model,
-                cell.place_label(),
-                cell.hardware,
-                cell.stack
-            );
-            if cx.size.0 < 80 {
+            let what = vec![
+                format!(
+                    "{} {} {} {} {}",
+                    cell.architecture_label(),
+                    cell.model,
+                    cell.place_label(),
+                    cell.hardware,
+                    cell.stack
+                ),
                 // sliders in sight have the rest
-                let what = format!("{} on {}, {}", cell.model, cell.hardware, cell.stack);
-                (" [simulated] ".to_owned(), what, String::new(), None)
-            } else {
-                let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
-                let changed = if whatif.variant == whatif.base { "" } else { "changed " };
-                let from = format!("  {changed}from {}", whatif.base_name);
-                (" [simulated] ".to_owned(), what, from, trace)
-            }
+                format!("{} on {}, {}", cell.model, cell.hardware, cell.stack),
+                format!("{} on {}", cell.model, cell.hardware),
+            ];
+            let from = vec![format!("  {changed}from {}", whatif.base_name)];
+            let trace = cx.open_trace.as_ref().map(|name| format!("trace {name}"));
+            (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
     let unvalidated = whatif.answer.as_deref().and_then(unvalidated);
     // another version of the engine is in the notes
     let unvalidated = unvalidated.and_then(|why| why.split(';').next());
-    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2);
-    let base = other.as_ref().map(|_| format!("  {}", cx.key::<WhatIf>(Act::Base)));
-    [
-        (label, Role::Simulated),
-        (kept_in_words(whatif, areas.has_pins()), Role::Title),
-        (measured_in_words(whatif), Role::Title),
-        (unvalidated.map_or_else(String::new, |why| format!("{why}  ")), Role::Warn),
-        (what, Role::Text),
-        (from, Role::Dim),
-        (base.unwrap_or_default(), Role::Key),
-        (other.map_or_else(String::new, |other| format!(": {other}")), Role::Dim),
-    ]
-}
-
-/// Kept variants without a table of their own.
-fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> String {
-    let kept: String =
-        whatif.pins.iter().enumerate().filter(|_| !shows_pins).fold(String::new(), |all, (at, pin)| {
-            let ms = pin.answer.chosen().map_or_else(|| "-".into(), |numbers| digits(numbers.tpot_ms));
-            let now = if pin.variant == whatif.variant { "▸" } else { "" };
-            format!("{all}{now}{} {ms}  ", letter(at))
-        });
-    if kept.is_empty() { kept } else { format!("kept, ms: {kept}") }
-}
-
-/// TPOT of the run that the sliders started from, beside that of its simulation.
-fn measured_in_words(whatif: &WhatIf) -> String {
-    let Some(measured) = whatif.measured_ms else { return String::new() };
-    let simulated = whatif.base_answer.as_ref().and_then(|base| Some(base.chosen()?.tpot_ms));
-    let simulated = simulated.map_or_else(String::new, |ms| {
-        format!(", simulated {} ({:+.0} %)", digits(ms), 100.0 * (ms / measured - 1.0))
+    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2).map(|why| {
+        let forms = [why.to_owned(), whole_words(why, 40), "not validated".to_owned()];
+        forms
+            .into_iter()
+            .filter(|form| !form.is_empty())
+            .map(|form| form + "  ")
+            .collect::<Vec<String>>()
     });
-    format!("run measured {} ms{simulated}  ", digits(measured))
+    let other = other.map(|other| {
+        let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
+        let forms = [34, 16].map(|most| format!(": {}", without_middle(&other, most)));
+        forms.map(|form| vec![(key.clone(), Role::Key), (form, Role::Dim)]).to_vec()
+    });
+    let mut pieces = vec![words(labels, Role::Simulated)];
+    pieces.push(words(measured_in_words(whatif), Role::Title));
+    pieces.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
+    pieces.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
+    pieces.push(words(what, Role::Text));
+    pieces.extend(other);
+    pieces.push(words(from, Role::Dim));
+    pieces.retain(|forms| !forms.is_empty());
+    pieces
+}
+
+/// Kept variants without a table of their own; shorter forms last.
+fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
+    let pins = || whatif.pins.iter().enumerate();
+    if shows_pins || whatif.pins.is_empty() {
+        return Vec::new();
+    }
+    let each = pins().map(|(at, pin)| {
+        let ms = pin.answer.chosen().map_or_else(|| "-".into(), |numbers| digits(numbers.tpot_ms));
+        let now = if pin.variant == whatif.variant { "▸" } else { "" };
+        format!("{now}{} {ms}  ", letter(at))
+    });
+    let letters: String = pins().map(|(at, _)| letter(at)).collect();
+    vec![format!("kept, ms: {}", each.collect::<String>()), format!("kept: {letters}  ")]
+}
+
+/// TPOT of the run that the sliders started from, beside that of its simulation; shorter forms last.
+fn measured_in_words(whatif: &WhatIf) -> Vec<String> {
+    let Some(measured) = whatif.measured_ms else { return Vec::new() };
+    let run = format!("measured {} ms", digits(measured));
+    let base = whatif.base_answer.as_ref();
+    let Some(ms) = base.and_then(|base| Some(base.chosen()?.tpot_ms)) else { return vec![run + "  "] };
+    let simulated = format!("{run}, simulated {}", digits(ms));
+    let error = format!("{:+.0} %", 100.0 * (ms / measured - 1.0));
+    vec![format!("run {simulated} ({error})  "), simulated + "  ", run + "  "]
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
@@ -187,9 +234,11 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         let (x, value) = match fits {
             true => (x, value),
             false => {
-                let room = area.right().saturating_sub(track_x);
-                put(buf, area, track_x, y, &" ".repeat(room.into()), text);
-                (track_x, without_middle(&value, room.into()))
+                // without a track, the gap after the name stays
+                let x = track_x + u16::from(bar == 0);
+                let room = area.right().saturating_sub(x);
+                put(buf, area, x, y, &" ".repeat(room.into()), text);
+                (x, without_middle(&value, room.into()))
             }
         };
         let x = put(buf, area, x, y, &value, style);
@@ -204,9 +253,13 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
             _ => x,
         };
         // the note of the selected slider has a base value that does not fit
-        let before = base_text(whatif, slider).map(|before| format!("({before})"));
-        if let Some(before) = before.filter(|before| before.width() <= room(x)) {
-            put(buf, area, x + 1, y, &before, dim);
+        if let Some(before) = base_text(whatif, slider) {
+            let named = match slider {
+                Slider::LaunchGaps => format!("({before})"),
+                _ => format!("(base {before})"),
+            };
+            let forms = [named, format!("({before})"), String::new()];
+            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
         }
         if index == whatif.list.selected {
             select(buf, area, y, theme);
@@ -241,6 +294,8 @@ pub fn base_text(whatif: &WhatIf, slider: Slider) -> Option<String> {
             Some(gaps) => format!("trace: {}", latency(1e3 * gaps.ms)),
             None => "trace: little".to_owned(),
         },
+        // the base may be within a node
+        slider if slider.is_of_network() => value_text(slider, &whatif.base, whatif.profile_values()),
         slider => value_text(slider, &whatif.base, base.map(|answer| &answer.profile_values)),
     })
 }

@@ -8,6 +8,8 @@ use study::whatif::Slider;
 #[derive(Clone, Copy, Debug)]
 pub struct Areas {
     pub header: Rect,
+    /// Sentence on the fastest architecture.
+    pub fastest: Rect,
     pub sliders: Rect,
     pub bars: Rect,
     pub strip: Rect,
@@ -33,6 +35,7 @@ const LOW: u16 = 18;
 /// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
 pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
+    let (fastest, rest) = cut_top(rest, 1);
     let large = body.height >= 34;
     // in a small window they scroll; a trace has fewer, but the notes stay in place
     let all = sliders.max(Slider::DENSE) as u16;
@@ -42,7 +45,7 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
         (true, kept) => (kept as u16 + 1).max(3),
         (false, _) => 0,
     };
-    let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
+    let beside = rest.height.saturating_sub(pins + all) >= NOTES;
     // the sliders of a trace leave room for whole sentences
     let spare = rest.height.saturating_sub(sliders as u16 + 8).min(2);
     let below = match (beside, body.height) {
@@ -53,21 +56,23 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     };
     let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
-    let left = match body.width {
-        110.. => 50,
-        76.. => 36,
-        _ => 29,
+    // in a narrow window, the column of marks separates the architectures
+    let (left, gap) = match body.width {
+        110.. => (50, 1),
+        76.. => (36, 1),
+        _ => (25, 0),
     };
     let (left, right) = cut_left(rest, left);
-    let (_, right) = cut_left(right, 1);
+    let (_, right) = cut_left(right, gap);
     let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
     let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
-    let (_, sliders) = cut_top(left, 1);
-    let (sliders, under) = cut_top(sliders, all);
+    // a row for the number of sliders out of sight, if any
+    let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
+    let (sliders, under) = cut_top(left, all);
     let notes = if beside { cut_top(under, 1).1 } else { below };
-    Areas { header, sliders, bars, strip, frontier, notes, pins }
+    Areas { header, fastest, sliders, bars, strip, frontier, notes, pins }
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {

@@ -63,6 +63,15 @@ acts! {
 impl Acts for WhatIf {
     type Act = Act;
 
+    fn can(&self, act: Act) -> bool {
+        match act {
+            Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
+            Act::ResetAll => self.variant != self.base,
+            Act::Undo => self.edits() > 0,
+            _ => true,
+        }
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let slider = self.slider();
         let no_effect = slider.no_effect(&self.variant, self.profile_values());
@@ -226,7 +235,7 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
 
 impl WhatIf {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let area = layout::areas_of(body, self).sliders;
         let (x, columns) = layout::tracks(area);
         // a drag that began on a track keeps moving its slider, wherever the pointer is
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
@@ -352,12 +361,28 @@ impl Screen for WhatIf {
         match request {
             Request::WhatIf(Some(selected)) => {
                 self.seeded.clone_from(&cx.open_trace);
+                let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name.clone());
+                // else the run of another screen
+                let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
                 self.start_from(&selected, cx);
+                self.follows_trace = is_of_trace && cx.open_trace.is_some();
+                if let Some(replaced) = replaced.filter(|_| self.follows_trace) {
+                    cx.inform(format!(
+                        "sliders are reset to run {}, of the open trace; before: {replaced}",
+                        selected.run
+                    ));
+                }
             }
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
-                self.start_traced(traced, name);
+                if self.start_traced(traced, name) {
+                    let reset = cx.key::<Self>(Act::ResetAll);
+                    cx.inform(format!(
+                        "your changes to {} are back; {reset} resets all",
+                        self.base_name
+                    ));
+                }
                 if let Some(architecture) = architecture {
                     cx.inform(format!(
                         "at {architecture}, as on the timeline; kernel and all-reduce times are those of {}",
@@ -373,7 +398,7 @@ impl Screen for WhatIf {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = layout::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
+        let area = layout::areas_of(body, self).sliders;
         Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 
@@ -391,9 +416,16 @@ impl Screen for WhatIf {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        // an open trace is what the user looks at, unless sliders were moved already
-        if cx.open_trace.is_some() && self.is_untouched() && self.seeded != cx.open_trace {
+        // an open trace is what the user looks at, unless sliders of a cell were moved already
+        let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
+        if is_another && (self.follows_trace || self.is_untouched()) {
             self.seeded.clone_from(&cx.open_trace);
+            // the next trace may not be usable, and then the cell is shown
+            if let Some(trace) = self.trace().map(str::to_owned) {
+                let changes = if self.is_untouched() { "" } else { "; your changes return with it" };
+                self.leave_trace();
+                cx.inform(format!("another trace is open; what-if leaves {trace}{changes}"));
+            }
             cx.request(Request::WhatIfOpenTrace { asked: false });
         }
         self.ask(cx);
@@ -404,11 +436,11 @@ impl Screen for WhatIf {
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
-        let find = |(at, slider): (usize, &Slider)| {
+        let find = |(at, slider): (usize, Slider)| {
             let about = format!("slider  {}", slider.about());
             Find::new(slider.name(), about, move |whatif: &mut Self, _| whatif.list.selected = at)
         };
-        self.sliders().iter().enumerate().map(find).collect()
+        self.sliders().into_iter().enumerate().map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {

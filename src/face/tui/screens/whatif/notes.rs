@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header_pieces, stand_in};
+use super::draw::{base_text, header, stand_in};
 use super::layout::{NOTES, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
-use study::whatif::{Answer, BreakEven, Slider, about_architecture};
+use base::text::latency;
+use plan::Architecture;
+use study::whatif::{Answer, BreakEven, NetworkValues, Slider, about_architecture};
 
 /// Text below the sliders, with its heading.
 struct Sentence {
@@ -31,14 +33,85 @@ impl Sentence {
     /// [`NOTES`] rows the rows that are left, of which the first sentence leaves one to the next; else all.
     fn rows(&self, area: Rect, from: u16) -> Vec<String> {
         match area.height {
-            ..=2 => vec![self.whole()],
+            ..=2 => leading_clauses(&self.whole(), area.width, 1),
             3..NOTES => {
                 let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
-                headline_rows(&self.whole(), area.width + 1, rest.into())
+                leading_clauses(&self.whole(), area.width, rest.into())
             }
             _ => wrap(&self.whole(), usize::from(area.width.saturating_sub(1))),
         }
     }
+}
+
+/// Rows of a text, at most `most`: too long a text loses its last clauses, then the remark in brackets at its end. Words are cut
+/// only if less than half of the room would be used.
+fn leading_clauses(text: &str, width: u16, most: usize) -> Vec<String> {
+    let columns = usize::from(width.saturating_sub(1));
+    let mut kept = text;
+    loop {
+        let rows = wrap(kept, columns);
+        if rows.len() <= most && 2 * kept.width() > columns * most {
+            return rows;
+        }
+        let shorter = match kept.rsplit_once("; ") {
+            None => kept.strip_suffix(')').and_then(|text| text.rsplit_once(" (")),
+            found => found,
+        };
+        kept = match shorter {
+            Some((shorter, _)) if rows.len() > most => shorter,
+            _ => return headline_rows(text, width + 1, most),
+        };
+    }
+}
+
+/// Fastest architecture, its ties and its speedup, in the most words that fit.
+pub fn fastest(whatif: &WhatIf, answer: &Answer, room: u16) -> String {
+    let fastest = answer.fastest();
+    let Some((_, numbers)) = fastest.first() else { return String::new() };
+    let labels: Vec<String> = fastest.iter().map(|(row, _)| answer.label(row)).collect();
+    let ms = latency(1e3 * numbers.tpot_ms);
+    let ties = match labels.as_slice() {
+        [one] => [one.clone(), one.clone(), one.clone()],
+        [one, rest @ ..] => [
+            format!("{one} and {} (tie)", rest.join(", ")),
+            format!("{} (tie)", labels.join(", ")),
+            format!("{one} ({}-way tie)", labels.len()),
+        ],
+        [] => return String::new(),
+    };
+    let forms = match (&whatif.traced, numbers.speedup) {
+        (Some(traced), Some(speedup)) => {
+            let times = if traced.is_simulated() { "simulated" } else { "measured" };
+            let before = latency(1e3 * traced.measured_ms);
+            let [long, middle, short] =
+                ties.map(|who| format!("Predicted fastest: {who}, {ms}, {speedup:.2}x"));
+            vec![
+                format!("{long} the {times} step of {before}"),
+                format!("{middle} {times} {before}"),
+                format!("{short} {times} {before}"),
+                format!("{short} {times}"),
+            ]
+        }
+        (_, speedup) => {
+            let gain = match speedup {
+                _ if labels[0] == "standard" => "; none is faster".to_owned(),
+                Some(speedup) => format!(", {speedup:.2}x standard"),
+                None => String::new(),
+            };
+            let limit =
+                answer.row(&Architecture::UpperBound).and_then(|row| row.numbers.as_ref().ok()?.speedup);
+            let limit =
+                limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
+            let [long, middle, short] = ties.map(|who| format!("{who}, {ms}{gain}"));
+            vec![
+                format!("Fastest here: {long}{limit}"),
+                format!("Fastest here: {long}"),
+                format!("Fastest: {middle}"),
+                format!("Fastest: {short}"),
+            ]
+        }
+    };
+    first_fitting(&forms, room).to_owned()
 }
 
 /// Missing validation, launch gaps, break-even or assumptions, meaning of the slider, and the error; two rows have room for
@@ -62,7 +135,7 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
         }
     };
     let name = format!("{}:", whatif.slider().name());
-    let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer), Role::Dim);
+    let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer, cx), Role::Dim);
     let error =
         |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
@@ -118,21 +191,30 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
         row += u16::from(areas.notes.height >= NOTES);
     }
     // the hint takes its room from the header
-    let pieces = header_pieces(whatif, &areas, cx);
-    let header: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
-    let is_cut = header.width() + notes_hint(&notes, cx).width() > areas.header.width.into();
-    notes.push(Note::new(header.trim(), is_cut));
+    let room = areas.header.width.saturating_sub(notes_hint(&notes, cx).width() as u16);
+    let (_, is_whole) = header(whatif, &areas, cx, room);
+    let (whole, _) = header(whatif, &areas, cx, u16::MAX);
+    let whole: String = whole.iter().map(|(text, _)| text.as_str()).collect();
+    notes.push(Note::new(whole.trim(), !is_whole));
     notes
 }
 
 /// Meaning of the selected slider, and what its value needs or rests on.
-fn about(whatif: &WhatIf, answer: &Answer) -> String {
+fn about(whatif: &WhatIf, answer: &Answer, cx: &Context) -> String {
     let slider = whatif.slider();
+    let key = |act| cx.key::<WhatIf>(act);
     let before = base_text(whatif, slider).map_or_else(String::new, |before| match slider {
         Slider::LaunchGaps => format!("{before}; "),
-        _ => format!("base {before}; "),
+        _ => format!("base {before}, {} resets; ", key(Act::ResetOne)),
     });
-    before + &about_value(whatif, answer)
+    let about = about_value(whatif, answer);
+    let values = Some(&answer.profile_values);
+    if slider.no_effect(&whatif.variant, values).is_some() {
+        return before + &about;
+    }
+    let is_typed = slider.option().is_none() || slider.number(&whatif.variant, values).is_some();
+    let enter = if is_typed { "types a value" } else { "lists all" };
+    format!("{before}{about}; {} {enter}", key(Act::Type))
 }
 
 fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
@@ -158,6 +240,14 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
                 }
             }
         }
+        Slider::NetworkLatency | Slider::NetworkBandwidth => match &values.network {
+            Some(NetworkValues { nodes, note, .. }) => {
+                let note = note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+                let (per_node, hardware) = (values.gpus_per_node, &answer.spec.hardware);
+                format!("{about}; {nodes} nodes of {per_node} GPUs; default of {hardware}{note}")
+            }
+            None => about,
+        },
         // a stand-in has a sentence of its own
         Slider::P2p | Slider::Hardware => {
             match values.link_note.as_ref().filter(|_| stand_in(values).is_none()) {

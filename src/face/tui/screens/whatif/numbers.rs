@@ -30,23 +30,26 @@ fn delta(now: f64, base: Option<f64>) -> String {
 pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let text = theme.style(Role::Text);
     let names: u16 = 12;
-    // title, width, and the minimum width of the area that shows it
-    let (speedup, speedup_width) = match (area.width, whatif.traced.is_some()) {
-        (58.., false) => ("TPOT speedup", 13),
-        (58.., true) => ("step speedup", 13),
-        _ => ("speedup", 9),
+    let (step, speedup) = match (area.width, whatif.traced.is_some()) {
+        (58.., true) => (("predicted ms", 13), ("speedup", 9)),
+        (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
+        (43.., _) => ((step_ms(whatif), 8), ("speedup", 8)),
+        _ => ((step_ms(whatif), 7), ("speedup", 8)),
     };
+    // title, width, and true if the area has room for it
+    let least = |columns: u16| area.width >= columns;
     let numbers = [
-        (step_ms(whatif), 8, 0),
-        (speedup, speedup_width, 29),
-        ("change", 8, 48),
-        ("hidden", 7, 37),
-        ("gap", 7, 58),
-        ("completion", 12, 100),
-        ("tok/s/GPU", 11, 100),
+        (step.0, step.1, true),
+        (speedup.0, speedup.1, true),
+        // bars show it from 64 columns on
+        ("exposed", 8, !least(64) || least(100)),
+        ("change", 8, least(51)),
+        ("hidden", 7, least(43)),
+        ("gap", 7, least(64)),
+        ("completion", 12, least(100)),
+        ("tok/s/GPU", 11, least(100)),
     ];
-    let shown = |least: u16| area.width >= least;
-    let fixed = names + numbers.iter().filter(|n| shown(n.2)).map(|n| n.1 as u16).sum::<u16>();
+    let fixed = names + numbers.iter().filter(|n| n.2).map(|n| n.1 as u16).sum::<u16>();
     // numbers take precedence over bars, which need a minimum width and a gap
     let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
         0..9 => (names, 0),
@@ -63,8 +66,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let x = put(buf, area, x, area.y, "╱", theme.style(Role::Exposed));
         put(buf, area, x, area.y, " exposed", theme.style(Role::Title));
     }
-    let title =
-        numbers.iter().filter(|n| shown(n.2)).map(|&(title, width, _)| format!("{title:>width$}"));
+    let title = numbers.iter().filter(|n| n.2).map(|&(title, width, _)| format!("{title:>width$}"));
     let title: String = title.collect();
     put(buf, area, first + columns as u16, area.y, &title, theme.style(Role::Title));
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
@@ -100,19 +102,20 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let cells = [
             digits(n.tpot_ms),
             speedup,
+            digits(n.exposed_ms),
             delta,
             or_none(n.overlap_pct.map(hidden_words)),
             or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
             or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
         ];
-        let words = numbers.iter().zip(cells).filter(|(n, _)| shown(n.2));
+        let words = numbers.iter().zip(cells).filter(|(n, _)| n.2);
         let words: String = words.map(|(&(_, width, _), cell)| format!("{cell:>width$}")).collect();
         put(buf, area, first + columns as u16, y, &words, style);
     }
     // a large window has a row for the terms
     let below = area.y + 1 + answer.rows.len() as u16;
-    if below < area.bottom() && shown(58) {
+    if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
             true => ["speedup: over the traced step; hidden: behind compute; gap: closed"; 2],
             false => [

@@ -27,10 +27,9 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     let missing = match (whatif.traced.is_some(), area.height) {
         (true, _) => Some("a trace has one batch size: no frontier".to_owned()),
-        (false, ..5) => Some(format!(
-            "over batch: no room for the plot; {} hides the strip",
-            cx.key::<WhatIf>(Act::Strip)
-        )),
+        (false, ..5) => {
+            Some(format!("no room for the frontier; {} hides the strip", cx.key::<WhatIf>(Act::Strip)))
+        }
         (false, _) => None,
     };
     if let Some(missing) = missing {
@@ -93,15 +92,25 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
 const LABELS: u16 = 9;
 
 /// Draws the strips under a title, two rows each.
-pub fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_step: bool) {
+pub fn draw_strip(
+    buf: &mut Buffer,
+    area: Rect,
+    theme: Theme,
+    (label, strips): (&str, &[Strip]),
+    whole_step: bool,
+) {
     let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
     // common scale: the longer one fills the width
     let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
     let what = match (strips.first(), whole_step) {
         (Some(strip), false) => {
-            format!("layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
+            format!("{label}layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
         }
-        _ => format!("the middle step, {}", ns(length)),
+        _ => format!(
+            "{label}{}, {}",
+            if label.is_empty() { "the middle step" } else { "step" },
+            ns(length)
+        ),
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
     // the compute lane is labelled already, so a narrow window drops its legend entry
@@ -113,6 +122,9 @@ pub fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], 
     ];
     let mut x = x + 1;
     for (glyph, words, role) in legend.into_iter().skip(usize::from(narrow)) {
+        if usize::from(area.right().saturating_sub(x)) < glyph.width() + 1 + words.width() {
+            break;
+        }
         x = put(buf, area, x, area.y, glyph, theme.style(role));
         x = put(buf, area, x + 1, area.y, words, theme.style(Role::Dim)) + 1;
     }

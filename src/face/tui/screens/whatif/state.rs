@@ -22,6 +22,12 @@ pub struct WhatIf {
     pub measured_ms: Option<f64>,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
+    /// Name of its trace.
+    trace: String,
+    /// True if the base is the open trace or its run; the next open trace then takes its place.
+    pub follows_trace: bool,
+    /// Changes to traces that are no longer the base; they return with their trace.
+    earlier: Vec<TraceChanges>,
     /// Base, its name and the variant before the sliders changed a measured step.
     before_trace: Option<Box<(Variant, String, Variant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
@@ -49,6 +55,16 @@ pub struct WhatIf {
     pub strip: StripView,
     /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
+}
+
+/// Changes of the sliders to the steps of a trace.
+#[derive(Debug)]
+struct TraceChanges {
+    trace: String,
+    base: Variant,
+    variant: Variant,
+    undo: Vec<Variant>,
+    redo: Vec<Variant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,6 +132,9 @@ impl Default for WhatIf {
             base_name: "the paper's 70B cell".into(),
             measured_ms: None,
             traced: None,
+            trace: String::new(),
+            follows_trace: false,
+            earlier: Vec::new(),
             before_trace: None,
             seeded: None,
             variant: Variant::default(),
@@ -146,15 +165,31 @@ impl WhatIf {
         note
     }
 
-    /// Restarts from a measured step.
-    pub fn start_traced(&mut self, traced: Arc<TracedStep>, name: String) {
-        let name = format!("step {} of {name}", traced.number);
+    /// Restarts from a measured step of a trace. Returns true if earlier changes to that trace are back; the same trace again
+    /// starts without changes.
+    pub fn start_traced(&mut self, traced: Arc<TracedStep>, trace: String) -> bool {
+        let name = format!("step {} of {trace}", traced.number);
+        if self.traced.is_some() && self.trace == trace {
+            self.undo.clear();
+        }
         self.list.selected = 0;
         let before = self.before_trace.take();
         let own = || Box::new((self.base.clone(), self.base_name.clone(), self.variant.clone()));
         let before = before.or_else(|| self.traced.is_none().then(own));
         self.restart(traced.base.clone(), name, Some(traced));
         self.before_trace = before;
+        self.trace = trace;
+        self.follows_trace = true;
+        let is_back = |one: &TraceChanges| one.trace == self.trace && one.base == self.base;
+        let Some(at) = self.earlier.iter().position(is_back) else { return false };
+        let TraceChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
+        (self.variant, self.undo, self.redo) = (variant, undo, redo);
+        true
+    }
+
+    /// Name of the trace that the sliders change, if any.
+    pub fn trace(&self) -> Option<&str> {
+        self.traced.is_some().then_some(self.trace.as_str())
     }
 
     /// True if no slider was moved in this session since the base was set.
@@ -179,6 +214,16 @@ impl WhatIf {
     }
 
     fn restart(&mut self, variant: Variant, base_name: String, traced: Option<Arc<TracedStep>>) {
+        let slider = self.slider();
+        let mut earlier = std::mem::take(&mut self.earlier);
+        if self.traced.is_some() {
+            let (trace, base) = (std::mem::take(&mut self.trace), self.base.clone());
+            earlier.retain(|one| one.trace != trace);
+            if !self.undo.is_empty() {
+                let [undo, redo] = [&mut self.undo, &mut self.redo].map(std::mem::take);
+                earlier.push(TraceChanges { trace, base, variant: self.variant.clone(), undo, redo });
+            }
+        }
         let mut pins = std::mem::take(&mut self.pins);
         let waiting = std::mem::take(&mut self.waiting);
         let mut unanswered = std::mem::take(&mut self.unanswered);
@@ -193,6 +238,7 @@ impl WhatIf {
             base_name,
             traced,
             variant,
+            earlier,
             seeded: self.seeded.take(),
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
@@ -204,17 +250,21 @@ impl WhatIf {
             unanswered,
             ..Self::default()
         };
+        self.select_again(slider);
     }
 
     /// Sliders that change the base: all of a simulated cell, few of a measured step.
-    pub fn sliders(&self) -> &'static [Slider] {
+    pub fn sliders(&self) -> Vec<Slider> {
         match self.traced {
-            Some(_) => &Slider::OF_TRACE,
-            None => {
-                let is_mixture = self.profile_values().is_some_and(|values| values.experts.is_some());
-                Slider::of_cell(&self.variant, is_mixture)
-            }
+            Some(_) => Slider::of_trace(self.profile_values()),
+            None => Slider::of_cell(&self.variant, self.profile_values()),
         }
+    }
+
+    /// Moves the selection to a slider's place after others appeared or vanished.
+    fn select_again(&mut self, slider: Slider) {
+        let at = self.sliders().iter().position(|one| *one == slider);
+        self.list.selected = at.unwrap_or(self.list.selected);
     }
 
     pub fn slider(&self) -> Slider {
@@ -286,7 +336,7 @@ impl WhatIf {
     /// Stores an answer. Answers for outdated variants are shown too, so that the screen follows a held
     /// key; their errors are ignored.
     pub fn learn(&mut self, asked: &Variant, answer: Result<Arc<Answer>, String>) {
-        let wanted = asked == self.wanted();
+        let (wanted, slider) = (asked == self.wanted(), self.slider());
         match answer {
             Ok(answer) => {
                 if answer.variant == self.base {
@@ -296,6 +346,7 @@ impl WhatIf {
                     self.error = None;
                 }
                 self.answer = Some(answer);
+                self.select_again(slider);
             }
             Err(why) if wanted => {
                 if *asked == self.base {

@@ -11,8 +11,8 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
-use study::whatif::Slider;
-use table::{Backend, P2p};
+use study::whatif::{Slider, TracedStep, Variant};
+use table::{Backend, P2p, Spec};
 
 /// The screen at this size, once its question was answered.
 fn on((columns, rows): (u16, u16)) -> Driver {
@@ -23,7 +23,8 @@ fn on((columns, rows): (u16, u16)) -> Driver {
 
 /// Moves the selection to a slider.
 fn select(driver: &mut Driver, slider: Slider) {
-    driver.state.whatif.list.selected = Slider::ALL.iter().position(|s| *s == slider).unwrap();
+    let whatif = &mut driver.state.whatif;
+    whatif.list.selected = whatif.sliders().iter().position(|one| *one == slider).unwrap();
 }
 
 fn search(driver: &mut Driver) {
@@ -84,7 +85,8 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert!(tpot(&driver.state, "standard") > standard * 1.1);
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
-    assert!(shown.contains("(15.9)"), "the value before stands beside: {shown}");
+    assert!(shown.contains("(base 15.9)"), "the value before stands beside: {shown}");
+    driver.shows("alpha: base 15.9, 0 resets; latency of a small all-reduce");
     driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
@@ -121,7 +123,7 @@ fn a_value_is_whole_and_that_of_the_base_is_beside_it_or_in_the_note() {
     };
     take(&mut driver, "farskip");
     assert!(row(&driver).ends_with(" farskip"), "{}", row(&driver));
-    driver.shows("architecture: base ladder; farskip: ");
+    driver.shows("architecture: base ladder, 0 resets; farskip: ");
     take(&mut driver, "stale:2");
     assert!(row(&driver).ends_with("stale:2"), "no room for the base: {}", row(&driver));
     // a value too wide beside the track takes its place
@@ -214,11 +216,11 @@ fn alpha_says_what_the_stack_scales() {
         about.expect("a note on alpha").text
     };
     let on = about(&mut driver);
-    assert!(on.ends_with("as in nccl-tests; stack gpt-fast scales it by 1.485"), "{on}");
+    assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485; "), "{on}");
     select(&mut driver, Slider::P2p);
     driver.taps("l");
     let off = about(&mut driver);
-    assert!(off.ends_with("by the profile's formula, which stack gpt-fast does not scale"), "{off}");
+    assert!(off.contains("by the profile's formula, which stack gpt-fast does not scale; "), "{off}");
 }
 
 /// The model is found by some of its letters, as in every other picker; the title names it, and its experts can be
@@ -361,7 +363,8 @@ fn a_track_is_clicked_and_dragged() {
         super::layout::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
             .sliders;
     let (x, columns) = super::layout::tracks(area);
-    let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
+    let sliders = driver.state.whatif.sliders();
+    let row = area.y + sliders.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
     let mut mouse = |kind, column| {
         let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };
         let effects = driver.send(Message::Mouse(event));
@@ -397,7 +400,7 @@ fn a_mixture_shows_its_division_and_every_slider_or_how_many_are_below() {
     }
     assert!(!shown.contains("more sliders"), "{shown}");
     let mut driver = on_mixture((80, 24));
-    driver.shows("↓ 4 more sliders");
+    driver.shows("↓ 5 more sliders");
     driver.state.whatif.list.selected = Slider::DENSE + 2;
     driver.taps("j");
     assert!(
@@ -484,8 +487,10 @@ fn the_measurement_of_a_run_stays_beside_its_simulation() {
             driver.screen()
         };
         let [of_measured, of_simulated] = selected.clone().map(&mut start);
-        assert!(of_measured.contains("run measured 4.00 ms, simulated "), "{of_measured}");
-        assert!(!of_simulated.contains("run measured"), "{of_simulated}");
+        // the smallest window has no room for both
+        let said = if size.0 < 80 { "measured 4.00 ms" } else { "run measured 4.00 ms, simulated " };
+        assert!(of_measured.contains(said), "{of_measured}");
+        assert!(!of_simulated.contains("measured 4.00"), "{of_simulated}");
     }
 }
 
@@ -528,4 +533,120 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     assert!(header.contains("kept, ms: A 9.58  ▸B "), "{shown}");
     driver.taps("u");
     driver.shows("undone: batch from 2 back to 1; A to B stay kept");
+}
+
+#[test]
+fn the_network_has_two_sliders_where_tp_spans_nodes() {
+    let mut driver = on((80, 24));
+    driver.hides("net latency");
+    select(&mut driver, Slider::Tp);
+    driver.taps("l");
+    driver.shows(" net latency ");
+    driver.shows(" net bw ");
+    assert_eq!(driver.state.whatif.slider(), Slider::Tp, "the selection stays");
+    let before = tpot(&driver.state, "standard");
+    select(&mut driver, Slider::NetworkLatency);
+    driver.taps("L");
+    assert!(tpot(&driver.state, "standard") > before);
+    let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
+    let note = notes.iter().find(|note| note.text.starts_with("net latency: ")).expect("a note");
+    for part in
+        ["base 26.04, 0 resets; ", "2 nodes of 8 GPUs; default of h100_sxm: ", "arXiv 2501.06589"]
+    {
+        assert!(note.text.contains(part), "'{part}' is missing in {}", note.text);
+    }
+    // the command has it, and within a node the sliders vanish above the selected one
+    let effects = driver.keys("Y");
+    let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
+    assert!(command.contains("--tp 16") && command.contains("--network-alpha-us 52.08"), "{command}");
+    select(&mut driver, Slider::P2p);
+    driver.taps("uu");
+    driver.hides("net latency");
+    assert_eq!(driver.state.whatif.slider(), Slider::P2p);
+}
+
+/// A measured step for the sliders, of a simulated trace.
+fn traced_step() -> Arc<TracedStep> {
+    let mut cell = Spec { output_tokens: 6, ..Variant::default().cell };
+    (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
+    let trace = run::testing::simulated(&cell);
+    let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::of);
+    let target = machine::hardware::Target::of(&cell).unwrap();
+    let arguments = vec!["trace.json".to_owned()];
+    Arc::new(TracedStep::of(&trace, (key, 0), [None; 2], target, arguments).unwrap())
+}
+
+#[test]
+fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
+    let mut driver = on((120, 40));
+    let step = traced_step();
+    let open = |driver: &mut Driver, name: &str| {
+        driver.state.cx.open_trace = Some(name.to_owned());
+        let request = Request::WhatIfTraced(Arc::clone(&step), name.to_owned(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+    };
+    open(&mut driver, "first");
+    driver.shows("[predicted from step 2 of first]");
+    driver.shows("Predicted fastest: ");
+    driver.shows("predicted ms");
+    select(&mut driver, Slider::Alpha);
+    driver.taps("L");
+    let changed = driver.state.whatif.variant.clone();
+    // another trace is opened: nothing predicted from the first one stays
+    driver.state.cx.open_trace = Some("second".to_owned());
+    let effects = driver.send(Message::Resize(120, 40));
+    driver.answer(effects);
+    driver.hides("of first]");
+    open(&mut driver, "second");
+    driver.shows("[predicted from step 2 of second]");
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+    open(&mut driver, "first");
+    driver.shows("your changes to step 2 of first are back; Delete resets all");
+    assert_eq!(driver.state.whatif.variant, changed);
+    driver.taps("u");
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+    // the same trace again starts without them
+    driver.taps("L");
+    open(&mut driver, "first");
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+}
+
+#[test]
+fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
+    for (size, said) in [
+        ((60, 16), " Fastest: ladder, delayed:2 (tie), 9.58 ms, 1.35x standard"),
+        ((80, 24), " Fastest here: ladder and delayed:2 (tie), 9.58 ms, 1.35x standard"),
+        ((120, 40), "(tie), 9.58 ms, 1.35x standard; without communication 1.44x"),
+    ] {
+        let mut driver = on(size);
+        search(&mut driver);
+        driver.shows(said);
+        let shown = driver.screen();
+        let top: Vec<&str> = shown.lines().skip(1).take(2).collect();
+        assert!(top[0].contains("[simulated]") && top.iter().all(|line| !line.contains('…')), "{shown}");
+        let even = shown.lines().find(|line| line.contains("break-even: ")).expect("a break-even");
+        assert!(!even.contains('…'), "{shown}");
+    }
+}
+
+#[test]
+fn the_smallest_window_has_the_exposed_communication_of_every_architecture() {
+    let driver = on((60, 16));
+    let shown = driver.screen();
+    assert!(shown.contains("TPOT ms speedup exposed"), "{shown}");
+    let answer = driver.state.whatif.answer.as_ref().unwrap();
+    let standard = answer.row(&"standard".parse().unwrap()).unwrap().numbers.as_ref().unwrap();
+    let exposed = crate::face::tui::format::digits(standard.exposed_ms);
+    let row = shown.lines().find(|line| line.contains(" standard   ")).unwrap_or_default();
+    assert!(row.ends_with(&exposed), "{exposed}: {shown}");
+}
+
+#[test]
+fn the_footer_offers_resets_and_undo_once_a_slider_is_changed() {
+    let mut driver = on((80, 24));
+    driver.hides("reset");
+    select(&mut driver, Slider::Alpha);
+    driver.taps("l");
+    driver.shows("Enter type  0 reset  Delete reset all");
 }
