@@ -149,7 +149,7 @@ pub trait Screen: AnyScreen {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnEdits {
-    /// Number of edits to undo.
+    /// Number of edits to undo. Each edit adds one: an unchanged count means that nothing was edited.
     pub count: usize,
     /// True for moves of a view, which are undone on their own screen only.
     pub are_views: bool,

@@ -555,6 +555,11 @@ impl Pareto {
         }
     }
 
+    /// Sets how the terminal shows pictures.
+    pub fn set_pictures(&mut self, pictures: pictures::Pictures) {
+        self.pictures = pictures;
+    }
+
     fn toggle_picture(&mut self, cx: &mut Context) {
         let pictures = &mut self.pictures;
         if pictures.kind.is_none() {
