@@ -426,9 +426,14 @@ pub fn copy_command(state: &mut State) {
     let cx = &mut state.cx;
     words.extend(desk::dir_option(&cx.dir));
     let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
-    cx.inform(match beyond.as_slice() {
-        [] => format!("copied: {command}"),
-        beyond => format!("copied, but for {}: {command}", beyond.join(" and ")),
+    let missing = match beyond.as_slice() {
+        [] => String::new(),
+        beyond => format!(", but for {}", beyond.join(" and ")),
+    };
+    let whole = format!("copied{missing}: {command}");
+    cx.inform(match view::is_note_whole(&whole, cx.size) {
+        true => whole,
+        false => format!("copied {} characters{missing}: {command}", command.chars().count()),
     });
     cx.perform(Effect::Copy(command));
 }

@@ -266,6 +266,33 @@ fn a_copied_id_goes_to_the_clipboard() {
 }
 
 #[test]
+fn a_long_message_is_wrapped_and_a_longer_one_names_the_key_of_the_list() {
+    let mut driver = Driver::full(60, 16);
+    let words = |count| (0..count).map(|at: usize| format!("word{at:03} ")).collect::<String>();
+    driver.send(Message::Notified(Ok(words(20))));
+    driver.shows("word000");
+    driver.shows("word019");
+    driver.send(Message::Notified(Ok(words(100))));
+    driver.shows("word000");
+    driver.shows("… M: all of it");
+    driver.press(KeyCode::Esc);
+    driver.hides("word000");
+    driver.shows("? help");
+}
+
+#[test]
+fn a_copied_command_too_long_for_the_window_is_counted() {
+    let mut driver = Driver::full(60, 16);
+    driver.keys("3/");
+    driver.send(Message::Paste("-absent01 ".repeat(50)));
+    driver.enter();
+    let effects = driver.keys("Y");
+    let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(command.matches("absent01").count() == 50, "{command}");
+    driver.shows(&format!("copied {} characters: ladderscope", command.chars().count()));
+}
+
+#[test]
 fn a_sweep_is_told_cell_by_cell() {
     let driver = Driver::full(80, 24).with_sweep();
     let live = &driver.state.live;
