@@ -234,6 +234,8 @@ pub struct Find {
     pub about: String,
     /// Other words that find it.
     pub also: String,
+    /// Reason why an action is not possible now.
+    pub why_not: Option<&'static str>,
     pub go: Box<dyn FnOnce(&mut State)>,
 }
 
@@ -248,7 +250,7 @@ impl Find {
             cx.tab = S::TAB;
             go(screen, cx);
         });
-        Self { name: name.into(), about: about.into(), also: String::new(), go }
+        Self { name: name.into(), about: about.into(), also: String::new(), why_not: None, go }
     }
 
     pub fn also(self, also: impl Into<String>) -> Self {

@@ -122,6 +122,43 @@ fn other_words_find_an_action_from_every_screen() {
     driver.shows("this takes two runs");
 }
 
+#[test]
+fn words_of_the_field_find_the_obvious_action_first() {
+    for screen in ["1", "3", "5"] {
+        for (typed, name) in [
+            ("sort tpot", "sort runs by TPOT ms"),
+            ("undo delete", "undo the last tag, note, deletion, unmarking, filter, order or grouping"),
+            ("dark theme", "theme: dark"),
+            ("export csv", "export the view"),
+        ] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("{screen}:{typed}"));
+            assert!(offered(&driver)[0].starts_with(name), "{typed}: {:?}", offered(&driver));
+        }
+        for typed in ["itl", "sort by latency"] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("{screen}:{typed}"));
+            let is_offered = offered(&driver).iter().any(|line| line == "sort runs by TPOT ms");
+            assert!(is_offered, "{typed}: {:?}", offered(&driver));
+        }
+    }
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5:sort tpot");
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Runs);
+    assert_eq!(driver.state.runs.sort, [("tpot_p50_ms".to_owned(), false)]);
+}
+
+#[test]
+fn an_action_that_is_not_possible_says_why() {
+    let mut driver = Driver::empty(80, 24);
+    driver.keys("2:cancel the sweep");
+    driver.shows("no sweep is running  C");
+    driver.press(KeyCode::Esc);
+    driver.keys("2:critical path of");
+    driver.shows("timeline  no trace is open  p");
+}
+
 /// Names of columns have slashes, too: they are no paths.
 #[test]
 fn a_filter_by_a_column_with_a_slash_is_a_filter() {

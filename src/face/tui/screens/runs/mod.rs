@@ -370,6 +370,12 @@ impl Runs {
         }
     }
 
+    /// Sorts by a column that the palette offers.
+    pub fn sort_from_palette(&mut self, column: &str, unit: table::Unit, cx: &Context) {
+        self.sort_by(column, unit);
+        self.rearrange(cx);
+    }
+
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
     }
