@@ -447,7 +447,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None).also("predict simulate slider link"),
     bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace")).also("load import profile trace nsys kineto torch"),
     bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None).also("experiment filter"),
-    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")).also("save write csv svg png html figure download"),
+    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV, HTML", Some("export")).also("save write csv svg png html figure download"),
     bind("figure", "", Action::Figure, "draw a figure for a paper", None).also("plot chart paper pdf svg png"),
     bind("report", "", Action::Report, "report: an HTML page of the open trace, or of the runs, to share", None).also("html page share export web"),
     bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None).also("screenshot image capture print svg png"),

@@ -156,6 +156,8 @@ fn action(state: &State, tab: Tab, bound: &Bound) -> Find {
 /// Reason why an action of a screen is not possible now.
 fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
     let is_possible = match bound.action {
+        // a filter or an order, which the screen itself does not count
+        Action::On(..) if bound.row.id == "undo" && state.cx.history.is_used() => true,
         Action::On(tab, at) => state.screen(tab).is_possible(at),
         Action::Export => state.screen(tab).has_content(),
         _ => true,

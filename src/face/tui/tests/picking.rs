@@ -106,7 +106,7 @@ fn other_words_find_an_action_from_every_screen() {
         ("unmark", "unmark all"),
         ("exit", "quit"),
         ("color", "choose a colour theme"),
-        ("csv export", "export the view: SVG, PNG, CSV"),
+        ("csv export", "export the view: SVG, PNG, CSV, HTML"),
         ("html", "report: an HTML page of the open trace, or of the runs, to share"),
     ] {
         for screen in ["1", "2", "3", "5", "6", "7"] {
@@ -302,6 +302,42 @@ fn files_that_were_opened_are_offered_after_a_restart() {
     memory::recall(&mut after.state, &kept, true);
     after.keys("o");
     assert_eq!(offered(&after), ["traces/a.parquet", "traces/b.json.gz"], "no run among them");
+}
+
+#[test]
+fn the_format_of_a_file_is_chosen_and_its_path_stays_editable() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = Driver::full(size.0, size.1);
+        driver.keys("3x");
+        driver.shows("SVG   picture of this screen");
+        driver.shows("CSV   table: 6 runs");
+        driver.shows("HTML  report of 6 runs to share");
+        driver.press(KeyCode::Up);
+        driver.shows("exports/runs.html");
+        driver.press(KeyCode::Up);
+        driver.shows("exports/runs.csv");
+        let effects = driver.enter();
+        let [Effect::Export { path, export }] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!(*path, std::path::Path::new("runs/exports/runs.csv"));
+        assert_eq!(export.holds.as_deref(), Some("6 runs"));
+    }
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4x");
+    driver.shows("HTML  page to share");
+    let row = driver.screen().lines().position(|line| line.contains("PNG")).expect("a row");
+    let press = crossterm::event::MouseEventKind::Down(crossterm::event::MouseButton::Left);
+    driver.mouse(press, (30, row as u16));
+    driver.shows("exports/timeline.png");
+}
+
+#[test]
+fn a_screen_with_nothing_to_export_says_so_at_once() {
+    let mut driver = Driver::empty(80, 24);
+    driver.send(Message::Runs(Ok(Default::default())));
+    driver.state.pareto.set(Default::default(), Vec::new(), Default::default());
+    driver.keys("5x");
+    assert!(driver.state.cx.overlays.is_empty());
+    driver.shows("nothing to export: no points are shown");
 }
 
 #[test]
