@@ -213,7 +213,7 @@ const SYNONYMS: [(&str, &str); 8] = [
 ];
 
 /// Synonyms of the words of a name.
-fn synonyms(name: &str) -> String {
+pub fn synonyms(name: &str) -> String {
     let name = folded(name);
     let found = SYNONYMS.into_iter().filter(|(word, _)| name.contains(*word));
     found.map(|(_, others)| others).collect::<Vec<_>>().join(" ")

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
+use super::help::Help;
 use super::keymap::{Action, Key};
 use super::prelude::*;
 use super::task::{Answer, Task};
-use super::texts::{Help, TextView};
+use super::texts::TextView;
 use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
