@@ -1,7 +1,7 @@
 //! Help: keys of the screen in groups, its marks, and terms of the field. Its search finds those of all screens.
 
 use super::glossary::{marks, terms};
-use super::keymap::{Action, Bound, Keymap, MOVING, Scope};
+use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::palette::synonyms;
 use super::prelude::*;
@@ -84,7 +84,7 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     let mut groups = own_groups(keys, tab, theme);
     for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
         let place = format!("screen {}: {}", other as usize + 1, other.title());
-        let of = |bound: &&Bound| bound.scope == Scope::On(other);
+        let of = |bound: &&Bound| bound.scope == BindingScope::On(other);
         groups.push(group(format!("On {place}"), keys.all().iter().filter(of)));
         groups.push(HelpGroup { heading: format!("Marks on {place}"), entries: marks(other, theme) });
     }
@@ -94,13 +94,14 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
 /// Help on one screen: its main keys, its other keys, its marks, then keys of all screens and terms.
 fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     let own = |hinted: bool| {
-        let is_own =
-            move |bound: &&Bound| bound.scope == Scope::On(tab) && bound.row.hint.is_some() == hinted;
+        let is_own = move |bound: &&Bound| {
+            bound.scope == BindingScope::On(tab) && bound.row.hint.is_some() == hinted
+        };
         keys.all().iter().filter(is_own)
     };
     let everywhere = |kind: u8| {
         let of = move |bound: &&Bound| match bound.action {
-            _ if bound.scope != Scope::Anywhere => false,
+            _ if bound.scope != BindingScope::Anywhere => false,
             Action::Show(_) | Action::NextScreen | Action::PreviousScreen => kind == 1,
             action if MOVING.iter().any(|moving| moving.act == action) => kind == 2,
             _ => kind == 0,

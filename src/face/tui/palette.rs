@@ -1,9 +1,9 @@
-//! The palette (actions with their shortcuts, items of all screens, columns to sort by, traces, themes), and the pickers
-//! of one screen's items and of themes.
+//! The palette (actions with their shortcuts, items of all screens, columns to sort by, traces, themes), and the
+//! pickers of one screen's items and of themes.
 
 use std::sync::Arc;
 
-use super::keymap::{Action, Bound, Keymap, MOVING, Scope};
+use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
 use super::prelude::*;
 use super::screens::experiments::state::Entry;
 use super::screens::live::state::LiveCell;
@@ -18,11 +18,11 @@ use study::whatif::Slider;
 pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
     let holds = |b: &&Bound| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
     // drop global bindings whose keys the screen uses itself
-    let is_seen = |b: &&Bound| b.scope != Scope::Anywhere || !hidden(keys, tab, b);
+    let is_seen = |b: &&Bound| b.scope != BindingScope::Anywhere || !hidden(keys, tab, b);
     let mut all: Vec<&Bound> = keys.all().iter().filter(holds).filter(is_seen).collect();
     all.sort_by_key(|b| {
         let moves = MOVING.iter().any(|moving| moving.act == b.action);
-        (moves, b.scope == Scope::Anywhere, b.row.hint.is_none())
+        (moves, b.scope == BindingScope::Anywhere, b.row.hint.is_none())
     });
     all.into_iter()
 }
@@ -195,7 +195,9 @@ fn columns(cx: &Context) -> impl Iterator<Item = Find> {
 fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
     let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.name).collect();
     keys.all().iter().filter_map(move |bound| match bound.scope {
-        Scope::On(other) if other != tab && !here.contains(&bound.row.name) => Some((other, bound)),
+        BindingScope::On(other) if other != tab && !here.contains(&bound.row.name) => {
+            Some((other, bound))
+        }
         _ => None,
     })
 }

@@ -29,7 +29,7 @@ use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, OwnEdits, Pointer, PointerKind,
-    Screen, ScreenStatus, Selection,
+    Screen, ScreenSelection, ScreenStatus,
 };
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::theme::Role;
@@ -237,7 +237,7 @@ impl Screen for Pareto {
         info::notes(self, cx)
     }
 
-    fn selection(&self, _cx: &Context) -> Selection {
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
         let run = |point: &analysis::ParetoPoint| SelectedRun {
             spec: point.spec.clone(),
             run: point.run.clone(),
@@ -249,7 +249,7 @@ impl Screen for Pareto {
             axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),
         };
-        Selection { run: self.current().map(run), figure }
+        ScreenSelection { run: self.current().map(run), figure }
     }
 
     fn command(&self) -> Result<Command, &'static str> {
