@@ -281,6 +281,10 @@ fn a_long_message_is_wrapped_and_a_longer_one_names_the_key_of_the_list() {
     driver.press(KeyCode::Esc);
     driver.hides("word000");
     driver.shows("? help");
+    driver.keys("M");
+    driver.press(KeyCode::PageDown);
+    driver.press(KeyCode::PageDown);
+    driver.shows("word099");
 }
 
 #[test]
