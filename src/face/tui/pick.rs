@@ -19,6 +19,9 @@ use study::analysis::filter::{Filter, complete};
 /// Longest description that is aligned to the right edge.
 const SHORT: u16 = 12;
 
+/// Names that leave room for a column of descriptions beside them.
+const SHORT_NAMES: u16 = 28;
+
 /// Begins the description of files that cannot be opened.
 const REFUSED: &str = "cannot be opened";
 
@@ -440,7 +443,11 @@ impl Overlay for Pick {
                 // a description that is too long for the column begins further left
                 false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
             };
-            let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
+            // beside short names, all descriptions begin in one column
+            let column =
+                if is_sentence && names < SHORT_NAMES { column.max(area.x + names + 3) } else { column };
+            let room = area.right().saturating_sub(column.max(end + 2));
+            let about = if is_sentence { words_or_cut(about, room) } else { cut(about, room) };
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
