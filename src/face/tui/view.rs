@@ -210,7 +210,16 @@ fn note(buf: &mut Buffer, footer: Rect, cx: &Context, notice: &Notice) {
 }
 
 fn note_lines(text: &str, width: u16) -> Vec<String> {
-    wrap(text, usize::from(width.saturating_sub(2)))
+    let width = usize::from(width.saturating_sub(2)).max(1);
+    if text.split_whitespace().all(|word| word.width() <= width) {
+        return wrap(text, width);
+    }
+    // a path or the name of a kernel goes on where the row ends
+    let rows_of = |line: &str| {
+        let line: Vec<char> = line.chars().collect();
+        line.chunks(width).map(|row| row.iter().collect()).collect::<Vec<String>>()
+    };
+    text.lines().flat_map(rows_of).collect()
 }
 
 /// Most rows of a message that the next key removes.

@@ -56,10 +56,8 @@ fn traces_opened_before_come_before_runs_and_an_empty_list_says_what_to_type() {
     driver.keys("4b");
     driver.shows("type a path, such as ~/");
     driver.enter();
-    assert!(
-        driver.screen().lines().last().is_some_and(|line| line.contains("type a path")),
-        "Enter too"
-    );
+    let notice = driver.state.cx.notice.as_ref();
+    assert!(notice.is_some_and(|notice| notice.text.contains("type a path")), "Enter too");
 }
 
 /// The palette of the first second: runs and experiments are still being read.
