@@ -291,8 +291,11 @@ pub fn template(theme: &str) -> Result<String> {
     for (role, style) in styles {
         let _ = writeln!(text, "# {role} = \"{style}\"");
     }
-    text.push_str("\n# Keys: a character, Enter, Esc, Tab, Space, Left, PageUp, F5, ...; ctrl-, alt-, shift- before it.\n");
-    text.push_str("# An empty list takes an action's keys away; it stays in the palette. ? : q Esc Tab and digits never change.\n# [keys]\n");
+    text.push_str(
+        "\n# Keys: a character, Enter, Esc, Tab, Space, Left, PageUp, F5, ...; ctrl-, alt-, shift- before it.\n\
+         # An empty list takes an action's keys away; it stays in the palette. ? : q Esc Tab and digits never change.\n\
+         # [keys]\n",
+    );
     let map = Keymap::default();
     for bound in map.all().iter().filter(|bound| !is_fixed(bound.action)) {
         let keys: Vec<_> =

@@ -52,10 +52,10 @@ pub fn run(options: Options) -> Result<()> {
         cx.fail(format!("settings: {first}{more}"));
     }
     let mut state = State::new(cx);
-    // screens read neither files nor variables: the loop, and nobody else, writes to them what it found at startup
+    // screens read neither files nor variables
     let mut stored = std::fs::read_dir(&options.dir).into_iter().flatten();
-    state.experiments.is_first_use = stored.next().is_none();
-    state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
+    state.experiments.set_first_use(stored.next().is_none());
+    state.pareto.set_pictures(Pictures::of(|name| std::env::var(name).ok()));
     let signalled = sender.clone();
     std::thread::spawn(move || {
         for signal in signals.forever() {

@@ -1,6 +1,6 @@
-//! Figures, the same as from the command line, including provenance: those that screens export, and figures for papers,
-//! requested from the palette (kind, size, file; the kind that suits the screen and its selection first). They are drawn
-//! and written in the background, and displayed if the terminal supports pictures.
+//! Figures, the same as from the command line, including provenance: those that screens export, and figures for
+//! papers, requested from the palette (kind, size, file; the kind that suits the screen and its selection first). They
+//! are drawn and written in the background, and displayed if the terminal supports pictures.
 //!
 //! Exports the current view and copies the equivalent command. Every screen can be saved as a picture;
 //! screens with a figure or table export that instead.
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
+use super::overlay::FormatChoice;
 use super::pictures::{Picture, Pictures, Way};
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
@@ -240,10 +241,10 @@ fn ask_size(state: &mut State, source: FigureSource, kind: FigureKind) {
 fn ask_file(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size) {
     let name = kind.name();
     let path = source.dir.join("exports").join(format!("{name}.svg"));
-    let hint = "the extension chooses the format: .svg or .png; existing files are kept";
-    cx.ask_line(Prompt::new(
+    let formats = FileKind::FIGURES.map(|kind| (kind, described(kind).to_owned()));
+    let prompt = Prompt::new(
         format!("{name} figure to"),
-        hint.into(),
+        KEPT.into(),
         path.display().to_string(),
         Completing::Nothing,
         Box::new(move |state, typed| {
@@ -252,7 +253,8 @@ fn ask_file(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size
             write(&mut state.cx, source.clone(), kind, size, path);
             Ok(())
         }),
-    ));
+    );
+    cx.ask_line(prompt.with_formats(formats.into()));
 }
 
 /// Draws and writes the figure in the background, then reports the path and displays it.
@@ -283,14 +285,51 @@ fn write(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size, p
 /// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
 /// otherwise a picture of the screen.
 pub fn ask_export(state: &mut State, figure: bool) {
-    let (title, name, endings) = match figure {
-        false => ("picture of", "-screen.svg", ".svg or .png"),
-        true if state.cx.tab == Tab::Timeline => {
-            ("export", ".svg", ".svg, .png, .csv, or .html for a page to share")
+    match figure {
+        false => ask_path(state, ("picture of", "-screen.svg"), false),
+        true => ask_path(state, ("export", ".svg"), true),
+    }
+}
+
+/// Hint below a path to write to.
+const KEPT: &str = "an existing file is kept: the new one gets a number";
+
+fn described(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Svg => "figure, vector graphics",
+        FileKind::Png => "figure, pixels",
+        FileKind::Csv => "table",
+        FileKind::Html => "page to share, for a browser",
+    }
+}
+
+/// Formats in which the current screen can be written, or the reason why there is none.
+fn formats(state: &mut State, figure: bool) -> Result<Vec<FormatChoice>, String> {
+    const PICTURE: &str = "picture of this screen";
+    if !figure {
+        return Ok(FileKind::FIGURES.map(|kind| (kind, PICTURE.to_owned())).into());
+    }
+    let (mut formats, mut why) = (Vec::new(), None);
+    for kind in FileKind::ALL.into_iter().chain([FileKind::Html]) {
+        match (state.screen(state.cx.tab).export(kind, &state.cx), kind) {
+            (Ok(Some(export)), _) => {
+                let holds = export.holds.map(|what| format!(": {what}")).unwrap_or_default();
+                formats.push((kind, format!("{}{holds}", described(kind))));
+            }
+            (Ok(None), FileKind::Svg | FileKind::Png) => formats.push((kind, PICTURE.to_owned())),
+            (Ok(None), FileKind::Csv) => {}
+            (Ok(None), FileKind::Html) => {
+                let report = RunsToReport::of(state);
+                let words = |runs: RunsToReport| format!("report of {} to share", runs.count());
+                formats.extend(report.map(|runs| (kind, words(runs))));
+            }
+            (Err(reason), _) => why = why.or(Some(reason)),
         }
-        true => ("export", ".svg", ".svg, .png or .csv"),
-    };
-    ask_path(state, (title, name, endings), figure);
+    }
+    match why.filter(|_| formats.is_empty()) {
+        Some(why) => Err(why),
+        None => Ok(formats),
+    }
 }
 
 /// Prompts for the path of a page: of the open trace on its own screen, elsewhere of the runs that the screen shows.
@@ -304,7 +343,7 @@ pub fn ask_page(state: &mut State) {
         Some(runs) => ask_page_of(&mut state.cx, runs),
         None if is_open => {
             state.cx.tab = Tab::Timeline;
-            ask_path(state, ("page of", ".html", ".html"), true);
+            ask_path(state, ("page of", ".html"), true);
         }
         None => {
             let first = state.cx.keys.to_first_run();
@@ -338,6 +377,15 @@ impl RunsToReport {
         has_numbers.then(|| Self { records: Arc::new(records), filter, dir: cx.dir.clone() })
     }
 
+    fn count(&self) -> String {
+        counted(self.records.len(), "run")
+    }
+
+    fn export(self) -> Export {
+        let holds = self.count();
+        Export::new(move |path| self.write(path)).holding(holds)
+    }
+
     fn write(&self, path: &Path) -> Result<()> {
         let directory = desk::dir_option(&self.dir);
         let origin = ReportOrigin {
@@ -352,7 +400,7 @@ impl RunsToReport {
 }
 
 fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
-    let count = counted(runs.records.len(), "run");
+    let count = runs.count();
     let of = if runs.filter.is_empty() { String::new() } else { format!(" ({})", runs.filter) };
     let path = cx.dir.join("exports").join("report.html");
     let take = move |state: &mut State, typed: &str| {
@@ -360,10 +408,8 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
         if FileKind::of(&path) != Some(FileKind::Html) {
             return Err(format!("'{typed}': a report is an HTML page; use a name that ends in .html"));
         }
-        let (runs, holds) = (runs.clone(), counted(runs.records.len(), "run"));
-        let export = Export::new(move |path| runs.write(path)).holding(holds);
         state.cx.inform("writing the report; a message appears when it is done");
-        state.cx.perform(Effect::Export { export, path });
+        state.cx.perform(Effect::Export { export: runs.clone().export(), path });
         Ok(())
     };
     cx.ask_line(Prompt::new(
@@ -375,37 +421,41 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
     ));
 }
 
-fn ask_path(state: &mut State, (title, name, endings): (&str, &str, &str), figure: bool) {
+fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
+    let formats = match formats(state, figure) {
+        Ok(formats) => formats,
+        Err(why) => return state.cx.inform(why),
+    };
     let screen = state.cx.tab.title();
     let path = state.cx.dir.join("exports").join(format!("{screen}{name}"));
     let prompt = Prompt::new(
         format!("{title} {screen} to"),
-        format!("the extension chooses the format: {endings}; existing files are kept"),
+        KEPT.into(),
         path.display().to_string(),
         Completing::Paths,
         Box::new(move |state, typed| to(state, figure, typed)),
     );
-    state.cx.ask_line(prompt);
+    state.cx.ask_line(prompt.with_formats(formats));
 }
 
 /// Writes the export to the typed path; returns the reason if it cannot.
 fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
     let kind = FileKind::of(&path)
-        .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png or .csv"))?;
+        .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png, .csv or .html"))?;
     let figure = match figure {
         false => None,
         true => state.screen(state.cx.tab).export(kind, &state.cx)?,
     };
-    let export = match figure {
-        Some(export) => export,
-        None if kind == FileKind::Html => {
-            return Err("only a trace has an HTML page; use .svg or .png for a picture".into());
-        }
-        None if kind == FileKind::Csv => {
+    let export = match (figure, kind) {
+        (Some(export), _) => export,
+        (None, FileKind::Svg | FileKind::Png) => picture(state),
+        (None, FileKind::Html) => RunsToReport::of(state)
+            .ok_or("no finished run to report; use .svg or .png for a picture")?
+            .export(),
+        (None, FileKind::Csv) => {
             return Err("this screen has no table; use .svg or .png for a picture".into());
         }
-        None => picture(state),
     };
     state.cx.perform(Effect::Export { export, path });
     Ok(())
@@ -426,9 +476,14 @@ pub fn copy_command(state: &mut State) {
     let cx = &mut state.cx;
     words.extend(desk::dir_option(&cx.dir));
     let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
-    cx.inform(match beyond.as_slice() {
-        [] => format!("copied: {command}"),
-        beyond => format!("copied, but for {}: {command}", beyond.join(" and ")),
+    let missing = match beyond.as_slice() {
+        [] => String::new(),
+        beyond => format!(", but for {}", beyond.join(" and ")),
+    };
+    let whole = format!("copied{missing}: {command}");
+    cx.inform(match view::is_note_whole(&whole, cx.size) {
+        true => whole,
+        false => format!("copied {} characters{missing}: {command}", command.chars().count()),
     });
     cx.perform(Effect::Copy(command));
 }

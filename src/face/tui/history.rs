@@ -1,6 +1,6 @@
-//! Undo and redo: one history of the session's changes. Arrangements of lists (filter, order, groups, axes) are recorded
-//! here; screens undo and redo their own edits. A screen's own changes come first; then a second press of the key goes to
-//! the screen of the latest other change. Moves of a view (zoom, pan) are undone on their own screen only.
+//! Undo and redo: one history of the session's changes. Arrangements of lists (filter, order, groups, axes) are
+//! recorded here; screens undo and redo their own edits. A screen's own changes come first; then a second press of the
+//! key goes to the screen of the latest other change. Moves of a view (zoom, pan) are undone on their own screen only.
 
 use std::collections::BTreeMap;
 
@@ -178,9 +178,9 @@ pub fn after(state: &mut State, before: Before) {
     history.done.drain(..most);
 }
 
-/// Undoes the last change of a screen, or redoes the one undone last. Without one, names the last change of another screen,
-/// and performs it if the previous input did that; shows that screen. Returns false if there is none, so that the screen
-/// answers itself.
+/// Undoes the last change of a screen, or redoes the one undone last. Without one, names the last change of another
+/// screen, and performs it if the previous input did that; shows that screen. Returns false if there is none, so that
+/// the screen answers itself.
 pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
     let Some(own) = state.screen(tab).own_edits() else { return false };
     let history = &mut state.cx.history;
@@ -268,8 +268,23 @@ fn arrange(state: &mut State, tab: Tab, arrangement: &Arrangement) -> Arrangemen
 mod tests {
     use std::collections::BTreeSet;
 
+    use crossterm::event::KeyModifiers;
+
     use super::*;
     use crate::face::tui::tests::fixtures::Driver;
+
+    #[test]
+    fn after_any_number_of_zooms_a_new_one_ends_what_can_be_redone() {
+        let mut driver = Driver::full(100, 30);
+        driver.taps("5");
+        driver.taps(&"+-".repeat(60));
+        assert!(own_count(&driver.state, Tab::Pareto) > 100, "no zoom is forgotten");
+        driver.taps("pu");
+        driver.shows("undone: P2P");
+        driver.taps("+");
+        driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+        driver.shows("nothing to redo");
+    }
 
     /// A renamed field of a saved state would lose its undo.
     #[test]

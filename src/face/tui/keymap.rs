@@ -16,13 +16,13 @@ use super::screen::Tab;
 use super::screens::experiments::{self, Experiments};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum BindingScope {
     Anywhere,
     /// One screen; takes precedence over `Anywhere`.
     On(Tab),
 }
 
-impl Scope {
+impl BindingScope {
     /// Prefix of a binding's full name.
     pub fn word(self) -> &'static str {
         match self {
@@ -173,8 +173,8 @@ fn shifted(c: char) -> String {
 
 #[derive(Clone, Debug)]
 pub struct Bound {
-    pub scope: Scope,
-    pub row: Row,
+    pub scope: BindingScope,
+    pub row: BindingRow,
     pub action: Action,
     /// Keys, the first of which is shown in hints; empty if the action is only in the palette.
     pub keys: Vec<Key>,
@@ -193,8 +193,8 @@ impl Bound {
 
     pub fn holds_on(&self, tab: Tab) -> bool {
         match self.scope {
-            Scope::Anywhere => true,
-            Scope::On(on) => on == tab,
+            BindingScope::Anywhere => true,
+            BindingScope::On(on) => on == tab,
         }
     }
 }
@@ -220,7 +220,7 @@ pub struct Keymap {
 
 impl Default for Keymap {
     fn default() -> Self {
-        let bound = |scope, row: Row, action| {
+        let bound = |scope, row: BindingRow, action| {
             // a test parses every key in the tables
             let keys = row.keys.split_whitespace().filter_map(|key| key.parse().ok()).collect();
             Bound { scope, row, action, keys }
@@ -228,15 +228,19 @@ impl Default for Keymap {
         let mut all = Vec::new();
         for tab in Tab::ALL {
             let rows = tab.bindings().into_iter().enumerate();
-            all.extend(rows.map(|(at, row)| bound(Scope::On(tab), row, Action::On(tab, at))));
+            all.extend(rows.map(|(at, row)| bound(BindingScope::On(tab), row, Action::On(tab, at))));
         }
         let of = |bindings: &'static [Binding<Action>]| {
-            bindings.iter().map(|binding| bound(Scope::Anywhere, binding.row, binding.act))
+            bindings.iter().map(|binding| bound(BindingScope::Anywhere, binding.row, binding.act))
         };
         all.extend(of(MOVING));
         let digits = DIGITS.into_iter().chain(std::iter::repeat(""));
         all.extend(Tab::ALL.into_iter().zip(Tab::SHOW).zip(digits).map(|((tab, (id, name)), keys)| {
-            bound(Scope::Anywhere, Row { id, keys, name, hint: None, also: "" }, Action::Show(tab))
+            bound(
+                BindingScope::Anywhere,
+                BindingRow { id, keys, name, hint: None, also: "" },
+                Action::Show(tab),
+            )
         }));
         all.extend(of(EVERYWHERE));
         Self { all }
@@ -295,7 +299,7 @@ impl Keymap {
     pub fn lookup(&self, tab: Tab, event: &KeyEvent) -> Option<Action> {
         let key = Key::of(event);
         let find = |scope| self.all.iter().find(|b| b.scope == scope && b.keys.contains(&key));
-        find(Scope::On(tab)).or_else(|| find(Scope::Anywhere)).map(|bound| bound.action)
+        find(BindingScope::On(tab)).or_else(|| find(BindingScope::Anywhere)).map(|bound| bound.action)
     }
 
     /// All bindings, screens before global ones, each scope in help order.
@@ -319,13 +323,13 @@ impl Keymap {
 
     /// Main action on the selected row of a screen: the one bound to Enter by default.
     pub fn main_action(&self, tab: Tab) -> Option<Action> {
-        let mut own = self.all.iter().filter(|bound| bound.scope == Scope::On(tab));
+        let mut own = self.all.iter().filter(|bound| bound.scope == BindingScope::On(tab));
         let main = own.find(|bound| bound.row.keys.split_whitespace().any(|key| key == "Enter"));
         main.map(|bound| bound.action)
     }
 
     pub fn is_taken(&self, tab: Tab, key: Key) -> bool {
-        self.all.iter().any(|b| b.scope == Scope::On(tab) && b.keys.contains(&key))
+        self.all.iter().any(|b| b.scope == BindingScope::On(tab) && b.keys.contains(&key))
     }
 }
 
@@ -373,7 +377,7 @@ impl Action {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct BindingRow {
     /// Name within its screen, as in key maps: `sort-next`.
     pub id: &'static str,
     /// Built-in keys, separated by spaces; the first is the one shown in hints.
@@ -387,7 +391,7 @@ pub struct Row {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Binding<A> {
-    pub row: Row,
+    pub row: BindingRow,
     pub act: A,
 }
 
@@ -398,12 +402,12 @@ pub const fn bind<A: Copy>(
     name: &'static str,
     hint: Option<&'static str>,
 ) -> Binding<A> {
-    Binding { row: Row { id, keys, name, hint, also: "" }, act }
+    Binding { row: BindingRow { id, keys, name, hint, also: "" }, act }
 }
 
 impl<A: Copy> Binding<A> {
     pub const fn also(self, also: &'static str) -> Self {
-        Self { row: Row { also, ..self.row }, act: self.act }
+        Self { row: BindingRow { also, ..self.row }, act: self.act }
     }
 }
 
@@ -444,24 +448,34 @@ pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 /// Bindings on every screen apart from movement and screen switching, in help order.
 #[rustfmt::skip]
 pub const EVERYWHERE: &[Binding<Action>] = &[
-    bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None).also("predict simulate slider link"),
-    bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace")).also("load import profile trace nsys kineto torch"),
+    bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None)
+        .also("predict simulate slider link"),
+    bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace"))
+        .also("load import profile trace nsys kineto torch"),
     bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None).also("experiment filter"),
-    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")).also("save write csv svg png html figure download"),
+    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV, HTML", Some("export"))
+        .also("save write csv svg png html figure download"),
     bind("figure", "", Action::Figure, "draw a figure for a paper", None).also("plot chart paper pdf svg png"),
-    bind("report", "", Action::Report, "report: an HTML page of the open trace, or of the runs, to share", None).also("html page share export web"),
-    bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None).also("screenshot image capture print svg png"),
-    bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None).also("adapt quality kl"),
+    bind("report", "", Action::Report, "report: an HTML page of the open trace, or of the runs, to share", None)
+        .also("html page share export web"),
+    bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None)
+        .also("screenshot image capture print svg png"),
+    bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None)
+        .also("adapt quality kl"),
     bind("trainings", "", Action::Trainings, "loss curves of trainings", None).also("loss adapt curve"),
-    bind("record", "", Action::Record, "record a program: run a command and open its trace", None).also("profile capture nsys"),
+    bind("record", "", Action::Record, "record a program: run a command and open its trace", None)
+        .also("profile capture nsys"),
     bind("messages", "M", Action::Messages, "message history", None).also("log errors history notifications"),
-    bind("theme", "", Action::Theme, "choose a colour theme", None).also("color colors colours dark light contrast appearance settings"),
-    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None).also("clipboard yank shell cli reproduce"),
+    bind("theme", "", Action::Theme, "choose a colour theme", None)
+        .also("color colors colours dark light contrast appearance settings"),
+    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None)
+        .also("clipboard yank shell cli reproduce"),
     bind("reload", "F5", Action::Reload, "reload experiments and runs", None).also("refresh reread update"),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),
     bind("previous-screen", "shift-Tab", Action::PreviousScreen, "previous screen", None),
     bind("help", "?", Action::Help, "help", Some("help")).also("keys shortcuts manual keyboard"),
-    bind("palette", ": ctrl-p", Action::Palette, "palette: actions, experiments, runs, traces, operations, settings", Some("palette")),
+    bind("palette", ": ctrl-p", Action::Palette, "palette: actions, experiments, runs, traces, operations, settings",
+        Some("palette")),
     bind("find", "/", Action::Find, "find on this screen", None).also("search"),
     bind("close", "Esc", Action::Close, "close the popup", None),
     bind("toggle-mouse", "m", Action::ToggleMouse, "mouse capture on or off", None).also("select text clipboard"),

@@ -201,7 +201,8 @@ mod tests {
         #[test]
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), recent: Vec::new(), pages };
+            let (screen, recent) = ("timeline".into(), Vec::new());
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen, recent, pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

@@ -12,7 +12,8 @@
 //! palette   picker of actions, items of all screens, traces and themes
 //! trace_picker  pickers of trace files and stored runs; recording a program
 //! history   undo and redo of the session's changes on all screens
-//! texts     overlays: help, texts, pictures, items to show or hide
+//! texts     overlays: texts, pictures, items to show or hide
+//! help      overlay: keys, marks and terms; glossary has the marks of each screen, and the terms
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
@@ -20,14 +21,14 @@
 //!
 //! # Screens
 //!
-//! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette,
-//! footer and key maps read the same table), `impl Kept` selects the state saved between sessions, and
-//! `impl Screen` draws it and handles input, news and requests. A screen gets its own `&mut self` and
-//! the `context::Context`, and cannot access other screens: to open runs or start a sweep, it sends a
-//! `context::Request`. Only the event loop writes to screens directly, once, before the first frame. The macro
-//! `screens!` in `screen` generates `Tab` and `State` from that list. Only the visible screen is settled after a message; news, such as changed runs,
-//! reach all screens. To add a screen, create a folder in `screens/` and add a line to `screens/mod.rs`:
-//! tab, digit, help, palette, saved state and export follow.
+//! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette, footer and key
+//! maps read the same table), `impl Kept` selects the state saved between sessions, and `impl Screen` draws it and
+//! handles input, news and requests. A screen gets its own `&mut self` and the `context::Context`, and cannot access
+//! other screens: to open runs or start a sweep, it sends a `context::Request`. The event loop tells two screens what
+//! it found at startup, once, before the first frame. The macro `screens!` in `screen` generates `Tab` and `State` from
+//! that list. Only the visible screen is settled after a message; news, such as changed runs, reach all screens. To add
+//! a screen, create a folder in `screens/` and add a line to `screens/mod.rs`: tab, digit, help, palette, saved state
+//! and export follow.
 //!
 //! # Background questions
 //!
@@ -61,6 +62,8 @@ mod effects;
 mod event;
 mod figures;
 mod format;
+mod glossary;
+mod help;
 mod history;
 mod keymap;
 mod keys;
@@ -101,7 +104,7 @@ mod prelude {
     pub use super::pick::{Chosen, Pick};
     pub use super::screen::{
         Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Note, OwnEdits,
-        Pointer, PointerKind, Screen, ScreenList, ScreenStatus, Selection,
+        Pointer, PointerKind, Screen, ScreenList, ScreenSelection, ScreenStatus,
     };
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};
@@ -155,7 +158,8 @@ pub fn run(options: Options) -> Result<()> {
     if !takes_escapes() {
         return Err(Error::input_help(
             "the workbench draws with escape sequences, and TERM is 'dumb' or not set",
-            "set TERM to the terminal's kind, such as xterm-256color; every screen has a verb: ladderscope runs, compare",
+            "set TERM to the terminal's kind, such as xterm-256color; every screen has a verb: ladderscope \
+             runs, compare",
         ));
     }
     event::run(options)

@@ -1,8 +1,9 @@
-//! Overlays: help, texts, pickers, a line of text ([`Prompt`]), yes or no ([`Question`]). An overlay covers a screen, receives
-//! its keys, and can start background questions of its own ([`Context::ask_own`]).
+//! Overlays: help, texts, pickers, a line of text ([`Prompt`]), yes or no ([`Question`]). An overlay covers a screen,
+//! receives its keys, and can start background questions of its own ([`Context::ask_own`]).
 
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::prelude::*;
@@ -211,8 +212,12 @@ pub struct Prompt {
     /// True if the screen draws the line inline.
     pub in_place: bool,
     completing: Completing,
+    /// Formats of the file to write, with what they hold; ↑ ↓ change the extension of the path.
+    formats: Vec<FormatChoice>,
     take: Take,
 }
+
+pub type FormatChoice = (FileKind, String);
 
 #[derive(Clone, Debug)]
 pub enum Completing {
@@ -230,9 +235,45 @@ impl Prompt {
         let proposed = !text.is_empty() && !text.ends_with(' ');
         let mut field = Field::new(text);
         field.proposed = proposed;
-        let mut prompt = Self { title, hint, field, error: None, in_place: false, completing, take };
+        let (error, in_place, formats) = (None, false, Vec::new());
+        let mut prompt = Self { title, hint, field, error, in_place, completing, formats, take };
         prompt.suggest(None);
         prompt
+    }
+
+    /// Offers the formats of the file below its path.
+    pub fn with_formats(self, formats: Vec<FormatChoice>) -> Self {
+        Self { formats, ..self }
+    }
+
+    /// Formats that are listed: completions of the path take their place.
+    fn listed_formats(&self) -> &[FormatChoice] {
+        if self.field.offers.list().is_empty() { &self.formats } else { &[] }
+    }
+
+    fn format(&self) -> Option<usize> {
+        let kind = FileKind::of(Path::new(self.field.value()))?;
+        self.formats.iter().position(|(known, _)| *known == kind)
+    }
+
+    /// Changes the extension of the path.
+    fn set_format(&mut self, at: usize) {
+        let Some((kind, _)) = self.formats.get(at) else { return };
+        let path = Path::new(self.field.value()).with_extension(kind.extension());
+        self.field.replace(0..self.field.value().len(), &path.display().to_string());
+        self.error = None;
+    }
+
+    /// Error or hint, wrapped, and the popup with its frame.
+    fn laid_out(&self, cx: &Context) -> (Vec<String>, Rect) {
+        let body = whole_body(cx);
+        let width = 76.min(body.width);
+        let below = self.error.as_ref().unwrap_or(&self.hint);
+        let lines = wrap(below, usize::from(width.saturating_sub(4)));
+        let listed = [self.listed_formats().len(), self.field.offers.list().len()];
+        let rows: usize = listed.iter().filter(|rows| **rows > 0).map(|rows| rows + 1).sum();
+        let height = (lines.len() + rows) as u16 + 4;
+        (lines, centered(body, width, height))
     }
 
     fn suggest(&mut self, cx: Option<&Context>) {
@@ -258,30 +299,39 @@ impl Overlay for Prompt {
         if self.in_place {
             return;
         }
-        let (theme, body) = (cx.theme, whole_body(cx));
-        let width = 76.min(body.width);
-        let (below, role) = match &self.error {
-            Some(error) => (error, Role::Bad),
-            None => (&self.hint, Role::Dim),
-        };
-        let lines = wrap(below, usize::from(width.saturating_sub(4)));
-        let offers = self.field.offers.list().len() as u16;
-        let below = if offers == 0 { 0 } else { offers + 1 };
-        let height = lines.len() as u16 + 4 + below;
-        let area = popup(buf, centered(body, width, height), &self.title, theme);
+        let theme = cx.theme;
+        let role = if self.error.is_some() { Role::Bad } else { Role::Dim };
+        let (lines, whole) = self.laid_out(cx);
+        let area = popup(buf, whole, &self.title, theme);
         let row = Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area };
         self.field.draw(buf, row, theme);
-        for (row, text) in (2..).zip(&lines) {
-            line(buf, area, row, &[(" ", theme.style(role)), (text, theme.style(role))]);
+        let (_, mut rest) = cut_top(area, 2);
+        let chosen = self.format();
+        for (at, (kind, about)) in self.listed_formats().iter().enumerate() {
+            let name = format!(" {:<6}", kind.extension().to_uppercase());
+            line(buf, rest, 0, &[(&name, theme.style(Role::Text)), (about, theme.style(Role::Dim))]);
+            if chosen == Some(at) {
+                select(buf, rest, rest.y, theme);
+            }
+            (_, rest) = cut_top(rest, 1);
         }
-        let (_, listed) = cut_top(area, lines.len() as u16 + 3);
+        if !self.listed_formats().is_empty() {
+            (_, rest) = cut_top(rest, 1);
+        }
+        for (row, text) in (0..).zip(&lines) {
+            line(buf, rest, row, &[(" ", theme.style(role)), (text, theme.style(role))]);
+        }
+        let (_, listed) = cut_top(rest, lines.len() as u16 + 1);
         self.field.offers.draw_rows(buf, listed, theme);
     }
 
     fn hints(&self) -> Hints {
-        match self.field.offers.list().is_empty() {
-            true => &[("Enter", "accept"), ("↑", "history"), ("Esc", "close")],
-            false => &[("Enter", "accept"), ("Tab", "complete"), ("↑", "history"), ("Esc", "close")],
+        match (self.field.offers.list().is_empty(), self.formats.is_empty()) {
+            (true, true) => &[("Enter", "accept"), ("↑", "history"), ("Esc", "close")],
+            (true, false) => &[("Enter", "write"), ("↑ ↓", "format"), ("Esc", "close")],
+            (false, _) => {
+                &[("Enter", "accept"), ("Tab", "complete"), ("↑", "history"), ("Esc", "close")]
+            }
         }
     }
 
@@ -296,6 +346,11 @@ impl Overlay for Prompt {
                 }
                 Err(why) => self.error = Some(why),
             },
+            KeyCode::Up | KeyCode::Down if !self.listed_formats().is_empty() => {
+                let (count, back) = (self.formats.len(), key.code == KeyCode::Up);
+                let next = self.format().map_or(0, |at| (at + if back { count - 1 } else { 1 }) % count);
+                self.set_format(next);
+            }
             _ if self.field.key(key) => self.error = None,
             _ => {}
         }
@@ -305,6 +360,16 @@ impl Overlay for Prompt {
     fn paste(&mut self, text: &str) {
         self.field.paste(text);
         self.error = None;
+    }
+
+    /// A click on a format chooses it.
+    fn click(&mut self, at: Position, cx: &Context) -> Option<KeyCode> {
+        let area = inside(self.laid_out(cx).1);
+        let row = usize::from(at.y.checked_sub(area.y + 2)?);
+        if !self.in_place && area.contains(at) && row < self.listed_formats().len() {
+            self.set_format(row);
+        }
+        None
     }
 
     fn folder(&self) -> Option<String> {

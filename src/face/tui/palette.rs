@@ -1,12 +1,13 @@
-//! The palette (actions with their shortcuts, items of all screens, traces, themes), and the pickers of one screen's items
-//! and of themes.
+//! The palette (actions with their shortcuts, items of all screens, columns to sort by, traces, themes), and the
+//! pickers of one screen's items and of themes.
 
 use std::sync::Arc;
 
-use super::keymap::{Action, Bound, Keymap, MOVING, Scope};
+use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
 use super::prelude::*;
 use super::screens::experiments::state::Entry;
 use super::screens::live::state::LiveCell;
+use super::screens::runs::Runs;
 use super::trace_picker::{clean, looks_like_path};
 use super::update::act;
 use base::text::folded;
@@ -17,11 +18,11 @@ use study::whatif::Slider;
 pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
     let holds = |b: &&Bound| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
     // drop global bindings whose keys the screen uses itself
-    let is_seen = |b: &&Bound| b.scope != Scope::Anywhere || !hidden(keys, tab, b);
+    let is_seen = |b: &&Bound| b.scope != BindingScope::Anywhere || !hidden(keys, tab, b);
     let mut all: Vec<&Bound> = keys.all().iter().filter(holds).filter(is_seen).collect();
     all.sort_by_key(|b| {
         let moves = MOVING.iter().any(|moving| moving.act == b.action);
-        (moves, b.scope == Scope::Anywhere, b.row.hint.is_none())
+        (moves, b.scope == BindingScope::Anywhere, b.row.hint.is_none())
     });
     all.into_iter()
 }
@@ -40,8 +41,9 @@ fn path(typed: &str) -> Option<String> {
 
 pub(super) const PALETTE: &str = "palette: actions, experiments, runs, traces, settings";
 
-pub(super) const NOT_FOUND: &str = "nothing matches; words or letters find actions (export, sort), experiments (paper-70b), runs \
-                         (ladder tp8 b1), traces and their operations (all_reduce), and settings (theme: light)";
+pub(super) const NOT_FOUND: &str = "nothing matches; words or letters find actions (export, sort tpot), experiments \
+                                    (paper-70b), runs (ladder tp8 b1), traces and their operations (all_reduce), and \
+                                    settings (theme: light)";
 
 /// Opens the palette: actions, items of all screens, traces opened before or near, themes.
 pub fn open(state: &mut State, typed: &str) {
@@ -99,36 +101,21 @@ pub fn renew(state: &mut State) {
 fn palette_of(state: &State) -> Pick {
     let cx = &state.cx;
     let mut items: Vec<Find> = Vec::new();
-    for bound in usable(&cx.keys, cx.tab) {
-        let action = bound.action;
-        let go = Box::new(move |state: &mut State| act(state, action));
-        items.push(Find {
-            name: bound.row.name.to_owned(),
-            about: bound.label(),
-            also: words_of(bound),
-            go,
-        });
-    }
+    items.extend(usable(&cx.keys, cx.tab).map(|bound| action(state, cx.tab, bound)));
     items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
     for path in cx.recent.clone() {
         let (name, about) = (path.clone(), "trace  opened before".to_owned());
         let go = Box::new(move |state: &mut State| open_trace(state, path));
-        items.push(Find { name, about, also: String::new(), go });
+        items.push(Find { name, about, also: String::new(), why_not: None, go });
     }
     for theme in cx.themes.names() {
         let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
         let go = Box::new(move |state: &mut State| state.cx.take_theme(theme));
-        items.push(Find { name, about, also: String::new(), go });
+        items.push(Find { name, about, also: String::new(), why_not: None, go });
     }
     let here = items.len();
-    for (tab, bound) in elsewhere(&cx.keys, cx.tab) {
-        let (action, about) = (bound.action, format!("{}  {}", tab.title(), bound.label()));
-        let go = Box::new(move |state: &mut State| {
-            state.cx.tab = tab;
-            act(state, action);
-        });
-        items.push(Find { name: bound.row.name.to_owned(), about, also: words_of(bound), go });
-    }
+    items.extend(columns(cx));
+    items.extend(elsewhere(&cx.keys, cx.tab).map(|(tab, bound)| action(state, tab, bound)));
     // names of operations contain slashes, too
     let literal = |typed: &str, nothing_matches: bool| {
         let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
@@ -144,18 +131,94 @@ fn palette_of(state: &State) -> Pick {
     pick
 }
 
-/// Other words that find an action.
-fn words_of(bound: &Bound) -> String {
-    format!("{} {}", bound.row.id, bound.row.also)
+/// Action of a screen. One that is not possible says why, also when it is chosen and the screen itself says nothing.
+fn action(state: &State, tab: Tab, bound: &Bound) -> Find {
+    let (action, why_not) = (bound.action, why_not(state, tab, bound));
+    let place = (tab != state.cx.tab).then(|| tab.title());
+    let about = [place, why_not].into_iter().flatten().map(str::to_owned).chain([bound.label()]);
+    let go = move |state: &mut State| {
+        state.cx.tab = tab;
+        act(state, action);
+        let is_silent = state.cx.notice.is_none() && state.cx.overlays.is_empty();
+        if let Some(why) = why_not.filter(|_| is_silent) {
+            state.cx.inform(why);
+        }
+    };
+    Find {
+        name: bound.row.name.to_owned(),
+        about: about.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  "),
+        also: format!("{} {}", bound.row.id, bound.row.also),
+        why_not,
+        go: Box::new(go),
+    }
 }
 
-/// Actions of other screens, without those that this screen has under the same id.
+/// Reason why an action of a screen is not possible now.
+fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
+    let is_possible = match bound.action {
+        // a filter or an order, which the screen itself does not count
+        Action::On(..) if bound.row.id == "undo" && state.cx.history.is_used() => true,
+        Action::On(tab, at) => state.screen(tab).is_possible(at),
+        Action::Export => state.screen(tab).has_content(),
+        _ => true,
+    };
+    (!is_possible).then(|| match (tab, bound.row.id) {
+        (_, "undo") => "nothing to undo",
+        (Tab::Experiments, "add-value") => "only on an axis",
+        (Tab::Experiments, "remove") => "only on an axis or setting",
+        (Tab::Experiments, _) => "no experiment to edit",
+        (Tab::Live, "open-cell") => "no run of this cell yet",
+        (Tab::Live, "retry-failed") => "nothing failed",
+        (Tab::Live, "result") => "no result yet",
+        (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
+        (Tab::Live, _) => "no sweep is running",
+        (Tab::Timeline, _) => "no trace is open",
+        (Tab::Compare, "sort-next") if state.screen(tab).has_content() => "a map has no order",
+        _ => "nothing is shown yet",
+    })
+}
+
+/// Columns to sort the stored runs by.
+fn columns(cx: &Context) -> impl Iterator<Item = Find> {
+    let shown = cx.stored.iter().flat_map(|stored| stored.table.shown());
+    shown.filter(|column| !column.is_blank()).map(|column| {
+        let (title, names) = (&column.field.title, column.field.aliases.join(" "));
+        let (name, unit) = (column.field.name.to_string(), column.field.unit);
+        let words = table::measure(&name).map_or("", |measure| measure.words);
+        let also = format!("{name} {names} {words} order");
+        let go = move |runs: &mut Runs, cx: &mut Context| runs.sort_from_palette(&name, unit, cx);
+        Find::new(format!("sort runs by {title}"), "runs  column", go).also(also)
+    })
+}
+
+/// Actions of other screens, without those that this screen has under the same name.
 fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
-    let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.id).collect();
+    let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.name).collect();
     keys.all().iter().filter_map(move |bound| match bound.scope {
-        Scope::On(other) if other != tab && !here.contains(&bound.row.id) => Some((other, bound)),
+        BindingScope::On(other) if other != tab && !here.contains(&bound.row.name) => {
+            Some((other, bound))
+        }
         _ => None,
     })
+}
+
+/// Words in names and descriptions, with other words that find them.
+const SYNONYMS: [(&str, &str); 8] = [
+    ("tpot", "itl latency inter-token decode"),
+    ("ttft", "latency prefill"),
+    ("tok/s", "throughput tokens"),
+    ("deletion", "delete remove trash"),
+    ("exposed", "communication overlap"),
+    ("filter", "search narrow query"),
+    ("timeline", "trace gantt"),
+    ("slider", "predict simulate"),
+];
+
+/// Synonyms of the words of a name.
+pub fn synonyms(name: &str) -> String {
+    let name = folded(name);
+    let found = SYNONYMS.into_iter().filter(|(word, _)| name.contains(*word));
+    found.map(|(_, others)| others).collect::<Vec<_>>().join(" ")
 }
 
 /// Opens a picker of the items of the current screen.
@@ -177,13 +240,16 @@ fn pick_of(
     text: impl FnOnce(&mut State, String) + 'static,
 ) -> Pick {
     let lines = items.iter().map(|item| (item.name.clone(), item.about.clone())).collect();
-    let also: Vec<String> = items.iter().map(|item| folded(&item.also)).collect();
+    let words = |item: &Find| folded(&format!("{} {}", item.also, synonyms(&item.name)));
+    let also: Vec<(String, bool)> =
+        items.iter().map(|item| (words(item), item.why_not.is_some())).collect();
     let mut pick = Pick::new(title, lines, literal, move |state, chosen| match chosen {
         Chosen::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
         Chosen::Text(typed) => text(state, typed),
     });
-    for (line, also) in pick.lines.iter_mut().zip(also) {
+    for (line, (also, is_off)) in pick.lines.iter_mut().zip(also) {
         line.also = format!("{} {also}", line.also);
+        line.is_off = is_off;
     }
     pick
 }

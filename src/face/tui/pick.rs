@@ -1,5 +1,5 @@
-//! Searchable picker. Input is words in any order, or letters of a name; for stored runs it is also a filter expression;
-//! for files also a path whose folder is listed. The search runs once per change, not per frame.
+//! Searchable picker. Input is words in any order, or letters of a name; for stored runs it is also a filter
+//! expression; for files also a path whose folder is listed. The search runs once per change, not per frame.
 
 use std::sync::Arc;
 
@@ -18,6 +18,9 @@ use study::analysis::filter::{Filter, complete};
 
 /// Longest description that is aligned to the right edge.
 const SHORT: u16 = 12;
+
+/// Names that leave room for a column of descriptions beside them.
+const SHORT_NAMES: u16 = 28;
 
 /// Begins the description of files that cannot be opened.
 const REFUSED: &str = "cannot be opened";
@@ -59,12 +62,14 @@ pub(super) struct PickLine {
     /// Other words that find the line, folded: those of the description among them.
     pub also: String,
     pub is_elsewhere: bool,
+    /// True for an action that is not possible now.
+    pub is_off: bool,
 }
 
 impl PickLine {
     fn new((name, about): (String, String)) -> Self {
         let (folded, squeezed, also) = (folded(&name), squeezed(&name), folded(&about));
-        Self { name, about, folded, squeezed, also, is_elsewhere: false }
+        Self { name, about, folded, squeezed, also, is_elsewhere: false, is_off: false }
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
@@ -247,11 +252,11 @@ impl Pick {
         self.lines.get(at).map(|line| (line.name.as_str(), line.about.as_str()))
     }
 
-    /// True for a file that is known not to open.
+    /// True for a file that is known not to open, and an action that is not possible.
     fn is_refused(&self, at: usize) -> bool {
         match (self.path(), &self.folder) {
             (Some(_), Some((_, entries))) => entries.get(at).is_some_and(|entry| entry.is_refused),
-            _ => self.lines.get(at).is_some_and(|line| line.about.starts_with(REFUSED)),
+            _ => self.lines.get(at).is_some_and(|line| line.is_off || line.about.starts_with(REFUSED)),
         }
     }
 
@@ -430,14 +435,19 @@ impl Overlay for Pick {
             let name = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
             let end = put(buf, area, area.x + 1, y, &name, theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
-            let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
-            let is_short = taken <= SHORT && words > SHORT || is_elsewhere;
+            let line = self.lines.get(*at).filter(|_| self.path().is_none());
+            let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
+            let is_short = taken <= SHORT && words > SHORT || ends_right;
             let column = match is_short {
                 true => area.right().saturating_sub(taken + 1),
                 // a description that is too long for the column begins further left
                 false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
             };
-            let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
+            // beside short names, all descriptions begin in one column
+            let column =
+                if is_sentence && names < SHORT_NAMES { column.max(area.x + names + 3) } else { column };
+            let room = area.right().saturating_sub(column.max(end + 2));
+            let about = if is_sentence { words_or_cut(about, room) } else { cut(about, room) };
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
@@ -532,11 +542,12 @@ fn by_letters(lines: &[PickLine], typed: &str) -> Vec<usize> {
     found
 }
 
-/// True if a part of `name` that is at most three times as long as `word` has its letters in order: any long name of a
-/// kernel has those of most words.
+/// True if a part of `name` that begins with a word of it and is at most twice as long as `word` has its letters in
+/// order: any long name of a kernel has those of most words.
 fn has_near(name: &[char], word: &[char]) -> bool {
-    (0..name.len()).any(|from| {
-        let mut part = name[from..].iter().take(3 * word.len());
+    let begins = |at: usize| at == 0 || !name[at - 1].is_alphanumeric();
+    (0..name.len()).filter(|from| begins(*from)).any(|from| {
+        let mut part = name[from..].iter().take(2 * word.len());
         word.iter().all(|letter| part.any(|other| other == letter))
     })
 }
@@ -552,8 +563,8 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 }
 
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin as typed come first, then lines with the most whole words; lines found by other words alone come last, and behind
-/// all of them those of other screens.
+/// begin with the first word come first, then lines with the most whole words; lines found by other words alone come
+/// last, and behind all of them those of other screens.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
@@ -577,8 +588,9 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
         let named = words.iter().all(|word| squeezed.contains(word));
         // `b1` is not the start of `b16`
         let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
-        let (starts, contains) = (squeezed.starts_with(&typed), squeezed.contains(&typed));
-        (*is_elsewhere, !named, !starts, parts, !contains, rank[*at], *at)
+        let starts = words.first().is_some_and(|first| squeezed.starts_with(first));
+        let contains = squeezed.contains(&typed);
+        (*is_elsewhere, !(named || starts), !starts, parts, !contains, rank[*at], *at)
     });
     found
 }

@@ -1,5 +1,6 @@
-//! Screen traits: a screen has its own state, bindings and drawing, and handles keys, the mouse and new runs. [`Tab`] and
-//! [`State`], which holds all screens, are generated from the list of screens. See the workbench module for how to add one.
+//! Screen traits: a screen has its own state, bindings and drawing, and handles keys, the mouse and new runs. [`Tab`]
+//! and [`State`], which holds all screens, are generated from the list of screens. See the workbench module for how to
+//! add one.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::context::Context;
-use super::keymap::Listed;
+use super::keymap::{BindingRow, Listed};
 use super::prelude::*;
 use super::scope::ShownExperiment;
 pub use super::screens::{State, Tab};
@@ -126,8 +127,8 @@ pub trait Screen: AnyScreen {
         Vec::new()
     }
 
-    fn selection(&self, _cx: &Context) -> Selection {
-        Selection::default()
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
+        ScreenSelection::default()
     }
 
     /// Items that the palette finds, and `/` on screens without a filter: experiments, runs, operations.
@@ -149,7 +150,7 @@ pub trait Screen: AnyScreen {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnEdits {
-    /// Number of edits to undo.
+    /// Number of edits to undo. Each edit adds one: an unchanged count means that nothing was edited.
     pub count: usize,
     /// True for moves of a view, which are undone on their own screen only.
     pub are_views: bool,
@@ -234,6 +235,8 @@ pub struct Find {
     pub about: String,
     /// Other words that find it.
     pub also: String,
+    /// Reason why an action is not possible now.
+    pub why_not: Option<&'static str>,
     pub go: Box<dyn FnOnce(&mut State)>,
 }
 
@@ -248,7 +251,7 @@ impl Find {
             cx.tab = S::TAB;
             go(screen, cx);
         });
-        Self { name: name.into(), about: about.into(), also: String::new(), go }
+        Self { name: name.into(), about: about.into(), also: String::new(), why_not: None, go }
     }
 
     pub fn also(self, also: impl Into<String>) -> Self {
@@ -257,7 +260,7 @@ impl Find {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Selection {
+pub struct ScreenSelection {
     pub run: Option<SelectedRun>,
     pub figure: Subject,
 }
@@ -343,6 +346,11 @@ pub trait Placed: Sized + 'static {
     fn of(state: &mut State) -> (&mut Self, &mut Context);
 }
 
+/// Bindings of a screen, in help order.
+pub fn binding_rows<S: Acts>() -> Vec<BindingRow> {
+    S::Act::BINDINGS.iter().map(|binding| binding.row).collect()
+}
+
 /// Generates the types from a list of `module::Type => "title"` in digit order.
 macro_rules! screens {
     ($($module:ident::$type:ident => $title:literal,)*) => {
@@ -371,9 +379,9 @@ macro_rules! screens {
                 Self::ALL[(self as usize + by) % Self::ALL.len()]
             }
 
-            pub fn bindings(self) -> Vec<$crate::face::tui::keymap::Row> {
+            pub fn bindings(self) -> Vec<$crate::face::tui::keymap::BindingRow> {
                 match self {
-                    $(Self::$type => <<$module::$type as $crate::face::tui::screen::Acts>::Act as $crate::face::tui::keymap::Listed>::BINDINGS.iter().map(|b| b.row).collect(),)*
+                    $(Self::$type => $crate::face::tui::screen::binding_rows::<$module::$type>(),)*
                 }
             }
         }
@@ -396,7 +404,10 @@ macro_rules! screens {
                 }
             }
 
-            pub fn split(&mut self, tab: Tab) -> (&mut dyn $crate::face::tui::screen::Screen, &mut $crate::face::tui::context::Context) {
+            pub fn split(
+                &mut self,
+                tab: Tab,
+            ) -> (&mut dyn $crate::face::tui::screen::Screen, &mut $crate::face::tui::context::Context) {
                 match tab {
                     $(Tab::$type => (&mut self.$module, &mut self.cx),)*
                 }

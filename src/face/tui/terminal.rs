@@ -89,9 +89,28 @@ pub fn cell_pixels() -> Option<(u16, u16)> {
     (cell.0 > 0 && cell.1 > 0).then_some(cell)
 }
 
+/// Longest text in bytes that common terminals take with OSC 52 (100 kB with its encoding).
+const MOST_COPIED: usize = 74_994;
+
+/// Reason why the terminal cannot take a text for its clipboard; `None` if it may: most terminals do not tell.
+fn copy_refused(bytes: usize, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is = |name: &str, value: &str| variable(name).is_some_and(|set| set == value);
+    if bytes > MOST_COPIED {
+        let text = format!("{bytes} bytes are too many for its clipboard (OSC 52 takes {MOST_COPIED})");
+        return Some(format!("{text}; export a file instead"));
+    }
+    let has_none = is("TERM_PROGRAM", "Apple_Terminal") || is("TERM", "linux");
+    has_none.then(|| {
+        "it has no clipboard for programs (OSC 52): the list of messages shows the text to select".into()
+    })
+}
+
 /// Copies text to the terminal's clipboard, even over SSH (OSC 52). tmux does not forward OSC 52 by
 /// default, so within tmux the text also goes to its paste buffer, which tmux forwards if configured to.
 pub fn copy(text: &str) -> io::Result<()> {
+    if let Some(why) = copy_refused(text.len(), |name| std::env::var(name).ok()) {
+        return Err(io::Error::other(why));
+    }
     let mut out = io::stdout();
     write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
     out.flush()?;
@@ -138,6 +157,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_terminal_without_a_clipboard_and_a_text_too_long_for_one_are_refused() {
+        let terminal = |name: &'static str, value: &'static str| {
+            move |asked: &str| (asked == name).then(|| value.to_owned())
+        };
+        assert_eq!(copy_refused(100, terminal("TERM", "xterm-256color")), None);
+        let why = copy_refused(80_000, terminal("TERM", "xterm-256color")).expect("too long");
+        assert!(why.starts_with("80000 bytes are too many"), "{why}");
+        for (name, value) in [("TERM_PROGRAM", "Apple_Terminal"), ("TERM", "linux")] {
+            assert!(copy_refused(100, terminal(name, value)).is_some(), "{name}={value}");
+        }
+    }
 
     #[test]
     fn tmux_gets_the_text_for_its_paste_buffer_and_the_terminal() {

@@ -1,8 +1,7 @@
-//! Colours by role, grouped in themes. The default, `neutral`, has medium colours and no background: they
-//! can be read on black, white and Solarized. `terminal` uses the terminal's own 16 colours, without the blue and red that
-//! disappear on the black of consoles; `dark`, `light` and
-//! `high-contrast` have a background. Without colour (`NO_COLOR`) only modifiers remain. Colour is never the only cue:
-//! glyphs and words carry the same information.
+//! Colours by role, grouped in themes. The default, `neutral`, has medium colours and no background: they can be read
+//! on black, white and Solarized. `terminal` uses the terminal's own 16 colours, without the blue and red that
+//! disappear on the black of consoles; `dark`, `light` and `high-contrast` have a background. Without colour
+//! (`NO_COLOR`) only modifiers remain. Colour is never the only cue: glyphs and words carry the same information.
 
 use std::str::FromStr;
 

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
+use super::context::Notice;
+use super::help::Help;
 use super::keymap::{Action, Key};
 use super::prelude::*;
 use super::task::{Answer, Task};
-use super::texts::{Help, TextView};
+use super::texts::TextView;
 use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
@@ -273,22 +275,26 @@ fn quit(state: &mut State) {
 }
 
 fn show_messages(cx: &mut Context) {
-    let mut lines = Vec::new();
-    for (ms, notice) in cx.messages.iter().rev() {
-        let glyph = if notice.error { "✘" } else { " " };
-        for (i, text) in notice.text.lines().enumerate() {
-            let clock = format::clock(*ms);
-            lines.push(if i == 0 {
-                format!("{clock:>7} {glyph} {text}")
-            } else {
-                format!("{:>7}   {text}", "")
-            });
+    const TITLE: &str = "messages since the start";
+    if cx.messages.is_empty() {
+        return cx.lay(TextView::plain(TITLE, vec!["no messages yet".into()]));
+    }
+    let message = |(ms, notice): &(u64, Notice)| {
+        let (clock, glyph) = (format::clock(*ms), if notice.error { "✘" } else { " " });
+        (format!("{clock:>7} {glyph} "), notice.text.clone())
+    };
+    let messages: Vec<(String, String)> = cx.messages.iter().rev().map(message).collect();
+    cx.lay(TextView::new(TITLE, move |width| {
+        let mut lines = Vec::new();
+        for (before, text) in &messages {
+            let blank = " ".repeat(before.width());
+            for (at, row) in wrap(text, width.saturating_sub(before.width())).into_iter().enumerate() {
+                let before = if at == 0 { before } else { &blank };
+                lines.push(vec![(format!("{before}{row}"), Role::Text)]);
+            }
         }
-    }
-    if lines.is_empty() {
-        lines.push("no messages yet".into());
-    }
-    cx.lay(TextView::plain("messages since the start", lines));
+        lines
+    }));
 }
 
 pub fn step(state: &mut State, rows: isize) {

@@ -18,18 +18,15 @@ use super::widgets::paint;
 
 pub fn draw(buf: &mut Buffer, state: &State) {
     draw_without_overlays(buf, state);
-    if regions(&state.cx).is_none() {
-        return;
-    }
+    let Some(regions) = regions(&state.cx) else { return };
     for top in &state.cx.overlays {
         top.draw(buf, &state.cx);
     }
-    // the footer shows the keys of the top overlay
-    if let Some(top) = state.cx.overlays.last()
-        && state.cx.notice.as_ref().is_none_or(|notice| notice.error)
-        && let Some(regions) = regions(&state.cx)
-    {
-        draw_taken(buf, regions.footer, state.cx.theme, top.hints());
+    match (&state.cx.notice, state.cx.overlays.last()) {
+        (Some(notice), _) if !notice.error => note(buf, regions.footer, &state.cx, notice),
+        // the footer shows the keys of the top overlay
+        (_, Some(top)) => draw_taken(buf, regions.footer, state.cx.theme, top.hints()),
+        (_, None) => {}
     }
 }
 
@@ -52,13 +49,9 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     };
     draw_tabs(buf, regions.tabs, state);
     state.screen(state.cx.tab).draw(buf, regions.body, &state.cx);
-    match &state.cx.notice {
-        Some(notice) if notice.error => {
-            failure(buf, regions.notice, &state.cx, notice);
-            draw_footer(buf, regions.footer, state);
-        }
-        Some(notice) => note(buf, regions.footer, &state.cx, notice),
-        None => draw_footer(buf, regions.footer, state),
+    draw_footer(buf, regions.footer, state);
+    if let Some(notice) = state.cx.notice.as_ref().filter(|notice| notice.error) {
+        failure(buf, regions.notice, &state.cx, notice);
     }
 }
 
@@ -192,14 +185,51 @@ fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     }
 }
 
-/// Draws a message in place of the key hints, on one line.
-fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
-    let text = notice.text.lines().collect::<Vec<_>>().join("  ");
+/// Draws a message in place of the key hints and, if it is long, of the last rows of the body.
+fn note(buf: &mut Buffer, footer: Rect, cx: &Context, notice: &Notice) {
     let title = cx.theme.style(Role::Title);
-    buf.set_style(area, cx.theme.style(Role::Text));
-    let room = area.width.saturating_sub(2);
-    // the history of messages has the rest
-    line(buf, area, 0, &[(" ", title), (&words_or_cut(&text, room), title)]);
+    let mut lines = note_lines(&notice.text, footer.width);
+    let most = note_rows(cx.size);
+    let rest = match lines.len() > most {
+        true => format!(" … {}: all of it", cx.keys.label(Action::Messages)),
+        false => String::new(),
+    };
+    lines.truncate(most);
+    if let Some(last) = lines.last_mut().filter(|_| !rest.is_empty()) {
+        let room = usize::from(footer.width).saturating_sub(rest.width() + 2);
+        *last = wrap(last, room).into_iter().next().unwrap_or_default();
+    }
+    let rows = lines.len() as u16;
+    let area = Rect { y: footer.bottom().saturating_sub(rows), height: rows, ..footer };
+    Clear.render(area.intersection(buf.area), buf);
+    buf.set_style(area.intersection(buf.area), cx.theme.style(Role::Text));
+    for (row, text) in (0..rows).zip(&lines) {
+        let rest = if row + 1 == rows { rest.as_str() } else { "" };
+        line(buf, area, row, &[(" ", title), (text, title), (rest, cx.theme.style(Role::Dim))]);
+    }
+}
+
+fn note_lines(text: &str, width: u16) -> Vec<String> {
+    let width = usize::from(width.saturating_sub(2)).max(1);
+    if text.split_whitespace().all(|word| word.width() <= width) {
+        return wrap(text, width);
+    }
+    // a path or the name of a kernel goes on where the row ends
+    let rows_of = |line: &str| {
+        let line: Vec<char> = line.chars().collect();
+        line.chunks(width).map(|row| row.iter().collect()).collect::<Vec<String>>()
+    };
+    text.lines().flat_map(rows_of).collect()
+}
+
+/// Most rows of a message that the next key removes.
+fn note_rows(size: (u16, u16)) -> usize {
+    usize::from(size.1 / 3).max(1)
+}
+
+/// True if a message is shown in full.
+pub fn is_note_whole(text: &str, size: (u16, u16)) -> bool {
+    note_lines(text, size.0).len() <= note_rows(size)
 }
 
 /// Smallest supported window (columns, rows).

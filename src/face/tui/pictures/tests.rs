@@ -83,7 +83,8 @@ proptest! {
     fn sixels_paint_the_picture(
         (width, height, rgb) in (1u32..40, 1u32..20).prop_flat_map(|(width, height)| {
             let count = (width * height) as usize;
-            let few = prop::collection::vec(prop::sample::select(vec![[0u8, 0, 0], [255; 3], [200, 30, 90], [1, 2, 3]]), count);
+            let colors = vec![[0u8, 0, 0], [255; 3], [200, 30, 90], [1, 2, 3]];
+            let few = prop::collection::vec(prop::sample::select(colors), count);
             let many = prop::collection::vec(any::<[u8; 3]>(), count);
             (Just(width), Just(height), prop_oneof![few, many])
         }),
@@ -162,8 +163,8 @@ fn kitty_and_iterm2_are_given_the_picture_as_a_file() {
     }
 }
 
-/// Cells of a picture name its parts, or are left alone after the first; nothing beyond it is touched, and what does not
-/// fit is not drawn.
+/// Cells of a picture name its parts, or are left alone after the first; nothing beyond it is touched, and what does
+/// not fit is not drawn.
 #[test]
 fn a_picture_covers_its_cells() {
     let pixels = pixels(8, 8, |x, y| [(x * 30) as u8, (y * 30) as u8, 9]);

@@ -7,10 +7,11 @@ use super::fixtures::{Driver, imported, trace};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::update::Message;
 
+const KEYS: &str = "123456789?:/dcCaApgxsSrRynNfzuUlhkjmGeobwtvDXy.,()[]{}+-=<> Yq";
+
 fn keys() -> impl Strategy<Value = Message> {
     let code = prop_oneof![
-        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynNfzuUlhkjmGeobwtvDXy.,()[]{}+-=<> Yq".chars().collect::<Vec<_>>())
-            .prop_map(KeyCode::Char),
+        8 => proptest::sample::select(KEYS.chars().collect::<Vec<_>>()).prop_map(KeyCode::Char),
         1 => any::<char>().prop_map(KeyCode::Char),
         6 => proptest::sample::select(vec![
             KeyCode::Enter, KeyCode::Esc, KeyCode::Tab, KeyCode::BackTab, KeyCode::Left, KeyCode::Right,

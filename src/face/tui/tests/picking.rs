@@ -56,10 +56,8 @@ fn traces_opened_before_come_before_runs_and_an_empty_list_says_what_to_type() {
     driver.keys("4b");
     driver.shows("type a path, such as ~/");
     driver.enter();
-    assert!(
-        driver.screen().lines().last().is_some_and(|line| line.contains("type a path")),
-        "Enter too"
-    );
+    let notice = driver.state.cx.notice.as_ref();
+    assert!(notice.is_some_and(|notice| notice.text.contains("type a path")), "Enter too");
 }
 
 /// The palette of the first second: runs and experiments are still being read.
@@ -106,7 +104,7 @@ fn other_words_find_an_action_from_every_screen() {
         ("unmark", "unmark all"),
         ("exit", "quit"),
         ("color", "choose a colour theme"),
-        ("csv export", "export the view: SVG, PNG, CSV"),
+        ("csv export", "export the view: SVG, PNG, CSV, HTML"),
         ("html", "report: an HTML page of the open trace, or of the runs, to share"),
     ] {
         for screen in ["1", "2", "3", "5", "6", "7"] {
@@ -120,6 +118,43 @@ fn other_words_find_an_action_from_every_screen() {
     driver.enter();
     assert_eq!(driver.state.cx.tab, Tab::Runs, "its screen is shown");
     driver.shows("this takes two runs");
+}
+
+#[test]
+fn words_of_the_field_find_the_obvious_action_first() {
+    for screen in ["1", "3", "5"] {
+        for (typed, name) in [
+            ("sort tpot", "sort runs by TPOT ms"),
+            ("undo delete", "undo the last tag, note, deletion, unmarking, filter, order or grouping"),
+            ("dark theme", "theme: dark"),
+            ("export csv", "export the view"),
+        ] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("{screen}:{typed}"));
+            assert!(offered(&driver)[0].starts_with(name), "{typed}: {:?}", offered(&driver));
+        }
+        for typed in ["itl", "sort by latency"] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("{screen}:{typed}"));
+            let is_offered = offered(&driver).iter().any(|line| line == "sort runs by TPOT ms");
+            assert!(is_offered, "{typed}: {:?}", offered(&driver));
+        }
+    }
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5:sort tpot");
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Runs);
+    assert_eq!(driver.state.runs.sort, [("tpot_p50_ms".to_owned(), false)]);
+}
+
+#[test]
+fn an_action_that_is_not_possible_says_why() {
+    let mut driver = Driver::empty(80, 24);
+    driver.keys("2:cancel the sweep");
+    driver.shows("no sweep is running  C");
+    driver.press(KeyCode::Esc);
+    driver.keys("2:critical path of");
+    driver.shows("timeline  no trace is open  p");
 }
 
 /// Names of columns have slashes, too: they are no paths.
@@ -265,6 +300,42 @@ fn files_that_were_opened_are_offered_after_a_restart() {
     memory::recall(&mut after.state, &kept, true);
     after.keys("o");
     assert_eq!(offered(&after), ["traces/a.parquet", "traces/b.json.gz"], "no run among them");
+}
+
+#[test]
+fn the_format_of_a_file_is_chosen_and_its_path_stays_editable() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = Driver::full(size.0, size.1);
+        driver.keys("3x");
+        driver.shows("SVG   picture of this screen");
+        driver.shows("CSV   table: 6 runs");
+        driver.shows("HTML  report of 6 runs to share");
+        driver.press(KeyCode::Up);
+        driver.shows("exports/runs.html");
+        driver.press(KeyCode::Up);
+        driver.shows("exports/runs.csv");
+        let effects = driver.enter();
+        let [Effect::Export { path, export }] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!(*path, std::path::Path::new("runs/exports/runs.csv"));
+        assert_eq!(export.holds.as_deref(), Some("6 runs"));
+    }
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4x");
+    driver.shows("HTML  page to share");
+    let row = driver.screen().lines().position(|line| line.contains("PNG")).expect("a row");
+    let press = crossterm::event::MouseEventKind::Down(crossterm::event::MouseButton::Left);
+    driver.mouse(press, (30, row as u16));
+    driver.shows("exports/timeline.png");
+}
+
+#[test]
+fn a_screen_with_nothing_to_export_says_so_at_once() {
+    let mut driver = Driver::empty(80, 24);
+    driver.send(Message::Runs(Ok(Default::default())));
+    driver.state.pareto.set(Default::default(), Vec::new(), Default::default());
+    driver.keys("5x");
+    assert!(driver.state.cx.overlays.is_empty());
+    driver.shows("nothing to export: no points are shown");
 }
 
 #[test]

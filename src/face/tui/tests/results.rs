@@ -126,7 +126,8 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
 #[test]
 fn cells_are_named_by_all_that_differs_at_any_width() {
     let text = "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-70b\"\n[grid]\n\
-                stack = [\"native\", \"vllm-0.15\"]\narchitecture = [\"upper-bound\"]\ntp = [4, 8]\nbatch = [16, 256]\n";
+                stack = [\"native\", \"vllm-0.15\"]\narchitecture = [\"upper-bound\"]\n\
+                tp = [4, 8]\nbatch = [16, 256]\n";
     for size in [(60, 16), (80, 24), (120, 40)] {
         let mut driver = Driver::empty(size.0, size.1);
         let experiment = Arc::new(Experiment::from_str(text, Path::new("x.toml")).unwrap());

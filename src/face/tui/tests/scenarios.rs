@@ -8,16 +8,24 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::keymap::{Action, Keymap};
+use crate::face::tui::help::{Help, help_groups};
+use crate::face::tui::keymap::{Action, Bound, Keymap};
 use crate::face::tui::palette;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
 use crate::face::tui::screens::timeline::state::pane::OverlapOf;
 use crate::face::tui::screens::timeline::state::row::WAITING;
-use crate::face::tui::texts::{Help, help_lines};
+use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use plan::Phase;
 use table::{Backend, P2p, Provenance, Status};
+
+/// True if the help of a screen has this action with its keys.
+fn is_in_help(bound: &Bound, screen: Tab) -> bool {
+    let groups = help_groups(&Keymap::default(), screen, Theme::new(true));
+    let mut entries = groups.iter().flat_map(|group| &group.entries);
+    entries.any(|entry| entry.name == bound.label() && entry.text == bound.row.name)
+}
 
 fn shown_runs(driver: &Driver) -> Vec<String> {
     let stored = driver.state.cx.stored.as_ref().expect("runs were sent");
@@ -132,13 +140,10 @@ fn digits_and_tab_change_screens() {
 fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
     for screen in Tab::ALL {
         let keys = Keymap::default();
-        let help = help_lines(&keys, screen);
         let offered: Vec<_> = palette::usable(&keys, screen).collect();
         assert!(offered.len() > 10);
         for bound in offered {
-            let (name, label) = (bound.row.name, bound.label());
-            let told = help.contains(&(Some(label.clone()), name.to_owned()));
-            assert!(told, "{name} is not in the help of {screen:?}");
+            assert!(is_in_help(bound, screen), "{} is not in the help of {screen:?}", bound.row.name);
         }
     }
 }
@@ -150,11 +155,9 @@ fn the_footer_has_the_main_keys_of_help_that_can_be_pressed_now() {
         driver.state.cx.tab = screen;
         let footer = driver.screen().lines().last().unwrap_or_default().to_owned();
         let keys = Keymap::default();
-        let help = help_lines(&keys, screen);
         for bound in keys.all().iter().filter(|bound| bound.holds_on(screen)) {
             let Some(hint) = bound.row.hint else { continue };
-            let told = help.contains(&(Some(bound.label()), bound.row.name.to_owned()));
-            assert!(told, "{} is not in the help of {screen:?}", bound.row.name);
+            assert!(is_in_help(bound, screen), "{} is not in the help of {screen:?}", bound.row.name);
             let is_possible = match bound.action {
                 Action::On(tab, at) => driver.state.screen(tab).is_possible(at),
                 Action::Export => driver.state.screen(screen).has_content(),
@@ -263,6 +266,37 @@ fn a_copied_id_goes_to_the_clipboard() {
     driver.keys("3");
     let effects = driver.keys("y");
     assert!(matches!(&effects[..], [Effect::Copy(run)] if run == "batch-1:1"), "{effects:?}");
+}
+
+#[test]
+fn a_long_message_is_wrapped_and_a_longer_one_names_the_key_of_the_list() {
+    let mut driver = Driver::full(60, 16);
+    let words = |count| (0..count).map(|at: usize| format!("word{at:03} ")).collect::<String>();
+    driver.send(Message::Notified(Ok(words(20))));
+    driver.shows("word000");
+    driver.shows("word019");
+    driver.send(Message::Notified(Ok(words(100))));
+    driver.shows("word000");
+    driver.shows("… M: all of it");
+    driver.press(KeyCode::Esc);
+    driver.hides("word000");
+    driver.shows("? help");
+    driver.keys("M");
+    driver.press(KeyCode::PageDown);
+    driver.press(KeyCode::PageDown);
+    driver.shows("word099");
+}
+
+#[test]
+fn a_copied_command_too_long_for_the_window_is_counted() {
+    let mut driver = Driver::full(60, 16);
+    driver.keys("3/");
+    driver.send(Message::Paste("-absent01 ".repeat(50)));
+    driver.enter();
+    let effects = driver.keys("Y");
+    let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(command.matches("absent01").count() == 50, "{command}");
+    driver.shows(&format!("copied {} characters: ladderscope", command.chars().count()));
 }
 
 #[test]

@@ -241,8 +241,8 @@ impl FilterBox {
         Some(format!("{} of the same cells from other experiments", counted(runs.by_others, "run")))
     }
 
-    /// Rows of the stored runs that the box leaves, with the bound filter. Invalid terms are ignored and reported next to
-    /// the box.
+    /// Rows of the stored runs that the box leaves, with the bound filter. Invalid terms are ignored and reported next
+    /// to the box.
     pub fn rows(&mut self, stored: &Snapshot) -> (BoundFilter, Vec<u32>) {
         let (bound, wrong) = Filter::parse(self.value()).bind(&stored.table);
         self.tell(&wrong);

@@ -444,8 +444,8 @@ pub fn is_unclassified(index: &TraceIndex, operation: &OperationInfo) -> bool {
     index.trace.meta.import.is_some() && operation.module.is_empty() && operation.kind != EXPERTS
 }
 
-/// Roles of kernels without a class. Experts are the only class of imported compute kernels; copies share the third role, with
-/// a mark of their own.
+/// Roles of kernels without a class. Experts are the only class of imported compute kernels; copies share the third
+/// role, with a mark of their own.
 pub const UNCLASSIFIED: [Role; 3] = [Role::Series(0), Role::Series(2), Role::Series(3)];
 
 /// Role by the short name, so that the instances of a template share it, in every trace.

@@ -74,8 +74,8 @@ pub fn comm(shares: Shares) -> Option<Mark> {
     })
 }
 
-/// Draws the compute lane of a step, and in the row below its comm lane: a column for each of the shares. `idle` fills the
-/// columns in which a lane does nothing.
+/// Draws the compute lane of a step, and in the row below its comm lane: a column for each of the shares. `idle` fills
+/// the columns in which a lane does nothing.
 pub fn draw_step(
     buf: &mut Buffer,
     area: Rect,

@@ -152,8 +152,8 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`, in a narrow window `← 2 → 3 cols`;
-    /// empty if all are visible.
+    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`, in a narrow window `← 2 → 3
+    /// cols`; empty if all are visible.
     pub fn words_in(&self, width: u16) -> String {
         let is_narrow = width < 80;
         let more = |n: usize| counted(n, if is_narrow { "col" } else { "more column" });

@@ -28,7 +28,7 @@ use crate::face::tui::keymap::acts;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Note, OwnEdits, PointerKind, Screen,
-    ScreenList, ScreenStatus, Selection,
+    ScreenList, ScreenSelection, ScreenStatus,
 };
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
@@ -299,7 +299,7 @@ impl Screen for Compare {
         draw::notes(self, body, cx)
     }
 
-    fn selection(&self, _cx: &Context) -> Selection {
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
         let kind = match &self.asked.axis {
             axis if *axis == Axis::P2P => FigureKind::P2p,
             axis if *axis == Axis::TP => FigureKind::Throughput,
@@ -315,7 +315,7 @@ impl Screen for Compare {
         let run =
             |pair: &Comparison| SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() };
         let figure = Subject { kind: Some(kind), runs, ..Subject::default() };
-        Selection { run: self.selected().map(run), figure }
+        ScreenSelection { run: self.selected().map(run), figure }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

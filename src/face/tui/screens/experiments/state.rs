@@ -98,7 +98,7 @@ pub struct Experiments {
     /// Part of the grid that the in-place prompt edits; stale once the prompt is closed.
     pub typing: Option<Typing>,
     /// True if no runs are stored yet.
-    pub is_first_use: bool,
+    pub(super) is_first_use: bool,
     /// True if the user quits without saving.
     pub discard: bool,
     /// Act requested before the files were loaded, performed then.
@@ -192,6 +192,11 @@ impl Stored {
 }
 
 impl Experiments {
+    /// Sets whether the runs directory is empty, until the stored runs are read.
+    pub fn set_first_use(&mut self, is_first_use: bool) {
+        self.is_first_use = is_first_use;
+    }
+
     pub fn selected(&self) -> Option<&Entry> {
         match &self.entries {
             Some(entries) => entries.get(self.list.selected),

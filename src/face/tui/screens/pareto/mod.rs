@@ -30,7 +30,7 @@ use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, OwnEdits, Pointer, PointerKind,
-    Screen, ScreenStatus, Selection,
+    Screen, ScreenSelection, ScreenStatus,
 };
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::theme::Role;
@@ -242,7 +242,7 @@ impl Screen for Pareto {
         info::notes(self, cx)
     }
 
-    fn selection(&self, _cx: &Context) -> Selection {
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
         let run = |point: &analysis::ParetoPoint| SelectedRun {
             spec: point.spec.clone(),
             run: point.run.clone(),
@@ -254,7 +254,7 @@ impl Screen for Pareto {
             axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),
         };
-        Selection { run: self.current().map(run), figure }
+        ScreenSelection { run: self.current().map(run), figure }
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -559,6 +559,11 @@ impl Pareto {
             }
             Err(error) => cx.fail(error.to_string()),
         }
+    }
+
+    /// Sets how the terminal shows pictures.
+    pub fn set_pictures(&mut self, pictures: pictures::Pictures) {
+        self.pictures = pictures;
     }
 
     fn toggle_picture(&mut self, cx: &mut Context) {

@@ -246,7 +246,7 @@ impl Screen for Runs {
         ScreenStatus { hints: self.filter.taken(), is_scoped: true, ..ScreenStatus::default() }
     }
 
-    fn selection(&self, cx: &Context) -> Selection {
+    fn selection(&self, cx: &Context) -> ScreenSelection {
         let run = |record: &Record| SelectedRun { spec: record.spec.clone(), run: record.run.clone() };
         let shown = || {
             let run = |row: u32| Some(cx.stored.as_ref()?.records.get(row as usize)?.run.clone());
@@ -257,7 +257,7 @@ impl Screen for Runs {
             (true, true) => Some(shown()),
             (true, false) => None,
         };
-        Selection {
+        ScreenSelection {
             run: self.selected(cx.stored.as_ref()).map(run),
             figure: Subject { runs, ..Subject::default() },
         }
@@ -368,6 +368,12 @@ impl Runs {
             }
             _ => false,
         }
+    }
+
+    /// Sorts by a column that the palette offers.
+    pub fn sort_from_palette(&mut self, column: &str, unit: table::Unit, cx: &Context) {
+        self.sort_by(column, unit);
+        self.rearrange(cx);
     }
 
     fn rearrange(&mut self, cx: &Context) {

@@ -26,6 +26,7 @@ use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::Typed;
 use base::text::fitting_name;
+pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
 use state::View;
 use state::panel::Panel;

@@ -10,8 +10,6 @@ use table::Spec;
 
 pub const MOST_PINS: usize = 6;
 
-const MOST_UNDO: usize = 200;
-
 #[derive(Debug)]
 pub struct WhatIf {
     /// Starting point of the sliders.
@@ -287,9 +285,6 @@ impl WhatIf {
         }
         self.redo.clear();
         self.undo.push(before);
-        if self.undo.len() > MOST_UNDO {
-            self.undo.remove(0);
-        }
         true
     }
 

@@ -17,8 +17,6 @@ pub struct Zoom {
     pub window: Option<Window>,
 }
 
-const MOST: usize = 64;
-
 /// Zoom limit; below this relative width, axis labels run out of digits.
 const NARROWEST: f64 = 1e-9;
 
@@ -30,9 +28,6 @@ impl Zoom {
         }
         self.undone.clear();
         self.stack.push(self.window);
-        if self.stack.len() > MOST {
-            self.stack.remove(0);
-        }
         self.window = window;
     }
 

@@ -116,8 +116,6 @@ pub struct VisitedWindow {
     pub time: i64,
 }
 
-const MOST: usize = 100;
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     before: Vec<VisitedWindow>,
@@ -126,9 +124,6 @@ pub struct History {
 
 impl History {
     pub fn leave(&mut self, left: VisitedWindow) {
-        if self.before.len() == MOST {
-            self.before.remove(0);
-        }
         self.before.push(left);
         self.after.clear();
     }
@@ -250,6 +245,6 @@ mod tests {
         }
         history.shift(5);
         assert_eq!(history.undo(window(0)), Some(window(304)));
-        assert_eq!((history.before.len(), history.after.len()), (MOST - 1, 1));
+        assert_eq!((history.edits(), history.after.len()), (301, 1));
     }
 }

@@ -343,7 +343,7 @@ fn a_page_of_the_trace_is_written_from_here() {
     let html = std::fs::read_to_string(&path).expect("it is there");
     assert!(html.starts_with("<!") && html.contains("exposed communication"), "{}", &html[..200]);
     driver.taps("x");
-    driver.shows("or .html for a page");
+    driver.shows("HTML  page to share");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Marks of each screen and terms of the field, for the help.
+
+use super::help::HelpEntry;
+use super::prelude::*;
+use super::screens::timeline::{LEGEND_MARKS, in_theme};
+use table::Status;
+
+/// Mark or term, its meaning, and other words that find it.
+type Meaning = (&'static str, &'static str, &'static str);
+
+const EXPERIMENTS: [Meaning; 5] = [
+    ("3/18", "runs that are stored, of those that the experiment has", "count progress"),
+    ("▶", "the experiment runs now", "running"),
+    ("…", "it waits in the queue of sweeps", "queued"),
+    ("✘", "its file is broken: the reason is beside it", "error invalid"),
+    ("*", "it has edits that are not saved", "unsaved changed"),
+];
+
+const LIVE: [Meaning; 2] = [
+    ("…", "the cell waits for its turn", "queued"),
+    ("██▌··", "progress of the run; a part of a column is an eighth", "bar"),
+];
+
+const RUNS: [Meaning; 3] = [
+    ("●", "a marked run", "selected"),
+    ("↑ ↓", "order of the column: smallest, largest value first", "sort"),
+    ("-", "the run has no such value", "missing empty"),
+];
+
+const PARETO: [Meaning; 6] = [
+    ("● ○", "P2P on, off; each architecture has its own shape", "filled hollow legend"),
+    ("• ◦", "small: dominated, as another run beats it in latency and throughput", "point"),
+    ("[ ]", "the selected point; ▶ and ▲ mark its values on the axes", "cursor"),
+    ("8x16", "TP x batch: 8 GPUs, 16 sequences", "label"),
+    ("~8x4", "table: this point just misses the limit", "near"),
+    ("1.17×", "table: times the best of standard, at the same batch and P2P", "speedup"),
+];
+
+const COMPARE: [Meaning; 9] = [
+    ("★", "fastest of its row", "winner best"),
+    ("≈", "a tie: within the simulator's error, or not significant", "close same"),
+    ("†", "differs from the published speedup", "paper arxiv"),
+    ("?", "too few samples for a verdict", "few unknown"),
+    ("!", "the upper bound is slower than a choice: noise", "warning"),
+    ("▲ ▼", "faster, slower than the baseline; in a header: order of the column", "verdict sort"),
+    ("·", "no significant difference", "noise chance"),
+    ("●", "a marked row", "selected"),
+    ("[ ]", "the selected value", "cursor"),
+];
+
+const WHATIF: [Meaning; 5] = [
+    ("──●──", "place of the value among those of the slider", "knob position"),
+    ("(15.9)", "the value before it was changed", "original default"),
+    ("▸", "the architecture of the sliders", "selected"),
+    ("▓ ╱", "hidden, exposed communication", "overlap"),
+    ("A B C", "variants that were kept", "pin"),
+];
+
+const TERMS: [Meaning; 16] = [
+    ("TPOT, ITL", "time per output token: decode latency / (output tokens - 1)", "inter-token latency"),
+    ("TTFT", "time to first token: latency of prefill", "prefill"),
+    ("completion", "latency of prefill and decode together", "end-to-end e2e latency"),
+    ("exposed", "communication during which the rank computes nothing", "non-overlapped"),
+    ("hidden", "communication during which the rank computes as well", "overlap overlapped"),
+    ("gap closed", "share of upper-bound's TPOT saving over standard that is reached", "gap % share"),
+    ("upper-bound", "the model without all-reduces: wrong output, the limit of hiding", "speed limit"),
+    ("baseline", "the runs that a speedup is relative to; standard unless changed", "reference"),
+    ("frontier", "runs that no other beats in both latency and throughput", "pareto dominated"),
+    ("cell", "one point of an experiment's grid", "configuration setting"),
+    ("round", "one pass of a sweep over its cells", "repeat"),
+    ("sample", "one timed generation of a run", "repeat"),
+    ("P2P", "GPUs read each other's memory directly; off: through host memory", "nvlink pcie peer"),
+    ("contention", "slowdown of kernels while an all-reduce runs at the same time", "interference"),
+    (
+        "emulated-link",
+        "computed here, with all-reduces padded to a latency and bandwidth",
+        "emul provenance",
+    ),
+    ("simulated", "predicted from measured tables and constants, not run", "sim provenance"),
+];
+
+fn entries(meanings: &[Meaning]) -> Vec<HelpEntry> {
+    meanings.iter().map(|(name, text, also)| HelpEntry::new(name, text, also)).collect()
+}
+
+pub fn terms() -> Vec<HelpEntry> {
+    entries(&TERMS)
+}
+
+/// Marks of a screen, in the colours of the theme if they carry a meaning.
+pub fn marks(tab: Tab, theme: Theme) -> Vec<HelpEntry> {
+    match tab {
+        Tab::Experiments => entries(&EXPERIMENTS),
+        Tab::Live => [statuses(), entries(&LIVE)].concat(),
+        Tab::Runs => [statuses(), entries(&RUNS)].concat(),
+        Tab::Timeline => {
+            let entry = |(mark, role, words): (&'static str, Role, &'static str)| HelpEntry {
+                role,
+                ..HelpEntry::new(&in_theme(mark, role, theme), words, "")
+            };
+            LEGEND_MARKS.into_iter().map(entry).collect()
+        }
+        Tab::Pareto => entries(&PARETO),
+        Tab::Compare => entries(&COMPARE),
+        Tab::WhatIf => entries(&WHATIF),
+    }
+}
+
+fn statuses() -> Vec<HelpEntry> {
+    let entry = |status: Status| {
+        let meaning = match status {
+            Status::Ok => "the run ended",
+            Status::Failed => "the run died, hung or was wrong",
+            Status::Oom => "it does not fit in memory; not started",
+            Status::Skipped => "it cannot run, as if TP does not divide the heads; not started",
+            Status::Interrupted => "it was stopped, and is run again",
+            Status::Running => "it runs now",
+        };
+        HelpEntry::new(status.glyph(), &format!("{}: {meaning}", status.as_str()), "status")
+    };
+    Status::ALL.into_iter().map(entry).collect()
+}

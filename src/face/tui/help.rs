@@ -1,0 +1,324 @@
+//! Help: keys of the screen in groups, its marks, and terms of the field. Its search finds those of all screens.
+
+use super::glossary::{marks, terms};
+use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
+use super::overlay::{Overlay, text_area, whole_body};
+use super::palette::synonyms;
+use super::prelude::*;
+use super::widgets::list::scroll_key;
+use base::text::folded;
+
+#[derive(Debug, Default)]
+pub struct Help {
+    scroll: usize,
+    search: FilterBox,
+    /// Notes of the screen.
+    notes: Vec<Note>,
+}
+
+#[derive(Clone, Debug)]
+pub struct HelpGroup {
+    heading: String,
+    pub entries: Vec<HelpEntry>,
+}
+
+#[derive(Clone, Debug)]
+pub struct HelpEntry {
+    /// Keys, a mark or a term; empty for an action without a key.
+    pub name: String,
+    /// Role of the name.
+    pub role: Role,
+    pub text: String,
+    /// Other words that find it.
+    pub also: String,
+}
+
+impl HelpEntry {
+    pub fn new(name: &str, text: &str, also: &str) -> Self {
+        let (name, text, also) = (name.to_owned(), text.to_owned(), also.to_owned());
+        Self { name, role: Role::Key, text, also }
+    }
+}
+
+/// Columns of keys, marks and terms.
+const NAME_COLUMNS: usize = 14;
+
+/// Width of one of two columns.
+const HELP_COLUMN: u16 = 80;
+
+/// Name of actions without a key.
+const NO_KEY: &str = "(palette)";
+
+/// Help laid out for a window.
+struct HelpPage {
+    /// Popup, with its frame.
+    area: Rect,
+    columns: Vec<Vec<HelpRow>>,
+    /// Rows that fit.
+    height: usize,
+}
+
+impl HelpPage {
+    fn longest(&self) -> usize {
+        self.columns.iter().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+/// Row of help; a heading has nothing before its text.
+#[derive(Clone, Debug)]
+struct HelpRow {
+    before: String,
+    role: Role,
+    text: String,
+}
+
+/// Rows that stay in one column: an entry, with the heading if it is the first of its group.
+#[derive(Clone, Debug)]
+struct HelpBlock {
+    rows: Vec<HelpRow>,
+    begins_group: bool,
+}
+
+/// Help on all screens, this one first.
+pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
+    let mut groups = own_groups(keys, tab, theme);
+    for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
+        let place = format!("screen {}: {}", other as usize + 1, other.title());
+        let of = |bound: &&Bound| bound.scope == BindingScope::On(other);
+        groups.push(group(format!("On {place}"), keys.all().iter().filter(of)));
+        groups.push(HelpGroup { heading: format!("Marks on {place}"), entries: marks(other, theme) });
+    }
+    groups
+}
+
+/// Help on one screen: its main keys, its other keys, its marks, then keys of all screens and terms.
+fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
+    let own = |hinted: bool| {
+        let is_own = move |bound: &&Bound| {
+            bound.scope == BindingScope::On(tab) && bound.row.hint.is_some() == hinted
+        };
+        keys.all().iter().filter(is_own)
+    };
+    let everywhere = |kind: u8| {
+        let of = move |bound: &&Bound| match bound.action {
+            _ if bound.scope != BindingScope::Anywhere => false,
+            Action::Show(_) | Action::NextScreen | Action::PreviousScreen => kind == 1,
+            action if MOVING.iter().any(|moving| moving.act == action) => kind == 2,
+            _ => kind == 0,
+        };
+        keys.all().iter().filter(of)
+    };
+    vec![
+        group(format!("On this screen: {}", tab.title()), own(true)),
+        group("Also on this screen".into(), own(false)),
+        HelpGroup { heading: "Marks on this screen".into(), entries: marks(tab, theme) },
+        group("Everywhere (unless the screen uses the key itself)".into(), everywhere(0)),
+        group("Screens".into(), everywhere(1)),
+        group("Moving in lists".into(), everywhere(2)),
+        HelpGroup { heading: "Terms".into(), entries: terms() },
+    ]
+}
+
+fn group<'a>(heading: String, bound: impl Iterator<Item = &'a Bound>) -> HelpGroup {
+    let entry = |bound: &Bound| {
+        let also = format!("{} {}", bound.row.also, synonyms(bound.row.name));
+        HelpEntry::new(&bound.label(), bound.row.name, &also)
+    };
+    HelpGroup { heading, entries: bound.map(entry).collect() }
+}
+
+/// Entries with all words in name, text or other words, with their headings; without words those of the screen.
+fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
+    let words: Vec<String> = words.split_whitespace().map(folded).collect();
+    if words.is_empty() {
+        return own_groups(&cx.keys, cx.tab, cx.theme);
+    }
+    let mut groups = help_groups(&cx.keys, cx.tab, cx.theme);
+    for group in &mut groups {
+        group.entries.retain(|HelpEntry { name, text, also, .. }| {
+            let all = folded(&format!("{name} {text} {also}"));
+            words.iter().all(|word| all.contains(word))
+        });
+    }
+    groups
+}
+
+/// Divides blocks into two columns of about equal height: between two groups if both fit then.
+fn in_two_columns(blocks: Vec<HelpBlock>, height: usize) -> Vec<Vec<HelpRow>> {
+    let rows = |blocks: &[HelpBlock]| blocks.iter().map(|block| block.rows.len()).sum::<usize>();
+    let taller = |at: usize| rows(&blocks[..at]).max(rows(&blocks[at..]));
+    let between_groups = (1..blocks.len()).filter(|at| blocks[*at].begins_group);
+    let at = between_groups
+        .min_by_key(|at| taller(*at))
+        .filter(|at| taller(*at) <= height)
+        .or_else(|| (1..blocks.len()).min_by_key(|at| taller(*at)))
+        .unwrap_or(blocks.len());
+    let (left, right) = blocks.split_at(at);
+    let rows = |blocks: &[HelpBlock]| -> Vec<HelpRow> {
+        blocks.iter().flat_map(|block| block.rows.clone()).collect()
+    };
+    vec![rows(left), rows(right)]
+}
+
+impl Help {
+    /// Help that begins with the notes of a screen.
+    pub fn with(notes: Vec<Note>) -> Self {
+        Self { notes, ..Self::default() }
+    }
+
+    /// Takes two columns if one does not hold all rows and the window has the width.
+    fn page(&self, cx: &Context) -> HelpPage {
+        let (area, body) = (text_area(cx.size), whole_body(cx));
+        let height = usize::from(inside(area).height.saturating_sub(self.search_rows()));
+        let blocks = self.blocks(cx, inside(area).width);
+        let column: Vec<HelpRow> = blocks.into_iter().flat_map(|block| block.rows).collect();
+        if column.len() <= height || body.width < 2 * HELP_COLUMN + 2 {
+            return HelpPage { area, columns: vec![column], height };
+        }
+        // two columns keep a gap
+        let columns = in_two_columns(self.blocks(cx, HELP_COLUMN - 2), height);
+        HelpPage { area: centered(body, 2 * HELP_COLUMN + 2, area.height), columns, height }
+    }
+
+    /// Entries wrapped to a width.
+    fn blocks(&self, cx: &Context, width: u16) -> Vec<HelpBlock> {
+        let width = usize::from(width);
+        let wrapped = |before: [String; 2], role: Role, text: &str| {
+            let rows = wrap(text, width.saturating_sub(before[0].width())).into_iter().enumerate();
+            let row =
+                |(at, text): (usize, String)| HelpRow { before: before[at.min(1)].clone(), role, text };
+            rows.map(row).collect::<Vec<_>>()
+        };
+        let of_group = |heading: &str, entries: Vec<Vec<HelpRow>>| {
+            let mut title = wrapped(Default::default(), Role::Key, heading);
+            let block = |(at, mut entry): (usize, Vec<HelpRow>)| {
+                let mut rows = std::mem::take(&mut title);
+                rows.append(&mut entry);
+                HelpBlock { rows, begins_group: at == 0 }
+            };
+            entries.into_iter().enumerate().map(block).collect::<Vec<_>>()
+        };
+        let notes = self.notes.iter().filter(|_| self.search.value().is_empty());
+        let notes = notes.map(|note| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text));
+        let mut blocks = of_group("Notes not shown on this screen", notes.collect());
+        for HelpGroup { heading, entries } in found(cx, self.search.value()) {
+            let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
+                let name = if name.is_empty() { NO_KEY } else { name.as_str() };
+                let of = |name: &str| format!("  {name:<NAME_COLUMNS$}");
+                wrapped([of(name), of("")], role, &text)
+            };
+            blocks.extend(of_group(&heading, entries.into_iter().map(entry).collect()));
+        }
+        blocks
+    }
+
+    fn search_rows(&self) -> u16 {
+        u16::from(self.search.typing || !self.search.value().is_empty())
+    }
+}
+
+impl Overlay for Help {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let page = self.page(cx);
+        let area = popup(buf, page.area, "help", theme);
+        let (top, area) = cut_top(area, self.search_rows());
+        let hint = " words of what a key does, a key, a mark or a term";
+        self.search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
+        let below = page.longest().saturating_sub(self.scroll + page.height);
+        hidden_rows(buf, page.area, self.scroll, below, theme);
+        if page.longest() == 0 {
+            let text = "no key does that, and no mark or term has these words";
+            put(buf, area, area.x + 1, area.y + 1, text, theme.style(Role::Dim));
+        }
+        let width = area.width / (page.columns.len() as u16).max(1);
+        let mut rest = area;
+        for column in &page.columns {
+            let (area, right) = cut_left(rest, width);
+            rest = right;
+            for (row, HelpRow { before, role, text }) in
+                (0..area.height).zip(column.iter().skip(self.scroll))
+            {
+                let of_text = if before.is_empty() { Role::Title } else { Role::Text };
+                line(buf, area, row, &[(before, theme.style(*role)), (text, theme.style(of_text))]);
+            }
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        &[("/", "search all screens"), ("↑ ↓", "scroll"), ("Esc", "close")]
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+        let before = self.search.value().to_owned();
+        let dropped = key.code == KeyCode::Esc && self.search.drop_text();
+        if dropped || self.search.key(key).is_some() {
+            if self.search.value() != before {
+                self.scroll = 0;
+            }
+            return Some(self);
+        }
+        match key.code {
+            KeyCode::Char('/') => self.search.begin(),
+            code if scroll_key(code, &mut self.scroll) => {}
+            KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
+            _ => {}
+        }
+        Some(self)
+    }
+
+    fn paste(&mut self, text: &str) {
+        self.search.paste(text);
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.scroll = self.scroll.saturating_add_signed(rows);
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let page = self.page(cx);
+        self.scroll = self.scroll.min(page.longest().saturating_sub(page.height));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::tests::fixtures::Driver;
+
+    #[test]
+    fn two_columns_divide_no_entry_and_keep_a_heading_with_its_first_entry() {
+        for tab in Tab::ALL {
+            for rows in [16, 24, 36, 50, 60] {
+                let mut driver = Driver::full(200, rows);
+                driver.state.cx.tab = tab;
+                let page = Help::default().page(&driver.state.cx);
+                assert_eq!(page.columns.len(), 2, "{tab:?}");
+                for column in &page.columns {
+                    let [first, last] = [column.first(), column.last()].map(|row| row.expect("rows"));
+                    assert!(first.before.is_empty() || !first.before.trim().is_empty(), "{first:?}");
+                    assert!(!last.before.is_empty(), "{tab:?}: a heading without an entry: {last:?}");
+                }
+                let [left, right] = [page.columns[0].len(), page.columns[1].len()];
+                assert!(left.abs_diff(right) < 40, "{tab:?}: {left} and {right} rows");
+            }
+        }
+    }
+
+    #[test]
+    fn the_search_explains_marks_and_terms_and_knows_synonyms() {
+        for (screen, typed, text) in [
+            ("6", "★", "fastest of its row"),
+            ("4", "╱", "all of it"),
+            ("3", "▣", "does not fit in memory"),
+            ("5", "dominated", "another run beats it"),
+            ("1", "inter-token", "time per output token"),
+            ("3", "undo delete", "undo the last tag, note, deletion"),
+            ("3", "dark", "choose a colour theme"),
+        ] {
+            let mut driver = Driver::full(120, 40);
+            driver.keys(&format!("{screen}?/{typed}"));
+            driver.shows(text);
+        }
+    }
+}
