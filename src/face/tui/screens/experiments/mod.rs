@@ -477,6 +477,11 @@ impl Experiments {
                 experiment
             }),
         };
+        if experiment.is_ok()
+            && let Some(shown) = self.shown()
+        {
+            cx.scope.show(shown);
+        }
         let stored = self.selected_stored();
         if choice == Choice::Missing && stored.runs > 0 && stored.done == stored.runs {
             let all = cx.key::<Self>(Act::RunAll);
