@@ -172,7 +172,8 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     driver.shows("9 of 18 points  [again]");
     let command = driver.state.screen(Tab::Runs).command().expect("a command");
     assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
-    assert_eq!(command.beyond, ["9 runs of the same cells from other experiments"]);
+    let beyond = ["9 runs of the same cells from other experiments", "the default order"];
+    assert_eq!(command.beyond, beyond);
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
