@@ -173,7 +173,7 @@ pub fn fields() -> Vec<Field> {
     let mut fields = vec![
         text("run", &["id"], Id, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
-        text("provenance", &["prov"], Letters, |r| Some(r.provenance.as_str().into())),
+        text("provenance", &["source", "prov"], Letters, |r| Some(r.provenance.as_str().into())),
     ];
     fields.extend(OPTIONS.iter().map(of_option));
     let round = Source::Number(|r| Some(r.round.into()));

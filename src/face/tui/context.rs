@@ -109,6 +109,11 @@ pub enum Request {
         opening: Opening,
     },
     OpenRecord(Box<Record>),
+    /// Shows what is stored of runs (full ids) whose timelines do not open: the details of one, two side by side.
+    ShowRuns {
+        runs: Vec<String>,
+        why: String,
+    },
     /// Shows the timeline of a trace file, or of the run with this id if no such file exists.
     OpenPath(String, Opening),
     Sweep {

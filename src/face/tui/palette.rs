@@ -7,7 +7,6 @@ use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
 use super::prelude::*;
 use super::screens::experiments::state::Entry;
 use super::screens::live::state::LiveCell;
-use super::screens::runs::Runs;
 use super::trace_picker::{clean, looks_like_path};
 use super::update::act;
 use base::text::folded;
@@ -114,7 +113,6 @@ fn palette_of(state: &State) -> Pick {
         items.push(Find { name, about, also: String::new(), why_not: None, go });
     }
     let here = items.len();
-    items.extend(columns(cx));
     items.extend(elsewhere(&cx.keys, cx.tab).map(|(tab, bound)| action(state, tab, bound)));
     // names of operations contain slashes, too
     let literal = |typed: &str, nothing_matches: bool| {
@@ -175,19 +173,6 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         (Tab::Timeline, _) => "no trace is open",
         (Tab::Compare, "sort-next") if state.screen(tab).has_content() => "a map has no order",
         _ => "nothing is shown yet",
-    })
-}
-
-/// Columns to sort the stored runs by.
-fn columns(cx: &Context) -> impl Iterator<Item = Find> {
-    let shown = cx.stored.iter().flat_map(|stored| stored.table.shown());
-    shown.filter(|column| !column.is_blank()).map(|column| {
-        let (title, names) = (&column.field.title, column.field.aliases.join(" "));
-        let (name, unit) = (column.field.name.to_string(), column.field.unit);
-        let words = table::measure(&name).map_or("", |measure| measure.words);
-        let also = format!("{name} {names} {words} order");
-        let go = move |runs: &mut Runs, cx: &mut Context| runs.sort_from_palette(&name, unit, cx);
-        Find::new(format!("sort runs by {title}"), "runs  column", go).also(also)
     })
 }
 

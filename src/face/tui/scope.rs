@@ -1,8 +1,9 @@
 //! Scope of the result screens (runs, Pareto, compare): the runs of one experiment, or all stored runs.
 //!
-//! It is the experiment that screen 1 or 2 showed last; before that, the experiment of the newest run. Its runs are those of
-//! its cells, whichever experiment made them, as in its stored result on screen 1. A key changes to all runs and back.
-//! Each result screen names the scope before its filter.
+//! It is the experiment that the user ran or chose last, not one that the cursor passed on screen 1; before that, the
+//! experiment of the newest run. Its runs are those of its cells, whichever experiment made them, as in its stored result on
+//! screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
+//! names the scope before its filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use super::prelude::*;
 use study::analysis::filter::Filter;
 
-/// Experiment that screen 1 or 2 shows.
+/// Experiment that screen 1 or 2 shows, or that is the scope.
 #[derive(Clone, Debug)]
 pub struct ShownExperiment {
     pub name: String,
@@ -123,7 +124,7 @@ impl RunScope {
 /// Scope of this session.
 #[derive(Debug, Default)]
 pub struct ResultScope {
-    /// Experiment that screen 1 or 2 showed last.
+    /// Experiment that the user ran or chose last.
     shown: Option<ShownExperiment>,
     /// True if the user asked for all runs.
     pub is_all: bool,
@@ -131,6 +132,24 @@ pub struct ResultScope {
     own: Option<Arc<ScopedRuns>>,
     /// Stored runs that `own` was taken from; `None` if the experiment changed since.
     basis: Option<Arc<Snapshot>>,
+    /// Input of the latest completions of a filter.
+    suggested: Option<SuggestedFor>,
+}
+
+/// Input of a filter's completions, which are computed again only if it changes.
+#[derive(Debug)]
+struct SuggestedFor {
+    tab: Tab,
+    text: String,
+    cursor: usize,
+    stored: Arc<Snapshot>,
+}
+
+impl PartialEq for SuggestedFor {
+    fn eq(&self, other: &Self) -> bool {
+        (self.tab, &self.text, self.cursor) == (other.tab, &other.text, other.cursor)
+            && Arc::ptr_eq(&self.stored, &other.stored)
+    }
 }
 
 impl ResultScope {
@@ -146,13 +165,26 @@ impl ResultScope {
         self.own.as_ref()
     }
 
-    fn show(&mut self, experiment: ShownExperiment) {
+    /// Makes an experiment the scope; all runs stay shown if it already was.
+    pub fn show(&mut self, experiment: ShownExperiment) {
         if self.shown.as_ref().is_some_and(|shown| shown.is_same(&experiment)) {
             return;
         }
         let is_other = self.shown.as_ref().is_some_and(|shown| shown.name != experiment.name);
         self.is_all &= !is_other;
         (self.shown, self.basis) = (Some(experiment), None);
+    }
+
+    /// Takes up edits of the experiment in scope.
+    fn update(&mut self, experiment: ShownExperiment) {
+        if self.shown.as_ref().is_some_and(|shown| shown.name == experiment.name) {
+            self.show(experiment);
+        }
+    }
+
+    /// True if the result screens show the runs of this experiment, not all.
+    fn is_of(&self, experiment: &ShownExperiment) -> bool {
+        !self.is_all && self.shown.as_ref().is_some_and(|shown| shown.is_same(experiment))
     }
 
     /// Recomputes the experiment's runs if the experiment or the stored runs changed.
@@ -167,20 +199,29 @@ impl ResultScope {
     }
 }
 
-/// Called after every message: takes up the experiment of screen 1 or 2, and narrows a result screen to it. Cheap unless
-/// the experiment or the stored runs changed.
+/// Called after every message: narrows a result screen to the scope, and completes a filter that is typed. Cheap unless the
+/// experiment, the stored runs or the text changed.
 pub fn settle(state: &mut State) {
     let (screen, cx) = state.split(state.cx.tab);
     let status = screen.status(cx);
     if let Some(experiment) = status.experiment {
-        cx.scope.show(experiment);
+        cx.scope.update(experiment);
     }
     let Some(stored) = cx.stored.clone() else { return };
     cx.scope.renew(&stored);
     let scope = cx.scope.runs();
     let Some(filter) = screen.filter() else { return };
-    if filter.typing {
-        filter.suggest(&stored.table);
+    let wanted = filter.typing.then(|| SuggestedFor {
+        tab: cx.tab,
+        text: filter.value().to_owned(),
+        cursor: filter.field.cursor(),
+        stored: Arc::clone(&stored),
+    });
+    if cx.scope.suggested != wanted {
+        if wanted.is_some() {
+            filter.suggest(&stored.table);
+        }
+        cx.scope.suggested = wanted;
     }
     if status.is_scoped && filter.scope.as_ref() != Some(&scope) {
         filter.scope = Some(scope);
@@ -188,16 +229,35 @@ pub fn settle(state: &mut State) {
     }
 }
 
-/// Shows all runs on the result screens instead of those of the experiment, or the reverse.
+/// On a result screen, shows all runs instead of those of the experiment, or the reverse. On a screen that shows an
+/// experiment, makes that the scope; all runs if it is already.
 pub fn toggle(state: &mut State) {
     let (screen, cx) = state.split(state.cx.tab);
-    if !screen.status(cx).is_scoped {
+    let status = screen.status(cx);
+    if let Some(experiment) = status.experiment {
+        choose(experiment, cx);
+    } else if !status.is_scoped {
         cx.inform("this screen does not show the runs of one experiment");
     } else if cx.scope.own.is_none() {
         cx.inform("all runs are shown: screen 1 selects an experiment with stored runs");
     } else {
         cx.scope.is_all = !cx.scope.is_all;
     }
+}
+
+fn choose(experiment: ShownExperiment, cx: &mut Context) {
+    let name = experiment.name.clone();
+    let becomes_all = cx.scope.is_of(&experiment);
+    cx.scope.show(experiment);
+    cx.scope.is_all = becomes_all;
+    if let Some(stored) = cx.stored.clone() {
+        cx.scope.renew(&stored);
+    }
+    cx.inform(match (becomes_all, cx.scope.own.is_some()) {
+        (true, _) => "runs, pareto and compare show all runs".to_owned(),
+        (false, true) => format!("runs, pareto and compare show the runs of {name}"),
+        (false, false) => format!("no run of {name} is stored: runs, pareto and compare show all"),
+    });
 }
 
 #[cfg(test)]

@@ -208,10 +208,12 @@ pub struct ScreenStatus {
     pub badge: Option<String>,
     /// Confirmation question while there are unsaved edits.
     pub unsaved: Option<&'static str>,
-    /// Experiment that the screen shows; the result screens show its runs from then on.
+    /// Experiment that the screen shows; a key makes it the scope of the result screens.
     pub experiment: Option<ShownExperiment>,
     /// True for a result screen: its filter box has the scope.
     pub is_scoped: bool,
+    /// Footer words of the main action for the selected row, if it differs from that of other rows.
+    pub main_hint: Option<&'static str>,
 }
 
 /// Caveat about the current screen, such as the simulator's error.

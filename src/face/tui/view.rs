@@ -151,13 +151,15 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
         Action::Export => state.screen(cx.tab).has_content(),
         _ => true,
     };
+    let (main, main_hint) = (cx.keys.main_action(cx.tab), state.screen(cx.tab).status(cx).main_hint);
     let hints = |own: bool| {
         let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && can(b.action));
         usable.filter_map(move |b| {
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
-            let words = b.row.hint.filter(|_| global != own)?;
+            let hint = main_hint.filter(|_| Some(action) == main).or(b.row.hint);
+            let words = hint.filter(|_| global != own)?;
             Some(FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) })
         })
     };

@@ -184,6 +184,19 @@ impl Column {
         })
     }
 
+    /// True if some of these rows have different values.
+    pub fn differs(&self, mut rows: impl Iterator<Item = usize>) -> bool {
+        let Some(first) = rows.next() else { return false };
+        match &self.values {
+            Values::Text { codes, .. } => rows.any(|row| codes.get(row) != codes.get(first)),
+            Values::Number(values) => {
+                // a missing number is one NaN everywhere
+                let bits = |row: usize| values.get(row).map(|value| value.to_bits());
+                rows.any(|row| bits(row) != bits(first))
+            }
+        }
+    }
+
     pub fn cell(&self, row: usize) -> RunCell<'_> {
         match &self.values {
             Values::Text { codes, texts, .. } => {

@@ -43,6 +43,25 @@ fn driver((columns, rows): (u16, u16)) -> Driver {
     driver
 }
 
+/// The same, sorted by creation.
+fn newest_first(size: (u16, u16)) -> Driver {
+    let mut driver = driver(size);
+    driver.state.runs.sort = vec![("run".to_owned(), true)];
+    driver.state.runs.arrange(driver.state.cx.stored.as_deref());
+    driver.state.runs.list.selected = 0;
+    driver
+}
+
+/// Titles of the columns.
+fn head(driver: &Driver) -> String {
+    driver.screen().lines().nth(3).unwrap_or_default().to_owned()
+}
+
+fn selected(driver: &Driver) -> Option<String> {
+    let stored = driver.state.cx.stored.as_ref();
+    driver.state.runs.selected(stored).map(|record| record.run.clone())
+}
+
 fn shown(driver: &Driver) -> Vec<String> {
     let stored = driver.state.cx.stored.as_ref().expect("runs were sent");
     driver.state.runs.rows().map(|row| stored.records[row as usize].run.clone()).collect()
@@ -138,10 +157,10 @@ fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
 fn a_column_sorts_alone_and_others_break_ties_only_if_added() {
     let mut driver = driver((120, 40));
     let header = |driver: &Driver, title: &str| -> (u16, u16) {
-        let text = driver.screen();
-        let line = text.lines().nth(2).expect("a header").to_owned();
-        let at = line.find(title).unwrap_or_else(|| panic!("{title} in {line}"));
-        (line[..at].chars().count() as u16, 2)
+        let line = head(driver);
+        // `tok/s` comes after `tok/s/GPU`
+        let at = line.rfind(title).unwrap_or_else(|| panic!("{title} in {line}"));
+        (line[..at].chars().count() as u16, 3)
     };
     let click_with = |driver: &mut Driver, at: (u16, u16), modifiers: KeyModifiers| {
         driver.mouse_with(MouseEventKind::Down(MouseButton::Left), at, modifiers);
@@ -171,8 +190,9 @@ fn a_column_sorts_alone_and_others_break_ties_only_if_added() {
     driver.shows("2. ↑");
     driver.press(KeyCode::Esc);
     driver.shows("arch↑1");
-    let head = driver.screen().lines().nth(2).unwrap_or_default().to_owned();
-    let apart = |mark: &str| head.split_once(mark).is_some_and(|(_, rest)| rest.starts_with(' '));
+    let head = head(&driver);
+    let is_apart = |rest: &str| rest.is_empty() || rest.starts_with(' ');
+    let apart = |mark: &str| head.split_once(mark).is_some_and(|(_, rest)| is_apart(rest));
     assert!(apart("p2p↑2") || apart("p2p↓2"), "marks stand apart from the next head: {head}");
     assert!(apart("tok/s↑3") || apart("tok/s↓3"), "{head}");
     let ladder: Vec<String> = shown(&driver).into_iter().skip(1).take(5).collect();
@@ -352,19 +372,123 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
 }
 
 #[test]
-fn sorting_leaves_the_cursor_on_the_run_that_is_deleted_next() {
+fn a_new_order_puts_the_cursor_on_its_first_run_and_undo_returns_it() {
     let mut driver = driver((80, 24));
     driver.keys("jjjj");
-    let selected = |driver: &Driver| {
-        driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
-    };
-    let held = selected(&driver).expect("a run");
-    for keys in ["s", "s", "I", "S", "g"] {
+    let before = selected(&driver);
+    for keys in ["s", "jjjI", "jjjS"] {
         driver.keys(keys);
-        assert_eq!(selected(&driver).as_ref(), Some(&held), "{keys}");
+        assert_eq!(driver.state.runs.list.selected, 0, "{keys}");
     }
+    driver.keys("jj");
+    let held = selected(&driver);
+    // later changes of the same list leave it on its run
+    let stored = driver.state.cx.stored.clone().unwrap();
+    let newer = Record { run: "20270101-000000-newer".into(), ..stored.records[0].clone() };
+    let records = stored.records.iter().cloned().chain([newer]).collect();
+    let reloaded = Snapshot::annotated(records, Vec::new(), stored.annotations.clone());
+    driver.send(Message::Runs(Ok(Arc::new(reloaded))));
+    driver.keys("g");
+    assert_eq!(selected(&driver), held);
+    driver.keys("uuuu");
+    driver.shows("undone: order");
+    assert_eq!((selected(&driver), driver.state.runs.sort.len()), (before, 0));
+    for _ in 0..3 {
+        redo(&mut driver);
+    }
+    assert_eq!(selected(&driver), held);
     let effects = driver.keys("D");
-    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if *runs == [held.clone()]));
+    let deleted: Vec<String> = held.into_iter().collect();
+    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs)), ..] if *runs == deleted));
+}
+
+#[test]
+fn it_opens_on_the_best_run_of_the_newest_sweep_with_upper_bound_after_the_architectures() {
+    let mut driver = driver((120, 40));
+    driver.shows("newest sweep, then lowest TPOT first, upper-bound last");
+    let (all, row) = (shown(&driver), |row: usize| format!("20260103-101500-sim-4f2a91:{row}"));
+    assert_eq!(all[..3], [row(23), row(22), row(17)], "parallel, then ladder, at TP 8");
+    assert_eq!(all[18..20], [row(29), row(28)], "upper-bound after 18 runs of architectures");
+    assert_eq!(all[24], "20260102-0304-2", "the older sweep");
+    assert_eq!(all[28..], ["batch-1:0", "20260102-0304-4"], "a failed run last");
+    driver.keys("*");
+    driver.shows(" lowest TPOT first, upper-bound last");
+    driver.hides("newest sweep");
+    driver.keys("s");
+    driver.shows(" by arch (A to Z)");
+    driver.keys("O");
+    driver.keys("default");
+    driver.enter();
+    driver.shows(" lowest TPOT first, upper-bound last");
+    assert_eq!(shown(&driver)[..], all[..24]);
+}
+
+#[test]
+fn options_that_differ_unseen_are_named_and_shared_ones_take_no_column() {
+    let of = |run: &str, output_tokens: u32| {
+        let mut spec = spec("ladder", 2, P2p::On, Backend::Sim);
+        spec.output_tokens = output_tokens;
+        Record { experiment: None, ..record(run, spec, 900.0) }
+    };
+    let all = vec![of("a", 33), of("b", 65)];
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.keys("3");
+    driver.shows("; runs differ also in output (C adds columns); all tp 2, batch 4, p2p on");
+    assert!(!head(&driver).contains(" tp "), "{}", driver.screen());
+    driver.keys("C/output_tokens");
+    driver.press(KeyCode::Down);
+    driver.keys(" ");
+    driver.press(KeyCode::Esc);
+    driver.press(KeyCode::Esc);
+    driver.hides("differ also");
+    assert!(head(&driver).contains(" output"), "{}", driver.screen());
+    // a single run has them as columns
+    driver.keys("/output_tokens:65");
+    driver.enter();
+    assert!(head(&driver).contains(" tp "), "{}", driver.screen());
+}
+
+#[test]
+fn enter_shows_the_details_of_a_run_without_a_timeline_and_the_footer_says_so() {
+    let mut driver = driver((80, 24));
+    driver.shows("Enter timeline");
+    driver.taps("/failed");
+    driver.enter();
+    driver.shows("Enter details");
+    driver.enter();
+    driver.shows("no timeline: the run is failed: rank 1 died of signal 9");
+    driver.press(KeyCode::Esc);
+    driver.taps("/id=20260102-0304-1|20260102-0304-2");
+    driver.enter();
+    driver.shows("Enter details");
+    driver.enter();
+    driver.shows("no timeline: the trace of run 20260102-0304-1 is gone");
+    driver.press(KeyCode::Esc);
+    // both, one above the other: their numbers instead
+    driver.taps("aB");
+    driver.shows("different options (the other");
+    assert_eq!(driver.state.cx.tab, Tab::Runs);
+}
+
+#[test]
+fn the_smallest_window_has_the_name_and_the_main_results_of_each_run() {
+    let driver = driver((60, 16));
+    for title in ["arch", "TPOT ms", "tok/s/GPU", "exposed"] {
+        assert!(head(&driver).contains(title), "{}", driver.screen());
+    }
+    driver.shows(" best first, upper-bound last; differ also in 6 options: C");
+    let screen = driver.screen();
+    assert!(screen.lines().last().is_some_and(|footer| footer.ends_with("q quit")), "{screen}");
+}
+
+#[test]
+fn the_palette_sorts_runs_by_a_column() {
+    let mut driver = driver((80, 24));
+    driver.keys(":sort tpot");
+    driver.enter();
+    assert_eq!(driver.state.runs.sort, [("tpot_p50_ms".to_owned(), false)]);
+    driver.shows(" lowest TPOT first");
 }
 
 #[test]
@@ -388,8 +512,7 @@ fn columns_are_as_wide_as_the_shown_runs_need() {
     // settings and models of other runs are longer
     driver.shows(" 20260103-101500-sim-4f2a91:29");
     driver.hides("more column");
-    let screen = driver.screen();
-    let head = screen.lines().nth(2).unwrap_or_default();
+    let head = head(&driver);
     assert!(head.contains(" exposed overlap "), "{head}");
     driver.shows(" 7.5 %  75.0 % ");
 }
@@ -417,7 +540,7 @@ fn values_of_the_details_stand_in_one_column() {
 
 #[test]
 fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
-    let mut driver = driver((80, 24));
+    let mut driver = newest_first((80, 24));
     let before = shown(&driver);
     let selected = |driver: &Driver| {
         driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run.clone()
@@ -518,7 +641,6 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
 #[test]
 fn expert_and_data_parallelism_are_columns_where_runs_differ_in_them() {
     let mut driver = driver((80, 24));
-    let head = |driver: &Driver| driver.screen().lines().nth(2).unwrap_or_default().to_owned();
     assert!(!head(&driver).contains(" ep "), "all runs have EP 1:\n{}", head(&driver));
     let (mut records, _) = many();
     let mut whole = spec("standard", 8, P2p::On, Backend::Sim);
@@ -643,7 +765,6 @@ fn the_details_of_a_batchs_row_read_its_environment_once() {
 #[test]
 fn the_smallest_window_shows_each_run_with_its_result_and_columns_that_say_nothing_yield() {
     let mut driver = driver((80, 24));
-    let head = |driver: &Driver| driver.screen().lines().nth(2).unwrap_or_default().to_owned();
     assert!(head(&driver).contains("TPOT ms"), "{}", driver.screen());
     let uniform = ["ep", "dp"].map(String::from);
     assert_eq!(driver.state.runs.empty, uniform.into(), "all other columns tell something");
@@ -665,8 +786,7 @@ fn sorting_by_a_number_hides_no_column() {
     for size in [(60, 16), (80, 24), (120, 40)] {
         let mut driver = driver(size);
         let titles = |driver: &Driver| -> Vec<String> {
-            let screen = driver.screen();
-            let head = screen.lines().nth(2).unwrap_or_default().replace(['↑', '↓'], " ");
+            let head = head(driver).replace(['↑', '↓'], " ");
             head.split_whitespace().map(str::to_owned).collect()
         };
         let before = titles(&driver);
@@ -705,9 +825,9 @@ fn columns_scroll_back_at_once_from_the_last_one() {
     let mut driver = driver((60, 16));
     driver.keys("llllllllllllllllllll");
     driver.shows("these are the last columns");
-    let last = driver.screen();
+    let last = head(&driver);
     driver.keys("h");
-    assert_ne!(driver.screen().lines().nth(2), last.lines().nth(2), "{last}");
+    assert_ne!(head(&driver), last);
 }
 
 #[test]
@@ -781,9 +901,6 @@ fn runs_are_sorted_by_a_column_that_is_named_or_stands_next_and_never_by_one_tha
 #[test]
 fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     let mut driver = driver((120, 40));
-    let selected = |driver: &Driver| {
-        driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
-    };
     driver.keys("gg");
     let first = selected(&driver);
     driver.keys("k");

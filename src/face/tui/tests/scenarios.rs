@@ -495,7 +495,7 @@ fn a_long_list_scrolls_with_the_selection() {
     driver.keys("3");
     driver.press(KeyCode::End);
     driver.shows("row 500");
-    assert_eq!(driver.state.runs.list.offset, 500 - 18, "the last one is in view");
+    assert_eq!(driver.state.runs.list.offset, 500 - 19, "the last one is in view");
     driver.press(KeyCode::Home);
     assert_eq!(driver.state.runs.list.offset, 0);
     driver.press(KeyCode::PageDown);

@@ -172,7 +172,8 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     driver.shows("9 of 18 points  [again]");
     let command = driver.state.screen(Tab::Runs).command().expect("a command");
     assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
-    assert_eq!(command.beyond, ["9 runs of the same cells from other experiments"]);
+    let beyond = ["9 runs of the same cells from other experiments", "the default order"];
+    assert_eq!(command.beyond, beyond);
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
@@ -200,25 +201,47 @@ fn of_experiments() -> Driver {
 }
 
 #[test]
-fn the_scope_is_the_experiment_that_screen_1_showed_last() {
+fn only_a_deliberate_act_on_screen_1_changes_the_scope() {
     let mut driver = of_experiments();
     driver.taps("15");
     driver.shows("[one]");
+    // the cursor moves to another experiment
     driver.taps("1");
     driver.tap(KeyCode::Down);
     driver.taps("35");
-    driver.shows("[two]");
-    // all runs instead, until another experiment is shown
-    driver.taps("*1");
-    driver.taps("6");
-    driver.shows("[all runs]");
-    driver.taps("1");
-    driver.tap(KeyCode::Up);
-    driver.taps("6");
     driver.shows("[one]");
+    driver.taps("1*");
+    driver.shows("runs, pareto and compare show the runs of two");
+    driver.taps("6");
+    driver.shows("[two]");
     // before a sweep, screen 2 has the stored result of the same experiment
     driver.taps("2");
-    driver.shows("result of one");
+    driver.shows("result of two");
+    driver.taps("1*");
+    driver.shows("runs, pareto and compare show all runs");
+    driver.taps("6");
+    driver.shows("[all runs]");
+    driver.taps("1*3");
+    driver.shows("[two]");
+    // so does running one
+    driver.taps("1");
+    driver.tap(KeyCode::Up);
+    driver.enter();
+    driver.taps("3");
+    driver.shows("[one]");
+}
+
+#[test]
+fn offers_come_back_when_the_same_text_is_typed_again() {
+    let mut driver = driver();
+    for _ in 0..2 {
+        driver.taps("3/arch:l");
+        driver.shows("6 runs");
+        driver.send(Message::Resize(120, 40));
+        driver.shows("6 runs");
+        driver.tap(KeyCode::Esc);
+        driver.hides("6 runs");
+    }
 }
 
 /// Edits of an experiment whose cells are stored show their runs, though no run has the name of the edits.
@@ -236,7 +259,7 @@ fn an_experiment_that_never_ran_has_the_stored_runs_of_its_cells() {
     driver.answer(effects);
     driver.taps("1");
     driver.tap(KeyCode::End);
-    driver.taps("3");
+    driver.taps("*3");
     driver.shows("1 of 2 runs");
     driver.shows("[never]");
     let effects = driver.keys("Y");

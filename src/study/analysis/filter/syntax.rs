@@ -245,7 +245,9 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
         if field.name == "cell" {
             continue;
         }
-        let names = std::iter::once(field.name.as_ref()).chain(field.aliases.iter().copied());
+        // also as the column is headed
+        let names = [&*field.name, &*field.title].into_iter();
+        let names = names.chain(field.aliases.iter().copied());
         let bare = if field.is_dynamic() { Some(field.title.as_ref()) } else { None };
         let place = names.chain(bare).filter_map(|name| folded(name).find(&typed)).min();
         let Some(place) = place else { continue };

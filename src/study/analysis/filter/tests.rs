@@ -215,6 +215,9 @@ fn names_and_values_are_offered() {
     assert_eq!(offers("arc"), ["arch:"]);
     assert!(offers("tp").starts_with(&["tp:".into(), "tpot>".into()]), "{:?}", offers("tp"));
     assert_eq!(offers("nccl"), ["NCCL_ALGO:"]);
+    // as columns are headed
+    assert_eq!(offers("sourc"), ["source:"]);
+    assert_eq!(offers("differs"), ["setting:"]);
     assert_eq!(offers("ladder arch:"), ["desync:4", "standard", "upper-bound"]);
     assert_eq!(offers("arch:up"), ["upper-bound"]);
     assert_eq!(offers("arch:desync:4|st"), ["standard"]);

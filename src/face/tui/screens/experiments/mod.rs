@@ -480,6 +480,11 @@ impl Experiments {
                 experiment
             }),
         };
+        if experiment.is_ok()
+            && let Some(shown) = self.shown()
+        {
+            cx.scope.show(shown);
+        }
         let stored = self.selected_stored();
         if choice == Choice::Missing && stored.is_complete() {
             let all = cx.key::<Self>(Act::RunAll);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ratatui::text::{self, Span};
 
-use super::Act;
-use super::state::{self, RunColumn};
-use super::state::{COLUMNS, Line, PINNED, Runs};
+use super::columns::{self, RunColumn};
+use super::state::{self, COLUMNS, Line, PINNED, Runs};
+use super::{Act, RunAreas};
 use crate::desk;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -16,7 +16,7 @@ use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use ::table::{Provenance, Record};
 use base::text::without_middle;
 use lab::store::Annotations;
-use study::analysis::{Column, SideBySide, side_by_side};
+use study::analysis::{Column, RunTable, SideBySide, side_by_side};
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
@@ -29,8 +29,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         empty(buf, body, &text, theme);
         return;
     }
-    let (top, area, details) = runs.areas(body);
-    let (columns, specs) = state::columns(runs, &stored.table, area.width);
+    let RunAreas { top, about, table: area, details } = runs.areas(body);
+    let (columns, specs) = columns::columns(runs, &stored.table, area.width);
     let shown = table::lay_out(&specs, area, Some(runs.scroll));
     // a list longer than the window shows the position
     let rows = usize::from(area.height.saturating_sub(1));
@@ -41,6 +41,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     if runs.lines.is_empty() {
         empty(buf, area, &nothing(runs, cx), theme);
     } else {
+        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
         draw_table(buf, area, theme, runs, stored, (&columns, &specs));
         match runs.shows_detail(body.width) {
             true => draw_details(buf, details, cx, runs, stored),
@@ -124,6 +125,39 @@ fn draw_top(
     }
 }
 
+/// Draws the order, and the options in which the shown runs differ unseen or that they share.
+fn draw_about(
+    buf: &mut Buffer,
+    area: Rect,
+    cx: &Context,
+    runs: &Runs,
+    (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
+) {
+    let order = runs.order_words(table);
+    let hidden = columns::hidden_differences(runs, table, columns, shown);
+    let key = cx.key::<Runs>(Act::Columns);
+    let differ = |what: &str| format!("{order}; runs differ also in {what} ({key} adds columns)");
+    let mut texts = match hidden.as_slice() {
+        [] => vec![order.clone()],
+        [only] => vec![differ(only)],
+        [first, second, rest @ ..] => {
+            let more = format!("{first}, {second} and {} more", rest.len());
+            vec![differ(&hidden.join(", ")), differ(&more), differ(&format!("{} options", hidden.len()))]
+        }
+    };
+    if !runs.shared.is_empty() {
+        texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
+    }
+    if !hidden.is_empty() {
+        let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
+        texts
+            .extend([order.as_str(), runs.short_order_words()].map(|order| format!("{order}; {count}")));
+        texts.push(count);
+    }
+    let text = first_fitting(&texts, area.width.saturating_sub(2));
+    put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
+}
+
 fn draw_table(
     buf: &mut Buffer,
     area: Rect,
@@ -146,7 +180,7 @@ fn draw_table(
     });
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
-        if let Some(mark) = state::mark_behind(runs, column, &specs[place.column]) {
+        if let Some(mark) = columns::mark_behind(runs, column, &specs[place.column]) {
             // behind the title; before it in the last column
             let behind = place.x + place.width;
             let title = specs[place.column].title.trim_start().width() as u16;
@@ -163,7 +197,7 @@ fn draw_table(
                 let unit = column.field.unit;
                 Some(format!("{} to {}", unit.cell(low), unit.cell(low + width)))
             });
-            let value = bin.unwrap_or_else(|| state::cell_text(column, row as usize));
+            let value = bin.unwrap_or_else(|| columns::cell_text(column, row as usize));
             format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
         });
         let part = |count: u32, what| match count {
@@ -219,14 +253,14 @@ fn cell(
 
 /// Text of a cell, shortened to this width.
 fn fitting(runs: &Runs, record: &Record, column: &Column, row: usize, width: u16) -> String {
-    let text = state::cell_text(column, row);
+    let text = columns::cell_text(column, row);
     match &*column.field.name {
         "run" => cut_middle(&text, width),
         "architecture" => cut(&text, width.saturating_sub(state::STATUS)),
         // cut at the front: the value follows the name
         state::SETTING => cut_front(&text, width),
-        state::PROVENANCE if state::longest(runs, column) > width.into() => {
-            state::short_provenance(record.provenance).to_owned()
+        state::PROVENANCE if columns::longest(runs, column) > width.into() => {
+            columns::short_provenance(record.provenance).to_owned()
         }
         _ => cut(&text, width),
     }
@@ -245,14 +279,14 @@ fn draw_hidden(
     let (mut x, mut y) = (area.x + 1, area.y);
     for (at, column) in columns.iter().enumerate() {
         let spec = &stored.table.columns()[column.column];
-        let text = state::cell_text(spec, row);
+        let text = columns::cell_text(spec, row);
         let is_whole = |place: &table::Place| {
             place.column == at && fitting(runs, &stored.records[row], spec, row, place.width) == text
         };
         if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
             continue;
         }
-        let name = state::name(spec);
+        let name = columns::name(spec);
         let needed = (name.width() + 1 + text.width()) as u16;
         if x + needed > area.right() && x > area.x + 1 && y + 1 < area.bottom() {
             (x, y) = (area.x + 1, y + 1);
@@ -412,20 +446,26 @@ impl Runs {
         self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record)
     }
 
-    /// Opens all details of the selected run as a text that scrolls.
-    pub(super) fn show_whole(&self, cx: &mut Context) {
-        let Some(record) = self.selected(cx.stored.as_ref()) else { return };
+    /// Opens all details of the selected run as a text that scrolls, below the reason why it has no timeline.
+    pub(super) fn show_whole(&self, no_timeline: Option<String>, cx: &mut Context) {
+        if let Some(record) = self.selected(cx.stored.as_ref()) {
+            Self::show_record(self.whole_of(record).clone(), no_timeline, cx);
+        }
+    }
+
+    pub(super) fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
         let annotations =
             cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
-        let record = self.whole_of(record).clone();
         cx.lay(TextView::new(record.run.clone(), move |width| {
+            let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
+            let why = why.map(|text| vec![(text, Role::Warn)]);
             let lines = words(&record, &annotations, Rect::new(0, 0, width as u16, 1));
             let about = usize::from(about_column(&lines, width as u16));
             let pieces = |(name, says): (String, String)| {
                 let name = format!("{name:<about$}");
                 vec![(name, Role::Dim), (says, Role::Text)]
             };
-            lines.into_iter().map(pieces).collect()
+            why.chain(lines.into_iter().map(pieces)).collect()
         }));
     }
 

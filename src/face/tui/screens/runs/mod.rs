@@ -1,7 +1,9 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
+mod columns;
 mod draw;
 mod edits;
+mod order;
 pub mod state;
 
 use std::collections::HashSet;
@@ -12,13 +14,14 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{Place, lay_out};
 use lab::store::Store;
 use plan::Architecture;
+use study::analysis::Column;
 use table::{Field, Record};
 
 /// Maximum number of runs deleted without confirmation.
 const MANY: usize = 3;
 
 acts! {
-    Open: "open", "Enter", "open the run's timeline", Some("timeline");
+    Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
     Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
@@ -27,7 +30,7 @@ acts! {
     Whole: "whole", "W", "show all details of the run", None;
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag"), "label";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    SortBy: "sort-by", "O", "choose the column to sort by", None, "order";
+    SortBy: "sort-by", "O", "choose the column to sort by, or the default order", None, "order";
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the sort column (on or off)", None;
@@ -52,6 +55,9 @@ impl Acts for Runs {
     /// Without runs, only the filter that hides them and the undo of a deletion are possible.
     fn can(&self, act: Act) -> bool {
         let filters = act == Act::Filter && self.filter.narrows();
+        if act == Act::Open {
+            return self.row().is_some();
+        }
         self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
     }
 
@@ -61,8 +67,11 @@ impl Acts for Runs {
         match act {
             Act::Filter => self.filter.begin(),
             Act::Detail => self.detail = Some(!self.shows_detail(cx.size.0)),
-            Act::Whole => self.show_whole(cx),
-            Act::Open => cx.open_runs(selected),
+            Act::Whole => self.show_whole(None, cx),
+            Act::Open => match self.no_timeline(stored.as_ref()) {
+                Some(why) => self.show_whole(Some(why), cx),
+                None => cx.open_runs(selected),
+            },
             Act::OpenBeneath => {
                 cx.request(Request::OpenRuns {
                     runs: selected.into_iter().collect(),
@@ -81,26 +90,22 @@ impl Acts for Runs {
                     cx.perform(Effect::Copy(runs.join("\n")));
                 }
             }
-            Act::SortReverse => {
-                if let Some((_, down)) = self.sort.first_mut() {
-                    *down = !*down;
-                }
-                self.rearrange(cx);
-            }
+            Act::SortReverse => self.sort_anew(cx, Self::reverse),
             Act::SortNext | Act::SortPrevious => {
                 if let Some(stored) = &stored {
-                    self.sort_by_next(act == Act::SortPrevious, &stored.table);
+                    let backwards = act == Act::SortPrevious;
+                    self.sort_anew(cx, |runs| runs.sort_by_next(backwards, &stored.table));
                 }
-                self.rearrange(cx);
             }
             Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
-                self.grouped = !self.grouped;
-                if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
-                    // with creation order, every run would be its own group
-                    self.sort_by("architecture", table::Unit::Text);
-                }
-                self.rearrange(cx);
+                self.leave_order(cx, |runs| {
+                    runs.grouped = !runs.grouped;
+                    if runs.grouped && runs.sort.first().is_none_or(|(name, _)| name == "run") {
+                        // with creation order, every run would be its own group
+                        runs.sort_by("architecture", table::Unit::Text);
+                    }
+                });
                 let key = cx.key::<Runs>(Act::Group);
                 cx.inform(match (self.grouped, self.sort.first()) {
                     (true, Some((name, _))) => format!("grouped by {name}; {key} shows one list again"),
@@ -176,7 +181,7 @@ impl Screen for Runs {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = cut_top(self.areas(body).1, 1).1;
+        let area = cut_top(self.areas(body).table, 1).1;
         Some(ScreenList { len: self.lines.len(), area, rows: 1, list: &mut self.list })
     }
 
@@ -203,6 +208,7 @@ impl Screen for Runs {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        self.look_for_trace(cx);
         if !self.shows_detail(cx.size.0) {
             return;
         }
@@ -223,6 +229,23 @@ impl Screen for Runs {
         }
     }
 
+    fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
+        let Request::ShowRuns { runs, why } = request else { return Some(request) };
+        let stored = cx.stored.clone().unwrap_or_default();
+        match runs.as_slice() {
+            [run] => match stored.find(run) {
+                Some(record) => Self::show_record(record.clone(), Some(why), cx),
+                None => cx.fail(why),
+            },
+            [a, b] => {
+                cx.inform(why);
+                Self::put_side_by_side(&[a.clone(), b.clone()], &stored, cx);
+            }
+            _ => cx.fail(why),
+        }
+        None
+    }
+
     fn react(&mut self, news: &News, _cx: &mut Context) {
         let News::Runs { now: runs, before } = news else { return };
         self.deleting.clear();
@@ -232,18 +255,22 @@ impl Screen for Runs {
         self.arrange(Some(runs));
         if let Some(run) = self.restored.take_if(|run| runs.find(run).is_some()) {
             self.select(&run, runs, place);
-        } else if place == 0 {
-            // nobody moved it, so it stays on the first run, which may be a new one
-            self.list.selected =
-                usize::from(matches!(self.lines.first(), Some(state::Line::Group { .. })));
+        } else if place == 0 && self.sort.is_empty() {
+            // nobody moved it, so it stays on the best run, which may be a new one
+            self.list.selected = self.first_run();
         } else if let Some(held) = held {
             // the selection stays on its run, or at its position if the run is gone
             self.select(&held, runs, place);
         }
     }
 
-    fn status(&self, _cx: &Context) -> ScreenStatus {
-        ScreenStatus { hints: self.filter.taken(), is_scoped: true, ..ScreenStatus::default() }
+    fn status(&self, cx: &Context) -> ScreenStatus {
+        ScreenStatus {
+            hints: self.filter.taken(),
+            is_scoped: true,
+            main_hint: self.no_timeline(cx.stored.as_ref()).map(|_| "details"),
+            ..ScreenStatus::default()
+        }
     }
 
     fn selection(&self, cx: &Context) -> ScreenSelection {
@@ -271,13 +298,27 @@ impl Screen for Runs {
             let about = ["run", record.provenance.as_str(), failed, &run].join("  ");
             Find::new(name, about, move |_: &mut Self, cx| cx.open_runs([run]))
         };
+        let sort = |column: &Column| {
+            let field = column.field.clone();
+            let names = std::iter::once(&*field.name).chain(field.aliases.iter().copied());
+            let words = table::measure(&field.name).map_or("", |measure| measure.words);
+            let also = format!("order {words} {}", names.collect::<Vec<_>>().join(" "));
+            let name = format!("sort runs by {}", columns::name(column));
+            let sort = move |screen: &mut Self, cx: &mut Context| {
+                screen.sort_by_column(&field.name, field.unit, false, cx);
+            };
+            Find::new(name, "runs  column", sort).also(also)
+        };
+        let columns = cx.stored.iter().flat_map(|stored| stored.table.shown());
+        let columns = columns.filter(|column| !column.is_blank()).map(sort);
         // newest first
-        cx.stored.iter().flat_map(|stored| stored.records.iter().rev()).map(find).collect()
+        let runs = cx.stored.iter().flat_map(|stored| stored.records.iter().rev()).map(find);
+        columns.chain(runs).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let beyond = [self.filter.beyond(), self.filter.runs_beyond()].into_iter().flatten();
-        Ok(Command { words: self.words(), beyond: beyond.collect() })
+        let beyond = [self.filter.beyond(), self.filter.runs_beyond(), self.order_beyond()];
+        Ok(Command { words: self.words(), beyond: beyond.into_iter().flatten().collect() })
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -305,13 +346,23 @@ impl Screen for Runs {
     }
 }
 
+struct RunAreas {
+    /// Counts, the scope and the filter.
+    top: Rect,
+    /// Order, and what the shown runs differ in or share.
+    about: Rect,
+    /// With the header.
+    table: Rect,
+    /// Framed details; without them, the values of the selected run for which the table has no room.
+    details: Rect,
+}
+
 impl Runs {
-    /// Areas of the summary with the filter, the table with its header, and the framed details. Without details, rows below a
-    /// table with hidden columns show their values for the selected run.
-    fn areas(&self, body: Rect) -> (Rect, Rect, Rect) {
-        /// Lowest body with these rows.
+    fn areas(&self, body: Rect) -> RunAreas {
+        /// Lowest body with rows for values that the table has no room for.
         const LOWEST: u16 = 10;
         let (top, rest) = cut_top(body, 1);
+        let (about, rest) = cut_top(rest, 1);
         let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
             false if body.width >= self.needed || body.height < LOWEST => cut_bottom(rest, 0),
             false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
@@ -323,7 +374,7 @@ impl Runs {
                 cut_bottom(rest, rest.height - list.min(most))
             }
         };
-        (top, table, details)
+        RunAreas { top, about, table, details }
     }
 
     fn close(&mut self, cx: &mut Context) {
@@ -342,23 +393,19 @@ impl Runs {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                let table = self.areas(body).1;
+                let table = self.areas(body).table;
                 let header = cut_top(table, 1).0;
                 if !header.contains(event.at) {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let (columns, specs) = state::columns(self, &stored.table, table.width);
+                let (columns, specs) = columns::columns(self, &stored.table, table.width);
                 let shown = lay_out(&specs, table, Some(self.scroll));
                 let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
                     let name = &columns[place.column].name;
-                    let unit = state::unit(&stored.table, name);
-                    match event.shift {
-                        true => self.sort_also_by(name, unit),
-                        false => self.sort_by(name, unit),
-                    }
-                    self.rearrange(cx);
+                    let unit = order::unit(&stored.table, name);
+                    self.sort_by_column(name, unit, event.shift, cx);
                 }
                 true
             }
@@ -370,10 +417,14 @@ impl Runs {
         }
     }
 
-    /// Sorts by a column that the palette offers.
-    pub fn sort_from_palette(&mut self, column: &str, unit: table::Unit, cx: &Context) {
-        self.sort_by(column, unit);
-        self.rearrange(cx);
+    /// Sorts by a column, or with `also` breaks ties by it.
+    fn sort_by_column(&mut self, name: &str, unit: table::Unit, also: bool, cx: &Context) {
+        match also {
+            true => {
+                self.leave_order(cx, |runs| runs.sort_also_by(name, unit));
+            }
+            false => self.sort_anew(cx, |runs| runs.sort_by(name, unit)),
+        }
     }
 
     fn rearrange(&mut self, cx: &Context) {
@@ -383,8 +434,8 @@ impl Runs {
     /// Scrolls sideways, up to the last column.
     fn scroll(&mut self, by: isize, cx: &Context) {
         let Some(stored) = &cx.stored else { return };
-        let area = self.areas(cx.body()).1;
-        let (_, specs) = state::columns(self, &stored.table, area.width);
+        let area = self.areas(cx.body()).table;
+        let (_, specs) = columns::columns(self, &stored.table, area.width);
         let wanted = self.scroll.saturating_add_signed(by);
         self.scroll = lay_out(&specs, area, Some(wanted)).left;
     }
@@ -400,6 +451,41 @@ impl Runs {
         let run = |row: u32| stored.records.get(row as usize);
         let is_marked = |row: &u32| run(*row).is_some_and(|record| self.marked.contains(&record.run));
         self.marked.len().saturating_sub(self.rows().filter(is_marked).count())
+    }
+
+    /// Reason why the selected run has no timeline; `None` if it has one. Simulated runs are simulated again.
+    fn no_timeline(&self, stored: Option<&Arc<Snapshot>>) -> Option<String> {
+        let record = self.selected(stored)?;
+        match (&record.metrics, &record.trace) {
+            (None, _) => {
+                let reason = record.reason.as_ref().map(|reason| format!(": {reason}"));
+                Some(format!("the run is {}{}", record.status.as_str(), reason.unwrap_or_default()))
+            }
+            _ if record.spec.backend.is_simulated() => None,
+            (_, None) => Some("the run was not recorded".to_owned()),
+            (_, Some(file)) => {
+                let is_gone = self.lacks_trace.as_ref() == Some(&record.run);
+                is_gone.then(|| format!("the trace of run {} is gone: {file}", record.run))
+            }
+        }
+    }
+
+    /// Asks whether the file of the selected run's trace exists.
+    fn look_for_trace(&self, cx: &mut Context) {
+        let Some(record) = self.selected(cx.stored.as_ref()) else { return };
+        if record.trace.is_none() || record.metrics.is_none() || record.spec.backend.is_simulated() {
+            return;
+        }
+        let (store, record) = (Store::open(&cx.dir), record.clone());
+        let run = record.run.clone();
+        cx.want(
+            "trace",
+            &run.clone(),
+            move |_| Ok(store.trace_path(&record).is_none()),
+            move |screen: &mut Self, lacks: Result<bool, String>, _| {
+                screen.lacks_trace = lacks.unwrap_or(false).then_some(run);
+            },
+        );
     }
 
     /// The two marked runs, or the marked and the selected one, the baseline first; shows a message if there are not
@@ -451,8 +537,11 @@ impl Runs {
             let title = if name == title { None } else { Some(title) };
             (name, title.into_iter().chain(place).collect::<Vec<_>>().join("  "))
         };
-        let lines: Vec<_> = stored.table.shown().map(|column| line(&column.field)).collect();
-        let names: Vec<String> = lines.iter().map(|line| line.0.clone()).collect();
+        let columns = stored.table.shown().map(|column| line(&column.field));
+        let columns = columns.map(|line| (Some(line.0.clone()), line));
+        let opening = ("default".to_owned(), "best of the newest sweep first".to_owned());
+        let opening = (!also).then_some((None, opening));
+        let (names, lines): (Vec<Option<String>>, Vec<_>) = opening.into_iter().chain(columns).unzip();
         // also accepts other names of a column
         let known = Arc::clone(&stored);
         let literal = move |typed: &str, nothing_matches: bool| {
@@ -462,15 +551,12 @@ impl Runs {
         let take = move |screen: &mut Self, chosen, cx: &mut Context| {
             let name = match chosen {
                 Chosen::Line(at) => names[at].clone(),
-                Chosen::Text(typed) => typed,
+                Chosen::Text(typed) => Some(typed),
             };
+            let Some(name) = name else { return screen.sort_anew(cx, |runs| runs.sort.clear()) };
             if let Ok(at) = stored.table.column(name.trim()) {
                 let field = &stored.table.columns()[at].field;
-                match also {
-                    true => screen.sort_also_by(&field.name, field.unit),
-                    false => screen.sort_by(&field.name, field.unit),
-                }
-                screen.rearrange(cx);
+                screen.sort_by_column(&field.name, field.unit, also, cx);
             }
         };
         let title = match also {

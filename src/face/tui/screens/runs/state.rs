@@ -1,4 +1,4 @@
-//! State of screen 3: rows, order, columns. Computed when the runs, the filter or the order change, not
+//! State of screen 3: rows and what they have in common. Computed when the runs, the filter or the order change, not
 //! while drawing.
 
 use std::collections::{HashMap, HashSet};
@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::columns;
 use super::edits::Done;
+use super::order::{SORT_KEYS, SortOrder};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table;
-use ::table::{Provenance, Record, Source, Status, Unit};
+use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
 use study::analysis::{Column, RunCell, RunTable};
-
-/// Maximum number of sort columns; later ones break ties.
-const SORT_KEYS: usize = 3;
+use table::{Provenance, Record, Status, Unit};
 
 pub const DETAILS: u16 = 60;
 
@@ -28,11 +27,11 @@ pub const COLUMNS: [&str; 17] = [
     "p2p",
     SETTING,
     MODEL,
-    "tpot_p50_ms",
-    "tokens_per_s",
+    TPOT,
+    "tokens_per_s_per_gpu",
     EXPOSED,
     "overlap_pct",
-    "tokens_per_s_per_gpu",
+    "tokens_per_s",
     "run",
     "tags",
     "note",
@@ -43,11 +42,14 @@ pub const COLUMNS: [&str; 17] = [
 const VARIED: [&str; 3] = [EP, DP, MODEL];
 const EP: &str = "ep";
 const DP: &str = "dp";
-const MODEL: &str = "model";
+pub(super) const MODEL: &str = "model";
 
-const EXPOSED: &str = "exposed_pct";
-const TPOT: &str = "tpot_p50_ms";
-const TTFT: &str = "prefill_ms";
+/// Columns that several runs do not show if they share the value: the header names it.
+pub(super) const SHARED: [&str; 3] = ["tp", "batch", "p2p"];
+
+pub(super) const EXPOSED: &str = "exposed_pct";
+pub(super) const TPOT: &str = "tpot_p50_ms";
+pub(super) const TTFT: &str = "prefill_ms";
 
 /// Columns always shown first: the architecture and the provenance of the numbers. A provenance that all shown runs have is in
 /// the header instead.
@@ -78,12 +80,22 @@ pub struct Runs {
     pub lines: Vec<Line>,
     pub count: usize,
     pub list: List,
-    /// Sort columns by priority, and true for descending. `run` means creation order.
-    pub sort: Vec<(String, bool)>,
+    pub sort: SortOrder,
+    /// Run that had the cursor when an order was left, for the return to it.
+    pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order.
     pub columns: Vec<String>,
-    /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] ones with one value.
+    /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] and [`SHARED`] ones with one value.
     pub empty: HashSet<String>,
+    /// Values of the [`SHARED`] columns that are not shown: `batch 16`.
+    pub shared: Vec<String>,
+    /// Options and variables in which the shown runs differ, as indices of columns.
+    pub differing: Vec<usize>,
+    /// True if all shown runs are of one experiment.
+    pub is_one_experiment: bool,
+    /// True if the shown runs are of several experiments, or of one and of none.
+    pub has_sweeps: bool,
+    pub has_upper_bound: bool,
     /// Length of the longest shown text of each column of texts, by name.
     pub longest: HashMap<String, usize>,
     /// Shown runs without a result, by status.
@@ -104,6 +116,8 @@ pub struct Runs {
     pub detail: Option<bool>,
     /// Full record of the selected run, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
+    /// Id of the selected run, if the file of its trace is known to be gone.
+    pub lacks_trace: Option<String>,
     pub marked: Marked,
     pub only_marked: bool,
     /// Edits to undo, newest last.
@@ -125,9 +139,15 @@ impl Default for Runs {
             lines: Vec::new(),
             count: 0,
             list: List::default(),
-            sort: vec![("run".into(), true)],
+            sort: SortOrder::new(),
+            cursors: HashMap::new(),
             columns: COLUMNS.map(String::from).into(),
             empty: HashSet::new(),
+            shared: Vec::new(),
+            differing: Vec::new(),
+            is_one_experiment: false,
+            has_sweeps: false,
+            has_upper_bound: false,
             longest: HashMap::new(),
             bad: Vec::new(),
             nothing: None,
@@ -139,6 +159,7 @@ impl Default for Runs {
             bound: BoundFilter::default(),
             detail: None,
             whole: None,
+            lacks_trace: None,
             marked: Marked::default(),
             only_marked: false,
             done: Vec::new(),
@@ -154,7 +175,7 @@ impl Default for Runs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptRuns {
-    sort: Vec<(String, bool)>,
+    sort: SortOrder,
     columns: Vec<String>,
     grouped: bool,
     detail: Option<bool>,
@@ -169,17 +190,19 @@ impl Kept for Runs {
         Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail })
     }
 
-    /// Restores saved state; unknown columns are skipped when the rows are arranged.
+    /// Restores saved state, with the cursor of that order; unknown columns are skipped when the rows are arranged.
     fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
-        if !kept.sort.is_empty() {
-            self.sort = kept.sort;
-            self.sort.truncate(SORT_KEYS);
+        let KeptRuns { mut sort, columns, grouped, detail } = kept;
+        sort.truncate(SORT_KEYS);
+        if !columns.is_empty() {
+            self.columns = with_pinned(columns);
         }
-        if !kept.columns.is_empty() {
-            self.columns = with_pinned(kept.columns);
+        (self.grouped, self.detail) = (grouped, detail);
+        if self.leave_order(cx, |runs| runs.sort = sort)
+            && let (Some(run), Some(stored)) = (self.cursors.remove(&self.sort), &cx.stored)
+        {
+            self.select(&run, stored, self.list.selected);
         }
-        (self.grouped, self.detail) = (kept.grouped, kept.detail);
-        self.rearrange(cx);
     }
 }
 
@@ -227,6 +250,11 @@ impl Runs {
         self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
     }
 
+    /// Line of the first run.
+    pub fn first_run(&self) -> usize {
+        usize::from(matches!(self.lines.first(), Some(Line::Group { .. })))
+    }
+
     /// Filters and sorts the lines, keeping the selected run if possible.
     pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
         let selected = self.lines.get(self.list.selected).copied();
@@ -244,7 +272,8 @@ impl Runs {
         if self.only_marked {
             rows.retain(|row| self.marked.contains(run(row)));
         }
-        self.order(table, &mut rows);
+        self.order(snapshot, &mut rows);
+        self.differing = columns::differing(table, &rows);
         self.count = rows.len();
         let of = |status: Status| {
             let is = |row: &&u32| records.get(**row as usize).is_some_and(|run| run.status == status);
@@ -267,11 +296,15 @@ impl Runs {
             Some(Line::Run(row)) => self.lines.iter().position(|line| *line == Line::Run(row)),
             _ => None,
         };
-        let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
-        self.list.selected = at.unwrap_or(first);
+        self.list.selected = at.unwrap_or_else(|| self.first_run());
         let shown = || self.rows().filter_map(|row| records.get(row as usize));
         let provenance = only(shown().map(|record| record.provenance));
         let model = only(shown().map(|record| &record.spec.model)).cloned();
+        let experiment = only(shown().map(|record| record.experiment.as_deref()));
+        let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
+        let has_upper_bound = shown().any(is_bound);
+        self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
+        (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
     }
@@ -282,16 +315,22 @@ impl Runs {
             let column = table.find(name).and_then(|at| table.columns().get(at));
             column.is_some_and(|column| {
                 let mut cells = self.rows().map(|row| column.cell(row as usize));
+                let differs = || column.differs(self.rows().map(|row| row as usize));
                 match name.as_str() {
-                    name if VARIED.contains(&name) => {
-                        let first = cells.next();
-                        cells.any(|cell| Some(cell) != first)
-                    }
+                    name if VARIED.contains(&name) => differs(),
+                    name if SHARED.contains(&name) => self.count == 1 || differs(),
                     _ => !column.is_blank() && cells.any(|cell| cell != RunCell::Nothing),
                 }
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
+        let first = self.rows().next();
+        let value = |name: &&str| {
+            let column =
+                table.columns().get(table.find(name).filter(|_| self.empty.contains(*name))?)?;
+            Some(format!("{} {}", columns::name(column), columns::cell_text(column, first? as usize)))
+        };
+        self.shared = SHARED.iter().filter_map(value).collect();
         let longest = |name: &String| {
             let column = table.columns().get(table.find(name)?)?;
             let length = |row: u32| match column.cell(row as usize) {
@@ -305,59 +344,12 @@ impl Runs {
             (!column.field.unit.is_number()).then(|| (column.field.name.to_string(), longest))
         };
         self.longest = self.columns.iter().filter_map(longest).collect();
-        self.needed = needed(self, table);
+        self.needed = columns::needed(self, table);
     }
 
     pub fn group(&self, table: &RunTable) -> Option<usize> {
         let name = &self.sort.first().filter(|(name, _)| self.grouped && name != "run")?.0;
         table.find(name)
-    }
-
-    fn order(&self, table: &RunTable, rows: &mut Vec<u32>) {
-        // records are in creation order, which has no ties, so later keys have no effect
-        let creation = self.sort.iter().position(|(name, _)| name == "run");
-        if creation.is_none_or(|at| self.sort[at].1) {
-            rows.reverse();
-        }
-        let before = &self.sort[..creation.unwrap_or(self.sort.len())];
-        // skip columns that no longer exist
-        let keys: Vec<(usize, bool)> =
-            before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
-        table.sort(rows, &keys);
-    }
-
-    /// Sorts by this column alone; by the first one again reverses it.
-    pub fn sort_by(&mut self, name: &str, unit: Unit) {
-        match self.sort.first_mut() {
-            Some((first, down)) if first == name => *down = !*down,
-            _ => self.sort = vec![(name.to_owned(), is_down_first(name, unit))],
-        }
-    }
-
-    /// Breaks ties of the order by another column, or reverses it if the order has it.
-    pub fn sort_also_by(&mut self, name: &str, unit: Unit) {
-        match self.sort.iter_mut().find(|(known, _)| known == name) {
-            Some((_, down)) => *down = !*down,
-            None => {
-                self.sort.truncate(SORT_KEYS - 1);
-                self.sort.push((name.to_owned(), is_down_first(name, unit)));
-            }
-        }
-    }
-
-    pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
-        let current = self.sort.first().map(|(name, _)| name.as_str());
-        // empty columns are not shown, nor a provenance that all runs have
-        let is_shown = |name: &&String| {
-            !self.empty.contains(*name) && (self.provenance.is_none() || *name != PROVENANCE)
-        };
-        let shown: Vec<&String> = self.columns.iter().filter(is_shown).collect();
-        let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
-        let step = if backwards { shown.len().saturating_sub(1) } else { 1 };
-        let Some(name) = shown.get((at + step) % shown.len().max(1)).map(|name| (*name).clone()) else {
-            return;
-        };
-        self.sort_by(&name, unit(table, &name));
     }
 
     /// Arguments of `ladderscope runs` for the filter and order.
@@ -371,7 +363,7 @@ impl Runs {
             words.extend(["--filter".into(), filter]);
         }
         let key = |(name, down): &(String, bool)| format!("{name}{}", if *down { ":desc" } else { "" });
-        let sort: Vec<String> = self.sort.iter().map(key).collect();
+        let sort: Vec<String> = self.marked_order().iter().map(key).collect();
         words.extend(["--sort".into(), sort.join(",")]);
         let is_shown =
             |name: &&String| ![EP, DP].contains(&name.as_str()) || !self.empty.contains(*name);
@@ -385,17 +377,6 @@ impl Runs {
 fn only<T: PartialEq>(mut items: impl Iterator<Item = T>) -> Option<T> {
     let first = items.next()?;
     items.all(|item| item == first).then_some(first)
-}
-
-/// True if a column starts in descending order: newest and fastest first.
-fn is_down_first(name: &str, unit: Unit) -> bool {
-    name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share)
-}
-
-/// Unit of a column; text if it does not exist.
-pub fn unit(table: &RunTable, name: &str) -> Unit {
-    let column = table.find(name).and_then(|at| table.columns().get(at));
-    column.map_or(Unit::Text, |column| column.field.unit)
 }
 
 /// Prepends the pinned columns.
@@ -496,162 +477,5 @@ impl Marked {
 
     pub fn as_slice(&self) -> &[String] {
         &self.order
-    }
-}
-
-/// Width from which a table writes provenances whole even if columns are missing.
-const WHOLE: u16 = 100;
-
-/// Maximum width of a text column other than the run id.
-const WIDEST: usize = 28;
-
-#[derive(Clone, Debug)]
-pub struct RunColumn {
-    /// Column index in the run table.
-    pub column: usize,
-    /// Name, used in saved state.
-    pub name: String,
-}
-
-/// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first result
-/// are never dropped. In a table of this width, provenances are short where columns are missing.
-pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::Column>) {
-    let (mut wanted, mut others): (Vec<_>, Vec<_>) =
-        wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
-    others.sort_by_key(|(_, name)| runs.empty.contains(name));
-    let is_result = |(column, _): &(usize, String)| {
-        matches!(table.columns()[*column].field.source, Source::Measure(_))
-    };
-    let result = others.iter().position(is_result).map(|at| wanted.len() + at);
-    let pinned = wanted.len();
-    wanted.extend(others);
-    let column = |(at, (column, name)): (usize, (usize, String))| {
-        let spec = &table.columns()[column];
-        let before = if at == 0 { STATUS } else { 0 };
-        let (least, most) = widths(runs, spec, title_width(runs, spec));
-        let title = match title(runs, spec) {
-            // the direction is behind it
-            whole if whole.width() > least.into() && is_marked_behind(runs, spec) => {
-                self::name(spec).to_owned()
-            }
-            whole => whole,
-        };
-        let spec = table::Column {
-            title: format!("{}{title}", " ".repeat(before.into())).into(),
-            width: before + least,
-            right: spec.field.unit.is_number(),
-            spare: u8::from(at >= pinned && Some(at) != result),
-            grows: if name == PROVENANCE && width < runs.needed.min(WHOLE) { 0 } else { most - least },
-        };
-        (RunColumn { column, name }, spec)
-    };
-    wanted.into_iter().enumerate().map(column).unzip()
-}
-
-/// Column title, shorter than the field's name where its values are short.
-pub fn name(column: &Column) -> &str {
-    match &*column.field.name {
-        PROVENANCE => "source",
-        SETTING => "setting",
-        EXPOSED => "exposed",
-        _ => &column.field.title,
-    }
-}
-
-/// Title of a column, with its direction and, among several sort columns, its rank.
-fn title(runs: &Runs, column: &Column) -> String {
-    let title = name(column);
-    let Some(key) = runs.sort.iter().position(|(key, _)| *key == column.field.name) else {
-        return title.to_owned();
-    };
-    let rank = if runs.sort.len() > 1 { (key + 1).to_string() } else { String::new() };
-    format!("{title}{}{rank}", if runs.sort[key].1 { "↓" } else { "↑" })
-}
-
-/// True if the direction of a sorted column may be in the gap behind it, so that sorting widens no column: numbers end at
-/// their title's end. Several sort columns have ranks, too.
-fn is_marked_behind(runs: &Runs, column: &Column) -> bool {
-    column.field.unit.is_number() && runs.sort.len() < 2
-}
-
-fn title_width(runs: &Runs, column: &Column) -> usize {
-    if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
-}
-
-/// Direction of a sorted column whose title has no room for it.
-pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::Column) -> Option<&'static str> {
-    let (_, descending) = runs.sort.iter().find(|(key, _)| *key == column.field.name)?;
-    let is_missing = !shown.title.ends_with(['↑', '↓']);
-    (is_missing && is_marked_behind(runs, column)).then_some(if *descending { "↓" } else { "↑" })
-}
-
-/// Columns to show: index in the run table and name.
-fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
-    let says = |name: &&String| match name.as_str() {
-        PROVENANCE => runs.provenance.is_none(),
-        "architecture" => true,
-        // a column that the user added says that it is empty
-        name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
-    };
-    // prefills alone have their latency in place of TPOT
-    let named = |name: &String| match name.as_str() {
-        TPOT if runs.empty.contains(TPOT) && !runs.columns.iter().any(|name| name == TTFT) => {
-            TTFT.to_owned()
-        }
-        _ => name.clone(),
-    };
-    let names = runs.columns.iter().map(named).collect::<Vec<_>>();
-    names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
-}
-
-/// Total width that all columns need uncut.
-pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
-    let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
-    STATUS + columns.map(|column| widths(runs, column, title_width(runs, column)).1 + 1).sum::<u16>()
-}
-
-/// Length of the longest text of a column among the shown runs.
-pub fn longest(runs: &Runs, column: &Column) -> usize {
-    runs.longest.get(&*column.field.name).copied().unwrap_or(column.longest)
-}
-
-/// Minimum and maximum useful width of a column with a title of this width.
-fn widths(runs: &Runs, column: &Column, title: usize) -> (u16, u16) {
-    let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
-    let longest = longest(runs, column);
-    match column.field.unit {
-        Unit::Text | Unit::Words | Unit::Names => {
-            let (least, most) = match &*column.field.name {
-                "run" => (15, longest.clamp(12, 60)),
-                // the end of the distinguishing settings is the most informative part
-                SETTING => (11, longest.clamp(title, WIDEST)),
-                PROVENANCE => (title, longest.max(title)),
-                _ => (title.max(13), longest.clamp(title.max(3), WIDEST)),
-            };
-            (least.min(most) as u16, most as u16)
-        }
-        Unit::Count => number(4),
-        Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor | Unit::Nats => number(7),
-        Unit::Bytes | Unit::Rate => number(8),
-    }
-}
-
-/// Provenance in at most six letters, for a narrow column.
-pub const fn short_provenance(provenance: Provenance) -> &'static str {
-    match provenance {
-        Provenance::Measured => "meas",
-        Provenance::EmulatedLink => "emul",
-        Provenance::Simulated => "sim",
-        Provenance::SharedGpu => "shared",
-    }
-}
-
-pub fn cell_text(column: &Column, row: usize) -> String {
-    match column.cell(row) {
-        RunCell::Nothing if column.field.unit.is_number() => "-".into(),
-        RunCell::Nothing => String::new(),
-        // first line of a note
-        RunCell::Text(text) => text.lines().next().unwrap_or_default().to_owned(),
-        RunCell::Number(value) => column.field.unit.cell(value),
     }
 }

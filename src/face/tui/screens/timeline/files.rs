@@ -47,20 +47,21 @@ impl Timeline {
             let reason = record.reason.as_deref().unwrap_or("no reason is recorded");
             return cx.inform(format!("run {} is {}: {reason}", record.run, record.status.as_str()));
         }
-        let names: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
-        let names = names.join(" and ");
+        let runs: Vec<String> = records.iter().map(|record| record.run.clone()).collect();
+        let names = runs.join(" and ");
+        let instead = if opening == Opening::Beneath { Vec::new() } else { runs };
         let open = |store: &Store| {
             let opened = records.into_iter().map(|record| desk::open_run(Box::new(record), store, None));
             opened.map(|opened| opened.map(index)).collect()
         };
-        self.open_indexed(names, opening, open, cx);
+        self.open_indexed((names, instead), opening, open, cx);
     }
 
     /// Opens a trace file, or the run with this id if no such file exists.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
         self.open_indexed(
-            what,
+            (what, Vec::new()),
             opening,
             move |store| {
                 desk::open(&path, store, OpenOptions::default()).map(|opened| vec![index(opened)])
@@ -85,7 +86,7 @@ impl Timeline {
             sources.iter().enumerate().map(open).collect()
         };
         let window = window.filter(|(from, to)| from < to);
-        self.open_indexed(names, Opening::Alone(window), open, cx);
+        self.open_indexed((names, Vec::new()), Opening::Alone(window), open, cx);
     }
 
     /// Opens one trace, or two stacked. `what` describes them while they load.
@@ -97,12 +98,13 @@ impl Timeline {
         cx: &mut Context,
     ) {
         let indexed = move |store: &Store| read(store).map(|all| all.into_iter().map(index).collect());
-        self.open_indexed(what, opening, indexed, cx);
+        self.open_indexed((what, Vec::new()), opening, indexed, cx);
     }
 
+    /// Opens traces, named by `what` while they load. If they cannot be opened, shows what is stored of the runs `instead`.
     fn open_indexed(
         &mut self,
-        what: String,
+        (what, instead): (String, Vec<String>),
         opening: Opening,
         read: impl FnOnce(&Store) -> Result<Vec<Arc<TraceIndex>>> + Send + 'static,
         cx: &mut Context,
@@ -126,8 +128,12 @@ impl Timeline {
                         }
                     }
                     Err(why) => {
-                        cx.open_failed(&what, why);
-                        if let Some(from) = timeline.opened_from.filter(|_| cx.tab == Tab::Timeline) {
+                        let from = timeline.opened_from.filter(|_| cx.tab == Tab::Timeline);
+                        match from.is_some() && cx.typed_path.is_none() && !instead.is_empty() {
+                            true => cx.request(Request::ShowRuns { runs: instead, why }),
+                            false => cx.open_failed(&what, why),
+                        }
+                        if let Some(from) = from {
                             cx.tab = from;
                         }
                     }

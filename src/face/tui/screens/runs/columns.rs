@@ -1,0 +1,227 @@
+//! Columns of screen 3: which are shown, how wide they are, and in which others the shown runs differ.
+
+use std::collections::HashMap;
+
+use super::state::{
+    COLUMNS, EXPOSED, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT,
+};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, TableLayout};
+use ::table::{Provenance, Source, Unit};
+use study::analysis::{Column, RunCell, RunTable};
+
+/// Width from which a table writes provenances whole even if columns are missing.
+const WHOLE: u16 = 100;
+
+/// Maximum width of a text column other than the run id.
+const WIDEST: usize = 28;
+
+/// Number of results that stay while the other columns scroll.
+const RESULTS: usize = 3;
+
+#[derive(Clone, Debug)]
+pub struct RunColumn {
+    /// Column index in the run table.
+    pub column: usize,
+    /// Name, used in saved state.
+    pub name: String,
+}
+
+/// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first
+/// [`RESULTS`] are never scrolled out. In a table of this width, provenances are short where columns are missing.
+pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::Column>) {
+    let (mut wanted, mut others): (Vec<_>, Vec<_>) =
+        wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
+    others.sort_by_key(|(_, name)| runs.empty.contains(name));
+    let is_result = |(column, _): &(usize, String)| {
+        matches!(table.columns()[*column].field.source, Source::Measure(_))
+    };
+    let pinned = wanted.len();
+    let results = (pinned..).zip(&others).filter(|(_, column)| is_result(column));
+    let results: Vec<usize> = results.map(|(at, _)| at).take(RESULTS).collect();
+    wanted.extend(others);
+    let column = |(at, (column, name)): (usize, (usize, String))| {
+        let spec = &table.columns()[column];
+        let before = if at == 0 { STATUS } else { 0 };
+        let (least, most) = widths(runs, spec, title_width(runs, spec));
+        let title = match title(runs, spec) {
+            // the direction is behind it
+            whole if whole.width() > least.into() && is_marked_behind(runs, spec) => {
+                self::name(spec).to_owned()
+            }
+            whole => whole,
+        };
+        let spec = table::Column {
+            title: format!("{}{title}", " ".repeat(before.into())).into(),
+            width: before + least,
+            right: spec.field.unit.is_number(),
+            spare: u8::from(at >= pinned && !results.contains(&at)),
+            grows: if name == PROVENANCE && width < runs.needed.min(WHOLE) { 0 } else { most - least },
+        };
+        (RunColumn { column, name }, spec)
+    };
+    wanted.into_iter().enumerate().map(column).unzip()
+}
+
+/// Column title, shorter than the field's name where its values are short.
+pub fn name(column: &Column) -> &str {
+    match &*column.field.name {
+        PROVENANCE => "source",
+        SETTING => "setting",
+        EXPOSED => "exposed",
+        _ => &column.field.title,
+    }
+}
+
+/// Title of a column, with its direction and, among several sort columns, its rank.
+fn title(runs: &Runs, column: &Column) -> String {
+    let title = name(column);
+    let order = runs.marked_order();
+    let Some(key) = order.iter().position(|(key, _)| *key == column.field.name) else {
+        return title.to_owned();
+    };
+    let rank = if order.len() > 1 { (key + 1).to_string() } else { String::new() };
+    format!("{title}{}{rank}", if order[key].1 { "↓" } else { "↑" })
+}
+
+/// True if the direction of a sorted column may be in the gap behind it, so that sorting widens no column: numbers end at
+/// their title's end. Several sort columns have ranks, too.
+fn is_marked_behind(runs: &Runs, column: &Column) -> bool {
+    column.field.unit.is_number() && runs.sort.len() < 2
+}
+
+fn title_width(runs: &Runs, column: &Column) -> usize {
+    if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
+}
+
+/// Direction of a sorted column whose title has no room for it.
+pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::Column) -> Option<&'static str> {
+    let order = runs.marked_order();
+    let (_, descending) = order.iter().find(|(key, _)| *key == column.field.name)?;
+    let is_missing = !shown.title.ends_with(['↑', '↓']);
+    (is_missing && is_marked_behind(runs, column)).then_some(if *descending { "↓" } else { "↑" })
+}
+
+/// Columns to show: index in the run table and name.
+fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
+    let says = |name: &&String| match name.as_str() {
+        PROVENANCE => runs.provenance.is_none(),
+        "architecture" => true,
+        // a column that the user added says that it is empty
+        name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
+    };
+    // prefills alone have their latency in place of TPOT
+    let named = |name: &String| match name.as_str() {
+        TPOT if runs.empty.contains(TPOT) && !runs.columns.iter().any(|name| name == TTFT) => {
+            TTFT.to_owned()
+        }
+        _ => name.clone(),
+    };
+    let names = runs.columns.iter().map(named).collect::<Vec<_>>();
+    names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
+}
+
+/// Total width that all columns need uncut.
+pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
+    let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
+    STATUS + columns.map(|column| widths(runs, column, title_width(runs, column)).1 + 1).sum::<u16>()
+}
+
+/// Length of the longest text of a column among the shown runs.
+pub fn longest(runs: &Runs, column: &Column) -> usize {
+    runs.longest.get(&*column.field.name).copied().unwrap_or(column.longest)
+}
+
+/// Minimum and maximum useful width of a column with a title of this width.
+fn widths(runs: &Runs, column: &Column, title: usize) -> (u16, u16) {
+    let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
+    let longest = longest(runs, column);
+    match column.field.unit {
+        Unit::Text | Unit::Words | Unit::Names => {
+            let (least, most) = match &*column.field.name {
+                "run" => (15, longest.clamp(12, 60)),
+                // the end of the distinguishing settings is the most informative part
+                SETTING => (11, longest.clamp(title, WIDEST)),
+                PROVENANCE => (title, longest.max(title)),
+                _ => (title.max(13), longest.clamp(title.max(3), WIDEST)),
+            };
+            (least.min(most) as u16, most as u16)
+        }
+        Unit::Count => number(4),
+        Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor | Unit::Nats => number(7),
+        Unit::Bytes | Unit::Rate => number(8),
+    }
+}
+
+/// Provenance in at most six letters, for a narrow column.
+pub const fn short_provenance(provenance: Provenance) -> &'static str {
+    match provenance {
+        Provenance::Measured => "meas",
+        Provenance::EmulatedLink => "emul",
+        Provenance::Simulated => "sim",
+        Provenance::SharedGpu => "shared",
+    }
+}
+
+pub fn cell_text(column: &Column, row: usize) -> String {
+    match column.cell(row) {
+        RunCell::Nothing if column.field.unit.is_number() => "-".into(),
+        RunCell::Nothing => String::new(),
+        // first line of a note
+        RunCell::Text(text) => text.lines().next().unwrap_or_default().to_owned(),
+        RunCell::Number(value) => column.field.unit.cell(value),
+    }
+}
+
+/// Options and variables in which these rows differ, as indices of columns. Without the link if P2P determines it, and without
+/// P2P's own variables.
+pub fn differing(table: &RunTable, rows: &[u32]) -> Vec<usize> {
+    let is_asked = |column: &Column| match column.field.source {
+        Source::Option(_) | Source::Override => true,
+        Source::Variable => !column.field.title.starts_with("NCCL_P2P_"),
+        _ => false,
+    };
+    let all = table.columns().iter().enumerate();
+    let differ = all
+        .filter(|(_, column)| is_asked(column) && column.differs(rows.iter().map(|row| *row as usize)));
+    let mut differing: Vec<usize> = differ.map(|(at, _)| at).collect();
+    if let (Some(p2p), Some(link)) = (table.find("p2p"), table.find("link"))
+        && differing.contains(&p2p)
+        && link_follows(table, (p2p, link), rows)
+    {
+        differing.retain(|at| *at != link);
+    }
+    differing
+}
+
+/// True if each P2P setting has one link.
+fn link_follows(table: &RunTable, (p2p, link): (usize, usize), rows: &[u32]) -> bool {
+    let mut links: HashMap<&str, &str> = HashMap::new();
+    rows.iter().all(|row| match (table.cell(*row as usize, p2p), table.cell(*row as usize, link)) {
+        (RunCell::Text(p2p), RunCell::Text(link)) => *links.entry(p2p).or_insert(link) == link,
+        _ => false,
+    })
+}
+
+/// Names of the columns in which the shown runs differ although no visible column says so. The column of settings names the
+/// differences within an experiment, if it is not cut.
+pub fn hidden_differences(
+    runs: &Runs,
+    table: &RunTable,
+    columns: &[RunColumn],
+    shown: &TableLayout,
+) -> Vec<String> {
+    let place_of = |name: &str| shown.places.iter().find(|place| columns[place.column].name == name);
+    let names_settings = runs.is_one_experiment
+        && place_of(SETTING).is_some_and(|place| {
+            let column = &table.columns()[columns[place.column].column];
+            longest(runs, column) <= place.width.into()
+        });
+    let is_setting = |name: &str| name != "architecture" && name != MODEL && !SHARED.contains(&name);
+    let is_hidden = |column: &&Column| {
+        let name = &*column.field.name;
+        place_of(name).is_none() && !(names_settings && is_setting(name))
+    };
+    let differing = runs.differing.iter().filter_map(|at| table.columns().get(*at));
+    differing.map(AsRef::as_ref).filter(is_hidden).map(|column| name(column).to_owned()).collect()
+}

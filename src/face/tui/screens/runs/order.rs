@@ -1,0 +1,199 @@
+//! Order of screen 3: as it opens, the best runs first; later by the columns that the user sorts by.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::columns;
+use super::state::{PROVENANCE, Runs, TPOT, TTFT};
+use crate::face::tui::prelude::*;
+use plan::Architecture;
+use study::analysis::RunTable;
+use table::{Record, Unit};
+
+/// Maximum number of sort columns; later ones break ties.
+pub const SORT_KEYS: usize = 3;
+
+/// Sort columns by priority, and true for descending. `run` means creation order. Empty for the order in which the screen
+/// opens.
+pub type SortOrder = Vec<(String, bool)>;
+
+impl Runs {
+    pub(super) fn order(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
+        if self.sort.is_empty() {
+            return self.order_by_result(stored, rows);
+        }
+        // records are in creation order, which has no ties, so later keys have no effect
+        let creation = self.sort.iter().position(|(name, _)| name == "run");
+        if creation.is_none_or(|at| self.sort[at].1) {
+            rows.reverse();
+        }
+        let before = &self.sort[..creation.unwrap_or(self.sort.len())];
+        // skip columns that no longer exist
+        let table = &stored.table;
+        let keys: Vec<(usize, bool)> =
+            before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
+        table.sort(rows, &keys);
+    }
+
+    /// The newest sweep first, unless the scope is one experiment; in it the lowest TPOT first (of prefills, TTFT). As nobody
+    /// can deploy `upper-bound`, it follows the architectures; runs without a result come last.
+    fn order_by_result(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
+        let (records, table) = (&stored.records, &stored.table);
+        rows.reverse();
+        let keys: Vec<(usize, bool)> =
+            [TPOT, TTFT].into_iter().filter_map(|name| Some((table.find(name)?, false))).collect();
+        table.sort(rows, &keys);
+        let newest: HashMap<Option<&str>, usize> = match self.filter.experiment() {
+            Some(_) => HashMap::new(),
+            None => (0..).zip(records.iter()).map(|(at, run)| (run.experiment.as_deref(), at)).collect(),
+        };
+        let kind = |record: &Record| match (&record.metrics, &record.spec.architecture) {
+            (None, _) => 2,
+            (Some(_), Architecture::UpperBound) => 1,
+            (Some(_), _) => 0,
+        };
+        rows.sort_by_cached_key(|row| {
+            let record = records.get(*row as usize);
+            let sweep = record.and_then(|record| newest.get(&record.experiment.as_deref()));
+            (Reverse(sweep.copied().unwrap_or(0)), record.map_or(2, kind))
+        });
+    }
+
+    /// Order that the titles mark; of the order in which the screen opens, its main column.
+    pub fn marked_order(&self) -> SortOrder {
+        match self.sort.is_empty() {
+            true => vec![(self.result().to_owned(), false)],
+            false => self.sort.clone(),
+        }
+    }
+
+    /// Result that the screen sorts by as it opens.
+    fn result(&self) -> &'static str {
+        if self.empty.contains(TPOT) { TTFT } else { TPOT }
+    }
+
+    /// Names the order: `lowest TPOT first, upper-bound last`.
+    pub fn order_words(&self, table: &RunTable) -> String {
+        let title = |name: &String| match table.find(name) {
+            Some(at) => columns::name(&table.columns()[at]).trim_end_matches(" ms").to_owned(),
+            None => name.clone(),
+        };
+        match self.sort.as_slice() {
+            [] => {
+                let lowest = format!("lowest {} first", title(&self.result().to_owned()));
+                let bound = if self.has_upper_bound { ", upper-bound last" } else { "" };
+                match self.orders_sweeps() {
+                    true => format!("newest sweep, then {lowest}{bound}"),
+                    false => format!("{lowest}{bound}"),
+                }
+            }
+            [(name, true), ..] if name == "run" => "newest first".to_owned(),
+            [(name, false), ..] if name == "run" => "oldest first".to_owned(),
+            [(name, down), ties @ ..] => {
+                let first = match (unit(table, name).is_number(), *down) {
+                    (true, true) => format!("highest {} first", title(name)),
+                    (true, false) => format!("lowest {} first", title(name)),
+                    (false, true) => format!("by {} (Z to A)", title(name)),
+                    (false, false) => format!("by {} (A to Z)", title(name)),
+                };
+                ties.iter().fold(first, |words, (name, _)| format!("{words}, then by {}", title(name)))
+            }
+        }
+    }
+
+    /// Like [`Self::order_words`], for a narrow window, where titles mark other orders.
+    pub fn short_order_words(&self) -> &'static str {
+        match (self.sort.is_empty(), self.has_upper_bound) {
+            (true, true) => "best first, upper-bound last",
+            (true, false) => "best first",
+            (false, _) => "sorted",
+        }
+    }
+
+    /// True if the default order has runs of several sweeps to order.
+    fn orders_sweeps(&self) -> bool {
+        self.has_sweeps && self.filter.experiment().is_none()
+    }
+
+    /// Order that a command line cannot express, in words.
+    pub fn order_beyond(&self) -> Option<String> {
+        let is_beyond = self.sort.is_empty() && (self.has_upper_bound || self.orders_sweeps());
+        is_beyond.then(|| "the default order".to_owned())
+    }
+
+    /// Sorts anew: the cursor goes to the first run, which is what one sorts for.
+    pub fn sort_anew(&mut self, cx: &Context, sort: impl FnOnce(&mut Self)) {
+        if self.leave_order(cx, sort) {
+            (self.list.selected, self.list.offset) = (self.first_run(), 0);
+        }
+    }
+
+    /// Changes the order and remembers the run under the cursor for the return to the one before; false if it is the same.
+    pub fn leave_order(&mut self, cx: &Context, change: impl FnOnce(&mut Self)) -> bool {
+        let before = self.sort.clone();
+        let held = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
+        change(self);
+        self.arrange(cx.stored.as_deref());
+        let has_changed = self.sort != before;
+        if has_changed {
+            self.cursors.extend(held.map(|run| (before, run)));
+        }
+        has_changed
+    }
+
+    /// Sorts by this column alone; by the first one again reverses it.
+    pub fn sort_by(&mut self, name: &str, unit: Unit) {
+        match self.sort.first_mut() {
+            Some((first, down)) if first == name => *down = !*down,
+            _ => self.sort = vec![(name.to_owned(), is_down_first(name, unit))],
+        }
+    }
+
+    /// Breaks ties of the order by another column, or reverses it if the order has it.
+    pub fn sort_also_by(&mut self, name: &str, unit: Unit) {
+        match self.sort.iter_mut().find(|(known, _)| known == name) {
+            Some((_, down)) => *down = !*down,
+            None => {
+                self.sort.truncate(SORT_KEYS - 1);
+                self.sort.push((name.to_owned(), is_down_first(name, unit)));
+            }
+        }
+    }
+
+    pub fn reverse(&mut self) {
+        match self.sort.first_mut() {
+            Some((_, down)) => *down = !*down,
+            None => self.sort = vec![(self.result().to_owned(), true)],
+        }
+    }
+
+    pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
+        let current = self.sort.first().map(|(name, _)| name.as_str());
+        // empty columns are not shown, nor a provenance that all runs have
+        let is_shown = |name: &&String| {
+            !self.empty.contains(*name) && (self.provenance.is_none() || *name != PROVENANCE)
+        };
+        let shown: Vec<&String> = self.columns.iter().filter(is_shown).collect();
+        let at = shown.iter().position(|name| Some(name.as_str()) == current);
+        let len = shown.len().max(1);
+        let next = match (at, backwards) {
+            (Some(at), true) => at + len - 1,
+            (Some(at), false) => at + 1,
+            (None, true) => len - 1,
+            (None, false) => 0,
+        };
+        let Some(name) = shown.get(next % len).map(|name| (*name).clone()) else { return };
+        self.sort_by(&name, unit(table, &name));
+    }
+}
+
+/// True if a column starts in descending order: newest and fastest first.
+fn is_down_first(name: &str, unit: Unit) -> bool {
+    name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share)
+}
+
+/// Unit of a column; text if it does not exist.
+pub fn unit(table: &RunTable, name: &str) -> Unit {
+    let column = table.find(name).and_then(|at| table.columns().get(at));
+    column.map_or(Unit::Text, |column| column.field.unit)
+}
