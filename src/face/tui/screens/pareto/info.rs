@@ -68,7 +68,8 @@ fn whole_clauses(text: &str, width: u16) -> &str {
     let is_whole = |text: &&str| {
         count(text, ['(', '[']) == count(text, [')', ']']) && text.width() < usize::from(width)
     };
-    let ends = [", ", ": ", " ("].into_iter().flat_map(|end| text.match_indices(end));
+    let ends =
+        [", ", "; ", ": ", " (", " at ", " than "].into_iter().flat_map(|end| text.match_indices(end));
     let clauses = ends.filter_map(|(at, _)| text.get(..at)).filter(is_whole);
     let longest = clauses.max_by_key(|clause| clause.len());
     if text.width() < usize::from(width) { text } else { longest.unwrap_or(text) }
@@ -241,7 +242,14 @@ pub fn headline(pareto: &Pareto, body: Rect) -> Vec<String> {
     }
     let label = pareto.current().map(label).unwrap_or_default();
     let width = body.width.saturating_sub(label.width() as u16);
-    headline_rows(whole_clauses(text, width.saturating_sub(1)), width, 1)
+    headline_rows(whole_clauses(&without_intervals(text), width.saturating_sub(1)), width, 1)
+}
+
+/// Drops `[low, high]` behind numbers; the compare screen has them.
+fn without_intervals(text: &str) -> String {
+    let mut parts = text.split(" [");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |kept, part| kept + part.split_once(']').map_or(part, |(_, after)| after))
 }
 
 /// Provenance of a point, before texts on it.

@@ -28,6 +28,9 @@ const WIDE: u16 = 150;
 /// Minimum plot rows when the table is shown.
 const PLOT: u16 = 9;
 
+/// Plot rows of its axes and title.
+const AXES: u16 = 3;
+
 /// Minimum window height to show the table by default.
 const ROOM: u16 = 34;
 
@@ -71,7 +74,10 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let rows = table_rows(pareto);
     let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
     let answer = u16::from(pareto.limit.is_some());
-    let has_room = rest.height >= PLOT + answer + rows + 1;
+    // by default the lines of all series have room beside it, too
+    let lines = if pareto.table.is_some() { 0 } else { pareto.lines.len() as u16 };
+    let plot = PLOT.max(AXES + (3 * lines).div_ceil(2));
+    let has_room = rest.height >= plot + answer + rows + 1;
     let (rest, table) = cut_bottom(rest, if wanted && has_room { rows + 1 } else { 0 });
     let (plot, answer) = cut_bottom(rest, answer);
     Areas { headline, group, legend, plot, answer, table, info }

@@ -187,7 +187,7 @@ fn the_note_on_labels_leaves_the_axis_title_whole() {
 #[test]
 fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
-    driver.shows(" [emulated-link] Ladder is fastest in 6 of 12 settings");
+    driver.shows(" [emulated-link] Ladder is up to 1.19x faster than standard");
     driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
@@ -794,6 +794,7 @@ fn series_of_one_shape_are_told_apart_and_the_legend_is_of_what_the_filter_leave
 fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let mut driver = driver(120, 40);
     next_group(&mut driver);
+    driver.taps("T");
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
     let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();

@@ -86,7 +86,7 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
     assert!(shown.contains("(base 15.9)"), "the value before stands beside: {shown}");
-    driver.shows("alpha: base 15.9, 0 resets; latency of a small all-reduce");
+    driver.shows("alpha: base 15.9, 0 resets; latency of a small");
     driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
@@ -242,7 +242,7 @@ fn a_model_is_picked_by_letters_and_named_in_the_title() {
     let cell = &driver.state.whatif.variant.cell;
     assert_eq!((cell.tp, cell.ep, cell.dp), (1, 8, 8));
     // in the format of its checkpoint, unless another is chosen
-    driver.shows("mxfp4 (f16)");
+    driver.shows("mxfp4 (base f16)");
     select(&mut driver, Slider::Dtype);
     driver.tap(KeyCode::Enter);
     driver.taps("bf16");

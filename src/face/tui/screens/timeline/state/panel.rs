@@ -67,12 +67,11 @@ impl Stretches {
         self.arrange();
     }
 
-    /// Sorts by another column; the selected collective stays selected.
+    /// Sorts by another column and selects the first row, as all tables do.
     fn sort(&mut self, resort: Resort) {
-        let selected = self.order.get(self.list.selected).copied();
         self.sorted.change(resort, &StretchColumn::ALL);
         self.arrange();
-        self.list.selected = self.order.iter().position(|at| Some(*at) == selected).unwrap_or(0);
+        self.list.selected = 0;
         self.gone = None;
     }
 
@@ -370,6 +369,7 @@ impl Operations {
     fn sort(&mut self, resort: Resort) {
         self.sorted.change(resort, &OperationColumn::ALL);
         self.arrange();
+        self.list.selected = 0;
     }
 
     /// Selected row, and the span index of its longest execution.
@@ -543,12 +543,11 @@ mod tests {
         }
         let last = shown.row().map(|(row, _)| row.name.clone());
         shown.list.selected = 1;
-        let kept = shown.row().map(|(row, _)| row.name.clone());
-        assert_ne!(kept, last);
+        assert_ne!(shown.row().map(|(row, _)| row.name.clone()), last);
         shown.sort(Resort::Next);
         let first = SortedBy { column: OperationColumn::Count, reverse: false };
         assert_eq!(shown.sorted, first, "round and round");
-        assert_eq!(shown.row().map(|(row, _)| row.name.clone()), kept, "the selection stays");
+        assert_eq!(shown.list.selected, 0, "a new order is read from its top");
         shown.filter = FilterBox::new("NCCL reduce");
         shown.arrange();
         assert!(shown.row().is_some_and(|(row, _)| row.lane == "comm") && shown.order.len() == 1);

@@ -397,7 +397,7 @@ fn what_if_of_a_simulated_run_simulates_it_again() {
 
 #[test]
 fn an_open_trace_is_offered_as_base_and_left_again() {
-    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    let mut driver = with(vec![simulated(|_| {})], (140, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.shows(" B: the paper's");
