@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -90,8 +91,14 @@ impl<'a> Repeated<'a> {
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
         let is_longer = |gap: u64, common: u64| kernels[&gap].len() >= kernels[&common].len() + HEAD;
+        let starts_step = |gap: u64, first: u64, is_few: bool| {
+            let (gap, first) = (&kernels[&gap], &kernels[&first]);
+            let continues = gap.len() >= first.len() + HEAD && gap.ends_with(first) && !first.is_empty();
+            continues
+                && (is_few || asked.is_some() || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
+        };
         let found = first.at_first_layers(trace);
-        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer));
+        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer, starts_step));
         let mark_forwards = marks_forwards(trace);
         let fits = |step: &Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
         let steps = first.at_markers(found, mark_forwards, fits);
@@ -346,7 +353,7 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
 /// Hash of the kernels before each collective, and the kernels of each hash. Kernels of an export of our own name their
 /// layer, which does not count.
 fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> (Vec<u64>, HashMap<u64, Vec<usize>>) {
-    use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::hash::{DefaultHasher, Hasher};
     let families = families(trace);
     let mut kernels_of: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut from = 0;
@@ -474,11 +481,14 @@ const OTHER_STEP: usize = 4;
 ///
 /// Gaps are rare where a step starts, but also in layers of another kind: dense ones before the experts, full attention
 /// in every fourth layer. A step starts at a rare gap that `extends` a common one (kernels of the head and the embedding
-/// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own).
+/// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own). Models of up to
+/// three layers have no rare gaps; their steps start at the only gap that `starts_step`, given the trace's first gap and
+/// whether it occurs at most once in two layers.
 fn split_steps(
     gaps: &[u64],
     extends: impl Fn(u64, u64) -> bool,
     is_longer: impl Fn(u64, u64) -> bool,
+    starts_step: impl Fn(u64, u64, bool) -> bool,
 ) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
@@ -501,7 +511,7 @@ fn split_steps(
     let places: Vec<usize> = (0..gaps.len()).filter(|at| gaps[*at] == *usual).collect();
     let period = most_common(places.windows(2).map(|pair| pair[1] - pair[0])).unwrap_or(1);
     let mut broken: Option<usize> = None;
-    let starts_step = |run: &&Range<usize>| {
+    let has_start = |run: &&Range<usize>| {
         let after = places.partition_point(|at| *at < run.start);
         let (before, next) = (after.checked_sub(1).map(|at| places[at]), places.get(after));
         // only the first run between two usual gaps breaks the period
@@ -517,13 +527,26 @@ fn split_steps(
         let extends = gaps[(*run).clone()].iter().any(|gap| extended.contains(gap));
         !is_first && (breaks || extends || run.len() >= OTHER_STEP)
     };
-    let mut begins: Vec<usize> = runs.iter().filter(starts_step).map(|run| run.start).collect();
+    // layers of another kind at the end of a step, or at its start, are adjacent to its first gap
+    let rarest = |run: &Range<usize>| run.clone().min_by_key(|at| counts[&gaps[*at]]);
+    let mut begins: Vec<usize> = runs.iter().filter(has_start).filter_map(rarest).collect();
     if begins.is_empty() {
         // kernels of the head make a gap longer, also where those of the first layer differ from the others'
         let is_long = |gap: &u64| common.iter().all(|common| is_longer(*gap, *common));
         let long = runs.iter().filter(|run| gaps[(*run).clone()].iter().any(is_long));
-        begins.extend(long.map(|run| run.start).filter(|start| *start > 1));
+        begins.extend(long.filter(|run| run.start > 1).filter_map(rarest));
     }
+    let start = if begins.is_empty() {
+        let mut starts =
+            counts.iter().filter(|(gap, count)| starts_step(**gap, gaps[0], 2 * **count <= *most));
+        starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap)
+    } else {
+        most_common(begins.iter().map(|at| gaps[*at]))
+    };
+    // also within a run, after a step of another kind
+    begins.extend((1..gaps.len()).filter(|at| Some(gaps[*at]) == start));
+    begins.sort_unstable();
+    begins.dedup();
     begins.insert(0, 0);
     let ends = begins.iter().copied().skip(1).chain([gaps.len()]);
     let parts: Vec<Range<usize>> = begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect();
@@ -551,6 +574,12 @@ fn with_drafts(parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
 /// Minimum number of kernels of the head, sampling and embedding.
 const HEAD: usize = 2;
 
+/// True for a kernel of sampling or the embedding, by its name.
+fn is_at_ends(trace: &Trace, operation: usize) -> bool {
+    let name = trace.operations[operation].name.to_ascii_lowercase();
+    ["argmax", "sampl", "embed"].iter().any(|word| name.contains(word))
+}
+
 /// True if `gap` has more kernels than `common` and ends with the same ones; the first norm of a step differs.
 fn extends(gap: &[usize], common: &[usize]) -> bool {
     let same = gap.iter().rev().zip(common.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -558,8 +587,8 @@ fn extends(gap: &[usize], common: &[usize]) -> bool {
 }
 
 /// Most common of some values, the largest of several.
-fn most_common(values: impl Iterator<Item = usize>) -> Option<usize> {
-    let mut counts: HashMap<usize, usize> = HashMap::new();
+fn most_common<T: Copy + Eq + Hash + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: HashMap<T, usize> = HashMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
     counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map(|(value, _)| value)
 }
@@ -583,6 +612,8 @@ fn join_parts(parts: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Range<us
 }
 
 fn repeat(gaps: &[u64]) -> Repeat {
+    // the first gap has kernels of the head and the embedding
+    let gaps = gaps.get(1..).unwrap_or_default();
     let share = |period: usize| {
         let pairs = gaps.len().saturating_sub(period);
         let same = gaps.iter().zip(gaps.iter().skip(period)).filter(|(a, b)| a == b).count();
@@ -700,6 +731,10 @@ mod tests {
         gap == 901 && common < 20
     }
 
+    fn steps_in(gaps: &[u64]) -> Vec<Range<usize>> {
+        split_steps(gaps, starts, starts, |gap, first, is_few| is_few && (gap, first) == (901, 900))
+    }
+
     proptest! {
         /// Every `sparse`th layer has full attention, the first `dense` have no experts.
         #[test]
@@ -719,7 +754,7 @@ mod tests {
                     }
                 }
             }
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
         }
@@ -728,7 +763,7 @@ mod tests {
         fn steps_and_layers_are_found(count in 1usize..6, layers in 6usize..90, embedding: bool, kinds in 1u64..3) {
             let gaps = gaps(count, layers, embedding, kinds);
             let each = 2 * layers + usize::from(embedding);
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(usual_length(&found), each);
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
@@ -736,7 +771,7 @@ mod tests {
 
         #[test]
         fn any_sequence_is_cut_into_steps_without_a_rest(gaps in prop::collection::vec(0u64..6, 0..80)) {
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             let mut next = 0;
             for step in &found {
                 prop_assert_eq!(step.start, next);
@@ -758,8 +793,37 @@ mod tests {
             gaps.extend([901, 20]);
             assert_eq!(gaps.len(), 34 * (step + 1));
         }
-        let found = split_steps(&gaps, starts, starts);
+        let found = steps_in(&gaps);
         assert_eq!(found, (0..5).map(|at| 34 * at..34 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn layers_of_another_kind_at_the_end_of_a_step_belong_to_it() {
+        let mut gaps = gaps(6, 27, false, 1);
+        for step in gaps.chunks_mut(54) {
+            [0, 1, 2, 26].map(|layer| step[2 * layer + 1] = 40);
+        }
+        assert_eq!(steps_in(&gaps), (0..6).map(|at| 54 * at..54 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_step_after_a_prefill_is_one_of_its_own() {
+        let mut gaps = gaps(6, 16, false, 1);
+        gaps[96..128].iter_mut().for_each(|gap| *gap += 2_000);
+        assert_eq!(steps_in(&gaps), (0..6).map(|at| 32 * at..32 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    /// The trace begins with a step, whose first gap lacks the head of the step before.
+    #[test]
+    fn steps_of_two_layers_are_found() {
+        for layers in 2..4 {
+            let mut gaps = gaps(6, layers, false, 1);
+            gaps[0] = 900;
+            let found = steps_in(&gaps);
+            let each = 2 * layers;
+            assert_eq!(found, (0..6).map(|at| each * at..each * (at + 1)).collect::<Vec<_>>());
+            assert_eq!(repeat(&gaps[found[1].clone()]), Repeat::Two);
+        }
     }
 
     /// Without gaps like those between steps, everything is one step.
@@ -767,7 +831,7 @@ mod tests {
     fn a_single_step_is_not_cut_at_layers_of_another_kind() {
         let mut gaps = gaps(1, 24, false, 1);
         (3..24).step_by(4).for_each(|layer| gaps[2 * layer] = 30);
-        assert_eq!(split_steps(&gaps, starts, starts), vec![0..48]);
+        assert_eq!(steps_in(&gaps), vec![0..48]);
     }
 
     #[test]
@@ -780,11 +844,11 @@ mod tests {
     #[test]
     fn a_missing_kernel_does_not_split_a_step() {
         let whole = gaps(4, 8, true, 1);
-        let wanted = split_steps(&whole, starts, starts);
+        let wanted = steps_in(&whole);
         for at in 19..32 {
             let mut gaps = whole.clone();
             gaps[at] = 777;
-            assert_eq!(split_steps(&gaps, starts, starts), wanted, "gap {at}");
+            assert_eq!(steps_in(&gaps), wanted, "gap {at}");
         }
     }
 
@@ -792,7 +856,7 @@ mod tests {
     fn a_step_that_was_cut_off_is_not_usual() {
         let mut gaps = gaps(3, 8, false, 1);
         gaps.truncate(2 * 16 + 5);
-        let found = split_steps(&gaps, starts, starts);
+        let found = steps_in(&gaps);
         assert_eq!((found.len(), usual_length(&found)), (3, 16));
     }
 }
