@@ -16,9 +16,9 @@ use super::steps::{
     Asked, Ends, RankSpans, Step, Steps, assembled, find_launches, follow, is_all_reduce, leads, ranks,
     step, unlike, whole_exchanges,
 };
-use crate::analysis::{clocks, mixed_steps, over_layers};
+use crate::analysis::{Clocks, clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
-use base::text::counted;
+use base::text::{counted, rank_label};
 use plan::{Lane, Phase};
 use trace::import::step_name;
 use trace::overlap::StepKey;
@@ -38,10 +38,12 @@ pub(super) struct Repeated<'a> {
     /// Steps with the usual number of collectives, among those with markers if these are forward passes.
     pub whole: Vec<Range<usize>>,
     pub usual: usize,
-    /// Number of collectives of each rank.
-    pub count: usize,
-    /// True if ranks with other counts are left out.
+    /// True if ranks have different numbers of collectives.
+    pub is_uneven: bool,
+    /// True if ranks are left out whose collectives match none of the first rank's.
     pub is_partial: bool,
+    /// For each rank, the indices of its collectives that match the first rank's.
+    counterparts: Vec<Vec<Option<usize>>>,
     /// Signature of the kernels before each collective of the first rank.
     gaps: Vec<u64>,
 }
@@ -59,14 +61,16 @@ pub(super) fn spans_of<'a>(
 }
 
 impl<'a> Repeated<'a> {
+    /// Without known clocks, ranks with equally many collectives match in order.
     pub fn of(
         trace: &'a Trace,
         (spans, group): (&'a [Span], Option<u32>),
-        offsets: &HashMap<u32, i64>,
+        known: Option<&Clocks>,
         ends: Ends,
         asked: Option<u32>,
     ) -> Result<Self> {
-        let mut ranks = ranks(trace, spans, offsets, (ends, group));
+        let offsets = known.map(|clocks| clocks.offsets.clone()).unwrap_or_default();
+        let mut ranks = ranks(trace, spans, &offsets, (ends, group));
         ranks.retain(|rank| !rank.reduces.is_empty());
         let Some(first) = ranks.first() else {
             if let Some(kernel) = unnamed_collective(trace) {
@@ -83,10 +87,19 @@ impl<'a> Repeated<'a> {
             ));
         };
         let count = first.reduces.len();
-        let is_partial = ranks.iter().any(|rank| rank.reduces.len() != count);
-        if is_partial {
-            ranks.truncate(1);
-        }
+        let is_uneven = ranks.iter().any(|rank| rank.reduces.len() != count);
+        let untied = match known {
+            Some(clocks) => Some(clocks.untied.clone()),
+            None => is_uneven.then(|| clocks(trace).untied),
+        };
+        let is_untied =
+            |rank: &RankSpans<'_>| untied.as_ref().is_none_or(|untied| untied.contains(&rank.rank));
+        let found: Vec<Option<Vec<Option<usize>>>> =
+            ranks.iter().map(|rank| first.counterparts(rank, is_untied(rank))).collect();
+        let mut of_ranks = found.iter();
+        ranks.retain(|_| of_ranks.next().is_some_and(Option::is_some));
+        let is_partial = ranks.len() < found.len();
+        let counterparts = found.into_iter().flatten().collect();
         let first = &ranks[0];
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
@@ -115,7 +128,15 @@ impl<'a> Repeated<'a> {
         let usual = usual_length(&chosen);
         chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
-        Ok(Self { ranks, layers, steps, whole: chosen, usual, count, is_partial, gaps })
+        let whole = chosen;
+        Ok(Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps })
+    }
+
+    /// Range of a step's collectives on another rank; `None` if the rank lacks some.
+    fn on_rank(&self, rank: usize, step: &Range<usize>) -> Option<Range<usize>> {
+        let counterpart = |at: usize| self.counterparts[rank].get(at).copied().flatten();
+        let own = counterpart(step.start)?..counterpart(step.end.checked_sub(1)?)? + 1;
+        (own.len() == step.len()).then_some(own)
     }
 }
 
@@ -127,18 +148,24 @@ fn unnamed_collective(trace: &Trace) -> Option<&str> {
 }
 
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
-    let offsets = clocks(trace).offsets;
+    let clocks = clocks(trace);
     let mut notes = Vec::new();
     let ends = Ends::of(trace)?;
     let (spans, group) = spans_of(trace, ends, &mut notes)?;
-    let mut repeated = Repeated::of(trace, (&spans, group), &offsets, ends, asked.layers)?;
+    let mut repeated = Repeated::of(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
     find_launches(trace, &mut repeated.ranks);
-    let Repeated { ranks, layers, usual, count, .. } = &repeated;
-    let (layers, usual, count) = (*layers, *usual, *count);
-    if repeated.is_partial {
+    let Repeated { ranks, layers, usual, .. } = &repeated;
+    let (layers, usual, count) = (*layers, *usual, ranks[0].reduces.len());
+    if repeated.is_partial && ranks.len() == 1 {
         let first = ranks[0].rank;
         notes.push(format!("ranks have different counts of collectives; using rank {first} only"));
-    } else if offsets.len() > 1 {
+    } else if repeated.is_uneven {
+        let ranks: Vec<u32> = ranks.iter().map(|rank| rank.rank).collect();
+        notes.push(format!(
+            "ranks have different counts of collectives; using the steps of {} in which none is missing",
+            rank_label(&ranks)
+        ));
+    } else if clocks.offsets.len() > 1 {
         notes.push("rank clocks aligned at the ends of matched collectives".into());
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
@@ -161,15 +188,21 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .par_iter()
         .enumerate()
         .filter_map(|(at, step_of)| {
+            let places =
+                |(at, rank): (usize, &RankSpans<'_>)| Some(rank.places(&repeated.on_rank(at, step_of)?));
             let places: Vec<Range<usize>> =
-                ranks.iter().map(|rank| rank.places(step_of, count)).collect();
+                ranks.iter().enumerate().map(places).collect::<Option<_>>()?;
             step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
     follow(&mut steps, ranks, |step| {
         let end = whole[step.number as usize].end;
         let at = repeated.steps.binary_search_by_key(&end, |next| next.start).ok()?;
-        Some(ranks.iter().map(|rank| rank.places(&repeated.steps[at], count).start).collect())
+        let next = repeated.steps[at].start;
+        let start = |(at, rank): (usize, &RankSpans<'_>)| {
+            Some(rank.begin(repeated.on_rank(at, &(next..next + 1))?.start))
+        };
+        ranks.iter().enumerate().map(start).collect()
     });
     if steps.is_empty() {
         return Err(unlike(ends, layers, count));
@@ -444,19 +477,21 @@ impl RankSpans<'_> {
 
     /// Range of a step's spans. A step starts at the longest idle gap between the last all-reduce of the
     /// previous step and its own first one.
-    pub fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
-        let begin = |reduce: usize| -> usize {
-            if reduce == 0 {
-                return 0;
-            }
-            if reduce == count {
-                return self.spans.len();
-            }
-            let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
-            let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
-            (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
-        };
-        begin(step.start)..begin(step.end)
+    pub fn places(&self, step: &Range<usize>) -> Range<usize> {
+        self.begin(step.start)..self.begin(step.end)
+    }
+
+    /// First span of the step that starts with this all-reduce.
+    fn begin(&self, reduce: usize) -> usize {
+        if reduce == 0 {
+            return 0;
+        }
+        if reduce == self.reduces.len() {
+            return self.spans.len();
+        }
+        let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
+        let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
+        (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
     }
 }
 
@@ -645,20 +680,20 @@ pub(crate) struct LayerTimes {
 }
 
 impl LayerTimes {
-    /// Finds the layers of every rank; `None` without a repetition, or if ranks have different numbers of collectives.
+    /// Finds the layers of every rank; `None` without a repetition, or if the collectives of ranks do not match.
     pub fn of(trace: &Trace) -> Option<Self> {
         let ends = Ends::of(trace).ok()?;
         let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
-        let repeated = Repeated::of(trace, (&spans, group), &HashMap::new(), ends, None).ok()?;
+        let repeated = Repeated::of(trace, (&spans, group), None, ends, None).ok()?;
         if repeated.is_partial {
             return None;
         }
         let families = families(trace);
-        let begins = |rank: &RankSpans<'_>| {
+        let begins = |(at, rank): (usize, &RankSpans<'_>)| {
             let mut begins = Vec::new();
-            for step in &repeated.whole {
-                let places = rank.places(step, repeated.count);
-                let own = &rank.reduces[step.clone()];
+            for step in repeated.whole.iter().filter_map(|step| repeated.on_rank(at, step)) {
+                let places = rank.places(&step);
+                let own = &rank.reduces[step];
                 let (extra, own) = own.split_at(own.len() - 2 * repeated.layers as usize);
                 let from = extra.last().map_or(places.start, |at| at + 1);
                 let mut at = first_of_layers(trace, rank, &families, own, from);
@@ -670,7 +705,7 @@ impl LayerTimes {
             }
             (rank.rank, begins)
         };
-        let begins = repeated.ranks.iter().map(begins).collect();
+        let begins = repeated.ranks.iter().enumerate().map(begins).collect();
         Some(Self { layers: repeated.layers, begins })
     }
 
