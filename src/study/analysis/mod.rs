@@ -25,6 +25,7 @@ mod matched;
 mod names;
 mod noise;
 mod operations;
+mod outer_ranges;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::clocks::{Clocks, clocks};
-use super::ranges::{around, outer};
+use super::outer_ranges::OuterRanges;
 use plan::Phase;
 use table::overlap_pct;
 use table::render::{Shown, Table};
@@ -151,16 +151,16 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
     .least(&["idle_us", "gap_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
-struct StepNames {
+struct StepNames<'a> {
     /// Parsed name of each range name; `None` if it does not name a step.
     names: Vec<Option<StepName>>,
-    outer: Vec<u32>,
+    outer: OuterRanges<'a>,
 }
 
-impl StepNames {
-    fn of(trace: &Trace) -> Option<Self> {
+impl<'a> StepNames<'a> {
+    fn of(trace: &'a Trace) -> Option<Self> {
         let names: Vec<_> = trace.meta.range_names.iter().map(|name| step_name(name)).collect();
-        names.iter().any(Option::is_some).then(|| Self { names, outer: outer(trace) })
+        names.iter().any(Option::is_some).then(|| Self { names, outer: OuterRanges::of(trace) })
     }
 
     /// Name and batch of a step, from the ranges around the launches of its first spans.
@@ -169,7 +169,8 @@ impl StepNames {
         const SPANS: usize = 256;
         let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]).take(SPANS);
         for span in spans {
-            let found: Vec<(u32, &StepName)> = around(&self.outer, span.launched.range)
+            let found: Vec<(u32, &StepName)> = (self.outer)
+                .around(span.launched.range)
                 .filter_map(|at| {
                     let name = trace.ranges[at].name;
                     Some((name, self.names.get(name as usize)?.as_ref()?))
@@ -191,7 +192,7 @@ fn summary(
     runs: &Runs,
     clocks: &Clocks,
     (key, of_step): (StepKey, &[&Run]),
-    names: Option<&StepNames>,
+    names: Option<&StepNames<'_>>,
     work: &[RankWork],
 ) -> Option<StepSummary> {
     let mut ranks = 0u32;
