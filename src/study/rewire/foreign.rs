@@ -195,10 +195,16 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
+    let is_marked = |step: &Range<usize>| ranks[0].step_at(step.start).step != NO_STEP;
+    let mark_forwards = marks_forwards(trace);
     follow(&mut steps, ranks, |step| {
-        let end = whole[step.number as usize].end;
-        let at = repeated.steps.binary_search_by_key(&end, |next| next.start).ok()?;
-        let next = repeated.steps[at].start;
+        let own = &whole[step.number as usize];
+        let at = repeated.steps.binary_search_by_key(&own.end, |next| next.start).ok()?;
+        // shorter work between marked steps, as of a draft model, belongs to the one before
+        let is_step = |next: &&Range<usize>| {
+            !mark_forwards || !is_marked(own) || is_marked(next) || next.len() == usual
+        };
+        let next = repeated.steps[at..].iter().find(is_step)?.start;
         let start = |(at, rank): (usize, &RankSpans<'_>)| {
             Some(rank.begin(repeated.on_rank(at, &(next..next + 1))?.start))
         };
