@@ -19,6 +19,9 @@ use trace::overlap::intervals::{Coverage, Interval, UnionBuilder, difference};
 use trace::overlap::{Lanes, RankOverlap, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
+/// [`StepSummary::phase`] of steps whose names do not say what they do.
+pub const UNKNOWN_WORK: &str = "step";
+
 /// Prefill or decode step of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StepSummary {
@@ -216,7 +219,7 @@ fn summary(
     (ranks > 0).then(|| StepSummary {
         sample: key.sample,
         phase: match (&runs.trace.meta.import, key.phase) {
-            (Some(_), Phase::Decode) if work.is_none() => "step",
+            (Some(_), Phase::Decode) if work.is_none() => UNKNOWN_WORK,
             (_, phase) => work.map_or(phase.as_str(), StepWork::as_str),
         },
         step: key.step,
