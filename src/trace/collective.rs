@@ -26,6 +26,9 @@ pub struct CollectiveInfo {
     /// Number of channels, at most one thread block each; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<u32>,
+    /// Rank that a send goes to, or that a receive comes from; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<u32>,
 }
 
 impl CollectiveInfo {

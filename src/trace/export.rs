@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use chrome::{Ranks, chrome};
 
+use crate::overlap::Class;
 use crate::{NO_STEP, OperationInfo, Trace};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
@@ -156,8 +157,8 @@ fn packed_chrome<P: Write>(trace: &Trace, ranks: Ranks, packer: P) -> std::io::R
     pieces.into_inner().map_err(std::io::IntoInnerError::into_error)
 }
 
-/// Writes spans as CSV (RFC 4180, but with plain line feeds); times in ns. With several traces, the
-/// first column is the trace's name. Returns an error only if writing to `out` fails.
+/// Writes spans as CSV (RFC 4180, but with plain line feeds); times in ns. Lanes are those of `overlap`: `compute`,
+/// `comm`, `memory` or `other`. With several traces, the first column is the trace's name. Returns an error only if writing to `out` fails.
 pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
     let several = traces.len() > 1;
     let header = [
@@ -194,7 +195,7 @@ pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
             span.phase.as_str().into(),
             optional(Some(span.step).filter(|step| *step != NO_STEP).map(i64::from)),
             number(span.rank.into()),
-            span.lane.as_str().into(),
+            operation.map_or(span.lane.as_str(), |o| Class::of(o, span.lane).as_str()).into(),
             optional(stream.and_then(|s| s.process)),
             optional(stream.and_then(|s| s.device)),
             optional(stream.map(|s| s.id)),

@@ -335,7 +335,7 @@ fn csv_has_a_row_a_span_with_names() {
     assert_eq!((columns, text.lines().count()), (17, 31));
     let span = &trace.spans[0];
     let operation = &trace.operations[span.operation as usize];
-    let start = format!("0,prefill,0,0,compute,9,0,7,{},memcpy,", operation.name);
+    let start = format!("0,prefill,0,0,memory,9,0,7,{},memcpy,", operation.name);
     let first = lines.next().unwrap();
     assert!(first.starts_with(&start), "{first}");
     assert!(

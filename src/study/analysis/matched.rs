@@ -11,8 +11,8 @@
 //! collectives have one number.
 //!
 //! A send matches the receive of its peer: the n-th on one rank the n-th on the other, also shifted, since the first may
-//! be of a transfer before the recording. The trace must say which kernels send and which receive, and the group must
-//! have two ranks. Unless clocks agree, the times between transfers must tell them apart.
+//! be of a transfer before the recording. The trace must say which kernels send and which receive, and the peer unless the
+//! group has two ranks. Unless clocks agree, the times between transfers must tell them apart.
 
 mod shift;
 
@@ -73,8 +73,8 @@ impl MatchObstacle {
                  all profilers at the same step to separate transfer from waiting"
             }
             Self::Transfers => {
-                "transfer and waiting of sends and receives are not separated: that needs groups of two ranks whose \
-                 clocks agree"
+                "transfer and waiting of sends and receives are not separated: that needs their peers (PyTorch: Src Rank \
+                 and Dst Rank) or groups of two ranks, and clocks that agree"
             }
         }
     }
@@ -98,8 +98,8 @@ const EVERYBODY: u32 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Channel {
     Collective,
-    /// Sends of this rank, and its peer's receives of them.
-    From(u32),
+    /// Sends of the first rank to the second one, and the receives of them.
+    From(u32, u32),
     /// Sends and receives of two ranks, of unknown direction: both ranks have a kernel for each, in the same order.
     Both,
     /// Sends or receives of an unknown peer.
@@ -132,7 +132,7 @@ impl CollectivePart {
         let (sequence, step) = match self.channel {
             Channel::Collective if self.sequence == Span::NO_SEQUENCE => (Span::NO_SEQUENCE, self.step),
             Channel::Collective => (self.sequence, ANY_STEP),
-            Channel::From(_) | Channel::Both | Channel::Unknown => (Span::NO_SEQUENCE, ANY_STEP),
+            Channel::From(..) | Channel::Both | Channel::Unknown => (Span::NO_SEQUENCE, ANY_STEP),
         };
         (self.communicator, self.kind, self.channel, sequence, step)
     }
@@ -184,7 +184,7 @@ impl Matching {
             match first.channel {
                 _ if is_crowded => matching.leave(bucket, Some(MatchObstacle::SeveralJobs)),
                 _ if is_unaligned => matching.leave(bucket, Some(MatchObstacle::Steps)),
-                Channel::From(_) => matching.match_transfers(bucket, clocks_agree(trace)),
+                Channel::From(..) => matching.match_transfers(bucket, clocks_agree(trace)),
                 // without agreeing clocks, kernels of the other direction may look like the partners
                 Channel::Both if clocks_agree(trace) => matching.match_transfers(bucket, true),
                 Channel::Both | Channel::Unknown => {
@@ -469,18 +469,22 @@ impl Members {
         Self { ranks: std::iter::once(everybody).chain(named).collect(), partial }
     }
 
-    /// Channel of a rank's sends or receives: only a group of two recorded ranks says who the peer is.
-    fn channel(&self, communicator: u32, rank: u32, direction: Option<TransferDirection>) -> Channel {
-        let at = communicator as usize;
-        let Some(&[first, second]) = self.ranks[at].as_deref().filter(|_| !self.partial[at]) else {
-            return Channel::Unknown;
+    /// Channel of a rank's sends or receives. The trace names the peer, or it is the other rank of a group of two.
+    fn channel(&self, key: &OperationKey, rank: u32) -> Channel {
+        let at = key.communicator as usize;
+        let Some(ranks) = self.ranks[at].as_deref() else { return Channel::Unknown };
+        let is_pair = ranks.len() == 2 && !self.partial[at];
+        let other = match key.peer.filter(|peer| *peer != rank && ranks.contains(peer)) {
+            Some(peer) => peer,
+            None if is_pair && rank == ranks[0] => ranks[1],
+            None if is_pair => ranks[0],
+            None => return Channel::Unknown,
         };
-        match direction {
-            Some(TransferDirection::Send) => Channel::From(rank),
-            Some(TransferDirection::Receive) => {
-                Channel::From(if rank == first { second } else { first })
-            }
-            None => Channel::Both,
+        match key.direction {
+            Some(TransferDirection::Send) => Channel::From(rank, other),
+            Some(TransferDirection::Receive) => Channel::From(other, rank),
+            None if is_pair => Channel::Both,
+            None => Channel::Unknown,
         }
     }
 }
@@ -492,6 +496,7 @@ struct OperationKey {
     kind: u32,
     is_transfer: bool,
     direction: Option<TransferDirection>,
+    peer: Option<u32>,
 }
 
 /// Keys of the operations; `None` for what is no communication, and sends of own traces.
@@ -511,6 +516,7 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<OperationKey>> {
             kind,
             is_transfer: operation.kind == TRANSFER,
             direction: operation.collective.as_ref().and_then(CollectiveInfo::direction),
+            peer: operation.collective.as_ref().and_then(|collective| collective.peer),
         }));
     }
     keys
@@ -526,7 +532,7 @@ fn parts(trace: &Trace, members: &Members) -> Vec<CollectivePart> {
             communicator: key.communicator,
             kind: key.kind,
             channel: match key.is_transfer {
-                true => members.channel(key.communicator, span.rank, key.direction),
+                true => members.channel(&key, span.rank),
                 false => Channel::Collective,
             },
             sequence: span.sequence,

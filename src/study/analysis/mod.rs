@@ -25,6 +25,7 @@ mod matched;
 mod names;
 mod noise;
 mod operations;
+mod outer_ranges;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;
@@ -89,7 +90,7 @@ pub use run_table::{Column, RunCell, RunTable, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, settings};
 pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;
-pub use steps::{StepSummary, StepTime, mixed_steps, steps, steps_table};
+pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
     training_sets,

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::outer_ranges::OuterRanges;
 use trace::overlap::intervals::{Coverage, Interval, clip, common_length, difference, length, union};
 use trace::overlap::{Lanes, LanesBuilder, Runs, us};
-use trace::{LaunchSite, Range, Trace, is_host_call};
+use trace::{LaunchSite, Range};
 
 /// Device time of the ranges of one name or layer. Times per rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -105,10 +106,10 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         return Vec::new();
     }
     let key = |range: &Range| key(range.name as usize);
-    let outer = outer(runs.trace);
+    let outer = OuterRanges::of(runs.trace);
     let mut launched = Launched::of(runs, &outer, &key);
     let has_launches =
-        if runs.is_by_step() { ranges_with_launches(runs.trace, &outer) } else { Vec::new() };
+        if runs.is_by_step() { outer.with_launches(&runs.trace.spans) } else { Vec::new() };
     let mut parts: Vec<RangePart> = Vec::new();
     for (at, range) in all.iter().enumerate() {
         let Some(key) = key(range) else { continue };
@@ -123,7 +124,7 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
             add(time, true);
         } else if launched.known[rank] && !range.on_device {
             // the host is ahead of the device, so the launches decide; a range without any belongs to its outer range
-            let with_launches = around(&outer, at as u32).find(|at| has_launches[*at]);
+            let with_launches = outer.around(at as u32).find(|at| has_launches[*at]);
             if with_launches.is_some_and(|at| launched.active[at]) {
                 add(time, true);
             }
@@ -194,7 +195,7 @@ struct Launched {
 }
 
 impl Launched {
-    fn of(runs: &Runs, outer: &[u32], key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
+    fn of(runs: &Runs, outer: &OuterRanges<'_>, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
         let ranges = &runs.trace.ranges;
         let active: Vec<AtomicBool> = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {
@@ -209,7 +210,7 @@ impl Launched {
                 if site != last {
                     last = site;
                     of_site.clear();
-                    of_site.extend(around(outer, site).filter_map(|at| {
+                    of_site.extend(outer.around(site).filter_map(|at| {
                         let place = *places.entry(key(&ranges[at])?).or_insert_with_key(|key| {
                             lanes.push(((*key, rank), LanesBuilder::default()));
                             lanes.len() - 1
@@ -239,90 +240,6 @@ impl Launched {
         }
         all
     }
-}
-
-/// True for ranges that launched work, selected or not, in themselves or in ranges within.
-fn ranges_with_launches(trace: &Trace, outer: &[u32]) -> Vec<bool> {
-    let mut launches = vec![false; trace.ranges.len()];
-    for span in &trace.spans {
-        for at in around(outer, span.launched.range) {
-            if std::mem::replace(&mut launches[at], true) {
-                break;
-            }
-        }
-    }
-    launches
-}
-
-/// Index of the enclosing range, for sorted ranges; `u32::MAX` if none. A host range outside all others of its thread
-/// lies in the innermost range around it of the only other thread of its rank with one: PyTorch names all-reduces on
-/// the thread of the backward pass, while the step's range is on the thread that waits for it. Calls such as
-/// `cudaStreamSynchronize` hold no range of another thread.
-pub(super) fn outer(trace: &Trace) -> Vec<u32> {
-    let ranges = &trace.ranges;
-    let is_call: Vec<bool> = trace.meta.range_names.iter().map(|name| is_host_call(name)).collect();
-    let is_named = |at: u32| !is_call.get(ranges[at as usize].name as usize).copied().unwrap_or(false);
-    let nested = nested(ranges);
-    let mut outer = nested.clone();
-    let mut threads: Vec<std::ops::Range<usize>> = Vec::new();
-    for thread in ranges.chunk_by(|a, b| (a.rank, a.thread) == (b.rank, b.thread)) {
-        let start = threads.last().map_or(0, |last| last.end);
-        threads.push(start..start + thread.len());
-    }
-    for of_rank in threads.chunk_by(|a, b| ranges[a.start].rank == ranges[b.start].rank) {
-        let on_host = |thread: &&std::ops::Range<usize>| !ranges[thread.start].on_device;
-        for thread in of_rank.iter().filter(on_host) {
-            let others = || of_rank.iter().filter(on_host).filter(|other| *other != thread);
-            for at in thread.clone().filter(|at| nested[*at] == u32::MAX) {
-                let mut found =
-                    others().filter_map(|other| around_range(ranges, &nested, &is_named, other, at));
-                if let (Some(only), None) = (found.next(), found.next()) {
-                    outer[at] = only;
-                }
-            }
-        }
-    }
-    outer
-}
-
-/// Innermost eligible range of a thread that begins before the range `at` and ends after it.
-fn around_range(
-    ranges: &[Range],
-    nested: &[u32],
-    is_eligible: &impl Fn(u32) -> bool,
-    thread: &std::ops::Range<usize>,
-    at: usize,
-) -> Option<u32> {
-    let within = &ranges[at];
-    let before = ranges[thread.clone()].partition_point(|range| range.start_ns < within.start_ns);
-    let last = (thread.start + before.checked_sub(1)?) as u32;
-    let ends_after = |at: &u32| ranges[*at as usize].end_ns >= within.end_ns && is_eligible(*at);
-    let known = |at: u32| (at != u32::MAX).then_some(at);
-    std::iter::successors(Some(last), |at| known(nested[*at as usize])).find(ends_after)
-}
-
-/// Index of the enclosing range of the same thread; `u32::MAX` if none.
-fn nested(ranges: &[Range]) -> Vec<u32> {
-    let mut open: Vec<u32> = Vec::new();
-    let mut row = None;
-    let mut outer = Vec::with_capacity(ranges.len());
-    for (at, range) in ranges.iter().enumerate() {
-        if row.replace((range.rank, range.thread)) != Some((range.rank, range.thread)) {
-            open.clear();
-        }
-        while open.last().is_some_and(|last| ranges[*last as usize].end_ns <= range.start_ns) {
-            open.pop();
-        }
-        outer.push(open.last().copied().unwrap_or(u32::MAX));
-        open.push(at as u32);
-    }
-    outer
-}
-
-/// Range `site` and its enclosing ranges, the innermost first; empty if `site` is not a range.
-pub(super) fn around(outer: &[u32], site: u32) -> impl Iterator<Item = usize> {
-    let known = move |at: u32| outer.get(at as usize).map(|_| at as usize);
-    std::iter::successors(known(site), move |at| known(outer[*at]))
 }
 
 impl Device {

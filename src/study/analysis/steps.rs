@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::clocks::{Clocks, clocks};
-use super::ranges::{around, outer};
+use super::outer_ranges::OuterRanges;
 use plan::Phase;
 use table::overlap_pct;
 use table::render::{Shown, Table};
@@ -18,6 +18,9 @@ use trace::import::{StepName, StepWork, step_name};
 use trace::overlap::intervals::{Coverage, Interval, UnionBuilder, difference};
 use trace::overlap::{Lanes, RankOverlap, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
+
+/// [`StepSummary::phase`] of steps whose names do not say what they do.
+pub const UNKNOWN_WORK: &str = "step";
 
 /// Prefill or decode step of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -151,16 +154,16 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
     .least(&["idle_us", "gap_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
-struct StepNames {
+struct StepNames<'a> {
     /// Parsed name of each range name; `None` if it does not name a step.
     names: Vec<Option<StepName>>,
-    outer: Vec<u32>,
+    outer: OuterRanges<'a>,
 }
 
-impl StepNames {
-    fn of(trace: &Trace) -> Option<Self> {
+impl<'a> StepNames<'a> {
+    fn of(trace: &'a Trace) -> Option<Self> {
         let names: Vec<_> = trace.meta.range_names.iter().map(|name| step_name(name)).collect();
-        names.iter().any(Option::is_some).then(|| Self { names, outer: outer(trace) })
+        names.iter().any(Option::is_some).then(|| Self { names, outer: OuterRanges::of(trace) })
     }
 
     /// Name and batch of a step, from the ranges around the launches of its first spans.
@@ -169,7 +172,8 @@ impl StepNames {
         const SPANS: usize = 256;
         let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]).take(SPANS);
         for span in spans {
-            let found: Vec<(u32, &StepName)> = around(&self.outer, span.launched.range)
+            let found: Vec<(u32, &StepName)> = (self.outer)
+                .around(span.launched.range)
                 .filter_map(|at| {
                     let name = trace.ranges[at].name;
                     Some((name, self.names.get(name as usize)?.as_ref()?))
@@ -191,7 +195,7 @@ fn summary(
     runs: &Runs,
     clocks: &Clocks,
     (key, of_step): (StepKey, &[&Run]),
-    names: Option<&StepNames>,
+    names: Option<&StepNames<'_>>,
     work: &[RankWork],
 ) -> Option<StepSummary> {
     let mut ranks = 0u32;
@@ -215,7 +219,7 @@ fn summary(
     (ranks > 0).then(|| StepSummary {
         sample: key.sample,
         phase: match (&runs.trace.meta.import, key.phase) {
-            (Some(_), Phase::Decode) if work.is_none() => "step",
+            (Some(_), Phase::Decode) if work.is_none() => UNKNOWN_WORK,
             (_, phase) => work.map_or(phase.as_str(), StepWork::as_str),
         },
         step: key.step,

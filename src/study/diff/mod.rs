@@ -23,7 +23,8 @@ use serde::Serialize;
 use self::replaced::{Replacement, most_changed, replacements};
 use crate::analysis::{
     ComputeTimes, LayerRow, OperationDifference, OperationDifferences, OperationShare, StepAlignment,
-    StepSummary, StepTime, clocks, layers_of_steps, operation_differences, step_windows, trace_report,
+    StepSummary, StepTime, UNKNOWN_WORK, clocks, layers_of_steps, operation_differences, step_windows,
+    trace_report,
 };
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
@@ -184,8 +185,16 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let selection = Selection { phase, ..Selection::default() };
     let reports = [&marked[0], &marked[1]].map(|trace| trace_report(trace, &selection));
     let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
+    // steps of unknown work are taken as decode steps if the other trace says what its steps do
+    let is_unknown = [steps_a, steps_b].map(|steps| steps.iter().any(|step| step.phase == UNKNOWN_WORK));
+    let is_guess = is_unknown[0] != is_unknown[1];
     let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
-        steps.iter().map(|step| (step.key, (step.phase, step.batch))).collect()
+        let kind = |step: &StepSummary| match is_guess {
+            true if step.phase == UNKNOWN_WORK => (Phase::Decode.as_str(), None),
+            true => (step.phase, None),
+            false => (step.phase, step.batch),
+        };
+        steps.iter().map(|step| (step.key, kind(step))).collect()
     };
     let has_steps = !steps_a.is_empty() && !steps_b.is_empty();
     let aligned = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
@@ -214,7 +223,11 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     };
     if steps.is_empty() {
         let what = |steps: &[StepSummary]| {
-            let mut kinds: Vec<&str> = steps.iter().map(|step| step.phase).collect();
+            let batch =
+                |step: &StepSummary| step.batch.map_or(String::new(), |n| format!(" of batch {n}"));
+            let mut kinds: Vec<String> =
+                steps.iter().map(|step| format!("{}{}", step.phase, batch(step))).collect();
+            kinds.sort_unstable();
             kinds.dedup();
             format!("{} ({})", counted(steps.len(), "step"), kinds.join(", "))
         };
@@ -289,8 +302,34 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         b,
         steps,
     };
+    if has_steps && is_guess {
+        let unknown = traces[usize::from(is_unknown[1])].1;
+        diff.warnings.push(format!(
+            "{unknown}: step names do not say what the steps do; compared with decode steps of any batch size"
+        ));
+    }
+    diff.warnings.extend(outlier(&diff.steps, &keys));
     diff.headline = diff.in_words();
     Ok(diff)
+}
+
+/// Warning about one pair of steps that explains most of the change.
+fn outlier(steps: &[[StepTime; 2]], keys: &[[StepKey; 2]]) -> Option<String> {
+    let deltas: Vec<f64> = steps.iter().map(|[a, b]| b.step_us - a.step_us).collect();
+    let (at, most) = deltas.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+    let rest = deltas.iter().sum::<f64>() - most;
+    let rest_before: f64 = steps.iter().map(|[a, _]| a.step_us).sum::<f64>() - steps[at][0].step_us;
+    let is_outlier = steps.len() >= 3 && most.abs() > 2.0 * rest.abs() && keys[at][0].step != NO_STEP;
+    let is_large = 100.0 * most.abs() >= LITTLE_PCT * (rest_before + steps[at][0].step_us);
+    (is_outlier && is_large && rest_before > 0.0).then(|| {
+        format!(
+            "step {} alone explains most of the change ({:+.1} %); the other {}: {:+.1} %",
+            keys[at][0].step,
+            100.0 * most / steps[at][0].step_us,
+            counted(steps.len() - 1, "pair"),
+            100.0 * rest / rest_before
+        )
+    })
 }
 
 /// A trace without steps as one step.

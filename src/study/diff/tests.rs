@@ -281,6 +281,28 @@ fn traces_without_a_step_in_common_say_what_they_have() {
     assert!(error.to_string().contains("3 steps (decode) against 3 steps (prefill)"), "{error}");
 }
 
+#[test]
+fn steps_of_unknown_work_are_compared_with_decode_steps() {
+    let diff = diff(&of_steps(0..6, |_| (300_000, 100_000)), &without_markers(6));
+    assert_eq!(diff.pairs, 5);
+    let warned = |text: &str| diff.warnings.iter().any(|warning| warning.contains(text));
+    assert!(warned("after: step names do not say what the steps do"), "{:?}", diff.warnings);
+}
+
+#[test]
+fn a_step_that_alone_explains_the_change_is_named() {
+    let a = of_steps(0..7, |_| (1_000, 400));
+    let b = of_steps(0..7, |step| (if step == 2 { 10_000 } else { 1_000 }, 400));
+    let of_step = "step 2 alone explains most of the change (+375.0 %); the other 5 pairs: +0.0 %";
+    assert!(
+        diff(&a, &b).warnings.iter().any(|warning| warning == of_step),
+        "{:?}",
+        diff(&a, &b).warnings
+    );
+    let all = of_steps(0..7, |step| (2_000 + 100 * i64::from(step), 400));
+    assert!(!diff(&a, &all).warnings.iter().any(|warning| warning.contains("alone")));
+}
+
 /// Steps of six layers on two ranks, of another program: 400 us each, in step 0 as importers put work without markers.
 fn without_markers(steps: i64) -> Trace {
     let names = ["attention", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "mlp", "head", "embedding"];

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -15,9 +16,9 @@ use super::steps::{
     Asked, Ends, RankSpans, Step, Steps, assembled, find_launches, follow, is_all_reduce, leads, ranks,
     step, unlike, whole_exchanges,
 };
-use crate::analysis::{clocks, mixed_steps, over_layers};
+use crate::analysis::{Clocks, clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
-use base::text::counted;
+use base::text::{counted, rank_label};
 use plan::{Lane, Phase};
 use trace::import::step_name;
 use trace::overlap::StepKey;
@@ -37,10 +38,12 @@ pub(super) struct Repeated<'a> {
     /// Steps with the usual number of collectives, among those with markers if these are forward passes.
     pub whole: Vec<Range<usize>>,
     pub usual: usize,
-    /// Number of collectives of each rank.
-    pub count: usize,
-    /// True if ranks with other counts are left out.
+    /// True if ranks have different numbers of collectives.
+    pub is_uneven: bool,
+    /// True if ranks are left out whose collectives match none of the first rank's.
     pub is_partial: bool,
+    /// For each rank, the indices of its collectives that match the first rank's.
+    counterparts: Vec<Vec<Option<usize>>>,
     /// Signature of the kernels before each collective of the first rank.
     gaps: Vec<u64>,
 }
@@ -58,14 +61,16 @@ pub(super) fn spans_of<'a>(
 }
 
 impl<'a> Repeated<'a> {
+    /// Without known clocks, ranks with equally many collectives match in order.
     pub fn of(
         trace: &'a Trace,
         (spans, group): (&'a [Span], Option<u32>),
-        offsets: &HashMap<u32, i64>,
+        known: Option<&Clocks>,
         ends: Ends,
         asked: Option<u32>,
     ) -> Result<Self> {
-        let mut ranks = ranks(trace, spans, offsets, (ends, group));
+        let offsets = known.map(|clocks| clocks.offsets.clone()).unwrap_or_default();
+        let mut ranks = ranks(trace, spans, &offsets, (ends, group));
         ranks.retain(|rank| !rank.reduces.is_empty());
         let Some(first) = ranks.first() else {
             if let Some(kernel) = unnamed_collective(trace) {
@@ -82,16 +87,31 @@ impl<'a> Repeated<'a> {
             ));
         };
         let count = first.reduces.len();
-        let is_partial = ranks.iter().any(|rank| rank.reduces.len() != count);
-        if is_partial {
-            ranks.truncate(1);
-        }
+        let is_uneven = ranks.iter().any(|rank| rank.reduces.len() != count);
+        let untied = match known {
+            Some(clocks) => Some(clocks.untied.clone()),
+            None => is_uneven.then(|| clocks(trace).untied),
+        };
+        let is_untied =
+            |rank: &RankSpans<'_>| untied.as_ref().is_none_or(|untied| untied.contains(&rank.rank));
+        let found: Vec<Option<Vec<Option<usize>>>> =
+            ranks.iter().map(|rank| first.counterparts(rank, is_untied(rank))).collect();
+        let mut of_ranks = found.iter();
+        ranks.retain(|_| of_ranks.next().is_some_and(Option::is_some));
+        let is_partial = ranks.len() < found.len();
+        let counterparts = found.into_iter().flatten().collect();
         let first = &ranks[0];
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
         let is_longer = |gap: u64, common: u64| kernels[&gap].len() >= kernels[&common].len() + HEAD;
+        let starts_step = |gap: u64, first: u64, is_few: bool| {
+            let (gap, first) = (&kernels[&gap], &kernels[&first]);
+            let continues = gap.len() >= first.len() + HEAD && gap.ends_with(first) && !first.is_empty();
+            continues
+                && (is_few || asked.is_some() || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
+        };
         let found = first.at_first_layers(trace);
-        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer));
+        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer, starts_step));
         let mark_forwards = marks_forwards(trace);
         let fits = |step: &Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
         let steps = first.at_markers(found, mark_forwards, fits);
@@ -108,7 +128,15 @@ impl<'a> Repeated<'a> {
         let usual = usual_length(&chosen);
         chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
-        Ok(Self { ranks, layers, steps, whole: chosen, usual, count, is_partial, gaps })
+        let whole = chosen;
+        Ok(Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps })
+    }
+
+    /// Range of a step's collectives on another rank; `None` if the rank lacks some.
+    fn on_rank(&self, rank: usize, step: &Range<usize>) -> Option<Range<usize>> {
+        let counterpart = |at: usize| self.counterparts[rank].get(at).copied().flatten();
+        let own = counterpart(step.start)?..counterpart(step.end.checked_sub(1)?)? + 1;
+        (own.len() == step.len()).then_some(own)
     }
 }
 
@@ -120,18 +148,24 @@ fn unnamed_collective(trace: &Trace) -> Option<&str> {
 }
 
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
-    let offsets = clocks(trace).offsets;
+    let clocks = clocks(trace);
     let mut notes = Vec::new();
     let ends = Ends::of(trace)?;
     let (spans, group) = spans_of(trace, ends, &mut notes)?;
-    let mut repeated = Repeated::of(trace, (&spans, group), &offsets, ends, asked.layers)?;
+    let mut repeated = Repeated::of(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
     find_launches(trace, &mut repeated.ranks);
-    let Repeated { ranks, layers, usual, count, .. } = &repeated;
-    let (layers, usual, count) = (*layers, *usual, *count);
-    if repeated.is_partial {
+    let Repeated { ranks, layers, usual, .. } = &repeated;
+    let (layers, usual, count) = (*layers, *usual, ranks[0].reduces.len());
+    if repeated.is_partial && ranks.len() == 1 {
         let first = ranks[0].rank;
         notes.push(format!("ranks have different counts of collectives; using rank {first} only"));
-    } else if offsets.len() > 1 {
+    } else if repeated.is_uneven {
+        let ranks: Vec<u32> = ranks.iter().map(|rank| rank.rank).collect();
+        notes.push(format!(
+            "ranks have different counts of collectives; using the steps of {} in which none is missing",
+            rank_label(&ranks)
+        ));
+    } else if clocks.offsets.len() > 1 {
         notes.push("rank clocks aligned at the ends of matched collectives".into());
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
@@ -154,15 +188,27 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .par_iter()
         .enumerate()
         .filter_map(|(at, step_of)| {
+            let places =
+                |(at, rank): (usize, &RankSpans<'_>)| Some(rank.places(&repeated.on_rank(at, step_of)?));
             let places: Vec<Range<usize>> =
-                ranks.iter().map(|rank| rank.places(step_of, count)).collect();
+                ranks.iter().enumerate().map(places).collect::<Option<_>>()?;
             step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
+    let is_marked = |step: &Range<usize>| ranks[0].step_at(step.start).step != NO_STEP;
+    let mark_forwards = marks_forwards(trace);
     follow(&mut steps, ranks, |step| {
-        let end = whole[step.number as usize].end;
-        let at = repeated.steps.binary_search_by_key(&end, |next| next.start).ok()?;
-        Some(ranks.iter().map(|rank| rank.places(&repeated.steps[at], count).start).collect())
+        let own = &whole[step.number as usize];
+        let at = repeated.steps.binary_search_by_key(&own.end, |next| next.start).ok()?;
+        // shorter work between marked steps, as of a draft model, belongs to the one before
+        let is_step = |next: &&Range<usize>| {
+            !mark_forwards || !is_marked(own) || is_marked(next) || next.len() == usual
+        };
+        let next = repeated.steps[at..].iter().find(is_step)?.start;
+        let start = |(at, rank): (usize, &RankSpans<'_>)| {
+            Some(rank.begin(repeated.on_rank(at, &(next..next + 1))?.start))
+        };
+        ranks.iter().enumerate().map(start).collect()
     });
     if steps.is_empty() {
         return Err(unlike(ends, layers, count));
@@ -346,7 +392,7 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
 /// Hash of the kernels before each collective, and the kernels of each hash. Kernels of an export of our own name their
 /// layer, which does not count.
 fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> (Vec<u64>, HashMap<u64, Vec<usize>>) {
-    use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::hash::{DefaultHasher, Hasher};
     let families = families(trace);
     let mut kernels_of: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut from = 0;
@@ -437,19 +483,21 @@ impl RankSpans<'_> {
 
     /// Range of a step's spans. A step starts at the longest idle gap between the last all-reduce of the
     /// previous step and its own first one.
-    pub fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
-        let begin = |reduce: usize| -> usize {
-            if reduce == 0 {
-                return 0;
-            }
-            if reduce == count {
-                return self.spans.len();
-            }
-            let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
-            let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
-            (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
-        };
-        begin(step.start)..begin(step.end)
+    pub fn places(&self, step: &Range<usize>) -> Range<usize> {
+        self.begin(step.start)..self.begin(step.end)
+    }
+
+    /// First span of the step that starts with this all-reduce.
+    fn begin(&self, reduce: usize) -> usize {
+        if reduce == 0 {
+            return 0;
+        }
+        if reduce == self.reduces.len() {
+            return self.spans.len();
+        }
+        let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
+        let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
+        (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
     }
 }
 
@@ -474,11 +522,14 @@ const OTHER_STEP: usize = 4;
 ///
 /// Gaps are rare where a step starts, but also in layers of another kind: dense ones before the experts, full attention
 /// in every fourth layer. A step starts at a rare gap that `extends` a common one (kernels of the head and the embedding
-/// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own).
+/// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own). Models of up to
+/// three layers have no rare gaps; their steps start at the only gap that `starts_step`, given the trace's first gap and
+/// whether it occurs at most once in two layers.
 fn split_steps(
     gaps: &[u64],
     extends: impl Fn(u64, u64) -> bool,
     is_longer: impl Fn(u64, u64) -> bool,
+    starts_step: impl Fn(u64, u64, bool) -> bool,
 ) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
@@ -501,7 +552,7 @@ fn split_steps(
     let places: Vec<usize> = (0..gaps.len()).filter(|at| gaps[*at] == *usual).collect();
     let period = most_common(places.windows(2).map(|pair| pair[1] - pair[0])).unwrap_or(1);
     let mut broken: Option<usize> = None;
-    let starts_step = |run: &&Range<usize>| {
+    let has_start = |run: &&Range<usize>| {
         let after = places.partition_point(|at| *at < run.start);
         let (before, next) = (after.checked_sub(1).map(|at| places[at]), places.get(after));
         // only the first run between two usual gaps breaks the period
@@ -517,13 +568,26 @@ fn split_steps(
         let extends = gaps[(*run).clone()].iter().any(|gap| extended.contains(gap));
         !is_first && (breaks || extends || run.len() >= OTHER_STEP)
     };
-    let mut begins: Vec<usize> = runs.iter().filter(starts_step).map(|run| run.start).collect();
+    // layers of another kind at the end of a step, or at its start, are adjacent to its first gap
+    let rarest = |run: &Range<usize>| run.clone().min_by_key(|at| counts[&gaps[*at]]);
+    let mut begins: Vec<usize> = runs.iter().filter(has_start).filter_map(rarest).collect();
     if begins.is_empty() {
         // kernels of the head make a gap longer, also where those of the first layer differ from the others'
         let is_long = |gap: &u64| common.iter().all(|common| is_longer(*gap, *common));
         let long = runs.iter().filter(|run| gaps[(*run).clone()].iter().any(is_long));
-        begins.extend(long.map(|run| run.start).filter(|start| *start > 1));
+        begins.extend(long.filter(|run| run.start > 1).filter_map(rarest));
     }
+    let start = if begins.is_empty() {
+        let mut starts =
+            counts.iter().filter(|(gap, count)| starts_step(**gap, gaps[0], 2 * **count <= *most));
+        starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap)
+    } else {
+        most_common(begins.iter().map(|at| gaps[*at]))
+    };
+    // also within a run, after a step of another kind
+    begins.extend((1..gaps.len()).filter(|at| Some(gaps[*at]) == start));
+    begins.sort_unstable();
+    begins.dedup();
     begins.insert(0, 0);
     let ends = begins.iter().copied().skip(1).chain([gaps.len()]);
     let parts: Vec<Range<usize>> = begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect();
@@ -551,6 +615,12 @@ fn with_drafts(parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
 /// Minimum number of kernels of the head, sampling and embedding.
 const HEAD: usize = 2;
 
+/// True for a kernel of sampling or the embedding, by its name.
+fn is_at_ends(trace: &Trace, operation: usize) -> bool {
+    let name = trace.operations[operation].name.to_ascii_lowercase();
+    ["argmax", "sampl", "embed"].iter().any(|word| name.contains(word))
+}
+
 /// True if `gap` has more kernels than `common` and ends with the same ones; the first norm of a step differs.
 fn extends(gap: &[usize], common: &[usize]) -> bool {
     let same = gap.iter().rev().zip(common.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -558,8 +628,8 @@ fn extends(gap: &[usize], common: &[usize]) -> bool {
 }
 
 /// Most common of some values, the largest of several.
-fn most_common(values: impl Iterator<Item = usize>) -> Option<usize> {
-    let mut counts: HashMap<usize, usize> = HashMap::new();
+fn most_common<T: Copy + Eq + Hash + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: HashMap<T, usize> = HashMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
     counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map(|(value, _)| value)
 }
@@ -583,6 +653,8 @@ fn join_parts(parts: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Range<us
 }
 
 fn repeat(gaps: &[u64]) -> Repeat {
+    // the first gap has kernels of the head and the embedding
+    let gaps = gaps.get(1..).unwrap_or_default();
     let share = |period: usize| {
         let pairs = gaps.len().saturating_sub(period);
         let same = gaps.iter().zip(gaps.iter().skip(period)).filter(|(a, b)| a == b).count();
@@ -614,20 +686,20 @@ pub(crate) struct LayerTimes {
 }
 
 impl LayerTimes {
-    /// Finds the layers of every rank; `None` without a repetition, or if ranks have different numbers of collectives.
+    /// Finds the layers of every rank; `None` without a repetition, or if the collectives of ranks do not match.
     pub fn of(trace: &Trace) -> Option<Self> {
         let ends = Ends::of(trace).ok()?;
         let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
-        let repeated = Repeated::of(trace, (&spans, group), &HashMap::new(), ends, None).ok()?;
+        let repeated = Repeated::of(trace, (&spans, group), None, ends, None).ok()?;
         if repeated.is_partial {
             return None;
         }
         let families = families(trace);
-        let begins = |rank: &RankSpans<'_>| {
+        let begins = |(at, rank): (usize, &RankSpans<'_>)| {
             let mut begins = Vec::new();
-            for step in &repeated.whole {
-                let places = rank.places(step, repeated.count);
-                let own = &rank.reduces[step.clone()];
+            for step in repeated.whole.iter().filter_map(|step| repeated.on_rank(at, step)) {
+                let places = rank.places(&step);
+                let own = &rank.reduces[step];
                 let (extra, own) = own.split_at(own.len() - 2 * repeated.layers as usize);
                 let from = extra.last().map_or(places.start, |at| at + 1);
                 let mut at = first_of_layers(trace, rank, &families, own, from);
@@ -639,7 +711,7 @@ impl LayerTimes {
             }
             (rank.rank, begins)
         };
-        let begins = repeated.ranks.iter().map(begins).collect();
+        let begins = repeated.ranks.iter().enumerate().map(begins).collect();
         Some(Self { layers: repeated.layers, begins })
     }
 
@@ -700,6 +772,10 @@ mod tests {
         gap == 901 && common < 20
     }
 
+    fn steps_in(gaps: &[u64]) -> Vec<Range<usize>> {
+        split_steps(gaps, starts, starts, |gap, first, is_few| is_few && (gap, first) == (901, 900))
+    }
+
     proptest! {
         /// Every `sparse`th layer has full attention, the first `dense` have no experts.
         #[test]
@@ -719,7 +795,7 @@ mod tests {
                     }
                 }
             }
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
         }
@@ -728,7 +804,7 @@ mod tests {
         fn steps_and_layers_are_found(count in 1usize..6, layers in 6usize..90, embedding: bool, kinds in 1u64..3) {
             let gaps = gaps(count, layers, embedding, kinds);
             let each = 2 * layers + usize::from(embedding);
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(usual_length(&found), each);
             prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
@@ -736,7 +812,7 @@ mod tests {
 
         #[test]
         fn any_sequence_is_cut_into_steps_without_a_rest(gaps in prop::collection::vec(0u64..6, 0..80)) {
-            let found = split_steps(&gaps, starts, starts);
+            let found = steps_in(&gaps);
             let mut next = 0;
             for step in &found {
                 prop_assert_eq!(step.start, next);
@@ -758,8 +834,37 @@ mod tests {
             gaps.extend([901, 20]);
             assert_eq!(gaps.len(), 34 * (step + 1));
         }
-        let found = split_steps(&gaps, starts, starts);
+        let found = steps_in(&gaps);
         assert_eq!(found, (0..5).map(|at| 34 * at..34 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn layers_of_another_kind_at_the_end_of_a_step_belong_to_it() {
+        let mut gaps = gaps(6, 27, false, 1);
+        for step in gaps.chunks_mut(54) {
+            [0, 1, 2, 26].map(|layer| step[2 * layer + 1] = 40);
+        }
+        assert_eq!(steps_in(&gaps), (0..6).map(|at| 54 * at..54 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_step_after_a_prefill_is_one_of_its_own() {
+        let mut gaps = gaps(6, 16, false, 1);
+        gaps[96..128].iter_mut().for_each(|gap| *gap += 2_000);
+        assert_eq!(steps_in(&gaps), (0..6).map(|at| 32 * at..32 * (at + 1)).collect::<Vec<_>>());
+    }
+
+    /// The trace begins with a step, whose first gap lacks the head of the step before.
+    #[test]
+    fn steps_of_two_layers_are_found() {
+        for layers in 2..4 {
+            let mut gaps = gaps(6, layers, false, 1);
+            gaps[0] = 900;
+            let found = steps_in(&gaps);
+            let each = 2 * layers;
+            assert_eq!(found, (0..6).map(|at| each * at..each * (at + 1)).collect::<Vec<_>>());
+            assert_eq!(repeat(&gaps[found[1].clone()]), Repeat::Two);
+        }
     }
 
     /// Without gaps like those between steps, everything is one step.
@@ -767,7 +872,7 @@ mod tests {
     fn a_single_step_is_not_cut_at_layers_of_another_kind() {
         let mut gaps = gaps(1, 24, false, 1);
         (3..24).step_by(4).for_each(|layer| gaps[2 * layer] = 30);
-        assert_eq!(split_steps(&gaps, starts, starts), vec![0..48]);
+        assert_eq!(steps_in(&gaps), vec![0..48]);
     }
 
     #[test]
@@ -780,11 +885,11 @@ mod tests {
     #[test]
     fn a_missing_kernel_does_not_split_a_step() {
         let whole = gaps(4, 8, true, 1);
-        let wanted = split_steps(&whole, starts, starts);
+        let wanted = steps_in(&whole);
         for at in 19..32 {
             let mut gaps = whole.clone();
             gaps[at] = 777;
-            assert_eq!(split_steps(&gaps, starts, starts), wanted, "gap {at}");
+            assert_eq!(steps_in(&gaps), wanted, "gap {at}");
         }
     }
 
@@ -792,7 +897,7 @@ mod tests {
     fn a_step_that_was_cut_off_is_not_usual() {
         let mut gaps = gaps(3, 8, false, 1);
         gaps.truncate(2 * 16 + 5);
-        let found = split_steps(&gaps, starts, starts);
+        let found = steps_in(&gaps);
         assert_eq!((found.len(), usual_length(&found)), (3, 16));
     }
 }

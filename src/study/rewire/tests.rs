@@ -13,7 +13,7 @@ use trace::export::{Ranks, chrome};
 use trace::import::kineto::{Options, import_bytes};
 use trace::overlap::Selection;
 use trace::rules::Rules;
-use trace::{CollectiveInfo, ImportReport, OperationInfo, Span, Trace};
+use trace::{CollectiveInfo, ImportReport, NO_STEP, OperationInfo, Span, Trace};
 
 fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
     Spec {
@@ -600,6 +600,39 @@ fn steps_have_the_numbers_of_the_traces_markers() {
         ..*span
     }));
     assert_eq!(only(&twice, 1).unwrap().rewired_steps(), 2);
+}
+
+/// A draft model of two layers runs after each step that the engine marks.
+#[test]
+fn a_step_lasts_until_the_next_marked_one() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let mut foreign = disguised(&simulated(&standard));
+    let whole = rewiring(&foreign, &standard);
+    let bounds: Vec<(u32, i64, i64)> = whole.steps.times().collect();
+    foreign.spans.sort_by_key(|span| (span.rank, span.start_ns));
+    let step_of = |span: &Span| {
+        let start = span.start_ns - i64::from(span.rank) * 3_000_000;
+        bounds.iter().filter(|(_, begin, _)| *begin <= start).count()
+    };
+    let is_reduce = |span: &Span| foreign.operations[span.operation as usize].kind == "all_reduce";
+    for of_step in foreign.spans.chunk_by_mut(|a, b| (a.rank, step_of(a)) == (b.rank, step_of(b))) {
+        let step = step_of(&of_step[0]);
+        let count = of_step.iter().filter(|span| is_reduce(span)).count();
+        let mut reduced = 0;
+        for span in of_step {
+            let is_draft = reduced + 4 >= count;
+            span.step = if step == 0 || is_draft { NO_STEP } else { step as u32 };
+            reduced += usize::from(is_reduce(span));
+        }
+    }
+    foreign.meta.range_names.push("execute_context_0(0)_generation_8(8)".into());
+    let marked = rewiring(&foreign, &standard);
+    assert_eq!(marked.steps.layers + 2, whole.steps.layers);
+    assert_eq!(marked.measured().step_us, whole.measured().step_us);
+    let saved = |rewiring: &Rewiring| {
+        rewiring.measured().step_us - rewiring.answer(&choice("ladder")).unwrap().alone.step_us
+    };
+    assert!(saved(&marked) < saved(&whole), "the draft model stays as it is");
 }
 
 #[test]

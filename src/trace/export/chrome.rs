@@ -7,7 +7,9 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::overlap::intervals::{Interval, union};
-use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Range, Span, Trace, is_host_call};
+use crate::{
+    CollectiveInfo, OperationInfo, ProcessGroup, Range, Span, Trace, TransferDirection, is_host_call,
+};
 use base::text::escaped_json;
 use machine::hardware::SIMULATED_GPU;
 use plan::{Groups, Kind, Lane, Phase};
@@ -449,6 +451,11 @@ fn collective(info: &CollectiveInfo, group: Option<&ProcessGroup>) -> String {
         }
     }
     args.extend(info.channels.map(|channels| format!(r#","Channels":{channels}"#)));
+    let peer = match info.direction() {
+        Some(TransferDirection::Receive) => "Src Rank",
+        _ => "Dst Rank",
+    };
+    args.extend(info.peer.map(|rank| format!(r#","{peer}":{rank}"#)));
     if let Some(group) = group {
         args += &format!(
             r#","Process Group Name":{},"Process Group Description":{},"Process Group Ranks":"{:?}","Group size":{}"#,

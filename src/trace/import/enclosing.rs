@@ -16,14 +16,14 @@ pub(super) struct Extent {
 pub(super) struct Enclosing {
     /// Sorted by thread and start, longest first.
     list: Vec<Extent>,
-    /// Index of the enclosing range on the thread; `u32::MAX` for none.
+    /// Index of the next range around it on the thread that ends later; `u32::MAX` for none.
     outer: Vec<u32>,
 }
 
 impl Enclosing {
     pub(super) fn new(mut list: Vec<Extent>) -> Self {
         list.par_sort_by_key(|range| (range.thread, range.start_ns, Reverse(range.end_ns), range.value));
-        let mut outer = Vec::with_capacity(list.len());
+        let mut outer: Vec<u32> = Vec::with_capacity(list.len());
         let mut open: Vec<u32> = Vec::new();
         let mut thread = None;
         for (at, range) in list.iter().enumerate() {
@@ -33,7 +33,11 @@ impl Enclosing {
             while open.last().is_some_and(|last| list[*last as usize].end_ns <= range.start_ns) {
                 open.pop();
             }
-            outer.push(open.last().copied().unwrap_or(u32::MAX));
+            let mut around = open.last().copied().unwrap_or(u32::MAX);
+            while list.get(around as usize).is_some_and(|other| other.end_ns <= range.end_ns) {
+                around = outer[around as usize];
+            }
+            outer.push(around);
             open.push(at as u32);
         }
         Self { list, outer }

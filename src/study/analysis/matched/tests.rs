@@ -335,6 +335,21 @@ fn transfers_without_peer_or_common_clock_are_not_matched() {
     assert_eq!(matched(exchange), (7, 2, BTreeSet::new()), "one clock shows which kernels end together");
     let larger = |trace: &mut Trace| trace.meta.groups[0] = group("3", "pp", &[0, 1, 2, 3]);
     assert_eq!(matched(larger), nothing, "the peer may be any of three");
+    let named = |trace: &mut Trace| {
+        trace.meta.groups[0] = group("3", "pp", &[0, 1, 2, 3]);
+        // an operation for each peer
+        for at in [0, 2] {
+            let mut other = trace.operations[at].clone();
+            trace.operations[at].collective.as_mut().unwrap().peer = Some(1);
+            other.collective.as_mut().unwrap().peer = Some(0);
+            trace.operations.push(other);
+            let to_first = trace.operations.len() as u32 - 1;
+            let of_second = trace.spans.iter_mut().filter(|span| span.rank == 1);
+            let of_operation = of_second.filter(|span| span.operation == at as u32);
+            of_operation.for_each(|span| span.operation = to_first);
+        }
+    };
+    assert_eq!(matched(named), (7, 2, BTreeSet::new()), "the trace names the peers");
     let apart = |trace: &mut Trace| trace.meta.import.as_mut().unwrap().wall_clock = false;
     assert_eq!(matched(apart), nothing, "the first receive may be of any send");
 }

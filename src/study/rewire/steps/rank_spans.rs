@@ -6,6 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::stretch::Kernel;
+use super::super::wire::middle;
 use super::{Ends, is_end, kind, leads};
 use plan::Lane;
 use trace::overlap::Launches;
@@ -53,7 +54,50 @@ pub(in crate::rewire) fn find_launches(trace: &Trace, ranks: &mut [RankSpans<'_>
     }
 }
 
+/// Minimum ratio of the distance of collectives to that of the ends of one, for ends to decide; clocks drift.
+const NEAR: i64 = 10;
+
+/// Index of the time nearest to another.
+fn nearest(sorted: &[i64], time: i64) -> Option<usize> {
+    let after = sorted.partition_point(|other| *other < time);
+    let near = [after.checked_sub(1), Some(after).filter(|at| *at < sorted.len())];
+    near.into_iter().flatten().min_by_key(|at| sorted[*at].abs_diff(time))
+}
+
 impl RankSpans<'_> {
+    /// For each collective of this rank, the index of the one on another rank that ends at the same time. If clocks are
+    /// not aligned, or drift, ranks with equally many match in order. `None` if the ranks cannot be matched.
+    pub(in crate::rewire) fn counterparts(
+        &self,
+        other: &Self,
+        is_untied: bool,
+    ) -> Option<Vec<Option<usize>>> {
+        let is_even = self.reduces.len() == other.reduces.len();
+        let in_order = || is_even.then(|| (0..self.reduces.len()).map(Some).collect());
+        if is_untied || self.rank == other.rank {
+            return in_order();
+        }
+        let ends = |rank: &Self| -> Vec<i64> {
+            let ends = rank.reduces.iter().map(|at| rank.spans[*at].end_ns.saturating_add(rank.offset));
+            ends.collect()
+        };
+        let (own, others) = (ends(self), ends(other));
+        let distance = middle(own.windows(2).map(|pair| pair[1] - pair[0]));
+        let is_near = |a: i64, b: i64| 2 * a.abs_diff(b) <= distance.unsigned_abs();
+        if is_even && own.iter().zip(&others).all(|(a, b)| is_near(*a, *b)) {
+            return in_order();
+        }
+        let partner = |(at, end): (usize, &i64)| {
+            let found = nearest(&others, *end).filter(|found| nearest(&own, others[*found]) == Some(at));
+            found.filter(|found| is_near(others[*found], *end))
+        };
+        let partners: Vec<Option<usize>> = own.iter().enumerate().map(partner).collect();
+        let matched = || partners.iter().enumerate().filter_map(|(at, found)| Some((at, (*found)?)));
+        let apart = matched().map(|(at, found)| own[at].abs_diff(others[found]) as i64);
+        let is_clear = 2 * matched().count() > own.len() && NEAR * middle(apart) <= distance;
+        if is_clear { Some(partners) } else { in_order() }
+    }
+
     pub(super) fn kernel(&self, trace: &Trace, span: &Span) -> Kernel {
         Kernel {
             start: span.start_ns + self.offset,
@@ -91,4 +135,39 @@ impl RankSpans<'_> {
 
 pub(super) fn kernels(trace: &Trace, rank: &RankSpans<'_>, places: Range<usize>) -> Vec<Kernel> {
     rank.spans[places].iter().map(|span| rank.kernel(trace, span)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::testing::span;
+
+    fn counterparts(ends: [&[i64]; 2], is_untied: bool) -> Option<Vec<Option<usize>>> {
+        let spans = ends
+            .map(|ends| ends.iter().map(|end| span(0, Lane::Comm, end - 10, *end)).collect::<Vec<_>>());
+        let [a, b] = [0, 1].map(|rank| RankSpans {
+            rank: rank as u32,
+            spans: spans[rank].iter().collect(),
+            reduces: (0..spans[rank].len()).collect(),
+            launches: Launches::default(),
+            offset: 0,
+        });
+        a.counterparts(&b, is_untied)
+    }
+
+    #[test]
+    fn collectives_after_a_missing_one_match_by_their_ends() {
+        let whole = [100, 200, 300, 400, 500];
+        let missing = [101, 199, 401, 500];
+        assert_eq!(
+            counterparts([&whole, &missing], false),
+            Some(vec![Some(0), Some(1), None, Some(2), Some(3)])
+        );
+        assert_eq!(counterparts([&whole, &missing], true), None, "clocks are not aligned");
+        // both miss one
+        let other = [100, 200, 300, 400];
+        assert_eq!(counterparts([&missing, &other], false), Some(vec![Some(0), Some(1), Some(3), None]));
+        let late = whole.map(|end| end + 200);
+        assert_eq!(counterparts([&whole, &late], true), Some((0..5).map(Some).collect()));
+    }
 }

@@ -56,7 +56,7 @@ impl Interner {
 pub(super) const OPERATOR: &[u8] = b"record_param_comms";
 
 /// Arguments that distinguish operations, in order of encoding.
-const COLLECTIVE_KEYS: [&[u8]; 10] = [
+const COLLECTIVE_KEYS: [&[u8]; 11] = [
     b"Collective name",
     b"In msg nelems",
     b"Out msg nelems",
@@ -67,7 +67,11 @@ const COLLECTIVE_KEYS: [&[u8]; 10] = [
     b"Group size",
     b"Global rank start",
     b"Global rank stride",
+    PEER,
 ];
+
+/// Peer of a send; PyTorch names that of a receive `Src Rank`.
+const PEER: &[u8] = b"Dst Rank";
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Collective<'a> {
@@ -86,6 +90,7 @@ impl<'a> Collective<'a> {
             let value = match cursor.value()? {
                 Value::String(text) | Value::Scalar(text) | Value::Nested(text, _) => text.trim_ascii(),
             };
+            let key = if key == b"Src Rank" { PEER } else { key };
             if let Some(at) = COLLECTIVE_KEYS.iter().position(|known| *known == key) {
                 found.values[at] = value;
             } else if key == b"Seq" {
@@ -113,7 +118,7 @@ pub(super) fn collective(
     files: &[ReadFile],
 ) -> (String, Option<(CollectiveInfo, Option<ProcessGroup>)>) {
     let parts: Vec<&str> = key.rsplitn(COLLECTIVE_KEYS.len() + 1, char::from(PART)).collect();
-    let [stride, start, size, ranks, description, group, dtype, left, entered, collective, name] =
+    let [peer, stride, start, size, ranks, description, group, dtype, left, entered, collective, name] =
         parts[..]
     else {
         return (key.to_owned(), None);
@@ -126,6 +131,7 @@ pub(super) fn collective(
         in_elements: number(entered),
         out_elements: number(left),
         dtype: dtype.to_owned(),
+        peer: peer.parse().ok(),
         ..CollectiveInfo::default()
     };
     let has_group = [group, ranks, size].iter().any(|text| !text.is_empty());

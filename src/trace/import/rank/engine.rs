@@ -59,6 +59,8 @@ impl Engines {
                 let mut operation = operations[shared_operation as usize].clone();
                 if let Some(collective) = &mut operation.collective {
                     collective.group = Some(number);
+                    collective.peer =
+                        collective.peer.and_then(|peer| self.0[engine].get(&peer).copied());
                 }
                 // the first engine keeps the operation's number
                 if used.insert(shared_operation) {
@@ -69,6 +71,12 @@ impl Engines {
                     operations.len() as u32 - 1
                 }
             });
+        }
+        // all spans of these operations were dropped
+        for (at, operation) in (0..).zip(&mut *operations).take(group_of.len()) {
+            if !used.contains(&at) {
+                operation.collective.iter_mut().for_each(|collective| collective.group = None);
+            }
         }
         let ranks: Vec<String> = (self.0.iter())
             .map(|ranks| {
@@ -140,16 +148,21 @@ mod tests {
         let group = ProcessGroup { name: "2".into(), size: 2, ranks: vec![0, 1], ..Default::default() };
         trace.meta.groups = vec![group];
         trace.meta.import = Some(ImportReport::default());
-        trace.operations[1].collective =
-            Some(CollectiveInfo { group: Some(0), ..CollectiveInfo::default() });
+        let info = CollectiveInfo { group: Some(0), peer: Some(1), ..CollectiveInfo::default() };
+        trace.operations[1].collective = Some(info.clone());
+        trace.operations[0].collective = Some(info);
         let operations = trace.operations.len();
         Engines(vec![[(0, 0), (1, 1)].into(), [(0, 2), (1, 3)].into()]).separate(&mut trace);
         let ranks: Vec<&[u32]> = trace.meta.groups.iter().map(|group| &group.ranks[..]).collect();
         assert_eq!(ranks, [[0, 1], [2, 3]]);
-        let of_spans: Vec<Option<u32>> = (trace.spans.iter())
-            .map(|span| trace.operations[span.operation as usize].collective.as_ref()?.group)
+        let of_spans: Vec<_> = (trace.spans.iter())
+            .filter_map(|span| trace.operations[span.operation as usize].collective.as_ref())
+            .map(|collective| (collective.group, collective.peer))
             .collect();
-        assert_eq!(of_spans, [Some(0), Some(0), Some(1), Some(1)]);
+        let [first, second] = [(Some(0), Some(1)), (Some(1), Some(3))];
+        assert_eq!(of_spans, [first, first, second, second]);
+        let without_spans = trace.operations[0].collective.as_ref().unwrap();
+        assert_eq!(without_spans.group, None, "its group is of no engine");
         assert_eq!(trace.operations.len(), operations + 1);
         let warnings = trace.meta.import.unwrap().warnings;
         assert!(

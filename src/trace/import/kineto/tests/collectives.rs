@@ -150,6 +150,20 @@ fn ranks_are_known_where_their_list_is_abbreviated() {
 }
 
 #[test]
+fn peers_of_sends_and_receives_are_read() {
+    let named = |name: &str| format!(r#", "Collective name": {name}, "Group size": 4"#);
+    let events = [
+        of_kernel("ncclDevKernel_SendRecv(x)", 10, &named(r#""send", "Dst Rank": 3"#)),
+        of_kernel("ncclDevKernel_SendRecv(x)", 60, &named(r#""recv", "Src Rank": 2"#)),
+        of_kernel("ncclDevKernel_SendRecv(x)", 110, &named(r#""send""#)),
+    ];
+    let trace = file("", &events);
+    let peers: Vec<Option<u32>> =
+        collectives(&trace).into_iter().map(|found| found.unwrap().0.peer).collect();
+    assert_eq!(peers, [Some(3), Some(2), None]);
+}
+
+#[test]
 fn arguments_decide_what_a_generic_kernel_is() {
     let named = |name: &str| format!(r#", "Collective name": "{name}", "Group size": 8"#);
     let events = [
