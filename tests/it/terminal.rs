@@ -150,7 +150,7 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
     workbench.press("\r");
-    workbench.wait_for("any rank");
+    workbench.wait_for("operations of step");
     workbench.wait_for("simulated");
     workbench.press(":screenshot\r");
     workbench.wait_for("timeline-screen.svg");
