@@ -40,7 +40,7 @@ pub(super) struct Repeated<'a> {
     pub usual: usize,
     /// True if ranks have different numbers of collectives.
     pub is_uneven: bool,
-    /// True if ranks are left out whose collectives match none of the first rank's.
+    /// True if ranks are left out whose collectives or clocks do not match the first rank's.
     pub is_partial: bool,
     /// For each rank, the indices of its collectives that match the first rank's.
     counterparts: Vec<Vec<Option<usize>>>,
@@ -92,10 +92,9 @@ impl<'a> Repeated<'a> {
             Some(clocks) => Some(clocks.untied.clone()),
             None => is_uneven.then(|| clocks(trace).untied),
         };
-        let is_untied =
-            |rank: &RankSpans<'_>| untied.as_ref().is_none_or(|untied| untied.contains(&rank.rank));
+        let is_tied = |rank: &RankSpans<'_>| untied.as_ref().map(|untied| !untied.contains(&rank.rank));
         let found: Vec<Option<Vec<Option<usize>>>> =
-            ranks.iter().map(|rank| first.counterparts(rank, is_untied(rank))).collect();
+            ranks.iter().map(|rank| first.counterparts(rank, is_tied(rank))).collect();
         let mut of_ranks = found.iter();
         ranks.retain(|_| of_ranks.next().is_some_and(Option::is_some));
         let is_partial = ranks.len() < found.len();
@@ -156,9 +155,16 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     find_launches(trace, &mut repeated.ranks);
     let Repeated { ranks, layers, usual, .. } = &repeated;
     let (layers, usual, count) = (*layers, *usual, ranks[0].reduces.len());
-    if repeated.is_partial && ranks.len() == 1 {
-        let first = ranks[0].rank;
-        notes.push(format!("ranks have different counts of collectives; using rank {first} only"));
+    if repeated.is_partial && (ranks.len() == 1 || !repeated.is_uneven) {
+        let why = match repeated.is_uneven {
+            true => "ranks have different counts of collectives",
+            false => "the clocks of ranks cannot be aligned, so waiting counts as transfer",
+        };
+        let used = match ranks[..] {
+            [ref only] => format!("rank {}", only.rank),
+            _ => rank_label(&ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>()),
+        };
+        notes.push(format!("{why}; using {used} only"));
     } else if repeated.is_uneven {
         let ranks: Vec<u32> = ranks.iter().map(|rank| rank.rank).collect();
         notes.push(format!(
