@@ -467,7 +467,7 @@ fn collectives(
             name: group.map_or_else(|| name.to_owned(), |group| format!("{name} ({group})")),
             group: group.map(str::to_owned),
             share: if all > 0.0 { exposed_us / all } else { 0.0 },
-            count: count / ranks,
+            count: ((count + ranks / 2) / ranks).max(count.min(1)),
             exposed_us,
             cause: times.cause(),
             transfer_share: (times.cause() != Cause::Inconclusive && known > 0.0 && unknown <= 0.0)

@@ -109,6 +109,17 @@ fn traces_of_several_jobs_do_not_need_more_steps() {
     assert!(!found.needs.concat().contains("record the same steps"), "{:?}", found.needs);
 }
 
+/// One of four ranks lacks the second all-reduce.
+#[test]
+fn calls_per_rank_are_rounded() {
+    let of_rank = |rank: u32| {
+        let calls = if rank == 3 { 1 } else { 2 };
+        (0..calls).map(move |at: i64| span(rank, Lane::Comm, 50_000 * at, 50_000 * at + 20_000))
+    };
+    let found = judged_spans((0..4).flat_map(of_rank).collect());
+    assert_eq!(found.collectives[0].count, 2, "{found:?}");
+}
+
 #[test]
 fn what_does_not_communicate_has_nothing_to_mend() {
     let found = judged_spans(vec![span(0, Lane::Compute, 0, 40)]);
