@@ -22,9 +22,11 @@ use serde::Serialize;
 use self::words::CoveredSteps;
 pub use self::words::VerdictPlace;
 use self::words::percent;
-use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, estimated_skew, time_parts};
+use super::analysis::{
+    CollectiveRow, IdleSplit, StepSummary, TimePart, TraceReport, estimated_skew, time_parts,
+};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
-use base::text::latency;
+use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
 use trace::overlap::{Class, Replays, Runs, Selection, StepKey, origin_ns};
@@ -308,7 +310,7 @@ pub fn verdict(
         lacks_decode: covered.as_ref().is_some_and(|covered| covered.lacks_decode),
         part: covered.map(|covered| covered.words),
         ranks: report.overlap.ranks.len(),
-        steps: match report.steps.chunk_by(|a, b| a.phase == b.phase).count() {
+        steps: match report.steps.chunk_by(|a, b| (a.phase, a.ranks) == (b.phase, b.ranks)).count() {
             1 => report.steps.len(),
             _ => 0,
         },
@@ -367,6 +369,7 @@ pub fn verdict(
              profile --cuda-graph-trace=node`"
         ));
     }
+    verdict.needs.extend(steps_without_some_ranks(&report.steps).filter(|_| is_imported));
     if all.comm_us > 0.0 && !undecided {
         match remedies(trace, selection, setting) {
             Ok(predicted) => {
@@ -389,6 +392,22 @@ pub fn verdict(
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.sentences_for(VerdictPlace::CommandLine);
     verdict
+}
+
+/// Share of steps above which it is said that not all ranks recorded them; profilers of ranks rarely begin and end at the
+/// same step.
+const UNEVEN_STEPS: f64 = 0.1;
+
+/// Warning about steps that not all ranks recorded; `None` if they are few.
+fn steps_without_some_ranks(steps: &[StepSummary]) -> Option<String> {
+    let most = steps.iter().map(|step| step.ranks).max()?;
+    let missing = steps.iter().filter(|step| step.ranks < most).count();
+    (missing as f64 > UNEVEN_STEPS * steps.len() as f64).then(|| {
+        format!(
+            "{missing} of {} were not recorded on all ranks, so times per rank are averages of unequal recordings",
+            counted(steps.len(), "step")
+        )
+    })
 }
 
 /// True if the run, or the job of an imported trace by its recorded world size, has one rank.
