@@ -1,4 +1,4 @@
-//! Alignment of the clocks of ranks traced by separate profilers, which may also drift ([`drifts`]).
+//! Alignment of the clocks of ranks traced by separate profilers, which may also drift.
 //!
 //! A collective ends on all its ranks within a few hundred nanoseconds (in one node), so the median difference between
 //! the ends of the same collectives is the offset of two clocks. Ranks without a common collective are aligned through

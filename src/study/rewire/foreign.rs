@@ -158,13 +158,13 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     if repeated.is_partial && (ranks.len() == 1 || !repeated.is_uneven) {
         let why = match repeated.is_uneven {
             true => "ranks have different counts of collectives",
-            false => "the clocks of ranks cannot be aligned, so waiting counts as transfer",
+            false => "the clocks of ranks cannot be aligned",
         };
         let used = match ranks[..] {
             [ref only] => format!("rank {}", only.rank),
             _ => rank_label(&ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>()),
         };
-        notes.push(format!("{why}; using {used} only"));
+        notes.push(format!("{why}; using {used} only, so waiting for others counts as transfer"));
     } else if repeated.is_uneven {
         let ranks: Vec<u32> = ranks.iter().map(|rank| rank.rank).collect();
         notes.push(format!(
