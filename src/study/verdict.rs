@@ -569,7 +569,7 @@ struct Predicted {
     /// Latency of the recorded step (us).
     step_us: f64,
     /// Data that would improve the prediction.
-    needs: Option<String>,
+    needs: Vec<String>,
 }
 
 /// Predicted remedies; an error says why there are none.
@@ -608,7 +608,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
-    let mut needs = None;
+    let mut needs: Vec<String> = rewiring.late_launches.clone().into_iter().collect();
     for (name, choice) in &mut choices {
         // the limit contains every remedy
         let is_fused = |remedy: &Remedy| remedy.name.ends_with(FUSED);
@@ -618,7 +618,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
         let answer = match rewiring.answer(choice) {
             Ok(answer) => answer,
             Err(error) if choice.collective.is_some() => {
-                needs = Some(format!("fused all-reduce not predicted: {error}"));
+                needs.push(format!("fused all-reduce not predicted: {error}"));
                 continue;
             }
             Err(error) => return Err(error.to_string()),
