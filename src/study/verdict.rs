@@ -22,9 +22,11 @@ use serde::Serialize;
 use self::words::CoveredSteps;
 pub use self::words::VerdictPlace;
 use self::words::percent;
-use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, estimated_skew, time_parts};
+use super::analysis::{
+    CollectiveRow, IdleSplit, StepSummary, TimePart, TraceReport, estimated_skew, time_parts,
+};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
-use base::text::latency;
+use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
 use trace::overlap::{Class, Replays, Runs, Selection, StepKey, origin_ns};
@@ -308,7 +310,7 @@ pub fn verdict(
         lacks_decode: covered.as_ref().is_some_and(|covered| covered.lacks_decode),
         part: covered.map(|covered| covered.words),
         ranks: report.overlap.ranks.len(),
-        steps: match report.steps.chunk_by(|a, b| a.phase == b.phase).count() {
+        steps: match report.steps.chunk_by(|a, b| (a.phase, a.ranks) == (b.phase, b.ranks)).count() {
             1 => report.steps.len(),
             _ => 0,
         },
@@ -367,6 +369,7 @@ pub fn verdict(
              profile --cuda-graph-trace=node`"
         ));
     }
+    verdict.needs.extend(steps_without_some_ranks(&report.steps).filter(|_| is_imported));
     if all.comm_us > 0.0 && !undecided {
         match remedies(trace, selection, setting) {
             Ok(predicted) => {
@@ -389,6 +392,22 @@ pub fn verdict(
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.sentences_for(VerdictPlace::CommandLine);
     verdict
+}
+
+/// Share of steps above which it is said that not all ranks recorded them; profilers of ranks rarely begin and end at the
+/// same step.
+const UNEVEN_STEPS: f64 = 0.1;
+
+/// Warning about steps that not all ranks recorded; `None` if they are few.
+fn steps_without_some_ranks(steps: &[StepSummary]) -> Option<String> {
+    let most = steps.iter().map(|step| step.ranks).max()?;
+    let missing = steps.iter().filter(|step| step.ranks < most).count();
+    (missing as f64 > UNEVEN_STEPS * steps.len() as f64).then(|| {
+        format!(
+            "{missing} of {} were not recorded on all ranks, so times per rank are averages of unequal recordings",
+            counted(steps.len(), "step")
+        )
+    })
 }
 
 /// True if the run, or the job of an imported trace by its recorded world size, has one rank.
@@ -467,7 +486,7 @@ fn collectives(
             name: group.map_or_else(|| name.to_owned(), |group| format!("{name} ({group})")),
             group: group.map(str::to_owned),
             share: if all > 0.0 { exposed_us / all } else { 0.0 },
-            count: count / ranks,
+            count: ((count + ranks / 2) / ranks).max(count.min(1)),
             exposed_us,
             cause: times.cause(),
             transfer_share: (times.cause() != Cause::Inconclusive && known > 0.0 && unknown <= 0.0)
@@ -550,7 +569,7 @@ struct Predicted {
     /// Latency of the recorded step (us).
     step_us: f64,
     /// Data that would improve the prediction.
-    needs: Option<String>,
+    needs: Vec<String>,
 }
 
 /// Predicted remedies; an error says why there are none.
@@ -589,7 +608,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
-    let mut needs = None;
+    let mut needs: Vec<String> = rewiring.late_launches.clone().into_iter().collect();
     for (name, choice) in &mut choices {
         // the limit contains every remedy
         let is_fused = |remedy: &Remedy| remedy.name.ends_with(FUSED);
@@ -599,7 +618,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
         let answer = match rewiring.answer(choice) {
             Ok(answer) => answer,
             Err(error) if choice.collective.is_some() => {
-                needs = Some(format!("fused all-reduce not predicted: {error}"));
+                needs.push(format!("fused all-reduce not predicted: {error}"));
                 continue;
             }
             Err(error) => return Err(error.to_string()),

@@ -1,4 +1,4 @@
-//! Alignment of the clocks of ranks traced by separate profilers.
+//! Alignment of the clocks of ranks traced by separate profilers, which may also drift.
 //!
 //! A collective ends on all its ranks within a few hundred nanoseconds (in one node), so the median difference between
 //! the ends of the same collectives is the offset of two clocks. Ranks without a common collective are aligned through
@@ -46,7 +46,14 @@ pub fn tie_clocks(trace: &mut Trace) {
     if trace.meta.import.is_none() || trace.meta.ranks < 2 {
         return;
     }
-    let matching = Matching::of(trace);
+    let mut matching = Matching::candidates(trace);
+    let drifts = drifts(trace, &matching);
+    if drifts.is_empty() {
+        matching.drop_contradicted(trace);
+    } else {
+        remove_drifts(trace, &drifts);
+        matching = Matching::of(trace);
+    }
     let clocks = Clocks::of(trace, &matching);
     matching.renumber_steps(trace);
     if clocks.offsets.values().all(|offset| *offset == 0) {
@@ -74,6 +81,119 @@ pub fn tie_clocks(trace: &mut Trace) {
     for range in &mut trace.ranges {
         tie(&mut range.start_ns, range.rank);
         tie(&mut range.end_ns, range.rank);
+    }
+}
+
+/// Drift of a rank's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Drift {
+    /// Time of the rank's clock at which nothing is added (ns).
+    from_ns: i64,
+    /// Time to add in a second (ns).
+    per_s: f64,
+}
+
+/// Largest drift between two clocks (ns in a second): oscillators are off by up to 50 ppm each.
+const LARGEST_DRIFT: f64 = 100_000.0;
+
+/// Drifts against the first rank of each set that collectives connect. Ranks whose clocks hardly drift have none.
+fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
+    if has_one_clock(trace) {
+        return BTreeMap::new();
+    }
+    // end of each collective on the second rank, and the difference of the first one's
+    let mut pairs: BTreeMap<(u32, u32), Vec<(i64, f64)>> = BTreeMap::new();
+    for collective in matching.collectives() {
+        let mut spans = collective.places.iter().map(|place| &trace.spans[*place]);
+        let Some(first) = spans.next() else { continue };
+        for other in spans {
+            let difference = first.end_ns.saturating_sub(other.end_ns) as f64;
+            pairs.entry((first.rank, other.rank)).or_default().push((other.end_ns, difference));
+        }
+    }
+    let mut starts: BTreeMap<u32, i64> = BTreeMap::new();
+    let edge = |(pair, ends): (&(u32, u32), &Vec<(i64, f64)>)| -> Option<RankEdge> {
+        let (time, difference) = *ends.first()?;
+        starts.entry(pair.0).or_insert(time.saturating_add(difference as i64));
+        starts.entry(pair.1).or_insert(time);
+        Some((*pair, ends.len(), slope(ends)?.round() as i64))
+    };
+    let edges: Vec<RankEdge> = pairs.iter().filter_map(edge).collect();
+    if edges.iter().all(|(_, _, per_s)| *per_s == 0) {
+        return BTreeMap::new();
+    }
+    let of_rank = |(rank, (_, per_s)): (u32, (u32, i64))| {
+        let from_ns = *starts.get(&rank)?;
+        (per_s != 0).then_some((rank, Drift { from_ns, per_s: per_s as f64 }))
+    };
+    offsets(edges).into_iter().filter_map(of_rank).collect()
+}
+
+/// Slope (ns in a second) of differences of ends over time, as the median of that of all pairs; 0 unless it explains most
+/// of their change. `None` if it is no clock's.
+fn slope(ends: &[(i64, f64)]) -> Option<f64> {
+    /// Maximum number of compared ends.
+    const COMPARED: usize = 64;
+    /// Minimum number of ends, their typical distance (ns) from one offset, and how much closer they are to a line.
+    const LEAST: usize = 8;
+    const LEAST_APART: f64 = 1_000.0;
+    const CLOSER: f64 = 4.0;
+    let apart = |per_s: f64| {
+        let rest: Vec<f64> =
+            ends.iter().map(|(time, apart)| apart - per_s * seconds(ends[0].0, *time)).collect();
+        let middle = median(&rest)?;
+        median(&rest.iter().map(|one| (one - middle).abs()).collect::<Vec<_>>())
+    };
+    let constant = apart(0.0)?;
+    if ends.len() < LEAST || constant < LEAST_APART {
+        return Some(0.0);
+    }
+    let compared: Vec<(i64, f64)> =
+        ends.iter().step_by(ends.len().div_ceil(COMPARED)).copied().collect();
+    let later = |at: usize| compared[at + 1..].iter().map(move |later| (at, later));
+    let slopes = (0..compared.len()).flat_map(later).filter_map(|(at, later)| {
+        let (time, apart) = compared[at];
+        (later.0 > time).then(|| (later.1 - apart) / seconds(time, later.0))
+    });
+    let per_s = median(&slopes.collect::<Vec<_>>())?;
+    let is_line = CLOSER * apart(per_s)? <= constant;
+    match per_s.abs() <= LARGEST_DRIFT {
+        true => Some(if is_line { per_s } else { 0.0 }),
+        false => None,
+    }
+}
+
+fn seconds(from_ns: i64, to_ns: i64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e9
+}
+
+/// Moves the times of ranks as if their clocks had not drifted, and reports it.
+fn remove_drifts(trace: &mut Trace, drifts: &BTreeMap<u32, Drift>) {
+    let straighten = |time: &mut i64, rank: u32| {
+        if let Some(Drift { from_ns, per_s }) = drifts.get(&rank) {
+            *time = time.saturating_add((per_s * seconds(*from_ns, *time)).round() as i64);
+        }
+    };
+    for span in &mut trace.spans {
+        for time in [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns] {
+            straighten(time, span.rank);
+        }
+        if span.last_arrival_ns >= 0 {
+            straighten(&mut span.last_arrival_ns, span.rank);
+        }
+    }
+    for range in &mut trace.ranges {
+        straighten(&mut range.start_ns, range.rank);
+        straighten(&mut range.end_ns, range.rank);
+    }
+    if let Some(import) = &mut trace.meta.import {
+        let most = drifts.values().map(|drift| drift.per_s.abs()).fold(0.0, f64::max);
+        let ranks: Vec<u32> = drifts.keys().copied().collect();
+        import.warnings.push(format!(
+            "clocks of {} drift by up to {:.1} ppm; corrected at the ends of matched collectives",
+            rank_label(&ranks),
+            most / 1e3
+        ));
     }
 }
 
@@ -342,6 +462,28 @@ mod tests {
             let times = |at: usize| (ranks[at].compute_us, ranks[at].comm_us, ranks[at].peer_wait_us);
             assert_eq!((times(0), times(1)), ((2.0, 3.0, Some(0.0)), (3.0, 2.0, Some(0.0))), "{apart}");
         }
+    }
+
+    #[test]
+    fn clocks_that_drift_are_straightened() {
+        let mut spans = Vec::new();
+        for at in 0..20 {
+            let end = BASE + 100_000_000 * (at + 1);
+            spans.push(span(0, Lane::Comm, end - 20_000, end));
+            // 50 ppm
+            let drifted = |time: i64| time + 1_000_000_000 + (time - BASE) / 20_000;
+            spans.push(span(1, Lane::Comm, drifted(end - 20_000), drifted(end)));
+        }
+        spans.sort_by_key(|s| (s.rank, s.start_ns));
+        let mut trace = trace(spans);
+        let files = vec!["a".into(), "b".into()];
+        trace.meta.import = Some(ImportReport { files, ..Default::default() });
+        tie_clocks(&mut trace);
+        let ends = |rank| trace.spans.iter().filter(move |s| s.rank == rank).map(|s| s.end_ns);
+        let apart: Vec<i64> = ends(0).zip(ends(1)).map(|(a, b)| (a - b).abs()).collect();
+        assert!(apart.len() == 20 && apart.iter().all(|ns| *ns <= 2), "{apart:?}");
+        let warnings = &trace.meta.import.as_ref().unwrap().warnings;
+        assert!(warnings[0].starts_with("clocks of r1 drift by up to 50.0 ppm"), "{warnings:?}");
     }
 
     #[test]

@@ -162,6 +162,13 @@ fn has_numbered_steps(trace: &Trace) -> bool {
 impl Matching {
     /// Matches the collectives of a whole trace: one pass over the spans and a sort of the collectives.
     pub fn of(trace: &Trace) -> Self {
+        let mut matching = Self::candidates(trace);
+        matching.drop_contradicted(trace);
+        matching
+    }
+
+    /// Matches that times may contradict.
+    pub(super) fn candidates(trace: &Trace) -> Self {
         let members = Members::of(trace);
         let mut parts = parts(trace, &members);
         let mut matching = Self::default();
@@ -195,13 +202,16 @@ impl Matching {
         }
         let start = |range: &Range<usize>| trace.spans[matching.places[range.start]].start_ns;
         matching.collectives.sort_by_key(|(_, range)| (start(range), range.start));
-        if matching.is_contradicted(trace) {
-            matching.unmatched.append(&mut matching.places);
-            matching.collectives.clear();
-            matching.partial.clear();
-            matching.step_shifts.clear();
-        }
         matching
+    }
+
+    pub(super) fn drop_contradicted(&mut self, trace: &Trace) {
+        if self.is_contradicted(trace) {
+            self.unmatched.append(&mut self.places);
+            self.collectives.clear();
+            self.partial.clear();
+            self.step_shifts.clear();
+        }
     }
 
     /// Renumbers the steps of the parts so that those with common collectives have one number on all ranks. Returns the

@@ -70,7 +70,12 @@ pub struct Rewiring {
     chosen: Vec<usize>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
+    /// Note on launches that keep the step as long although communication would be hidden.
+    pub(crate) late_launches: Option<String>,
 }
+
+/// Minimum speedup that late launches take away, for a note.
+const LATE: f64 = 1.05;
 
 impl Rewiring {
     /// Finds the steps of a trace and looks up its all-reduces in the profile.
@@ -152,7 +157,43 @@ impl Rewiring {
             (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
         };
         let cell = spec.cloned();
-        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, hardware })
+        let late_launches = None;
+        let mut rewiring = Self {
+            steps,
+            provenance,
+            target,
+            tp,
+            known,
+            own,
+            p2p,
+            cell,
+            chosen,
+            hardware,
+            late_launches,
+        };
+        rewiring.late_launches = rewiring.find_late_launches();
+        rewiring.steps.notes.extend(rewiring.late_launches.clone());
+        Ok(rewiring)
+    }
+
+    /// Compares the limit without communication with and without the recorded launches; `None` if the step is
+    /// launch-bound anyway.
+    fn find_late_launches(&self) -> Option<String> {
+        if !self.steps.has_launches || self.steps.is_launch_bound() {
+            return None;
+        }
+        let speedup = |architecture, host| {
+            let answer = self.answer(&Choice { host, ..Choice::of(architecture) }).ok()?;
+            Some(answer.alone.speedup)
+        };
+        let kept = speedup(Architecture::UpperBound, true)?;
+        let free = speedup(Architecture::UpperBound, false)? / speedup(Architecture::Standard, false)?;
+        (free > LATE && free - 1.0 > 2.0 * (kept - 1.0)).then(|| {
+            format!(
+                "kernels that are launched late keep the step as long: without communication it is {kept:.2}x faster, and \
+                 {free:.2}x if they were launched in time (--no-launches)"
+            )
+        })
     }
 
     /// Predicts from one step of the trace instead of all.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `steps` | finds steps, layers and their collectives, and each rank's times between them |
 //! | `foreign` | finds the same in foreign traces, from the repetition of kernels, and the layer of every span |
+//! | `split` | steps in the sequence of a rank's collectives, by the kernels before each |
 //! | `stretch` | kernels between two collectives: work, and waiting for the host |
 //! | `wire` | plan of an architecture with measured times |
 //! | `collective` | latency of another all-reduce and missing message sizes, from a hardware profile |
@@ -14,6 +15,7 @@ mod answer;
 mod choice;
 mod collective;
 mod foreign;
+mod split;
 mod steps;
 mod stretch;
 #[cfg(test)]

@@ -602,6 +602,30 @@ fn steps_have_the_numbers_of_the_traces_markers() {
     assert_eq!(only(&twice, 1).unwrap().rewired_steps(), 2);
 }
 
+/// The last kernel of each step is launched when the one before it ends.
+#[test]
+fn a_kernel_that_is_launched_late_is_named_as_the_limit() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let mut foreign = disguised(&simulated(&standard));
+    let whole = rewiring(&foreign, &standard);
+    let ends: Vec<i64> = whole.steps.times().map(|(_, _, end)| end).collect();
+    let mut late = 0;
+    let spans = &mut foreign.spans;
+    for at in 1..spans.len() {
+        let begin = |span: &Span| span.start_ns - i64::from(span.rank) * 3_000_000;
+        let (before, next) = (begin(&spans[at - 1]), begin(&spans[at]));
+        if ends.iter().any(|end| before < *end && *end <= next) {
+            spans[at - 1].ready_ns = spans[at - 1].start_ns - 1;
+            late += 1;
+        }
+    }
+    assert!(late > 0);
+    let is_said = |rewiring: &Rewiring| {
+        rewiring.steps.notes.iter().any(|note| note.starts_with("kernels that are launched late"))
+    };
+    assert!(!is_said(&whole) && is_said(&rewiring(&foreign, &standard)));
+}
+
 /// A draft model of two layers runs after each step that the engine marks.
 #[test]
 fn a_step_lasts_until_the_next_marked_one() {

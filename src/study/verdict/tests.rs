@@ -109,6 +109,34 @@ fn traces_of_several_jobs_do_not_need_more_steps() {
     assert!(!found.needs.concat().contains("record the same steps"), "{:?}", found.needs);
 }
 
+/// The second rank's profile ends after three steps.
+#[test]
+fn steps_that_a_rank_lacks_are_counted() {
+    let of = |rank: u32, steps: u32| {
+        (0..steps).map(move |step| {
+            let at = 100_000 * i64::from(step);
+            Span { step, ..span(rank, Lane::Comm, at, at + 20_000) }
+        })
+    };
+    let mut trace = trace(of(0, 6).chain(of(1, 3)).collect());
+    trace.meta.import = Some(Default::default());
+    let all = Selection::default();
+    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    let said = |need: &String| need.starts_with("3 of 6 steps were not recorded on all ranks");
+    assert!(found.needs.iter().any(said), "{:?}", found.needs);
+}
+
+/// One of four ranks lacks the second all-reduce.
+#[test]
+fn calls_per_rank_are_rounded() {
+    let of_rank = |rank: u32| {
+        let calls = if rank == 3 { 1 } else { 2 };
+        (0..calls).map(move |at: i64| span(rank, Lane::Comm, 50_000 * at, 50_000 * at + 20_000))
+    };
+    let found = judged_spans((0..4).flat_map(of_rank).collect());
+    assert_eq!(found.collectives[0].count, 2, "{found:?}");
+}
+
 #[test]
 fn what_does_not_communicate_has_nothing_to_mend() {
     let found = judged_spans(vec![span(0, Lane::Compute, 0, 40)]);

@@ -65,16 +65,17 @@ fn nearest(sorted: &[i64], time: i64) -> Option<usize> {
 }
 
 impl RankSpans<'_> {
-    /// For each collective of this rank, the index of the one on another rank that ends at the same time. If clocks are
-    /// not aligned, or drift, ranks with equally many match in order. `None` if the ranks cannot be matched.
+    /// For each collective of this rank, the index of the one on another rank that ends at the same time. If clocks drift,
+    /// or `is_tied` does not say that they are aligned, ranks with equally many match in order. `None` if the ranks cannot
+    /// be matched, or clocks that are not aligned differ by more than the distance of collectives.
     pub(in crate::rewire) fn counterparts(
         &self,
         other: &Self,
-        is_untied: bool,
+        is_tied: Option<bool>,
     ) -> Option<Vec<Option<usize>>> {
         let is_even = self.reduces.len() == other.reduces.len();
         let in_order = || is_even.then(|| (0..self.reduces.len()).map(Some).collect());
-        if is_untied || self.rank == other.rank {
+        if is_tied.is_none() || self.rank == other.rank {
             return in_order();
         }
         let ends = |rank: &Self| -> Vec<i64> {
@@ -83,6 +84,10 @@ impl RankSpans<'_> {
         };
         let (own, others) = (ends(self), ends(other));
         let distance = middle(own.windows(2).map(|pair| pair[1] - pair[0]));
+        if is_tied == Some(false) {
+            let apart = own.iter().zip(&others).map(|(a, b)| a.abs_diff(*b) as i64);
+            return in_order().filter(|_| middle(apart) <= distance);
+        }
         let is_near = |a: i64, b: i64| 2 * a.abs_diff(b) <= distance.unsigned_abs();
         if is_even && own.iter().zip(&others).all(|(a, b)| is_near(*a, *b)) {
             return in_order();
@@ -142,7 +147,7 @@ mod tests {
     use super::*;
     use trace::testing::span;
 
-    fn counterparts(ends: [&[i64]; 2], is_untied: bool) -> Option<Vec<Option<usize>>> {
+    fn counterparts(ends: [&[i64]; 2], is_tied: Option<bool>) -> Option<Vec<Option<usize>>> {
         let spans = ends
             .map(|ends| ends.iter().map(|end| span(0, Lane::Comm, end - 10, *end)).collect::<Vec<_>>());
         let [a, b] = [0, 1].map(|rank| RankSpans {
@@ -152,7 +157,7 @@ mod tests {
             launches: Launches::default(),
             offset: 0,
         });
-        a.counterparts(&b, is_untied)
+        a.counterparts(&b, is_tied)
     }
 
     #[test]
@@ -160,14 +165,20 @@ mod tests {
         let whole = [100, 200, 300, 400, 500];
         let missing = [101, 199, 401, 500];
         assert_eq!(
-            counterparts([&whole, &missing], false),
+            counterparts([&whole, &missing], Some(true)),
             Some(vec![Some(0), Some(1), None, Some(2), Some(3)])
         );
-        assert_eq!(counterparts([&whole, &missing], true), None, "clocks are not aligned");
+        assert_eq!(counterparts([&whole, &missing], Some(false)), None, "clocks are not aligned");
         // both miss one
         let other = [100, 200, 300, 400];
-        assert_eq!(counterparts([&missing, &other], false), Some(vec![Some(0), Some(1), Some(3), None]));
+        assert_eq!(
+            counterparts([&missing, &other], Some(true)),
+            Some(vec![Some(0), Some(1), Some(3), None])
+        );
         let late = whole.map(|end| end + 200);
-        assert_eq!(counterparts([&whole, &late], true), Some((0..5).map(Some).collect()));
+        let in_order: Option<Vec<Option<usize>>> = Some((0..5).map(Some).collect());
+        assert_eq!(counterparts([&whole, &late], None), in_order);
+        assert_eq!(counterparts([&whole, &late], Some(false)), None, "by two collectives");
+        assert_eq!(counterparts([&whole, &whole.map(|end| end + 20)], Some(false)), in_order);
     }
 }
