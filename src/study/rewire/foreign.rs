@@ -398,7 +398,7 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
 /// Hash of the kernels before each collective, and the kernels of each hash. Kernels of an export of our own name their
 /// layer, which does not count.
 fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> (Vec<u64>, HashMap<u64, Vec<usize>>) {
-    use std::hash::{DefaultHasher, Hasher};
+    use std::hash::{DefaultHasher, Hash, Hasher};
     let families = families(trace);
     let mut kernels_of: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut from = 0;

@@ -263,7 +263,9 @@ mod tests {
     fn layers_of_another_kind_at_the_end_of_a_step_belong_to_it() {
         let mut gaps = gaps(6, 27, false, 1);
         for step in gaps.chunks_mut(54) {
-            [0, 1, 2, 26].map(|layer| step[2 * layer + 1] = 40);
+            for layer in [0, 1, 2, 26] {
+                step[2 * layer + 1] = 40;
+            }
         }
         assert_eq!(steps_in(&gaps), (0..6).map(|at| 54 * at..54 * (at + 1)).collect::<Vec<_>>());
     }
