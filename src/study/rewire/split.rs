@@ -81,8 +81,10 @@ pub(super) fn split_steps(
         begins.extend(long.filter(|run| run.start > 1).filter_map(rarest));
     }
     let start = if begins.is_empty() {
-        let mut starts =
-            counts.iter().filter(|(gap, count)| starts_step(**gap, gaps[0], 2 * **count <= *most));
+        // a step has at least two all-reduces
+        let mut starts = counts.iter().filter(|(gap, count)| {
+            gaps.get(1) != Some(*gap) && starts_step(**gap, gaps[0], 2 * **count <= *most)
+        });
         starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap)
     } else {
         most_common(begins.iter().map(|at| gaps[*at]))
