@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 
 use super::overlay::FormatChoice;
-use super::pictures::{Picture, Pictures, Way};
+use super::pictures::{Picture, PictureEncoding, Pictures};
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::texts::PictureView;
@@ -181,10 +181,10 @@ impl FigureSource {
     /// Renders the figure for the terminal at the largest size that fits; `None` if pictures are
     /// unsupported or off.
     fn picture(&self, figure: &Figure) -> Option<Picture> {
-        let kind = self.pictures.kind.filter(|_| self.pictures.on)?;
-        let way = Way { kind, tmux: self.pictures.tmux, id: KITTY_ID };
+        let protocol = self.pictures.protocol.filter(|_| self.pictures.on)?;
+        let encoding = PictureEncoding { protocol, tmux: self.pictures.tmux, id: KITTY_ID };
         // the file is written; failing to display it is not an error
-        Picture::of_figure(figure, (self.room.width, self.room.height), self.cell, way).ok()
+        Picture::of_figure(figure, (self.room.width, self.room.height), self.cell, encoding).ok()
     }
 }
 

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, compared};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::pictures::{Kind, Pictures};
+use crate::face::tui::pictures::{Pictures, ProtocolType};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::update::Message;
 use table::Record;
@@ -136,7 +136,8 @@ fn a_terminal_with_pictures_shows_the_figure() {
     for (columns, rows) in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = on(Tab::Pareto, compared(), (columns, rows));
         driver.state.cx.cell_pixels = Some((8, 16));
-        driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+        driver.state.pareto.pictures =
+            Pictures { protocol: Some(ProtocolType::Halfblocks), tmux: false, on: true };
         let file = dir.path().join(format!("{columns}.svg"));
         draw(&mut driver, &file);
         assert!(file.exists());

@@ -568,7 +568,7 @@ impl Pareto {
 
     fn toggle_picture(&mut self, cx: &mut Context) {
         let pictures = &mut self.pictures;
-        if pictures.kind.is_none() {
+        if pictures.protocol.is_none() {
             cx.inform(format!(
                 "this terminal is not known to show pictures; {}=kitty, sixel, iterm2 or halfblocks says it does",
                 pictures::VARIABLE

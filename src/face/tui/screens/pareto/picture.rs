@@ -7,7 +7,7 @@ use super::Pareto;
 use super::layout;
 use super::state::window::Window;
 use super::state::{Scale, series};
-use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
+use crate::face::tui::pictures::{Picture, PictureEncoding, Pictures, ProtocolType, pixels_of_cell};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
@@ -20,7 +20,7 @@ const KITTY_ID: u32 = 0x006c_6164;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sketch {
-    kind: Kind,
+    protocol: ProtocolType,
     tmux: bool,
     /// Cell size in pixels, if the terminal reports it.
     cell: Option<(u16, u16)>,
@@ -32,7 +32,7 @@ pub struct Sketch {
 impl Sketch {
     /// Captures the current plot; `None` if there is nothing to show or pictures are off.
     pub fn of(pareto: &Pareto, cx: &Context) -> Option<Self> {
-        let kind = pareto.pictures.kind.filter(|_| pareto.pictures.on)?;
+        let protocol = pareto.pictures.protocol.filter(|_| pareto.pictures.on)?;
         let plot = layout::plot(pareto, cx.body());
         let (columns, rows) = (plot.area.width, plot.area.height);
         if pareto.shown.is_empty() || columns < 8 || rows < 4 {
@@ -64,7 +64,7 @@ impl Sketch {
             axes: pareto.axes,
             by: 1.0,
         };
-        let cell = pixels_of_cell(cx.cell_pixels, kind).unwrap_or_default();
+        let cell = pixels_of_cell(cx.cell_pixels, protocol).unwrap_or_default();
         let (column, row) = (f64::from(cell.0), f64::from(cell.1));
         let (right, bottom) = (f64::from(columns) * column, f64::from(rows) * row);
         let mut scene = Scene { paper: paper.into(), label: ink.into(), ..Scene::new(right, bottom) };
@@ -84,7 +84,7 @@ impl Sketch {
             sizes: Sizes::new(row),
         });
         let (tmux, cell) = (pareto.pictures.tmux, cx.cell_pixels);
-        Some(Self { kind, tmux, cell, size: (columns, rows), scene })
+        Some(Self { protocol, tmux, cell, size: (columns, rows), scene })
     }
 }
 
@@ -154,8 +154,8 @@ pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
 pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Picture> {
     let free = cx.overlays.is_empty() && pareto.drag.is_none();
     let (sketch, picture) = pareto.picture.made.as_ref()?;
-    let fits =
-        sketch.size == (plot.area.width, plot.area.height) && Some(sketch.kind) == pareto.pictures.kind;
+    let fits = sketch.size == (plot.area.width, plot.area.height)
+        && Some(sketch.protocol) == pareto.pictures.protocol;
     (free && fits && pareto.pictures.on).then_some(picture)
 }
 
@@ -165,8 +165,8 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
 ///
 /// Returns an error if the protocol needs a cell size and the terminal reports none, or if painting fails.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
-    pixels_of_cell(sketch.cell, sketch.kind)?;
+    pixels_of_cell(sketch.cell, sketch.protocol)?;
     let pixels = plot::pixels(&sketch.scene, plot::POINTS).map_err(|error| error.to_string())?;
-    let way = Way { kind: sketch.kind, tmux: sketch.tmux, id: KITTY_ID };
-    Picture::new(&pixels, Some(sketch.scene.paper.into()), sketch.size, way)
+    let encoding = PictureEncoding { protocol: sketch.protocol, tmux: sketch.tmux, id: KITTY_ID };
+    Picture::new(&pixels, Some(sketch.scene.paper.into()), sketch.size, encoding)
 }

@@ -4,7 +4,7 @@ use crossterm::event::KeyCode;
 
 use super::super::layout;
 use super::{asks, driver, lay_over, name_overlay};
-use crate::face::tui::pictures::{self, Kind, Pictures};
+use crate::face::tui::pictures::{self, Pictures, ProtocolType};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::{Effect, Message};
 
@@ -14,18 +14,18 @@ fn terminal(name: &'static str, value: &'static str) -> impl Fn(&str) -> Option<
 
 #[test]
 fn the_environment_tells_which_pictures_a_terminal_shows() {
-    for (name, value, kind) in [
-        ("TERM", "xterm-kitty", Some(Kind::Kitty)),
-        ("TERM", "foot-extra", Some(Kind::Sixel)),
-        ("LC_TERMINAL", "iTerm2", Some(Kind::Iterm2)),
-        ("WEZTERM_EXECUTABLE", "/usr/bin/wezterm", Some(Kind::Iterm2)),
+    for (name, value, protocol) in [
+        ("TERM", "xterm-kitty", Some(ProtocolType::Kitty)),
+        ("TERM", "foot-extra", Some(ProtocolType::Sixel)),
+        ("LC_TERMINAL", "iTerm2", Some(ProtocolType::Iterm2)),
+        ("WEZTERM_EXECUTABLE", "/usr/bin/wezterm", Some(ProtocolType::Iterm2)),
         ("TERM", "xterm-256color", None),
         ("TERM", "tmux-256color", None),
-        (pictures::VARIABLE, "sixel", Some(Kind::Sixel)),
+        (pictures::VARIABLE, "sixel", Some(ProtocolType::Sixel)),
         (pictures::VARIABLE, "off", None),
     ] {
         let pictures = Pictures::of(terminal(name, value));
-        assert_eq!((pictures.kind, pictures.on), (kind, kind.is_some()), "{name}={value}");
+        assert_eq!((pictures.protocol, pictures.on), (protocol, protocol.is_some()), "{name}={value}");
     }
     // within tmux what the outer terminal can do is not known to pass
     let both = |asked: &str| match asked {
@@ -33,24 +33,30 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         "KITTY_WINDOW_ID" => Some("1".into()),
         _ => None,
     };
-    assert_eq!(Pictures::of(both).kind, None);
+    assert_eq!(Pictures::of(both).protocol, None);
     let told =
         |asked: &str| if asked == pictures::VARIABLE { Some("kitty".into()) } else { both(asked) };
-    assert_eq!(Pictures::of(told), Pictures { kind: Some(Kind::Kitty), tmux: true, on: true });
+    assert_eq!(
+        Pictures::of(told),
+        Pictures { protocol: Some(ProtocolType::Kitty), tmux: true, on: true }
+    );
     let remote = |asked: &str| match asked {
         "TERM" => Some("xterm-kitty".into()),
         "SSH_CONNECTION" => Some("1.2.3.4".into()),
         _ => None,
     };
-    assert_eq!(Pictures::of(remote), Pictures { kind: Some(Kind::Kitty), tmux: false, on: false });
+    assert_eq!(
+        Pictures::of(remote),
+        Pictures { protocol: Some(ProtocolType::Kitty), tmux: false, on: false }
+    );
 }
 
 #[test]
 fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
-    for (kind, sequence) in [
-        (Kind::Kitty, "\u{1b}_G"),
-        (Kind::Sixel, "\u{1b}P"),
-        (Kind::Iterm2, "\u{1b}]1337;File=inline=1"),
+    for (protocol, sequence) in [
+        (ProtocolType::Kitty, "\u{1b}_G"),
+        (ProtocolType::Sixel, "\u{1b}P"),
+        (ProtocolType::Iterm2, "\u{1b}]1337;File=inline=1"),
     ] {
         let mut driver = driver(120, 40);
         let drawn = |driver: &Driver| {
@@ -59,24 +65,24 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         assert!(drawn(&driver) > 10);
         driver.taps("i");
         assert!(driver.screen().contains("not known to show pictures"), "{}", driver.screen());
-        driver.state.pareto.pictures.kind = Some(kind);
+        driver.state.pareto.pictures.protocol = Some(protocol);
         driver.tap(KeyCode::Esc);
         let effects = driver.keys("i");
         assert!(asks(&effects, "picture"));
         assert!(drawn(&driver) > 10, "characters until it is painted");
         driver.answer(effects);
         let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
-        assert!(cells.contains(sequence), "{kind:?}");
+        assert!(cells.contains(sequence), "{protocol:?}");
         assert_eq!(drawn(&driver), 0);
         assert!(cells.contains("completion latency (ms)"), "the axes stay text");
         // the cursor moves without a new picture, and is seen at the axes
         let effects = driver.press(KeyCode::Right);
-        assert!(!asks(&effects, "picture"), "{kind:?}");
+        assert!(!asks(&effects, "picture"), "{protocol:?}");
         assert!(driver.screen().contains('▲') && driver.screen().contains('▶'));
         // what lies on top is not mixed with a picture
         driver.keys("?");
         let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
-        assert!(!cells.contains(sequence), "{kind:?}");
+        assert!(!cells.contains(sequence), "{protocol:?}");
         driver.press(KeyCode::Esc);
         let effects = driver.keys("+");
         assert!(asks(&effects, "picture"), "zoomed: painted anew");
@@ -88,7 +94,8 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
 #[test]
 fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     let mut driver = driver(120, 40);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+    driver.state.pareto.pictures =
+        Pictures { protocol: Some(ProtocolType::Halfblocks), tmux: false, on: true };
     let painted = |effects: &[Effect]| asks(effects, "picture");
     assert!(painted(&driver.keys("n")), "the first one");
     let text = |tp: u32, ms: f64| format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
@@ -119,7 +126,8 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
 #[test]
 fn half_blocks_show_the_colours_of_the_plot() {
     let mut driver = driver(80, 24);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+    driver.state.pareto.pictures =
+        Pictures { protocol: Some(ProtocolType::Halfblocks), tmux: false, on: true };
     driver.taps("n");
     let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
     let buffer = driver.buffer();
@@ -131,7 +139,8 @@ fn half_blocks_show_the_colours_of_the_plot() {
 #[test]
 fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
     let mut driver = driver(80, 24);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Sixel), tmux: false, on: true };
+    driver.state.pareto.pictures =
+        Pictures { protocol: Some(ProtocolType::Sixel), tmux: false, on: true };
     driver.state.cx.cell_pixels = None;
     driver.taps("n");
     assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
