@@ -51,12 +51,12 @@ impl fmt::Debug for dyn Overlay {
     }
 }
 
-/// Largest text popup in a window of this size.
+/// Largest text popup in a window of this size: all rows, as a row of the screen below would be a second border.
 pub fn text_area(size: (u16, u16)) -> Rect {
     let body = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
     // rather than a few columns of the screen beside it, nothing of it
     let width = if body.width < 120 { body.width } else { 110 };
-    centered(body, width, body.height.saturating_sub(2))
+    centered(body, width, body.height)
 }
 
 /// Body of the window, ignoring any error message.

@@ -318,6 +318,7 @@ fn the_format_of_a_file_is_chosen_and_its_path_stays_editable() {
         let [Effect::Export { path, export }] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(*path, std::path::Path::new("runs/exports/runs.csv"));
         assert_eq!(export.holds.as_deref(), Some("6 runs"));
+        driver.shows("writing runs/exports/runs.csv…");
     }
     let mut driver = Driver::full(80, 24);
     driver.keys("4x");
