@@ -369,6 +369,11 @@ pub enum Action {
 }
 
 impl Action {
+    /// True for actions that leave the screen, which do not wait for the answers of it.
+    pub fn leaves_screen(self) -> bool {
+        matches!(self, Self::Show(_) | Self::NextScreen | Self::PreviousScreen | Self::Quit)
+    }
+
     pub fn of<S: Acts>(act: S::Act) -> Self {
         // a test presses every binding: an act without a table entry has no action
         let at = S::Act::BINDINGS.iter().position(|binding| binding.act == act);

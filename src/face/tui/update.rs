@@ -66,7 +66,8 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
             let awaited = state.cx.top::<Pick>().is_some_and(|pick| pick.awaited);
             let enter = awaited.then(|| KeyEvent::from(KeyCode::Enter));
             for key in std::mem::take(&mut state.cx.early).into_iter().chain(enter) {
-                // an overlay or input that a key opens takes the following keys
+                // an overlay, input or screen that a key opens takes the following keys
+                serve(state);
                 settle(state);
                 press(state, key);
             }
