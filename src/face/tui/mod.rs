@@ -3,6 +3,7 @@
 //! ```text
 //! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
 //! update    state changes; pure: no clock, files or threads
+//! mouse     pointer events and their routes
 //! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
 //! context   state shared by all screens (window, stored runs), and their ways to reach outside
 //! scope     runs that the result screens show: of one experiment, or all
@@ -68,6 +69,7 @@ mod history;
 mod keymap;
 mod keys;
 mod memory;
+mod mouse;
 mod overlay;
 mod palette;
 mod pick;
