@@ -15,6 +15,7 @@
 //! history   undo and redo of the session's changes on all screens
 //! texts     overlays: texts, pictures, items to show or hide
 //! help      overlay: keys, marks and terms; glossary has the marks of each screen, and the terms
+//! keymap    actions and the keys bound to them; key has the names of keys
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
@@ -66,6 +67,7 @@ mod format;
 mod glossary;
 mod help;
 mod history;
+mod key;
 mod keymap;
 mod keys;
 mod memory;

@@ -10,7 +10,8 @@ use crossterm::event::{KeyEventKind, KeyModifiers, MouseEvent, MouseEventKind};
 
 use super::context::Notice;
 use super::help::Help;
-use super::keymap::{Action, Key};
+use super::key::Key;
+use super::keymap::Action;
 use super::prelude::*;
 use super::task::{Answer, Task};
 use super::texts::TextView;

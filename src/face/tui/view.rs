@@ -12,7 +12,8 @@
 use ratatui::widgets::{Clear, Widget};
 
 use super::context::Notice;
-use super::keymap::{Action, Key};
+use super::key::Key;
+use super::keymap::Action;
 use super::prelude::*;
 use super::widgets::paint;
 use super::widgets::wrap::wrap_long_words;
