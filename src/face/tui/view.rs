@@ -146,7 +146,7 @@ fn placed(from: u16, hints: impl IntoIterator<Item = FooterHint>) -> Vec<FooterH
 }
 
 /// Words of hints in a narrow window, in place of longer ones.
-const SHORT_HINTS: [(&str, &str); 22] = [
+const SHORT_HINTS: [(&str, &str); 24] = [
     ("add axis", "axis"),
     ("add value", "add"),
     ("cancel all", "stop"),
@@ -157,12 +157,14 @@ const SHORT_HINTS: [(&str, &str); 22] = [
     ("details", "info"),
     ("exposed", "exp"),
     ("filter", "find"),
+    ("follow", "track"),
     ("go to", "go"),
     ("open trace", "open"),
     ("palette", "menu"),
     ("pause/resume", "pause"),
     ("published", "paper"),
     ("remove", "del"),
+    ("resume", "retry"),
     ("reverse", "rev"),
     ("search", "find"),
     ("timeline", "open"),
