@@ -432,13 +432,13 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
         KEPT.into(),
         path.display().to_string(),
         Completing::Paths,
-        Box::new(move |state, typed| to(state, figure, typed)),
+        Box::new(move |state, typed| export_to(state, figure, typed)),
     );
     state.cx.ask_line(prompt.with_formats(formats));
 }
 
 /// Writes the export to the typed path; returns the reason if it cannot.
-fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
+fn export_to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
     let kind = FileKind::of(&path)
         .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png, .csv or .html"))?;
