@@ -32,40 +32,19 @@ type Window = Terminal<CrosstermBackend<Stdout>>;
 pub fn run(options: Options) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
     let (sender, messages) = unbounded();
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT]).map_err(failed)?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT]).map_err(failed)?;
     let handle = signals.handle();
     let config = Config::load(&Surroundings::of_process());
     let memory = memory::path(&options.dir);
     let guard = terminal::take(config.mouse).map_err(failed)?;
     let mut window = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
     let size = window.size().map_err(failed)?;
-    let mut cx = Context::new(options.dir.clone(), config.theme, (size.width, size.height));
-    cx.load = machine::environment::load;
-    (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
-    cx.themes = config.themes;
-    memory::recall_theme(&mut cx);
-    if let Some(first) = config.wrong.first() {
-        let more = match config.wrong.len() {
-            1 => String::new(),
-            n => format!("\n{} more: ladderscope config --check lists all", n - 1),
-        };
-        cx.fail(format!("settings: {first}{more}"));
-    }
-    let mut state = State::new(cx);
+    let mut state = State::new(context(&options.dir, config, (size.width, size.height)));
     // screens read neither files nor variables
     let mut stored = std::fs::read_dir(&options.dir).into_iter().flatten();
     state.experiments.set_first_use(stored.next().is_none());
     state.pareto.set_pictures(Pictures::of(|name| std::env::var(name).ok()));
-    let signalled = sender.clone();
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let _ = signalled.send(match signal {
-                SIGTSTP => Message::Stop,
-                SIGCONT => Message::Resume,
-                _ => Message::Terminate,
-            });
-        }
-    });
+    listen_to_signals(signals, sender.clone());
     listen_to_keys(sender.clone());
     let performer = Performer::new(&options.dir, sender);
     performer.watch();
@@ -90,6 +69,23 @@ pub fn run(options: Options) -> Result<()> {
         Left { interrupted: true, .. } => Err(Error::Interrupted),
         Left { .. } => Ok(()),
     }
+}
+
+/// Context at startup, with the settings, and an error if some of them are wrong.
+fn context(dir: &Path, config: Config, size: (u16, u16)) -> Context {
+    let mut cx = Context::new(dir.to_owned(), config.theme, size);
+    cx.load = machine::environment::load;
+    (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
+    cx.themes = config.themes;
+    memory::recall_theme(&mut cx);
+    if let Some(first) = config.wrong.first() {
+        let more = match config.wrong.len() {
+            1 => String::new(),
+            n => format!("\n{} more: ladderscope config --check lists all", n - 1),
+        };
+        cx.fail(format!("settings: {first}{more}"));
+    }
+    cx
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -228,6 +224,19 @@ fn draw(window: &mut Window, state: &State) -> std::io::Result<()> {
 /// True if the user is waiting for the effect of this message.
 fn is_urgent(message: &Message) -> bool {
     !matches!(message, Message::Request(Request::SweepNews(_)) | Message::Clock(_))
+}
+
+/// Passes signals on. The thread ends when the handle of the signals is closed.
+fn listen_to_signals(mut signals: Signals, sender: Sender<Message>) {
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = sender.send(match signal {
+                SIGTSTP => Message::Stop,
+                SIGCONT => Message::Resume,
+                _ => Message::Terminate,
+            });
+        }
+    });
 }
 
 /// Reads terminal events. The thread lives as long as the process because its read cannot be

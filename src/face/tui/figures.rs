@@ -408,8 +408,7 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
         if FileKind::of(&path) != Some(FileKind::Html) {
             return Err(format!("'{typed}': a report is an HTML page; use a name that ends in .html"));
         }
-        state.cx.inform("writing the report; a message appears when it is done");
-        state.cx.perform(Effect::Export { export: runs.clone().export(), path });
+        state.cx.write_export(runs.clone().export(), path);
         Ok(())
     };
     cx.ask_line(Prompt::new(
@@ -433,13 +432,13 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
         KEPT.into(),
         path.display().to_string(),
         Completing::Paths,
-        Box::new(move |state, typed| to(state, figure, typed)),
+        Box::new(move |state, typed| export_to(state, figure, typed)),
     );
     state.cx.ask_line(prompt.with_formats(formats));
 }
 
 /// Writes the export to the typed path; returns the reason if it cannot.
-fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
+fn export_to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
     let kind = FileKind::of(&path)
         .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png, .csv or .html"))?;
@@ -457,8 +456,16 @@ fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
             return Err("this screen has no table; use .svg or .png for a picture".into());
         }
     };
-    state.cx.perform(Effect::Export { export, path });
+    state.cx.write_export(export, path);
     Ok(())
+}
+
+impl Context {
+    /// Writes an export in the background, which may take seconds; another message says when it is done.
+    fn write_export(&mut self, export: Export, path: PathBuf) {
+        self.inform(format!("writing {}…", path.display()));
+        self.perform(Effect::Export { export, path });
+    }
 }
 
 fn picture(state: &State) -> Export {

@@ -1,9 +1,12 @@
-//! Marks of each screen and terms of the field, for the help.
+//! Marks of each screen and terms of the field, for the help. Architectures, options and columns are explained in the
+//! words of their own tables.
 
 use super::help::HelpEntry;
 use super::prelude::*;
 use super::screens::timeline::{LEGEND_MARKS, in_theme};
-use table::Status;
+use plan::Architecture;
+use table::options::OPTIONS;
+use table::{MEASURES, Status};
 
 /// Mark or term, its meaning, and other words that find it.
 type Meaning = (&'static str, &'static str, &'static str);
@@ -78,6 +81,58 @@ const TERMS: [Meaning; 16] = [
     ),
     ("simulated", "predicted from measured tables and constants, not run", "sim provenance"),
 ];
+
+/// Rarer terms, which only the search of the help finds.
+const RARE_TERMS: [Meaning; 14] = [
+    ("overlap %", "share of communication during which the rank computes as well", "hidden overlapped"),
+    ("hidden %", "the same as overlap %", "overlapped"),
+    ("alpha", "latency of a transfer: it takes alpha + bytes / bandwidth", "link all-reduce beta"),
+    (
+        "break-even",
+        "highest latency, or lowest bandwidth, at which 95 % is still hidden",
+        "limit what-if",
+    ),
+    ("exposed transfer", "exposed time that moves data; the rest waits for the last rank", "wait skew"),
+    (
+        "transfer-dominated",
+        "verdict: two thirds of the exposed time move data; skew-dominated: wait for the last rank",
+        "cause mixed inconclusive",
+    ),
+    (
+        "frontier area",
+        "area that a frontier gains over that of standard, from matched cells; not a speedup",
+        "pareto gained hypervolume",
+    ),
+    ("rewire", "a traced step under another architecture: its kernels, other dependencies", "what-if"),
+    ("tp8 b16", "setting of a run: TP 8, batch 16, then options that differ", "label name"),
+    ("micro2", "2 micro-batches in turn: one computes while the other communicates", "micro-batches"),
+    ("profile", "description of the hardware; stack: of the software on it", "constants engine"),
+    ("provenance", "measured, emulated-link, shared-gpu or simulated", "origin trust"),
+    ("step", "one decode iteration: one token per sequence; decode is all of them", "iteration"),
+    ("run", "one execution of a cell in a process of its own", "process"),
+];
+
+/// Groups that only the search of the help has, with their headings.
+pub fn searched_groups() -> [(&'static str, Vec<HelpEntry>); 4] {
+    let forms = Architecture::FORMS.iter().zip(Architecture::MEANINGS);
+    let architectures = forms.map(|(form, meaning)| HelpEntry::new(form, meaning, "architecture"));
+    let options = OPTIONS.iter().map(|option| {
+        let about = &option.about;
+        let also = format!("{} {} {} option", option.flag, about.label, about.aliases.join(" "));
+        HelpEntry::new(option.name, option.help(), &also)
+    });
+    let measures = MEASURES.iter().map(|measure| {
+        let short = measure.aliases.first().unwrap_or(&measure.name);
+        let also = format!("{} {} column measure", measure.name, measure.aliases.join(" "));
+        HelpEntry::new(measure.title, &format!("{}; in filters: {short}", measure.words), &also)
+    });
+    [
+        ("More terms", entries(&RARE_TERMS)),
+        ("Architectures", architectures.collect()),
+        ("Options of an experiment", options.collect()),
+        ("Columns of runs", measures.collect()),
+    ]
+}
 
 fn entries(meanings: &[Meaning]) -> Vec<HelpEntry> {
     meanings.iter().map(|(name, text, also)| HelpEntry::new(name, text, also)).collect()

@@ -1,6 +1,6 @@
 //! Help: keys of the screen in groups, its marks, and terms of the field. Its search finds those of all screens.
 
-use super::glossary::{marks, terms};
+use super::glossary::{marks, searched_groups, terms};
 use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::palette::synonyms;
@@ -40,8 +40,8 @@ impl HelpEntry {
     }
 }
 
-/// Columns of keys, marks and terms.
-const NAME_COLUMNS: usize = 14;
+/// Columns of keys, marks and terms; a longer name takes more.
+const NAME_COLUMNS: usize = 13;
 
 /// Width of one of two columns.
 const HELP_COLUMN: u16 = 80;
@@ -79,9 +79,11 @@ struct HelpBlock {
     begins_group: bool,
 }
 
-/// Help on all screens, this one first.
+/// Everything that the search finds: help on this screen, all terms, help on the other screens.
 pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     let mut groups = own_groups(keys, tab, theme);
+    let group_of = |(heading, entries): (&str, _)| HelpGroup { heading: heading.to_owned(), entries };
+    groups.extend(searched_groups().map(group_of));
     for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
         let place = format!("screen {}: {}", other as usize + 1, other.title());
         let of = |bound: &&Bound| bound.scope == BindingScope::On(other);
@@ -127,19 +129,29 @@ fn group<'a>(heading: String, bound: impl Iterator<Item = &'a Bound>) -> HelpGro
     HelpGroup { heading, entries: bound.map(entry).collect() }
 }
 
-/// Entries with all words in name, text or other words, with their headings; without words those of the screen.
+/// Word of a search without the value at its end, so that `desync:2` finds `desync:N`; short words such as `tp8` keep
+/// it, as `tp` is part of too many.
+fn without_value(word: &str) -> &str {
+    let name = word.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, ':' | '.' | '='));
+    if name.len() < 4 { word } else { name }
+}
+
+/// Entries with all words in name, text or other words, with their headings; without words those of the screen. Groups
+/// with an entry whose name begins with the first word come first.
 fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
-    if words.is_empty() {
+    let Some(first) = words.first() else {
         return own_groups(&cx.keys, cx.tab, cx.theme);
-    }
+    };
     let mut groups = help_groups(&cx.keys, cx.tab, cx.theme);
     for group in &mut groups {
         group.entries.retain(|HelpEntry { name, text, also, .. }| {
             let all = folded(&format!("{name} {text} {also}"));
-            words.iter().all(|word| all.contains(word))
+            words.iter().all(|word| all.contains(without_value(word)))
         });
     }
+    let begins = |entry: &HelpEntry| folded(&entry.name).starts_with(without_value(first));
+    groups.sort_by_key(|group| !group.entries.iter().any(begins));
     groups
 }
 
@@ -204,7 +216,7 @@ impl Help {
         for HelpGroup { heading, entries } in found(cx, self.search.value()) {
             let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
                 let name = if name.is_empty() { NO_KEY } else { name.as_str() };
-                let of = |name: &str| format!("  {name:<NAME_COLUMNS$}");
+                let of = |name: &str| format!("  {name:<NAME_COLUMNS$} ");
                 wrapped([of(name), of("")], role, &text)
             };
             blocks.extend(of_group(&heading, entries.into_iter().map(entry).collect()));
@@ -223,13 +235,14 @@ impl Overlay for Help {
         let page = self.page(cx);
         let area = popup(buf, page.area, "help", theme);
         let (top, area) = cut_top(area, self.search_rows());
-        let hint = " words of what a key does, a key, a mark or a term";
+        let hint = " words of what a key does, a key, a mark, a term, an option";
         self.search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
         let below = page.longest().saturating_sub(self.scroll + page.height);
         hidden_rows(buf, page.area, self.scroll, below, theme);
         if page.longest() == 0 {
-            let text = "no key does that, and no mark or term has these words";
-            put(buf, area, area.x + 1, area.y + 1, text, theme.style(Role::Dim));
+            let text =
+                "no key does that, and no mark, term, architecture, option or column has these words";
+            empty(buf, area, text, theme);
         }
         let width = area.width / (page.columns.len() as u16).max(1);
         let mut rest = area;
@@ -315,10 +328,31 @@ mod tests {
             ("1", "inter-token", "time per output token"),
             ("3", "undo delete", "undo the last tag, note, deletion"),
             ("3", "dark", "choose a colour theme"),
+            ("3", "overlap", "share of communication"),
+            ("6", "desync:2", "synchronised every N modules"),
+            ("1", "ladder", "modules read the residual without the newest output"),
+            ("7", "alpha", "alpha + bytes / bandwidth"),
+            ("6", "micro2", "one computes while the other communicates"),
+            ("1", "sharded-head", "Shard the LM head"),
+            ("6", "exposed transfer", "the rest waits for the last rank"),
         ] {
             let mut driver = Driver::full(120, 40);
             driver.keys(&format!("{screen}?/{typed}"));
             driver.shows(text);
+        }
+    }
+
+    /// The glossary of the documentation: `- **term**, **term**: meaning; **term**: meaning`.
+    #[test]
+    fn the_search_finds_every_term_of_the_written_glossary() {
+        let page = include_str!("../../../docs/faq.md");
+        let (_, glossary) = page.split_once("## Glossary").expect("a glossary");
+        let terms: Vec<&str> = glossary.split("**").skip(1).step_by(2).collect();
+        assert!(terms.len() > 15, "{terms:?}");
+        let cx = Context::new("runs".into(), Theme::new(true), (80, 24));
+        for term in terms {
+            let groups = found(&cx, term);
+            assert!(groups.iter().any(|group| !group.entries.is_empty()), "{term}");
         }
     }
 }

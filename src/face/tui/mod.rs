@@ -3,6 +3,7 @@
 //! ```text
 //! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
 //! update    state changes; pure: no clock, files or threads
+//! mouse     pointer events and their routes
 //! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
 //! context   state shared by all screens (window, stored runs), and their ways to reach outside
 //! scope     runs that the result screens show: of one experiment, or all
@@ -14,6 +15,7 @@
 //! history   undo and redo of the session's changes on all screens
 //! texts     overlays: texts, pictures, items to show or hide
 //! help      overlay: keys, marks and terms; glossary has the marks of each screen, and the terms
+//! keymap    actions and the keys bound to them; key has the names of keys
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
@@ -65,9 +67,11 @@ mod format;
 mod glossary;
 mod help;
 mod history;
+mod key;
 mod keymap;
 mod keys;
 mod memory;
+mod mouse;
 mod overlay;
 mod palette;
 mod pick;

@@ -51,12 +51,15 @@ impl fmt::Debug for dyn Overlay {
     }
 }
 
-/// Largest text popup in a window of this size.
+/// Largest text popup in a window of this size: all rows, as a row of the screen below would be a second border.
 pub fn text_area(size: (u16, u16)) -> Rect {
     let body = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
-    // rather than a few columns of the screen beside it, nothing of it
-    let width = if body.width < 120 { body.width } else { 110 };
-    centered(body, width, body.height.saturating_sub(2))
+    centered(body, popup_width(body, 110), body.height)
+}
+
+/// Width of a popup of `columns`: all of a window that would leave only a few columns of the screen beside it.
+fn popup_width(body: Rect, columns: u16) -> u16 {
+    if body.width < columns + 10 { body.width } else { columns }
 }
 
 /// Body of the window, ignoring any error message.
@@ -267,7 +270,7 @@ impl Prompt {
     /// Error or hint, wrapped, and the popup with its frame.
     fn laid_out(&self, cx: &Context) -> (Vec<String>, Rect) {
         let body = whole_body(cx);
-        let width = 76.min(body.width);
+        let width = popup_width(body, 76);
         let below = self.error.as_ref().unwrap_or(&self.hint);
         let lines = wrap(below, usize::from(width.saturating_sub(4)));
         let listed = [self.listed_formats().len(), self.field.offers.list().len()];

@@ -124,7 +124,10 @@ fn palette_of(state: &State) -> Pick {
             open_trace(state, path);
         }
     });
-    pick.lines.iter_mut().skip(here).for_each(|line| line.is_elsewhere = true);
+    for (at, line) in pick.lines.iter_mut().enumerate() {
+        // names of kernels have the words of many actions, such as copy
+        line.is_elsewhere = at >= here || line.about.starts_with("operation ");
+    }
     pick.basis = Some(PaletteBasis::of(state));
     pick
 }
@@ -153,26 +156,38 @@ fn action(state: &State, tab: Tab, bound: &Bound) -> Find {
 
 /// Reason why an action of a screen is not possible now.
 fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
+    let (id, has_content) = (bound.row.id, state.screen(tab).has_content());
     let is_possible = match bound.action {
         // a filter or an order, which the screen itself does not count
-        Action::On(..) if bound.row.id == "undo" && state.cx.history.is_used() => true,
+        Action::On(..) if id == "undo" && state.cx.history.is_used() => true,
+        // opens the map, too; as a hint of the footer it is for a map that is open
+        Action::On(Tab::Compare, _) if id == "value" => has_content,
         Action::On(tab, at) => state.screen(tab).is_possible(at),
-        Action::Export => state.screen(tab).has_content(),
+        Action::Export => has_content,
         _ => true,
     };
-    (!is_possible).then(|| match (tab, bound.row.id) {
+    let has_runs = || state.cx.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
+    (!is_possible).then(|| match (tab, id) {
         (_, "undo") => "nothing to undo",
+        (Tab::Timeline, _) => "no trace is open",
+        (_, "export") => "nothing to export yet",
         (Tab::Experiments, "add-value") => "only on an axis",
         (Tab::Experiments, "remove") => "only on an axis or setting",
-        (Tab::Experiments, _) => "no experiment to edit",
+        (Tab::Experiments, "grid" | "add-axis") if has_content => "the file is broken",
+        (Tab::Experiments, _) => "no experiment is selected",
         (Tab::Live, "open-cell") => "no run of this cell yet",
         (Tab::Live, "retry-failed") => "nothing failed",
         (Tab::Live, "result") => "no result yet",
+        (Tab::Live, "log-up" | "log-down") => "nothing to scroll",
         (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
         (Tab::Live, _) => "no sweep is running",
-        (Tab::Timeline, _) => "no trace is open",
-        (Tab::Compare, "sort-next") if state.screen(tab).has_content() => "a map has no order",
-        _ => "nothing is shown yet",
+        (Tab::WhatIf, "reset") => "the slider is unchanged",
+        (Tab::WhatIf, _) => "no slider changed",
+        (Tab::Compare, "sort-next") if has_content => "a map has no order",
+        (Tab::Compare, "slice") if has_content => "only on the map",
+        (Tab::Compare, "open") if has_content => "no timeline of this pair",
+        _ if has_runs() => "no run is shown",
+        _ => "no run is stored yet",
     })
 }
 
@@ -188,7 +203,7 @@ fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
 }
 
 /// Words in names and descriptions, with other words that find them.
-const SYNONYMS: [(&str, &str); 8] = [
+const SYNONYMS: [(&str, &str); 10] = [
     ("tpot", "itl latency inter-token decode"),
     ("ttft", "latency prefill"),
     ("tok/s", "throughput tokens"),
@@ -197,6 +212,8 @@ const SYNONYMS: [(&str, &str); 8] = [
     ("filter", "search narrow query"),
     ("timeline", "trace gantt"),
     ("slider", "predict simulate"),
+    ("alpha", "all-reduce latency double half"),
+    ("memory bw", "roofline memory-bound bandwidth hbm"),
 ];
 
 /// Synonyms of the words of a name.

@@ -222,11 +222,18 @@ pub struct Note {
     pub text: String,
     /// True if the screen does not show it, and counts it beside the key of the help instead.
     pub is_folded: bool,
+    /// True for the row that has the hint: if it is folded, its beginning is shown.
+    pub is_beside_hint: bool,
 }
 
 impl Note {
     pub fn new(text: impl Into<String>, is_folded: bool) -> Self {
-        Self { text: text.into(), is_folded }
+        Self { text: text.into(), is_folded, is_beside_hint: false }
+    }
+
+    /// Whole text of the row that has the hint.
+    pub fn beside_hint(text: impl Into<String>, is_cut: bool) -> Self {
+        Self { is_beside_hint: true, ..Self::new(text, is_cut) }
     }
 }
 

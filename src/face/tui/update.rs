@@ -6,18 +6,18 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyEventKind, KeyModifiers, MouseEvent, MouseEventKind};
 
 use super::context::Notice;
 use super::help::Help;
-use super::keymap::{Action, Key};
+use super::key::Key;
+use super::keymap::Action;
 use super::prelude::*;
 use super::task::{Answer, Task};
 use super::texts::TextView;
-use super::view::FooterClick;
 use super::widgets::field::first_line;
 use super::{
-    conversions, figures, format, history, overlay, palette, scope, trace_picker, trainings, view,
+    conversions, figures, format, history, mouse, overlay, palette, scope, trace_picker, trainings, view,
 };
 use lab::store;
 use lab::sweep::{Choice, Experiment};
@@ -56,21 +56,12 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Key(key) => press(state, key),
         // the window is too small to show a target
         Message::Mouse(_) | Message::Paste(_) if view::regions_of(state.cx.size).is_none() => {}
-        Message::Mouse(event) => handle_mouse(state, event),
+        Message::Mouse(event) => mouse::handle(state, event),
         Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
         // handled by the event loop
         Message::Stop | Message::Resume => {}
-        Message::Answered(answer) => {
-            answer.deliver(state);
-            let awaited = state.cx.top::<Pick>().is_some_and(|pick| pick.awaited);
-            let enter = awaited.then(|| KeyEvent::from(KeyCode::Enter));
-            for key in std::mem::take(&mut state.cx.early).into_iter().chain(enter) {
-                // an overlay or input that a key opens takes the following keys
-                settle(state);
-                press(state, key);
-            }
-        }
+        Message::Answered(answer) => answered(state, answer),
         Message::Request(request) => state.cx.request(request),
         // reread and found unchanged
         Message::Runs(Ok(snapshot))
@@ -98,6 +89,19 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     std::mem::take(&mut state.cx.effects)
 }
 
+/// Delivers an answer, then presses the keys that waited for it.
+fn answered(state: &mut State, answer: Answer) {
+    answer.deliver(state);
+    let awaited = state.cx.top::<Pick>().is_some_and(|pick| pick.awaited);
+    let enter = awaited.then(|| KeyEvent::from(KeyCode::Enter));
+    for key in std::mem::take(&mut state.cx.early).into_iter().chain(enter) {
+        // an overlay, input or screen that a key opens takes the following keys
+        serve(state);
+        settle(state);
+        press(state, key);
+    }
+}
+
 fn serve(state: &mut State) {
     while let Some(mut request) = state.cx.requests.pop_front() {
         for tab in Tab::ALL {
@@ -109,7 +113,7 @@ fn serve(state: &mut State) {
 }
 
 /// Routes a key: to the top overlay, else to an active input, else to the bindings.
-fn press(state: &mut State, key: KeyEvent) {
+pub fn press(state: &mut State, key: KeyEvent) {
     let ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     let is_g = key.code == KeyCode::Char('g') && key.modifiers.is_empty();
     let is_gg = is_g && state.cx.after_g;
@@ -210,14 +214,7 @@ pub fn act(state: &mut State, action: Action) {
                 screen.input(Input::Close, cx);
             }
         }
-        Action::ToggleMouse => {
-            cx.mouse = !cx.mouse;
-            cx.inform(match cx.mouse {
-                true => "mouse captured: click, scroll, drag on plots",
-                false => "mouse free to select text; the same key captures it",
-            });
-            cx.perform(Effect::CaptureMouse(cx.mouse));
-        }
+        Action::ToggleMouse => toggle_mouse(cx),
         Action::Quit => quit(state),
         Action::Up => step(state, -1),
         Action::Down => step(state, 1),
@@ -237,23 +234,35 @@ pub fn act(state: &mut State, action: Action) {
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => figures::copy_command(state),
-        Action::On(tab, at) => {
-            let back = match tab.bindings().get(at).map(|row| row.id) {
-                Some("undo") => Some(true),
-                Some("redo") => Some(false),
-                _ => None,
-            };
-            if back.is_some_and(|back| history::travel(state, tab, back)) {
-                return;
-            }
-            let (screen, cx) = state.split(tab);
-            screen.perform(at, cx);
-        }
+        Action::On(tab, at) => act_on(state, tab, at),
         Action::WhatIfHere => {
             let selected = screen.selection(cx).run.map(Box::new);
             cx.request(Request::WhatIf(selected));
         }
     }
+}
+
+/// Performs the binding at this index of a screen's table; undo and redo belong to the session's history first.
+fn act_on(state: &mut State, tab: Tab, at: usize) {
+    let back = match tab.bindings().get(at).map(|row| row.id) {
+        Some("undo") => Some(true),
+        Some("redo") => Some(false),
+        _ => None,
+    };
+    if back.is_some_and(|back| history::travel(state, tab, back)) {
+        return;
+    }
+    let (screen, cx) = state.split(tab);
+    screen.perform(at, cx);
+}
+
+fn toggle_mouse(cx: &mut Context) {
+    cx.mouse = !cx.mouse;
+    cx.inform(match cx.mouse {
+        true => "mouse captured: click, scroll, drag on plots",
+        false => "mouse free to select text; the same key captures it",
+    });
+    cx.perform(Effect::CaptureMouse(cx.mouse));
 }
 
 /// Quits, after confirmation if edits would be lost or a sweep cut short.
@@ -339,118 +348,6 @@ fn settle(state: &mut State) {
         shown.list.fit(shown.len, shown.height());
     }
     screen.settle(body, cx);
-}
-
-const NOTCH: isize = 3;
-
-/// Maximum interval between the clicks of a double click.
-const DOUBLE_CLICK_MS: u64 = 400;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Press {
-    pub at: Position,
-    /// Time of the press, in ms since the workbench was opened.
-    pub ms: u64,
-    /// True if the mouse moved with the button down.
-    pub dragged: bool,
-}
-
-fn handle_mouse(state: &mut State, event: MouseEvent) {
-    let at = Position::new(event.column, event.row);
-    let kind = match event.kind {
-        MouseEventKind::ScrollUp => PointerKind::Wheel(-1),
-        MouseEventKind::ScrollDown => PointerKind::Wheel(1),
-        MouseEventKind::ScrollLeft => PointerKind::WheelSideways(-1),
-        MouseEventKind::ScrollRight => PointerKind::WheelSideways(1),
-        MouseEventKind::Down(MouseButton::Left) => {
-            let now = state.cx.now_ms;
-            let before = state.cx.press.replace(Press { at, ms: now, dragged: false });
-            let again = before.is_some_and(|b| {
-                b.at == at && !b.dragged && now.saturating_sub(b.ms) <= DOUBLE_CLICK_MS
-            });
-            if again { PointerKind::DoubleClick } else { PointerKind::Click }
-        }
-        MouseEventKind::Drag(MouseButton::Left) => {
-            let Some(press) = &mut state.cx.press else { return };
-            press.dragged = true;
-            PointerKind::Drag(press.at)
-        }
-        MouseEventKind::Up(MouseButton::Left) => match state.cx.press {
-            Some(press) if press.dragged => PointerKind::Drop(press.at),
-            _ => return,
-        },
-        _ => return,
-    };
-    let shift = event.modifiers.contains(KeyModifiers::SHIFT);
-    point(state, Pointer { kind, at, shift });
-}
-
-fn point(state: &mut State, event: Pointer) {
-    let footer = view::regions(&state.cx).map(|regions| regions.footer);
-    if let Some(footer) = footer.filter(|footer| footer.contains(event.at)) {
-        let clicked = event.kind == PointerKind::Click;
-        let hint = view::footer_hint(footer, state, event.at.x).filter(|_| clicked);
-        match hint.map(|hint| hint.click) {
-            Some(FooterClick::Act(action)) => act(state, action),
-            Some(FooterClick::Press(key)) => press(state, key),
-            Some(FooterClick::Nothing) | None => {}
-        }
-        return;
-    }
-    if let Some(mut top) = state.cx.overlays.pop() {
-        let mut key = None;
-        match event.kind {
-            PointerKind::Click => key = top.click(event.at, &state.cx),
-            PointerKind::Wheel(notches) => top.scroll(notches * NOTCH),
-            _ => {}
-        }
-        state.cx.overlays.push(top);
-        if let Some(code) = key {
-            press(state, KeyEvent::new(code, KeyModifiers::NONE));
-        }
-        return;
-    }
-    let Some(regions) = view::regions(&state.cx) else { return };
-    let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
-    if clicked && regions.tabs.contains(event.at) {
-        let on = |(_, label, x): &(_, String, u16)| (*x..*x + label.len() as u16).contains(&event.at.x);
-        if let Some((tab, ..)) = view::tabs(&state.cx).find(on) {
-            state.cx.tab = tab;
-        }
-        return;
-    }
-    let (screen, cx) = state.split(state.cx.tab);
-    if clicked
-        && regions.body.contains(event.at)
-        && screen.filter().is_some_and(|filter| std::mem::take(&mut filter.typing))
-    {
-        screen.input(Input::Narrow, cx);
-    }
-    // a drag that leaves the body still receives its release
-    let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
-    let inside = dragging || regions.body.contains(event.at);
-    if inside && screen.input(Input::Mouse(regions.body, event), cx) {
-        return;
-    }
-    match event.kind {
-        PointerKind::Wheel(notches) => step(state, notches * NOTCH),
-        PointerKind::Click | PointerKind::DoubleClick => {
-            let Some(shown) = screen.list(regions.body) else { return };
-            let down = event.at.y.saturating_sub(shown.area.y) / shown.rows.max(1);
-            let row = shown.list.offset + usize::from(down);
-            if !shown.area.contains(event.at) || row >= shown.len {
-                return;
-            }
-            shown.list.selected = row;
-            // a double click runs the screen's main action, however Enter is bound
-            if event.kind == PointerKind::DoubleClick
-                && let Some(action) = cx.keys.main_action(cx.tab)
-            {
-                act(state, action);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Input event: a key, a result from a worker, a sweep event.

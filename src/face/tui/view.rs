@@ -12,9 +12,11 @@
 use ratatui::widgets::{Clear, Widget};
 
 use super::context::Notice;
-use super::keymap::{Action, Key};
+use super::key::Key;
+use super::keymap::Action;
 use super::prelude::*;
 use super::widgets::paint;
+use super::widgets::wrap::wrap_long_words;
 
 pub fn draw(buf: &mut Buffer, state: &State) {
     draw_without_overlays(buf, state);
@@ -143,6 +145,41 @@ fn placed(from: u16, hints: impl IntoIterator<Item = FooterHint>) -> Vec<FooterH
     hints.into_iter().map(place).collect()
 }
 
+/// Words of hints in a narrow window, in place of longer ones.
+const SHORT_HINTS: [(&str, &str); 24] = [
+    ("add axis", "axis"),
+    ("add value", "add"),
+    ("cancel all", "stop"),
+    ("cancel cell", "cancel"),
+    ("change", "set"),
+    ("columns", "cols"),
+    ("compare", "diff"),
+    ("details", "info"),
+    ("exposed", "exp"),
+    ("filter", "find"),
+    ("follow", "track"),
+    ("go to", "go"),
+    ("open trace", "open"),
+    ("palette", "menu"),
+    ("pause/resume", "pause"),
+    ("published", "paper"),
+    ("remove", "del"),
+    ("resume", "retry"),
+    ("reverse", "rev"),
+    ("search", "find"),
+    ("timeline", "open"),
+    ("timelines", "open"),
+    ("try ladder", "ladder"),
+    ("verdict", "why"),
+];
+
+/// Hint with fewer columns, so that a narrow window has room for the main four or five.
+fn shortened(hint: FooterHint) -> FooterHint {
+    let short = SHORT_HINTS.iter().find(|(words, _)| *words == hint.words);
+    let label = if hint.label == "Enter" { "↵".to_owned() } else { hint.label };
+    FooterHint { label, words: short.map_or(hint.words, |(_, short)| *short), ..hint }
+}
+
 /// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
 fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     let cx = &state.cx;
@@ -152,6 +189,7 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
         _ => true,
     };
     let (main, main_hint) = (cx.keys.main_action(cx.tab), state.screen(cx.tab).status(cx).main_hint);
+    let is_narrow = area.width < ALL_TITLES;
     let hints = |own: bool| {
         let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && can(b.action));
         usable.filter_map(move |b| {
@@ -160,11 +198,14 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
             let hint = main_hint.filter(|_| Some(action) == main).or(b.row.hint);
             let words = hint.filter(|_| global != own)?;
-            Some(FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) })
+            let hint = FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) };
+            Some(if is_narrow { shortened(hint) } else { hint })
         })
     };
     let right: Vec<FooterHint> = hints(false).collect();
-    let limit = area.right().saturating_sub(right.iter().map(|hint| hint.width() + 2).sum());
+    let of_right: u16 = right.iter().map(|hint| hint.width() + 2).sum();
+    // the gap behind the last hint is worth a column where they are few
+    let limit = (area.right() + u16::from(is_narrow)).saturating_sub(of_right);
     let mut all = placed(area.x + 1, hints(true));
     let fits = |hint: &FooterHint| hint.x + hint.width() + 2 <= limit;
     all.truncate(all.iter().take_while(|hint| fits(hint)).count());
@@ -212,16 +253,7 @@ fn note(buf: &mut Buffer, footer: Rect, cx: &Context, notice: &Notice) {
 }
 
 fn note_lines(text: &str, width: u16) -> Vec<String> {
-    let width = usize::from(width.saturating_sub(2)).max(1);
-    if text.split_whitespace().all(|word| word.width() <= width) {
-        return wrap(text, width);
-    }
-    // a path or the name of a kernel goes on where the row ends
-    let rows_of = |line: &str| {
-        let line: Vec<char> = line.chars().collect();
-        line.chunks(width).map(|row| row.iter().collect()).collect::<Vec<String>>()
-    };
-    text.lines().flat_map(rows_of).collect()
+    wrap_long_words(text, usize::from(width.saturating_sub(2)).max(1))
 }
 
 /// Most rows of a message that the next key removes.

@@ -218,7 +218,7 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     driver.shows("reading the grid…");
     driver.hides("u undo");
     driver.enter();
-    driver.shows("your key takes effect in a moment");
+    driver.shows("your key acts in a moment");
     driver.state.experiments.early = None;
     // then the selected one, with its forecast, before the others
     answer(&mut driver, &mut effects, "ahead");
@@ -229,7 +229,7 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     assert!(driver.state.experiments.entries.is_none(), "the others have not been read");
     // an act on one that is not read waits for it alone
     effects.extend(driver.keys("p"));
-    driver.shows("your key takes effect in a moment");
+    driver.shows("your key acts in a moment");
     answer(&mut driver, &mut effects, "ahead");
     assert!(driver.state.live.is_running() && driver.state.cx.tab == Tab::Live);
     assert_eq!(driver.state.live.experiment.as_deref(), Some("paper-70b"));

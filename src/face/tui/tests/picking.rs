@@ -318,6 +318,7 @@ fn the_format_of_a_file_is_chosen_and_its_path_stays_editable() {
         let [Effect::Export { path, export }] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(*path, std::path::Path::new("runs/exports/runs.csv"));
         assert_eq!(export.holds.as_deref(), Some("6 runs"));
+        driver.shows("writing runs/exports/runs.csv…");
     }
     let mut driver = Driver::full(80, 24);
     driver.keys("4x");
@@ -425,6 +426,18 @@ fn help_takes_two_columns_in_a_wide_window() {
     assert!(help.contains("last row") && !help.contains(" more ─╯"), "{help}");
     let first = help.lines().find(|line| line.contains("On this screen: compare")).expect("a heading");
     assert!(first.chars().skip(100).take(80).any(char::is_alphabetic), "{help}");
+}
+
+#[test]
+fn the_palette_finds_sliders_by_what_they_model_and_says_why_an_action_is_off() {
+    let mut driver = Driver::full(80, 24);
+    for (typed, name) in [("double latency", "alpha"), ("roofline", "memory bw")] {
+        driver.keys(&format!("7:{typed}"));
+        assert!(offered(&driver).contains(&name.to_owned()), "{typed}: {:?}", offered(&driver));
+        driver.press(KeyCode::Esc);
+    }
+    driver.keys(":reset all");
+    driver.shows("no slider changed");
 }
 
 #[test]

@@ -116,7 +116,10 @@ fn a_key_pressed_while_experiments_load_takes_effect_then() {
     let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
     driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
     driver.enter();
-    driver.shows("your key takes effect in a moment");
+    driver.shows("your key acts in a moment");
+    driver.taps("x");
+    assert!(driver.state.cx.overlays.is_empty(), "later keys wait behind it");
+    assert_eq!(driver.state.experiments.later.len(), 1);
     let experiments = &mut driver.state.experiments;
     assert!(experiments.early.is_some());
     experiments.set(entries(), None);

@@ -20,10 +20,11 @@ fn what_does_not_fit_is_counted_and_in_the_help() {
                 columns > 60 || !folded.is_empty(),
                 "{screen}: 60 columns have no room for all notes"
             );
-            match folded.len() {
-                0 => driver.hides(": ?"),
-                1 => driver.shows(" +1 note: ?"),
-                more => driver.shows(&format!(" +{more} notes: ?")),
+            match folded.as_slice() {
+                [] => driver.hides(": ?"),
+                [note] if note.is_beside_hint => driver.shows(" ?: whole line"),
+                [_] => driver.shows(" +1 note: ?"),
+                more => driver.shows(&format!(" +{} notes: ?", more.len())),
             }
             driver.taps("?");
             match folded.len() {
@@ -69,4 +70,16 @@ fn a_headline_keeps_its_remark_in_the_notes() {
     driver.shows("notes: ?");
     driver.taps("?");
     driver.shows("and this remark is too long");
+}
+
+#[test]
+fn the_footer_of_a_narrow_window_has_four_keys_of_the_screen() {
+    for screen in ["1", "3", "4", "5", "6", "7"] {
+        let mut driver = Driver::full(60, 16);
+        driver.taps(screen);
+        let footer = driver.screen().lines().last().unwrap_or_default().to_owned();
+        let own = footer.split("? help").next().unwrap_or_default();
+        let hints = own.split("  ").filter(|hint| !hint.trim().is_empty()).count();
+        assert!(hints >= 4 && footer.ends_with("? help  : menu  q quit"), "{screen}: {footer}");
+    }
 }

@@ -597,7 +597,7 @@ fn a_narrow_header_has_whole_numbers_and_the_shared_settings_in_the_notes() {
     let narrow = Driver::full(60, 16).with_sweep();
     narrow.shows("⊘ 2 cannot run  left about 0:20\n");
     let mut small = Driver::full(80, 24).with_sweep();
-    small.shows("all tiny f32 b4 … +1 note: ?");
+    small.shows("all tiny f32 … ?: whole line");
     keys(&mut small, "?");
     small.shows("emulated:alpha_us=100,gb_s=20");
 }

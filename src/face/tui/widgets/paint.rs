@@ -90,11 +90,15 @@ pub fn hidden_rows(buf: &mut Buffer, area: Rect, above: usize, below: usize, the
     }
 }
 
-/// Number of notes that only the help has, as ` +2 notes: ? `; empty without any.
+/// Number of notes that only the help has, as ` +2 notes: ? `; empty without any. The rest of a cut row is no second
+/// note: ` ?: whole line `.
 pub fn notes_hint(notes: &[Note], cx: &Context) -> String {
-    match notes.iter().filter(|note| note.is_folded).count() {
-        0 => String::new(),
-        folded => format!(" +{}: {} ", counted(folded, "note"), cx.keys.label(Action::Help)),
+    let key = cx.keys.label(Action::Help);
+    let folded: Vec<&Note> = notes.iter().filter(|note| note.is_folded).collect();
+    match folded.as_slice() {
+        [] => String::new(),
+        [note] if note.is_beside_hint => format!(" {key}: whole line "),
+        folded => format!(" +{}: {key} ", counted(folded.len(), "note")),
     }
 }
 

@@ -15,6 +15,34 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
+/// Like [`wrap`], but a word that is wider than a row, such as a path or the name of a kernel, goes on where the row
+/// ends.
+pub fn wrap_long_words(text: &str, width: usize) -> Vec<String> {
+    if text.split_whitespace().all(|word| word.width() <= width) {
+        return wrap(text, width);
+    }
+    let rows_of = |line: &str| {
+        let (mut rows, mut row) = (Vec::new(), String::new());
+        for word in line.split_inclusive(' ') {
+            let columns = word.trim_end().width();
+            if columns <= width && row.width() + columns > width {
+                rows.push(std::mem::take(&mut row));
+            }
+            for c in word.chars() {
+                match (row.width() < width, c) {
+                    (true, _) => row.push(c),
+                    // no row begins with a blank
+                    (false, ' ') => {}
+                    (false, _) => rows.push(std::mem::replace(&mut row, c.to_string())),
+                }
+            }
+        }
+        rows.push(row);
+        rows.into_iter().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>()
+    };
+    text.lines().flat_map(rows_of).collect()
+}
+
 /// Text cut after a whole word, with an ellipsis; empty if fewer than three words fit.
 pub fn whole_words(text: &str, room: usize) -> String {
     if text.width() <= room {
@@ -88,5 +116,7 @@ mod tests {
         let lines = wrap("one two three\nfourteenletters", 7);
         assert_eq!(lines, ["one two", "three", "fourtee", "nletter", "s"]);
         assert_eq!(wrap("hides 45 % here", 8), ["hides", "45 %", "here"]);
+        let lines = wrap_long_words("at /a/long/path: --sort tpot_p50_ms", 12);
+        assert_eq!(lines, ["at /a/long/p", "ath: --sort", "tpot_p50_ms"]);
     }
 }

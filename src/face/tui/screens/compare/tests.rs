@@ -151,7 +151,7 @@ fn the_legend_of_the_map_fits_with_the_key_of_its_slices() {
         let legend = line_of(&driver, "slice ");
         assert!(legend.starts_with(" c: slice ") && !legend.ends_with('…'), "{legend}");
         let footer = driver.screen().lines().last().unwrap_or_default().to_owned();
-        assert_eq!(footer.contains("c slice  v value"), size.0 >= 80, "{footer}");
+        assert!(footer.contains("c slice  v value"), "{footer}");
     }
     on(grid().to_vec(), (120, 40)).hides("c slice");
 }

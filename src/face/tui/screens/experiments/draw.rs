@@ -36,7 +36,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         if experiments.entries.is_none() {
             let question = named.map_or("", |(_, question)| question.as_str());
             let width = usize::from(inner.width.saturating_sub(2));
-            let early = experiments.early.map(|_| "your key takes effect in a moment");
+            let early = experiments.early.map(|_| "your key acts in a moment");
             let mut lines: Vec<(&str, Role)> = Vec::new();
             let question = wrap(question, width);
             lines.extend(question.iter().map(|text| (text.as_str(), Role::Title)));

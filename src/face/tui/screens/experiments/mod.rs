@@ -14,6 +14,7 @@ pub use self::draft::{history, is_edited};
 use self::state::Entry;
 pub use self::state::Experiments;
 use self::typing::{Save, SaveTo, What};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use lab::sweep::edit::Edit;
@@ -152,11 +153,25 @@ impl Experiments {
 
     /// Performs the act of a key that was pressed before its experiment was loaded.
     fn act_early(&mut self, cx: &mut Context) {
-        if self.selected().is_some()
-            && let Some(act) = self.early.take().filter(|_| cx.tab == Tab::Experiments)
-        {
-            self.act(act, cx);
+        if self.selected().is_none() {
+            return;
         }
+        let (early, later) = (self.early.take(), std::mem::take(&mut self.later));
+        if let Some(act) = early.filter(|_| cx.tab == Tab::Experiments) {
+            self.act(act, cx);
+            cx.early = later;
+        }
+    }
+
+    /// Holds a key behind an earlier one that waits for its experiment; Escape, and leaving the screen, drop them all.
+    fn hold(&mut self, key: KeyEvent, cx: &Context) -> bool {
+        let action = cx.keys.lookup(cx.tab, &key);
+        let is_dropped = key.code == KeyCode::Esc || action.is_some_and(Action::leaves_screen);
+        match is_dropped {
+            true => (self.early, self.later) = (None, Vec::new()),
+            false => self.later.push(key),
+        }
+        !is_dropped
     }
 }
 
@@ -173,6 +188,7 @@ impl Screen for Experiments {
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match input {
+            Input::Key(key) if self.early.is_some() => return self.hold(key, cx),
             Input::Step(rows) if self.editing => self.move_in_grid(rows),
             Input::Mouse(body, event) => return self.point(body, event, cx),
             Input::Close => self.editing = false,

@@ -103,6 +103,8 @@ pub struct Experiments {
     pub discard: bool,
     /// Act requested before the files were loaded, performed then.
     pub early: Option<super::Act>,
+    /// Keys pressed after that of `early`, which wait for it.
+    pub later: Vec<KeyEvent>,
     /// Number of times a read was requested.
     pub readings: u64,
     /// Row selected when the names were listed.

@@ -228,12 +228,13 @@ pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<Note> {
     let mut notes = Vec::new();
     if let Some(warning) = live.warning() {
         let is_cut = warning.width() + 1 > width.into();
-        notes.push(Note::new(warning, is_cut));
+        notes.push(Note::beside_hint(warning, is_cut));
     }
     let (common, name) = (common(live), live.experiment.as_deref().unwrap_or_default());
     if !common.is_empty() {
         let is_cut = width_of(&state(live, cx, name)) + common.width() > width.into();
-        notes.push(Note::new(common.trim(), is_cut));
+        let is_beside_hint = live.warning().is_none();
+        notes.push(Note { is_beside_hint, ..Note::new(common.trim(), is_cut) });
     }
     notes
 }

@@ -228,6 +228,7 @@ impl Timeline {
             (_, Some(action)) => {
                 is_of_trace(action)
                     || self.early.iter().any(typing) && matches!(key.code, KeyCode::Char(_))
+                    || !self.early.is_empty() && !action.leaves_screen()
             }
             (_, None) => !self.early.is_empty(),
         };

@@ -195,7 +195,7 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let (_, is_whole) = header(whatif, &areas, cx, room);
     let (whole, _) = header(whatif, &areas, cx, u16::MAX);
     let whole: String = whole.iter().map(|(text, _)| text.as_str()).collect();
-    notes.push(Note::new(whole.trim(), !is_whole));
+    notes.push(Note::beside_hint(whole.trim(), !is_whole));
     notes
 }
 
