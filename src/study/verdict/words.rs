@@ -113,7 +113,9 @@ impl Verdict {
         };
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
-            words.push(self.cause.as_str().to_owned());
+            let is_mixed = self.cause == Cause::Mixed;
+            let cause = if is_mixed { "both transfer and waiting" } else { self.cause.as_str() };
+            words.push(cause.to_owned());
         }
         let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND);
         // the larger loss first: narrow windows drop what comes later
@@ -492,6 +494,13 @@ impl Verdict {
 
     /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
     fn bounds(&self) -> Option<String> {
+        // one long gap would hide every other bound
+        let gap_us = self.longest_gap.as_ref().filter(|_| self.ranks < 2).map_or(0.0, |gap| gap.gap_us);
+        let time_us = self.time_us - gap_us;
+        let without_gap = |share: f64| {
+            let us = share * self.time_us;
+            if us >= 0.5 * gap_us { (us - gap_us).max(0.0) / self.time_us } else { share }
+        };
         let mut parts = vec![
             (
                 self.hideable_share,
@@ -504,8 +513,11 @@ impl Verdict {
                     None => "if compute hid communication and no kernel became slower or faster".into(),
                 },
             ),
-            (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
-            (self.idle_share, "without idle time".to_owned()),
+            (
+                without_gap(self.host_share.unwrap_or(0.0)),
+                "if the GPU never waited for the host".to_owned(),
+            ),
+            (without_gap(self.idle_share), "without idle time".to_owned()),
         ];
         let copies = self.time.iter().filter(|part| part.work.ends_with(" copies"));
         parts.extend(copies.map(|part| (part.share, format!("without {}", part.work))));
@@ -515,14 +527,18 @@ impl Verdict {
                 format!("if memory-bound matrix products reached the memory bandwidth of {profile}"),
             )
         }));
+        parts.iter_mut().for_each(|(share, _)| *share *= self.time_us / time_us);
         parts.retain(|(share, _)| *share >= LITTLE);
         parts.sort_by(|a, b| b.0.total_cmp(&a.0));
         let bound = |(share, what): &(f64, String)| {
-            let saved = latency(share * self.time_us);
+            let saved = latency(share * time_us);
             format!("{:.2}x (saves {saved}) {what}", 1.0 / (1.0 - share).max(1e-3))
         };
         let parts: Vec<String> = parts.iter().map(bound).collect();
-        let total = latency(self.time_us);
+        let total = match gap_us > 0.0 {
+            true => format!("{} outside the gap", latency(time_us)),
+            false => latency(time_us),
+        };
         (!parts.is_empty()).then(|| {
             format!("Upper bounds on the speedup of the recorded {total}: {}.", parts.join("; "))
         })
