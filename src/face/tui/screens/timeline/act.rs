@@ -107,6 +107,10 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 },
             ),
         },
+        Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
+            let key = cx.key::<Timeline>(Act::Search);
+            cx.inform(format!("no search: {key} starts one"));
+        }
         Act::CopyName => match name(view) {
             Some(name) => {
                 cx.inform(format!("copied: {name}"));
@@ -355,6 +359,16 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
         architecture: architecture(view.focus).filter(|_| at != view.focus),
     };
     ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, start, cx);
+}
+
+/// False for a foreign trace that cannot be rewired and lacks no fact for it, as one without all-reduces.
+pub fn can_rewire(view: &View) -> bool {
+    let pane = view.pane();
+    let Some(verdict) = pane.verdict.as_ref().filter(|_| pane.index.trace.meta.spec.is_none()) else {
+        return true;
+    };
+    let lacks_fact = |why: &str| Facts::lacking(why).is_some();
+    !verdict.collectives.is_empty() && verdict.not_rewired.as_deref().is_none_or(lacks_fact)
 }
 
 fn toggle_fold(view: &mut View, cx: &mut Context) {

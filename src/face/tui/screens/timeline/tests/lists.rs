@@ -279,10 +279,10 @@ fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let shown = driver.screen();
     let row = shown.lines().nth(2).unwrap_or_default();
     assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
-    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter first match")), "{shown}");
+    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter next match")), "{shown}");
     driver.tap(KeyCode::Enter);
     driver.hides("search: ");
-    driver.hides("Enter first match");
+    driver.hides("Enter next match");
 }
 
 #[test]
