@@ -278,7 +278,8 @@ impl Canvas<'_> {
     fn names(&self, buf: &mut Buffer, area: Rect, row: &Row, columns: &[Column]) {
         let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return };
         let (width, window, spans) = (columns.len(), self.window, self.index.spans());
-        if last.places.1 - first.places.0 > width / 4 {
+        // most are too narrow for names, however few are wide
+        if last.places.1 - first.places.0 > width {
             return;
         }
         let mut latest = i64::MIN;

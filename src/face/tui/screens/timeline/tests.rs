@@ -598,7 +598,7 @@ fn the_same_run_looks_the_same_collapsed_and_in_every_overview() {
 fn ranks_that_did_the_same_are_shown_once() {
     let mut driver = with(vec![simulated(|spec| spec.tp = 4)], (120, 40));
     let lines = |driver: &Driver| view(driver).pane().lines.len();
-    driver.shows("▾ r0 = r1..r3");
+    driver.shows("▾ r0=r1..3 exp.");
     assert_eq!(lines(&driver), 3);
     type_line(&mut driver, "t", "decode mlp/all_reduce");
     let first = view(&driver).span().map(|span| (span.rank, span.start_ns)).expect("on a span");

@@ -368,15 +368,15 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     });
     assert_eq!((few.headline, few.sentences), (all.headline, all.sentences));
     let mut driver = with(vec![index], (120, 40));
-    driver.shows("▾ r0 = r1");
+    driver.shows("▾ r0=r1 exposed");
     let span = view(&driver).span().copied();
     driver.taps("F");
-    driver.hides("r0 = r1");
+    driver.hides("r0=r1");
     driver.shows("▾ r1");
     assert_eq!(view(&driver).pane().index.trace.spans, whole.spans);
     assert_eq!(view(&driver).span().copied(), span, "the cursor stays");
     driver.taps("F");
-    driver.shows("▾ r0 = r1");
+    driver.shows("▾ r0=r1 exposed");
 }
 
 /// The sliders simulate the run again; rewiring its trace would keep the matrix products of standard.
