@@ -419,6 +419,13 @@ fn what_is_listed_is_exported_and_has_a_command() {
 }
 
 #[test]
+fn a_next_match_without_a_search_names_the_key_of_one() {
+    let mut driver = with(vec![trace()], (80, 24));
+    driver.taps("n");
+    driver.shows("no search: / starts one");
+}
+
+#[test]
 fn a_list_is_of_the_trace_that_has_the_cursor() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));

@@ -434,3 +434,26 @@ fn what_if_of_a_simulated_pair_names_the_run_under_the_cursor() {
     driver.shows("[simulated] ladder tiny ");
     driver.shows("from run 20260102-0304-2");
 }
+
+#[test]
+fn differences_in_exposure_have_units_and_a_change_in_a_narrow_window() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
+    driver.taps("c");
+    if !driver.screen().contains("exp. us") {
+        driver.taps("c");
+    }
+    driver.shows("exp. us: standard");
+    let head = driver.screen();
+    let head = head.lines().find(|line| line.contains("exp. us")).expect("a header");
+    assert!(head.contains("change") && head.contains("operation"), "{head}");
+}
+
+#[test]
+fn a_closed_pair_leaves_the_header_of_a_single_trace() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    driver.taps("X");
+    let shown = driver.screen();
+    assert_eq!(shown.matches(" hidden in step").count(), 1, "{shown}");
+}
