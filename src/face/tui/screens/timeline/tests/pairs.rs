@@ -455,5 +455,5 @@ fn a_closed_pair_leaves_the_header_of_a_single_trace() {
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("X");
     let shown = driver.screen();
-    assert_eq!(shown.matches(" hidden in step").count(), 1, "{shown}");
+    assert_eq!(shown.matches(" % of comm").count(), 1, "{shown}");
 }
