@@ -7,6 +7,7 @@
 //!
 //! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy.
 
+mod covered;
 mod words;
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use self::words::CoveredSteps;
+use self::covered::CoveredSteps;
 pub use self::words::VerdictPlace;
 use self::words::percent;
 use super::analysis::{

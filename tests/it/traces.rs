@@ -222,7 +222,7 @@ fn what_cannot_be_rewired_exits_with_2_and_says_why() {
     let of = |name: &str| dir.join(name).display().to_string();
     let (standard, ladder) = (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
     for (arguments, part) in [
-        (vec![ladder.as_str()], "rewire needs a run of standard"),
+        (vec![ladder.as_str()], "predictions start from a run of standard"),
         (vec![standard.as_str(), "--layers", "80"], "the run has 12"),
         (vec![standard.as_str(), "--architecture", "sync-drop:99"], "the last 99 layers"),
         (vec![standard.as_str(), "--architecture", "laddr"], "ladder"),

@@ -442,7 +442,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         || spec.pp > 1
     {
         return Err(Error::input_help(
-            format!("this run is {}, but rewire needs a run of standard", spec.label()),
+            format!("this run is {}; predictions start from a run of standard", spec.label()),
             "run the same cell with --architecture standard and --pp 1 and record its trace",
         ));
     }

@@ -728,7 +728,11 @@ fn what_cannot_be_rewired_says_why() {
         Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string()
     };
     let ladder = simulated(&cell("ladder", "llama-3-8b", 4, "native"));
-    assert!(of(&ladder, None).contains("rewire needs a run of standard"), "{}", of(&ladder, None));
+    assert!(
+        of(&ladder, None).contains("predictions start from a run of standard"),
+        "{}",
+        of(&ladder, None)
+    );
     let parallel = simulated(&cell("parallel", "llama-3-8b", 4, "native"));
     let foreign = disguised(&parallel);
     let told = of(&foreign, None);

@@ -314,6 +314,8 @@ fn a_gap_that_is_most_of_the_idle_time_is_named() {
         text.contains("One gap of 460 ms at 395 us is 100 % of the idle time; outside it"),
         "{text}"
     );
+    let bound = "Upper bounds on the speedup of the recorded 1.99 ms outside the gap: 1.05x";
+    assert!(text.contains(bound), "the gap hides no other bound: {text}");
     assert_eq!(with_gap(10).longest_gap, None, "an ordinary gap");
 }
 

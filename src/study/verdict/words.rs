@@ -1,15 +1,9 @@
 //! Words of a verdict: a headline, and sentences.
 
-use std::collections::BTreeSet;
-
 use super::{Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, Remedy, StageIdle, Verdict};
-use crate::analysis::StepSummary;
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
-use plan::Phase;
-use trace::import::step_name;
 use trace::rules::function;
-use trace::{NO_STEP, Trace};
 
 /// Exposed share of the time below which no remedy is worthwhile.
 const LITTLE: f64 = 0.02;
@@ -113,7 +107,9 @@ impl Verdict {
         };
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
-            words.push(self.cause.as_str().to_owned());
+            let is_mixed = self.cause == Cause::Mixed;
+            let cause = if is_mixed { "both transfer and waiting" } else { self.cause.as_str() };
+            words.push(cause.to_owned());
         }
         let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND);
         // the larger loss first: narrow windows drop what comes later
@@ -349,29 +345,7 @@ impl Verdict {
             return self.as_recorded();
         }
         if self.collectives.is_empty() {
-            let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
-            let left =
-                if self.ignored_communication.is_empty() { "" } else { ", apart from ignored events" };
-            let none = match self.one_rank && known.is_empty() && left.is_empty() {
-                true => "One rank of one: no communication to find.".to_owned(),
-                false => format!("No communication{known} found{left}."),
-            };
-            // gaps may hold the ignored communication, and one long gap is a cause of its own
-            let idle = if self.longest_gap.is_some() { self.host() } else { self.idle() };
-            let idle = idle.filter(|_| self.ignored_communication.is_empty());
-            let parts = [
-                lacking,
-                Some(none),
-                self.ignored(),
-                self.doubt(),
-                self.dominated(),
-                self.stages.map(StageIdle::in_words),
-                self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)),
-                idle,
-                self.ignored_communication.is_empty().then(|| self.limits()),
-                self.unjudged(),
-            ];
-            return parts.into_iter().flatten().collect();
+            return self.sentences_without_communication(lacking, &look);
         }
         let mut sentences = Vec::from_iter(lacking);
         let part = self.part.as_ref().filter(|_| !self.lacks_decode);
@@ -447,6 +421,34 @@ impl Verdict {
         sentences
     }
 
+    /// Sentences on a trace in which no communication was found; `lacking` names the steps it covers, if decode is not
+    /// among them, and `look` how to go to a gap.
+    fn sentences_without_communication(&self, lacking: Option<String>, look: &str) -> Vec<String> {
+        let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
+        let left =
+            if self.ignored_communication.is_empty() { "" } else { ", apart from ignored events" };
+        let none = match self.one_rank && known.is_empty() && left.is_empty() {
+            true => "One rank of one: no communication to find.".to_owned(),
+            false => format!("No communication{known} found{left}."),
+        };
+        // gaps may hold the ignored communication, and one long gap is a cause of its own
+        let idle = if self.longest_gap.is_some() { self.host() } else { self.idle() };
+        let idle = idle.filter(|_| self.ignored_communication.is_empty());
+        let parts = [
+            lacking,
+            Some(none),
+            self.ignored(),
+            self.doubt(),
+            self.dominated(),
+            self.stages.map(StageIdle::in_words),
+            self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, look)),
+            idle,
+            self.ignored_communication.is_empty().then(|| self.limits()),
+            self.unjudged(),
+        ];
+        parts.into_iter().flatten().collect()
+    }
+
     /// Best remedies, a line each under what they compare with, and the error of the predictions.
     fn remedy_lines(&self) -> Vec<String> {
         let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
@@ -492,6 +494,13 @@ impl Verdict {
 
     /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
     fn bounds(&self) -> Option<String> {
+        // one long gap would hide every other bound
+        let gap_us = self.longest_gap.as_ref().filter(|_| self.ranks < 2).map_or(0.0, |gap| gap.gap_us);
+        let time_us = self.time_us - gap_us;
+        let without_gap = |share: f64| {
+            let us = share * self.time_us;
+            if us >= 0.5 * gap_us { (us - gap_us).max(0.0) / self.time_us } else { share }
+        };
         let mut parts = vec![
             (
                 self.hideable_share,
@@ -504,8 +513,11 @@ impl Verdict {
                     None => "if compute hid communication and no kernel became slower or faster".into(),
                 },
             ),
-            (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
-            (self.idle_share, "without idle time".to_owned()),
+            (
+                without_gap(self.host_share.unwrap_or(0.0)),
+                "if the GPU never waited for the host".to_owned(),
+            ),
+            (without_gap(self.idle_share), "without idle time".to_owned()),
         ];
         let copies = self.time.iter().filter(|part| part.work.ends_with(" copies"));
         parts.extend(copies.map(|part| (part.share, format!("without {}", part.work))));
@@ -515,14 +527,18 @@ impl Verdict {
                 format!("if memory-bound matrix products reached the memory bandwidth of {profile}"),
             )
         }));
+        parts.iter_mut().for_each(|(share, _)| *share *= self.time_us / time_us);
         parts.retain(|(share, _)| *share >= LITTLE);
         parts.sort_by(|a, b| b.0.total_cmp(&a.0));
         let bound = |(share, what): &(f64, String)| {
-            let saved = latency(share * self.time_us);
+            let saved = latency(share * time_us);
             format!("{:.2}x (saves {saved}) {what}", 1.0 / (1.0 - share).max(1e-3))
         };
         let parts: Vec<String> = parts.iter().map(bound).collect();
-        let total = latency(self.time_us);
+        let total = match gap_us > 0.0 {
+            true => format!("{} outside the gap", latency(time_us)),
+            false => latency(time_us),
+        };
         (!parts.is_empty()).then(|| {
             format!("Upper bounds on the speedup of the recorded {total}: {}.", parts.join("; "))
         })
@@ -550,119 +566,5 @@ impl Remedy {
             _ => String::new(),
         };
         format!("  {:.2}x{range}  {}", self.speedup, self.name)
-    }
-}
-
-/// Maximum number of groups of step numbers in a sentence.
-const GROUPS: usize = 4;
-
-/// Kinds of steps by their phase in a summary, and their names for several and for one.
-const KINDS: [(&str, &str, &str); 4] = [
-    ("decode", "decode steps", "decode step"),
-    ("mixed", "mixed steps (prefill and decode)", "mixed step (prefill and decode)"),
-    ("prefill", "prefill steps", "prefill step"),
-    ("step", "steps", "step"),
-];
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CoveredSteps {
-    /// `decode steps 3 to 40`, `step 0: prefill of 888 tokens`.
-    pub words: String,
-    /// True if the trace has steps of a serving engine, and no decode step.
-    pub lacks_decode: bool,
-}
-
-impl CoveredSteps {
-    /// Selected steps of a trace; `None` if an imported trace does not tell their phases.
-    pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
-        if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
-            return None;
-        }
-        let has_decode = || {
-            let mut spans = trace.spans.iter();
-            spans.any(|span| span.phase == Phase::Decode && span.step != NO_STEP)
-        };
-        let is_import = trace.meta.import.is_some();
-        let words = match steps {
-            [one] if is_import && one.phase == "prefill" => {
-                format!("step {}: {}", one.step, prefill(one))
-            }
-            steps => kinds(steps, is_import),
-        };
-        Some(Self { words, lacks_decode: is_import && !has_decode() })
-    }
-}
-
-/// Prefill with its length as the step's name tells it: `prefill of 888 tokens`.
-fn prefill(step: &StepSummary) -> String {
-    let tokens = step.name.as_deref().and_then(step_name).and_then(|name| name.tokens);
-    match tokens.filter(|tokens| *tokens > 0) {
-        Some(tokens) => format!("prefill of {}", counted(tokens as usize, "token")),
-        None => "prefill".into(),
-    }
-}
-
-fn kinds(steps: &[StepSummary], is_import: bool) -> String {
-    let samples: BTreeSet<u32> = steps.iter().map(|step| step.sample).collect();
-    // the numbers of a run's samples are the same
-    let of_samples = match samples.len() {
-        count @ 2.. if is_import => format!(" of {count} samples"),
-        _ => String::new(),
-    };
-    let of_kind = |(phase, many, one): &(&str, &str, &str)| {
-        let mut numbers: Vec<u32> =
-            steps.iter().filter(|step| step.phase == *phase).map(|step| step.step).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        match &numbers[..] {
-            [] => None,
-            // the prefills of a run have no numbers
-            _ if *phase == "prefill" && !is_import => Some("prefill".to_owned()),
-            [number] => Some(format!("{one} {number}")),
-            numbers => Some(format!("{many} {}", listed(numbers))),
-        }
-    };
-    KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ") + &of_samples
-}
-
-/// Ascending numbers with ranges: `0, 3 to 7 and 9`.
-fn listed(numbers: &[u32]) -> String {
-    let groups = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let mut names: Vec<String> = groups
-        .map(|group| match group {
-            [first, .., last] => format!("{first} to {last}"),
-            group => group.iter().map(u32::to_string).collect(),
-        })
-        .collect();
-    if names.len() > GROUPS {
-        let last = numbers.last().map_or(String::new(), u32::to_string);
-        names.truncate(GROUPS - 1);
-        return format!("{}, ... up to {last}", names.join(", "));
-    }
-    names.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{kinds, listed};
-    use crate::analysis::steps;
-    use plan::Lane;
-    use trace::Span;
-    use trace::testing::{span, trace};
-
-    #[test]
-    fn steps_of_several_imported_samples_say_so() {
-        let at =
-            |sample, step, start| Span { sample, step, ..span(0, Lane::Compute, start, start + 10) };
-        let mut trace = trace(vec![at(0, 0, 0), at(0, 1, 20), at(1, 0, 100), at(1, 1, 120)]);
-        trace.meta.import = Some(Default::default());
-        assert_eq!(kinds(&steps(&trace), true), "steps 0 to 1 of 2 samples");
-    }
-
-    #[test]
-    fn numbers_of_steps_are_listed_as_ranges() {
-        assert_eq!(listed(&[3]), "3");
-        assert_eq!(listed(&[0, 3, 4, 5, 9]), "0, 3 to 5, 9");
-        assert_eq!(listed(&[0, 2, 4, 6, 8, 10]), "0, 2, 4, ... up to 10");
     }
 }

@@ -8,4 +8,5 @@ pub mod result_card;
 pub mod scatter;
 pub mod shade;
 pub mod table;
+pub mod ticks;
 pub mod wrap;

@@ -42,17 +42,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Ghost if view.has_ghost() => {
             view.remove();
         }
-        Act::Ghost => {
-            let (title, text, hint) = proposed(view);
-            // our own runs default to a simulation; any trace can be rewired
-            let names: &[&str] = match view.panes[0].index.trace.meta.spec {
-                Some(_) => &["hardware", "stack", "architecture", "collective"],
-                None => &["architecture", "collective"],
-            };
-            let names =
-                Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
-            cx.prompt(names, title, hint, text, beneath);
-        }
+        Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
         Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
@@ -61,52 +51,13 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
             None => cx.inform("no numbers yet: select something, or set marks A and B"),
         },
-        Act::Operations => match &mut view.panel {
-            Some(Panel::Operations(operations)) => {
-                let scope = operations.scope;
-                let next = scope.next(view, &Scope::OF_OPERATIONS);
-                if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
-                    operations.scope = next;
-                }
-            }
-            _ => {
-                cx.forget::<Timeline>(ask::OPERATIONS);
-                view.panel = Some(Panel::Operations(Box::default()));
-            }
-        },
-        Act::Stretches => match &view.panel {
-            Some(Panel::Stretches(stretches)) => {
-                let next = stretches.scope.next(view, &Scope::OF_STRETCHES);
-                if let Some(Panel::Stretches(stretches)) = &mut view.panel {
-                    stretches.scope = next;
-                }
-            }
-            _ => {
-                cx.forget::<Timeline>(ask::STRETCHES);
-                let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
-                view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
-            }
-        },
-        // ranks that were stored once get spans of their own
-        Act::FoldRanks => match view.folded() {
-            folded if folded.is_empty() => toggle_fold(view, cx),
-            folded => cx.ask(
-                "unfold",
-                move |_| {
-                    let unfold = |index: Arc<TraceIndex>| {
-                        let whole = Arc::new(index.unfolded());
-                        [index, whole]
-                    };
-                    Ok(folded.into_iter().map(unfold).collect::<Vec<_>>())
-                },
-                |timeline: &mut Timeline, pairs, cx| {
-                    if let Some((view, pairs)) = timeline.view.as_mut().zip(cx.ok_or_fail(pairs)) {
-                        view.unfold(pairs);
-                        toggle_fold(view, cx);
-                    }
-                },
-            ),
-        },
+        Act::Operations => list_operations(view, cx),
+        Act::Stretches => list_stretches(view, cx),
+        Act::FoldRanks => fold_ranks(view, cx),
+        Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
+            let key = cx.key::<Timeline>(Act::Search);
+            cx.inform(format!("no search: {key} starts one"));
+        }
         Act::CopyName => match name(view) {
             Some(name) => {
                 cx.inform(format!("copied: {name}"));
@@ -124,6 +75,69 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
         }
     }
+}
+
+/// Asks for a prediction to show below the trace.
+fn ask_prediction(view: &View, cx: &mut Context) {
+    let (title, text, hint) = proposed(view);
+    // our own runs default to a simulation; any trace can be rewired
+    let names: &[&str] = match view.panes[0].index.trace.meta.spec {
+        Some(_) => &["hardware", "stack", "architecture", "collective"],
+        None => &["architecture", "collective"],
+    };
+    let names = Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
+    cx.prompt(names, title, hint, text, beneath);
+}
+
+/// Opens the table of operations, or goes on to its next part.
+fn list_operations(view: &mut View, cx: &mut Context) {
+    let Some(Panel::Operations(operations)) = &view.panel else {
+        cx.forget::<Timeline>(ask::OPERATIONS);
+        view.panel = Some(Panel::Operations(Box::default()));
+        return;
+    };
+    let next = operations.scope.next(view, &Scope::OF_OPERATIONS);
+    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
+        operations.scope = next;
+    }
+}
+
+/// Opens the list of exposed communication, or goes on to its next part.
+fn list_stretches(view: &mut View, cx: &mut Context) {
+    let Some(Panel::Stretches(stretches)) = &view.panel else {
+        cx.forget::<Timeline>(ask::STRETCHES);
+        let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
+        view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
+        return;
+    };
+    let next = stretches.scope.next(view, &Scope::OF_STRETCHES);
+    if let Some(Panel::Stretches(stretches)) = &mut view.panel {
+        stretches.scope = next;
+    }
+}
+
+/// Folds or unfolds identical ranks; those that were stored once get spans of their own.
+fn fold_ranks(view: &mut View, cx: &mut Context) {
+    let folded = view.folded();
+    if folded.is_empty() {
+        return toggle_fold(view, cx);
+    }
+    cx.ask(
+        "unfold",
+        move |_| {
+            let unfold = |index: Arc<TraceIndex>| {
+                let whole = Arc::new(index.unfolded());
+                [index, whole]
+            };
+            Ok(folded.into_iter().map(unfold).collect::<Vec<_>>())
+        },
+        |timeline: &mut Timeline, pairs, cx| {
+            if let Some((view, pairs)) = timeline.view.as_mut().zip(cx.ok_or_fail(pairs)) {
+                view.unfold(pairs);
+                toggle_fold(view, cx);
+            }
+        },
+    );
 }
 
 /// Message for an act that moved nothing.
@@ -239,19 +253,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             };
             operations.whole = !operations.whole;
         }
-        Act::LookUp if view.pane().index.trace.meta.spec.is_some() => {
-            return Err("launch details exist only in the files of imported traces".into());
-        }
-        Act::LookUp if view.pane().index.files.is_none() => {
-            return Err("this trace was not imported from a file that is still there".into());
-        }
-        Act::LookUp if view.pane().span_index().is_none() => {
-            return Err("there is no kernel under the cursor".into());
-        }
-        Act::LookUp if !view.looks && view.looked_up(view.focus).is_some() => {
-            return Err("this file is small, so launch details are always shown".into());
-        }
-        Act::LookUp => view.looks = !view.looks,
+        Act::LookUp => return look_up(view),
         Act::Legend => {
             view.panel = match view.panel.take() {
                 Some(Panel::Legend(_, covered)) => covered.map(|covered| *covered),
@@ -286,9 +288,26 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),
-        _ if view.panes.len() < 2 => {
-            return Err("only one trace is open: open another one below it first".into());
-        }
+        Act::SwitchTrace
+        | Act::AlignHere
+        | Act::FollowSteps
+        | Act::Compare
+        | Act::ShiftNext
+        | Act::ShiftPrevious
+        | Act::CloseBeneath => return on_pair(view, act),
+        // opens a prompt, or was handled earlier
+        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
+        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
+    }
+    Ok(())
+}
+
+/// Performs an act on two traces; returns the reason if it had no effect.
+fn on_pair(view: &mut View, act: Act) -> Result<(), String> {
+    if view.panes.len() < 2 {
+        return Err("only one trace is open: open another one below it first".into());
+    }
+    match act {
         Act::SwitchTrace => view.switch(),
         Act::AlignHere => return view.align_here(),
         Act::FollowSteps => {
@@ -313,15 +332,35 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::ShiftNext | Act::ShiftPrevious => {
             view.follows = false;
-            let by = if act == Act::ShiftNext { 1 } else { -1 };
-            return done(view.shift(by), "the lower trace has no further step");
+            if !view.shift(if act == Act::ShiftNext { 1 } else { -1 }) {
+                return Err("the lower trace has no further step".into());
+            }
         }
-        Act::CloseBeneath => return done(view.remove(), ""),
-        // opens a prompt, or was handled earlier
-        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
-        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
+        _ => _ = view.remove(),
     }
     Ok(())
+}
+
+/// Reads the imported files for each kernel from now on, or no longer; returns the reason if that changes nothing.
+fn look_up(view: &mut View) -> Result<(), String> {
+    let pane = view.pane();
+    let why = match () {
+        () if pane.index.trace.meta.spec.is_some() => {
+            "launch details exist only in the files of imported traces"
+        }
+        () if pane.index.files.is_none() => {
+            "this trace was not imported from a file that is still there"
+        }
+        () if pane.span_index().is_none() => "there is no kernel under the cursor",
+        () if !view.looks && view.looked_up(view.focus).is_some() => {
+            "this file is small, so launch details are always shown"
+        }
+        () => {
+            view.looks = !view.looks;
+            return Ok(());
+        }
+    };
+    Err(why.into())
 }
 
 /// Opens the what-if screen on the step under the cursor, at the architecture shown there; unless `asked` by the user,
@@ -355,6 +394,16 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
         architecture: architecture(view.focus).filter(|_| at != view.focus),
     };
     ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, start, cx);
+}
+
+/// False for a foreign trace that cannot be rewired and lacks no fact for it, as one without all-reduces.
+pub fn can_rewire(view: &View) -> bool {
+    let pane = view.pane();
+    let Some(verdict) = pane.verdict.as_ref().filter(|_| pane.index.trace.meta.spec.is_none()) else {
+        return true;
+    };
+    let lacks_fact = |why: &str| Facts::lacking(why).is_some();
+    !verdict.collectives.is_empty() && verdict.not_rewired.as_deref().is_none_or(lacks_fact)
 }
 
 fn toggle_fold(view: &mut View, cx: &mut Context) {

@@ -1,6 +1,8 @@
 //! Drawing of screen 4, the lanes and the overview above them. Areas are defined in [`super::layout::TimelineAreas`];
 //! [`super::header`] is above, [`super::info`] describes the item under the cursor.
 
+use std::ops::Range;
+
 use super::header::{header, names, title};
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::measure::{CriticalPath, Density};
@@ -11,10 +13,12 @@ use super::{Timeline, info, lists};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
-use crate::face::tui::widgets::lanes::{self, Canvas, tick_labels, ticks};
+use crate::face::tui::widgets::lanes::{self, Canvas};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::face::tui::widgets::ticks::{tick_labels, ticks};
 use base::text::rank_list;
+use lab::store::Store;
 use plan::Lane;
 use table::Record;
 
@@ -25,12 +29,15 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
             return empty(buf, body, &format!("opening {what}…"), theme);
         }
         let key = |action| cx.keys.label(action);
-        let offer = offered(cx).map_or(String::new(), |record| {
-            let experiment =
-                record.experiment.as_deref().map_or(String::new(), |of| format!(" of {of}"));
-            let (model, label) = (&record.spec.model, record.spec.label());
-            format!("Enter opens the last run: {model} {label}{experiment}\n")
-        });
+        let offer = offered(cx).map_or_else(
+            || without_traces(cx),
+            |record| {
+                let experiment =
+                    record.experiment.as_deref().map_or(String::new(), |of| format!(" of {of}"));
+                let (model, label) = (&record.spec.model, record.spec.label());
+                format!("Enter opens the last run: {model} {label}{experiment}\n")
+            },
+        );
         let text = format!(
             "no trace is open\n{offer}{} lists runs, {} there opens the timeline of one\n{} opens a trace file",
             key(Action::Show(Tab::Runs)),
@@ -62,10 +69,22 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     info::draw_search(buf, areas.bottom(), view, theme);
 }
 
-/// Run that is offered while no trace is open: the last one that has a result.
+/// Run that is offered while no trace is open: the last one that has a result, and a trace or a simulation that makes one.
 pub fn offered(cx: &Context) -> Option<&Record> {
-    let has_trace = |record: &&Record| record.metrics.is_some();
+    let store = Store::open(&cx.dir);
+    let has_trace = |record: &&Record| {
+        let is_simulated = record.spec.backend.is_simulated();
+        record.metrics.is_some() && (is_simulated || store.trace_path(record).is_some())
+    };
     cx.stored.as_ref()?.records.iter().rev().find(has_trace)
+}
+
+/// Line on runs that were stored without their traces; empty if none is stored.
+fn without_traces(cx: &Context) -> String {
+    match cx.stored.as_ref().map_or(0, |stored| stored.records.len()) {
+        0 => String::new(),
+        runs => format!("no stored run has a trace ({})\n", counted(runs, "run")),
+    }
 }
 
 /// Draws marks A and B above the lanes, and the distance between them.
@@ -114,19 +133,47 @@ pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Th
     }
 }
 
-/// Draws the steps of a trace. The step that a pair is aligned at is always named; names make way for the cursor's mark.
+/// Name of the cursor's step on the ruler, if the step is narrower than its name: its columns, with that of the cursor,
+/// where it starts, and the name. Names of other steps would pass for it.
+fn name_at_cursor(
+    pane: &Pane,
+    window: Window,
+    columns: usize,
+    (cursor, step): (usize, usize),
+) -> Option<(Range<usize>, usize, String)> {
+    let step = pane.index.steps.get(step)?;
+    let label = pane.index.step_label(step.key);
+    let column =
+        |time: i64| window.column(time.clamp(window.from, window.to - 1), columns).unwrap_or(cursor);
+    let width = label.width();
+    if column(step.window.to - 1).saturating_sub(column(step.window.from)) > width {
+        return None;
+    }
+    match cursor + 1 + width <= columns {
+        true => Some((cursor..cursor + 1 + width, cursor + 1, label)),
+        false => Some((cursor.checked_sub(width)?..cursor + 1, cursor - width, label)),
+    }
+}
+
+/// Draws the steps of a trace. The step that a pair is aligned at is always named; names make way for the cursor's mark,
+/// and for the name of its step. `cursor` is its column and its step.
 fn ruler(
     buf: &mut Buffer,
     area: Rect,
     pane: &Pane,
     window: Window,
-    (aligned, cursor): (Option<usize>, Option<usize>),
+    (aligned, cursor): (Option<usize>, Option<(usize, Option<usize>)>),
     theme: Theme,
 ) {
     let columns = usize::from(area.width);
     let dim = theme.style(Role::Dim);
     put(buf, area, area.x, area.y, &"─".repeat(columns), dim);
     let steps = &pane.index.steps;
+    let named = cursor.and_then(|(column, step)| name_at_cursor(pane, window, columns, (column, step?)));
+    if let Some((_, at, label)) = &named {
+        put(buf, area, area.x + *at as u16, area.y, label, theme.style(Role::Text));
+    }
+    let cursor = cursor.map(|(column, _)| column);
     let first = pane.index.step_at(window.from).unwrap_or(0);
     let mut free = 0;
     let mut at = first;
@@ -142,7 +189,12 @@ fn ruler(
                 .get(at + 1)
                 .and_then(|s| window.column(s.window.from, columns))
                 .is_some_and(|next| next < label.width() + 2);
-        if column >= free && !gives_way {
+        let crossed = named.as_ref().map(|(taken, ..)| taken);
+        let crossed =
+            crossed.filter(|taken| column < taken.end && taken.start <= column + 1 + label.width());
+        if let Some(taken) = crossed {
+            free = taken.end.max(free);
+        } else if column >= free && !gives_way {
             let mark = if start >= window.from { "├" } else { "─" };
             put(buf, area, area.x + column as u16, area.y, mark, dim);
             let name = match cursor {
@@ -175,7 +227,8 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         false => time,
     };
     let aligned = pane.aligned.filter(|_| view.panes.len() > 1);
-    ruler(buf, over, pane, window, (aligned, cursor), theme);
+    let at_cursor = cursor.map(|column| (column, pane.step(view.time, focus)));
+    ruler(buf, over, pane, window, (aligned, at_cursor), theme);
     if let Some(selected) = view.stretch() {
         let span = [selected.from, selected.to - 1]
             .map(|time| time.clamp(view.window.from, view.window.to - 1));
@@ -265,6 +318,18 @@ fn draw_path(
         return;
     };
     let columns = usize::from(over.width);
+    let column = |time: i64| window.column(time.clamp(window.from, window.to - 1), columns).unwrap_or(0);
+    if let [first, .., last] = &path.steps[..]
+        && first.from_ns < window.to
+        && last.to_ns > window.from
+    {
+        let (first, last) = (column(first.from_ns), column(last.to_ns));
+        let words = format!(" of {} alone", pane.index.step_label(path.key));
+        // few columns do not say why the rest is empty
+        if last.saturating_sub(first) < 4 && last + 1 + words.width() <= columns {
+            put(buf, over, over.x + last as u16 + 1, over.y, &words, theme.style(Role::Dim));
+        }
+    }
     let mut rank = None;
     for column in 0..columns {
         let (from, to) = (window.time(column, columns), window.time(column + 1, columns));
@@ -336,8 +401,23 @@ fn label(pane: &Pane, line: Line) -> String {
     let index = &pane.index;
     let text = match line {
         Line::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
-            let mark = if pane.is_collapsed(rank) { "▸" } else { "▾" };
-            format!("{mark} r{} = {}", index.ranks[rank].rank, rank_list(&index.alike(rank)))
+            let (one, others) = (index.ranks[rank].rank, rank_list(&index.alike(rank)));
+            match pane.is_collapsed(rank) {
+                true => format!("▸ r{one} = {others}"),
+                false => {
+                    // the line's content, as far as there is room
+                    let apart = format!("▾ r{one} = {others}");
+                    let close = format!("▾ r{one}={}", others.replace("..r", ".."));
+                    let labels = [
+                        format!("{apart} exposed"),
+                        format!("{close} exposed"),
+                        format!("{apart} exp."),
+                        format!("{close} exp."),
+                        apart,
+                    ];
+                    first_fitting(&labels, LANE_LABEL - 1).to_owned()
+                }
+            }
         }
         Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
         Line::Rank(rank) => match index.ranks[rank].label.as_str() {

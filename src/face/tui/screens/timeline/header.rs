@@ -75,7 +75,7 @@ fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usiz
         }
     }
     lines.push([parts[..least].join(", "), String::new(), String::new()]);
-    first_fitting_line(lines, "  ", room)
+    first_fitting_line(lines, "; ", room)
 }
 
 /// Comparison of two aligned steps, their alignment and the window for a line of this width: drops the window, then the
@@ -148,24 +148,15 @@ pub fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme)
     let hidden = match area.width {
         140.. => whole,
         100.. => own,
-        _ => short,
+        80.. => short,
+        _ => short.replace(" of comm", ""),
     };
     let hidden = format!("  {hidden} ");
-    let taken = label.width() + 2 + if pane.aligned.is_some() { hidden.width() } else { 0 };
+    let is_pair = view.panes.len() > 1;
+    let taken = label.width() + 2 + if is_pair { hidden.width() } else { 0 };
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);
-    let room = room.saturating_sub(apart.width() as u16);
-    // a format makes way for the file's name
-    let file = name.split_once("  ").filter(|(format, _)| is_format(pane, format));
-    let file = file.filter(|_| name.width() > room.into()).map(|(_, file)| file.to_owned());
-    let name = file.unwrap_or(name);
-    // the end of a run's id tells it from others
-    let name = match name.rsplit_once("  ") {
-        Some((cell, id)) if name.width() > room.into() && cell.width() + 12 < room.into() => {
-            format!("{cell}  {}", without_middle(id, usize::from(room) - cell.width() - 2))
-        }
-        _ => cut(&name, room),
-    };
+    let name = fitting_title(pane, &name, room.saturating_sub(apart.width() as u16));
     let pieces = [
         (" ", text),
         (&*label, theme.provenance(provenance)),
@@ -174,10 +165,34 @@ pub fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme)
         (&*name, bold),
     ];
     line(buf, area, 0, &pieces);
-    // the share goes to the right, if there is room or another trace occupies its row
-    if pane.aligned.is_some() {
+    // the share goes to the right, if another trace occupies its row
+    if is_pair {
         let x = area.right().saturating_sub(hidden.width() as u16);
         put(buf, area, x, area.y, &hidden, text);
+    }
+}
+
+/// Title for this many columns. The file's format goes first, then the middle of the run's id, the id, and the model: two
+/// runs usually share it, and differ in the settings behind it.
+fn fitting_title(pane: &Pane, title: &str, room: u16) -> String {
+    let fits = |name: &str| name.width() <= usize::from(room);
+    let file = title.split_once("  ").filter(|(format, _)| is_format(pane, format) && !fits(title));
+    let name = file.map_or(title, |(_, file)| file);
+    if fits(name) {
+        return name.to_owned();
+    }
+    let Some(spec) = pane.index.trace.meta.spec.as_ref() else { return cut(name, room) };
+    let model = format!("{} ", spec.model);
+    let (cell, id) = name.rsplit_once("  ").unwrap_or((name, ""));
+    match id.strip_prefix(&model) {
+        // of a trace file, whose name comes first
+        Some(settings) => cut(&format!("{cell}  {settings}"), room),
+        // the end of a run's id tells it from others
+        None if cell.width() + 12 < usize::from(room) => {
+            format!("{cell}  {}", without_middle(id, usize::from(room) - cell.width() - 2))
+        }
+        None if fits(cell) => cell.to_owned(),
+        None => cut(&cell.replacen(&model, "", 1), room),
     }
 }
 
@@ -207,7 +222,7 @@ pub fn names(view: &View) -> [String; 2] {
 /// unknown.
 fn apart(view: &View, at: usize, room: u16) -> String {
     let [upper, lower] = &view.panes[..] else { return String::new() };
-    let titles = [upper, lower].map(|pane| cut(&pane.index.title, room));
+    let titles = [upper, lower].map(|pane| fitting_title(pane, &pane.index.title, room));
     let spec = |pane: &'_ Pane| pane.index.trace.meta.spec.clone();
     let (Some(upper), Some(lower), true) = (spec(upper), spec(lower), titles[0] == titles[1]) else {
         return String::new();
@@ -239,13 +254,28 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_title_keeps_the_settings_rather_than_the_model() {
+        let pane = Pane::new(Arc::new(fixtures::trace()));
+        let spec = pane.index.trace.meta.spec.as_ref().expect("a run of ours");
+        let (model, label) = (&spec.model, spec.label());
+        let shown = |title: &str, room: usize| fitting_title(&pane, title, room as u16);
+        let run = format!("{model} {label}  20260102-030405-abcdef");
+        let cell = format!("{model} {label}");
+        assert_eq!(shown(&run, run.width()), run);
+        assert_eq!(shown(&run, cell.width()), cell);
+        assert_eq!(shown(&run, cell.width() - 1), label);
+        let file = format!("Ladderscope  a.parquet  {cell}");
+        assert_eq!(shown(&file, 11 + label.width()), format!("a.parquet  {label}"));
+    }
+
+    #[test]
     fn the_exposed_share_outlasts_the_hidden_one() {
         let hidden = "0.0 % of communication hidden in step 0";
         let shares =
             [format!("{hidden}, 0.0 % in decode"), hidden.into(), "0.0 % of comm hidden".into()];
         let shown = |headline: &str, room: usize| fitting_header(headline, &shares, "", room).concat();
-        let headline = "9.6 % idle, 4.2 % exposed communication, mixed";
-        assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm  0.0 % of comm hidden");
+        let headline = "9.6 % idle, 4.2 % exposed communication, both transfer and waiting";
+        assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm; 0.0 % of comm hidden");
         assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
         assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");
     }

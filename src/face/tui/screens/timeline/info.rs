@@ -35,7 +35,9 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
         lines.insert(0, format!("found: {told}"));
     }
     let room = usize::from(width).saturating_sub(border_search(view, width).width() + 6);
-    let short = fitting_name(&title, room);
+    // the phase goes before the number of the layer
+    let short =
+        if title.width() > room { lists::brief(&title, room) } else { fitting_name(&title, room) };
     if short != title {
         lines.push(title);
     }
@@ -49,9 +51,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     if area.height < 3 {
         // no room for a frame
         let words = [title].into_iter().chain(lines.into_iter().skip(1)).collect::<Vec<_>>().join("; ");
-        let shown = fitted(&[words], usize::from(area.width.saturating_sub(2)), area.height.into());
+        // the search has the end of the first row
+        let width = area.width.saturating_sub(border_search(view, area.width).width() as u16 + 3);
+        let shown = fitted(&[words], width.into(), area.height.into());
         for (row, words) in (0..area.height).zip(shown) {
-            line(buf, area, row, &[(" ", text), (&words, text)]);
+            line(buf, area, row, &[(" ", text), (&cut(&words, width), text)]);
         }
         return;
     }
@@ -562,7 +566,8 @@ fn two(view: &View) -> Vec<String> {
     ]
 }
 
-/// Numbers as text for the clipboard, one line per trace; `None` until computed.
+/// Numbers as text for the clipboard, one line per trace: the numbers first, which a short message then shows. `None`
+/// until computed.
 pub fn stretch_text(view: &View) -> Option<String> {
     let stretch = view.stretch()?;
     let lines: Option<Vec<String>> = (0..view.panes.len())
@@ -581,13 +586,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{:.3} us", value / ranks);
     format!(
-        "{} [{}] {} to {} of the trace ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations",
-        pane.index.title,
-        pane.index.provenance(),
-        at(own.from),
-        at(own.to),
-        own.width() as f64 / 1e3,
-        steps(pane, measured),
+        "overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations, {} to {} of the trace ({:.3} us), {}: {} [{}]",
         percent(all.overlap_pct),
         us(all.comm_us),
         us(all.exposed_comm_us),
@@ -595,6 +594,12 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
         us(all.compute_us),
         us(all.idle_us),
         measured.meant_ranks(),
-        measured.count
+        measured.count,
+        at(own.from),
+        at(own.to),
+        own.width() as f64 / 1e3,
+        steps(pane, measured),
+        pane.index.title,
+        pane.index.provenance()
     )
 }

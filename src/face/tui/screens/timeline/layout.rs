@@ -120,9 +120,13 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
     let most = beside_lanes(spare);
     let docked = if spare >= LEAST_DOCKED { shown.docked.min(most) } else { 0 };
+    let lanes: usize = shown.lanes_of.iter().sum();
+    let taller = |spare: usize| spare.checked_div(lanes).unwrap_or(0).min(TALLEST - 1);
+    // rows that are too few to make all lanes taller
+    let left = spare - docked - lanes * taller(spare - docked);
+    let docked = if docked > 0 { shown.docked.min(docked + left) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
-    let spare = spare - usize::from(docked.height);
-    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(TALLEST - 1);
+    let tall = 1 + taller(spare - usize::from(docked.height));
     let needs: Vec<usize> =
         needs.iter().zip(&shown.lanes_of).map(|(need, lanes)| need + lanes * (tall - 1)).collect();
     let nothing = Rect { width: 0, height: 0, ..below };

@@ -38,7 +38,7 @@ const FOUND_NAME: usize = 48;
 acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
     Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("ops"), "kernels gemm attention table";
-    WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("try ladder"), "predict simulate slider link";
+    WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("what-if"), "predict simulate slider link";
     Stretches: "exposed", "E", "longest exposed intervals in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
@@ -98,8 +98,9 @@ impl Acts for Timeline {
         act::act(self, act, cx);
     }
 
-    fn can(&self, _act: Act) -> bool {
-        self.view.is_some()
+    fn can(&self, act: Act) -> bool {
+        let Some(view) = &self.view else { return false };
+        act != Act::WhatIf || act::can_rewire(view)
     }
 }
 
@@ -169,7 +170,7 @@ impl Screen for Timeline {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
-        const SEARCH: Hints = &[("Enter", "first match (then n, N)"), ("Esc", "end the search")];
+        const SEARCH: Hints = &[("Enter", "next match (then n, N)"), ("Esc", "end the search")];
         const FILTER: Hints = &[("Enter", "keep"), ("Esc", "drop")];
         const LEGEND: Hints = &[("↑ ↓", "scroll"), ("Esc", "close")];
         let hints = self.view.as_ref().and_then(|view| match &view.panel {

@@ -1,5 +1,6 @@
 //! What a user does on the timeline, and what comes of it.
 
+mod kept;
 mod lists;
 mod pairs;
 mod rows;
@@ -24,7 +25,7 @@ use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
 use crate::face::tui::view::cut_left;
-use crate::face::tui::widgets::lanes;
+use crate::face::tui::widgets::ticks;
 use plan::Phase;
 use table::{Backend, P2p, Spec};
 use trace::Trace;
@@ -50,7 +51,7 @@ fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
         super::draw::axis(&mut buf, row, window, 0, Theme::new(true));
         let drawn: String = (0..width).map(|x| buf[(x, 0)].symbol()).collect();
         let labels: Vec<&str> = drawn.split('╷').skip(1).map(str::trim_end).collect();
-        let whole = lanes::tick_labels(&lanes::ticks(window, 0, width.into()));
+        let whole = ticks::tick_labels(&ticks::ticks(window, 0, width.into()));
         assert_eq!(labels.len(), whole.len(), "{drawn}");
         for (label, whole) in labels.into_iter().zip(whole) {
             alone += usize::from(label.is_empty());
@@ -458,78 +459,6 @@ fn what_is_shown_is_exported_and_the_command_shows_the_same() {
     assert!(command.starts_with("ladderscope timeline 20260102-0304-1 --from "), "{command}");
 }
 
-/// Another workbench that takes up what is kept of a timeline, and answers what it asks for.
-fn again(kept: &serde_json::Value) -> Driver {
-    let mut again = Driver::empty(120, 40);
-    again.state.cx.tab = Tab::Timeline;
-    again.state.timeline.recall(kept, &mut again.state.cx);
-    let effects = std::mem::take(&mut again.state.cx.effects);
-    again.answer(effects);
-    again
-}
-
-#[test]
-fn what_was_open_is_opened_again_where_it_was_looked_at() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("trace.parquet");
-    trace::write(&path, &measured().trace).expect("it is written");
-    let mut driver = with(vec![measured().opened_from(path.to_string_lossy())], (120, 40));
-    driver.taps("]++");
-    let kept = driver.state.timeline.remember().expect("something is open");
-    assert_eq!(view(&again(&kept)).window, view(&driver).window);
-    for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
-        let again = again(&serde_json::from_str(text).expect("it is JSON"));
-        assert!(again.state.timeline.view.is_none() && again.state.cx.notice.is_none(), "{text}");
-    }
-}
-
-#[test]
-fn rules_stay_with_the_trace_that_they_classify() {
-    let hta = || Some("hta".to_owned());
-    let of = |rules| imported().opened_from("my trace.json").classified_by(rules);
-    let mut driver = with(vec![of(hta())], (200, 40));
-    let copied = |driver: &mut Driver| {
-        let effects = driver.press(KeyCode::Char('Y'));
-        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
-        (command.clone(), driver.screen())
-    };
-    let start = "ladderscope timeline 'my trace.json' --rules hta";
-    assert!(copied(&mut driver).0.starts_with(start));
-    let kept = driver.state.timeline.keep().expect("something is open");
-    assert_eq!((kept.sources, kept.rules), (vec!["my trace.json".to_owned()], vec![hta()]));
-    let mut two = with(vec![of(None), of(hta())], (200, 40));
-    let (command, told) = copied(&mut two);
-    assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
-    assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
-    two.tap(KeyCode::Esc);
-    driver.taps("v");
-    driver.tap(KeyCode::Right);
-    let (command, _) = copied(&mut driver);
-    assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
-}
-
-#[test]
-fn a_recording_stays_with_the_trace_that_was_opened_from_it() {
-    let recording = || Some("step_12".to_owned());
-    let mut driver = with(vec![imported().opened_from("traces").of_recording(recording())], (200, 40));
-    let effects = driver.press(KeyCode::Char('Y'));
-    let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
-    assert!(command.starts_with("ladderscope timeline traces --recording step_12"), "{command}");
-    let kept = driver.state.timeline.keep().expect("something is open");
-    assert_eq!(kept.recordings, [recording()]);
-}
-
-#[test]
-fn a_command_opens_at_its_window() {
-    let mut driver = Driver::full(120, 40);
-    let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
-    timeline.show(vec![Arc::new(trace())], Opening::Alone(Some((50_000, 60_000))), cx);
-    let window = view(&driver).window;
-    assert_eq!((window.from - 5_000, window.to - 5_000), (50_000, 60_000));
-    driver.taps("4u");
-    driver.shows("nothing to undo");
-}
-
 #[test]
 fn exposed_communication_is_hatched_at_every_zoom() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
@@ -598,7 +527,7 @@ fn the_same_run_looks_the_same_collapsed_and_in_every_overview() {
 fn ranks_that_did_the_same_are_shown_once() {
     let mut driver = with(vec![simulated(|spec| spec.tp = 4)], (120, 40));
     let lines = |driver: &Driver| view(driver).pane().lines.len();
-    driver.shows("▾ r0 = r1..r3");
+    driver.shows("▾ r0=r1..3 exp.");
     assert_eq!(lines(&driver), 3);
     type_line(&mut driver, "t", "decode mlp/all_reduce");
     let first = view(&driver).span().map(|span| (span.rank, span.start_ns)).expect("on a span");

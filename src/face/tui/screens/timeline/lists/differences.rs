@@ -23,7 +23,8 @@ pub fn draw_differences(
     theme: Theme,
 ) {
     let Some(report) = &view.differences else {
-        frame(buf, area, "differences by operation: comparing…", theme);
+        let inner = frame(buf, area, "differences by operation", theme);
+        put(buf, inner, inner.x + 1, inner.y, "comparing…", theme.style(Role::Dim));
         return;
     };
     let (a, b) = report.steps;
@@ -51,7 +52,10 @@ pub fn draw_differences(
     let order = if by_exposed && report.recorders.is_none() { "by exposed" } else { "by time" };
     let change = format!("change: {} minus {}", cut(&lower, 16), cut(&upper, 16));
     let words = format!("{change}; Enter: layers; {order} ");
-    let notes = [format!(" us; exp.: exposed; {words}"), format!(" {words}")];
+    let mut notes = vec![format!(" us; exp.: exposed; {words}"), format!(" {words}")];
+    if by_exposed && area.width < 70 {
+        notes.insert(1, format!(" exp.: exposed; {change} "));
+    }
     note(buf, area, first_fitting(&notes, area.width.saturating_sub(4)), theme);
     let shown = difference_rows(report, by_exposed, open);
     // the name keeps its room
@@ -59,7 +63,7 @@ pub fn draw_differences(
         _ if wide => &[0, 1, 2, 3, 4, 5, 6, NAME],
         (70.., _) => &[0, 1, 2, 3, 4, NAME],
         (_, false) => &[0, 1, 2, NAME],
-        (_, true) => &[3, 4, NAME],
+        (_, true) => &[3, 4, EXPOSED_CHANGE, NAME],
     };
     let mut columns: Vec<Column> = picked.iter().map(|at| DIFFERENCE_COLUMNS[*at].clone()).collect();
     for column in &mut columns {
@@ -69,6 +73,14 @@ pub fn draw_differences(
         if let Some(title) = named {
             // a gap to the column before, if names keep their room
             column.width = column.width.max(title.width() as u16 + u16::from(wide));
+            column.title = title.into();
+        }
+    }
+    if picked.contains(&EXPOSED_CHANGE) {
+        // the unit once, as the name needs the room
+        let titles = [format!("exp. us: {}", cut(&upper, 8)), cut(&lower, 9), "change".to_owned()];
+        for (column, title) in columns.iter_mut().zip(titles) {
+            column.width = (title.width() as u16).max(8);
             column.title = title.into();
         }
     }
@@ -97,7 +109,7 @@ pub fn draw_differences(
     );
 }
 
-const DIFFERENCE_COLUMNS: [Column; 8] = [
+const DIFFERENCE_COLUMNS: [Column; 9] = [
     Column::number("upper us", 10, 0),
     Column::number("lower us", 10, 0),
     Column::number("change us", 10, 0),
@@ -105,11 +117,15 @@ const DIFFERENCE_COLUMNS: [Column; 8] = [
     Column::number("lower exp.", 10, 0),
     Column::number("upper wait", 12, 0),
     Column::number("lower wait", 12, 0),
+    Column::number("change", 8, 0),
     Column::text("  operation", 8, 0),
 ];
 
 /// Column of the names.
-const NAME: usize = 7;
+const NAME: usize = 8;
+
+/// Column of the change of exposed communication, for narrow windows, which show nothing else of it.
+const EXPOSED_CHANGE: usize = 7;
 
 /// Cell text of a row in a column of [`DIFFERENCE_COLUMNS`].
 fn difference(group: &OperationDifference, mark: &str, column: usize) -> String {
@@ -126,6 +142,10 @@ fn difference(group: &OperationDifference, mark: &str, column: usize) -> String 
         3 => us(a, |s| s.exposed_us),
         4 => us(b, |s| s.exposed_us),
         5 => us(a, |s| s.peer_wait_us),
+        EXPOSED_CHANGE => {
+            let exposed = |share: &Option<OperationShare>| share.as_ref().map_or(0.0, |s| s.exposed_us);
+            signed(exposed(b) - exposed(a))
+        }
         _ => us(b, |s| s.peer_wait_us),
     }
 }

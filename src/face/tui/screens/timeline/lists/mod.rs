@@ -56,8 +56,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// Shortens a name for a narrow column: drops the phase and abbreviates kernel names.
-fn brief(name: &str, room: usize) -> String {
+/// Shortens a name for a narrow place: drops the phase and abbreviates kernel names.
+pub fn brief(name: &str, room: usize) -> String {
     let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
     fitting_name(name, room)
 }

@@ -11,7 +11,7 @@ use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use crate::face::tui::widgets::table::{self, Rows};
 use base::text::fitting_name;
-use study::analysis::{LaneTotal, NameRow, totals_of};
+use study::analysis::{LaneTotal, NameRow, OperationTable, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
@@ -90,7 +90,8 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
     let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = Rows::new(&table.list, table.order.len());
-    table::draw(buf, area, theme, &operation_columns(table), list, |row, column, width| {
+    let columns = operation_columns(table, basis(&counted.table).1);
+    table::draw(buf, area, theme, &columns, list, |row, column, width| {
         let at = table.order[row];
         let Some(row) = rows.get(at) else { return Line::default() };
         let text = match column {
@@ -99,7 +100,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             1 => time_of(row.total_us),
             2 => row.mean_us.map_or_else(|| "–".into(), time_of),
             3 => time_of(row.max_us),
-            4 => share_of(row.total_us, counted.table.time_us),
+            4 => share_of(row.total_us, basis(&counted.table).0),
             5 if row.lane == "comm" => time_of(row.exposed_us),
             5 => String::new(),
             6 => {
@@ -178,7 +179,17 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     operation_table(buf, inner, view, table, cx.theme);
 }
 
-fn operation_columns(table: &Operations) -> Vec<table::Column> {
+/// Time that shares of operations relate to (us), and its name: that of the part, or the busy time of its lanes where
+/// most of the part is idle, as between two runs of a program.
+fn basis(table: &OperationTable) -> (f64, &'static str) {
+    let busy_us: f64 = table.busy_us.iter().map(|(_, us)| us).sum();
+    match busy_us > 0.0 && 2.0 * busy_us < table.time_us {
+        true => (busy_us, "% busy"),
+        false => (table.time_us, OperationColumn::Share.title()),
+    }
+}
+
+fn operation_columns(table: &Operations, share: &'static str) -> Vec<table::Column> {
     let mut columns: Vec<table::Column> = OperationColumn::ALL
         .iter()
         .zip([6, 8, 8, 8, 7, 8, 8])
@@ -191,7 +202,8 @@ fn operation_columns(table: &Operations) -> Vec<table::Column> {
                 OperationColumn::Count => 1,
                 _ => 0,
             };
-            let numbers = table::Column::number(column.title(), width, spare);
+            let title = if *column == OperationColumn::Share { share } else { column.title() };
+            let numbers = table::Column::number(title, width, spare);
             let shown = if *column == OperationColumn::Name {
                 table::Column::text("operation", 30, 0)
             } else {

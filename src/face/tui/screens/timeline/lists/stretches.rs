@@ -15,92 +15,17 @@ use trace::overlap::StepKey;
 pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-    let part = part_label(&shown.scope.part(view), view);
-    let sum = |table: &ExposedStretches| {
-        let per_step = table.total_us / table.shares();
-        let share = match share_of(table.total_us, table.time_us) {
-            share if share.is_empty() => share,
-            share => format!("{share} %, "),
-        };
-        format!("{share}{} of {}", time_of(per_step), time_of(table.time_us / table.shares()))
-    };
-    let basis = |table: &ExposedStretches| match (view.pane().index.rank_count(), table.steps) {
-        (..=1, ..=1) => String::new(),
-        (_, ..=1) => " per rank".into(),
-        (..=1, steps) => format!(" per step, mean of {steps}"),
-        (_, steps) => format!(" per rank and step, mean of {steps} steps"),
-    };
-    // the share first: a narrow window cuts the end
-    let titles = match counted.map(|counted| &counted.table) {
-        None => vec![format!("exposed communication: {}{part} · looking…", which(view))],
-        Some(table) if table.count == 0 => {
-            vec![format!("no communication is exposed: {}{part}", which(view))]
-        }
-        Some(table) => {
-            let sum = sum(table);
-            let short = match (view.pane().index.rank_count(), table.steps) {
-                (..=1, ..=1) => "",
-                (_, ..=1) => " per rank",
-                (..=1, _) => " per step",
-                (_, _) => " per rank and step",
-            };
-            vec![
-                format!("exposed: {sum}{}, {}{part}", basis(table), which(view)),
-                format!("exposed: {sum}{}, {part}", basis(table)),
-                format!("{part}: exposed {sum}{short}"),
-                format!("exposed: {sum}, {part}"),
-            ]
-        }
-    };
+    let table = counted.map(|counted| &*counted.table);
+    let titles = titles(view, &part_label(&shown.scope.part(view), view), table);
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
-    // the name of the collective keeps its room
-    let shown_columns: &[usize] = match (inner.width, shown.sorted.column) {
-        (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
-        (70.., _) => &[0, 1, 2, 3, 4, 5],
-        (_, StretchColumn::Longest) => &[0, 1, 4, 5],
-        _ => &[0, 1, 3, 5],
-    };
-    let arrow = |at: usize| SORTS[at].map_or("", |column| shown.sorted.arrow(column));
-    let sorted = |at: &usize| STRETCH_COLUMNS[*at].clone().marked(arrow(*at));
-    let mut columns: Vec<Column> = shown_columns.iter().map(sorted).collect();
-    let collective_title = format!("{COLLECTIVE}{}", arrow(5));
     let index = &view.pane().index;
-    // the names get what the number leaves
-    if let Some(at) = shown_columns.iter().position(|at| *at == 4) {
-        let title = columns[at].title.width() as u16;
-        let width = widest(shown, |family| longest(index, family)).max(title);
-        columns[at].width = columns[at].width.min(width);
-    }
-    if let [others @ .., collective, _] = &mut columns[..]
-        && inner.width >= 100
-    {
-        let others: u16 = others.iter().map(|column| column.width + 1).sum();
-        let free = inner.width.saturating_sub(others + 1);
-        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
-        let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
-        let title = (collective_title.width() + OF_LAYERS.width()) as u16;
-        collective.width = name.max(title).min(free - waiting);
-    }
-    if let Some(at) = shown_columns.iter().position(|at| *at == 5)
-        && shown.families().any(|family| is_of_layers(&family.collective))
-    {
-        let room = match at + 1 == columns.len() {
-            true => {
-                inner.width.saturating_sub(columns[..at].iter().map(|column| column.width + 1).sum())
-            }
-            false => columns[at].width,
-        };
-        let titles = [format!("{collective_title}{OF_LAYERS}"), collective_title];
-        columns[at].title = first_fitting(&titles, room).to_owned().into();
-    }
-    let (total_us, shares, ranks) = counted.map_or((0.0, 1.0, 1.0), |counted| {
-        let table = &counted.table;
-        (table.total_us, table.shares(), table.ranks.max(1) as f64)
-    });
+    let (picked, columns) = columns(shown, index, inner.width);
+    let (total_us, shares, ranks) = table
+        .map_or((0.0, 1.0, 1.0), |table| (table.total_us, table.shares(), table.ranks.max(1) as f64));
     let rows = Rows::new(&shown.list, shown.order.len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
-        Line::from(match shown_columns[column] {
+        Line::from(match picked[column] {
             0 => count(family.calls as f64 / ranks / shares),
             1 => time_of(family.total_us / shares),
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
@@ -112,6 +37,92 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
             _ => brief(waited(family), width.into()),
         })
     });
+    if table.is_none() && shown.order.is_empty() && inner.height > 1 {
+        put(buf, inner, inner.x + 1, inner.y + 1, COMPUTING, theme.style(Role::Dim));
+    }
+    let keys = keys(shown, cx);
+    note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
+}
+
+const COMPUTING: &str = "computing…";
+
+/// Titles of the table, `None` while it is computed, from the longest to the shortest. The share comes first: a narrow
+/// window cuts the end.
+fn titles(view: &View, part: &str, table: Option<&ExposedStretches>) -> Vec<String> {
+    let of = which(view);
+    let table = match table {
+        None => {
+            let titles = [format!("exposed communication: {of}{part}"), format!("exposed: {part}")];
+            return titles.map(|title| format!("{title} · {COMPUTING}")).into();
+        }
+        Some(table) if table.count == 0 => {
+            return vec![format!("no communication is exposed: {of}{part}")];
+        }
+        Some(table) => table,
+    };
+    let per_step = table.total_us / table.shares();
+    let share = match share_of(table.total_us, table.time_us) {
+        share if share.is_empty() => share,
+        share => format!("{share} %, "),
+    };
+    let sum = format!("{share}{} of {}", time_of(per_step), time_of(table.time_us / table.shares()));
+    let (basis, short) = match (view.pane().index.rank_count(), table.steps) {
+        (..=1, ..=1) => (String::new(), ""),
+        (_, ..=1) => (" per rank".into(), " per rank"),
+        (..=1, steps) => (format!(" per step, mean of {steps}"), " per step"),
+        (_, steps) => (format!(" per rank and step, mean of {steps} steps"), " per rank and step"),
+    };
+    vec![
+        format!("exposed: {sum}{basis}, {of}{part}"),
+        format!("exposed: {sum}{basis}, {part}"),
+        format!("{part}: exposed {sum}{short}"),
+        format!("exposed: {sum}, {part}"),
+    ]
+}
+
+/// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
+fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<Column>) {
+    let picked: &[usize] = match (width, shown.sorted.column) {
+        (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
+        (70.., _) => &[0, 1, 2, 3, 4, 5],
+        (_, StretchColumn::Longest) => &[0, 1, 4, 5],
+        _ => &[0, 1, 3, 5],
+    };
+    let arrow = |at: usize| SORTS[at].map_or("", |column| shown.sorted.arrow(column));
+    let sorted = |at: &usize| STRETCH_COLUMNS[*at].clone().marked(arrow(*at));
+    let mut columns: Vec<Column> = picked.iter().map(sorted).collect();
+    let collective_title = format!("{COLLECTIVE}{}", arrow(5));
+    // the names get what the number leaves
+    if let Some(at) = picked.iter().position(|at| *at == 4) {
+        let title = columns[at].title.width() as u16;
+        let width = widest(shown, |family| longest(index, family)).max(title);
+        columns[at].width = columns[at].width.min(width);
+    }
+    if let [others @ .., collective, _] = &mut columns[..]
+        && width >= 100
+    {
+        let others: u16 = others.iter().map(|column| column.width + 1).sum();
+        let free = width.saturating_sub(others + 1);
+        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
+        let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
+        let title = (collective_title.width() + OF_LAYERS.width()) as u16;
+        collective.width = name.max(title).min(free - waiting);
+    }
+    if let Some(at) = picked.iter().position(|at| *at == 5)
+        && shown.families().any(|family| is_of_layers(&family.collective))
+    {
+        let room = match at + 1 == columns.len() {
+            true => width.saturating_sub(columns[..at].iter().map(|column| column.width + 1).sum()),
+            false => columns[at].width,
+        };
+        let titles = [format!("{collective_title}{OF_LAYERS}"), collective_title];
+        columns[at].title = first_fitting(&titles, room).to_owned().into();
+    }
+    (picked, columns)
+}
+
+/// Keys of the table on its border, from the longest to the shortest.
+fn keys(shown: &Stretches, cx: &Context) -> [String; 3] {
     let selected = shown.family(shown.list.selected);
     let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
     let [key, sort] = [Act::Stretches, Act::SortNext].map(|act| cx.key::<Timeline>(act));
@@ -129,9 +140,8 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
             }
         }
     };
-    let keys = [("other phase or step", true), ("other part", true), ("other part", false)]
-        .map(|(other, is_whole)| keys(other, is_whole));
-    note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
+    [("other phase or step", true), ("other part", true), ("other part", false)]
+        .map(|(other, is_whole)| keys(other, is_whole))
 }
 
 /// Title of the names, apart from that of the numbers before them.

@@ -7,8 +7,12 @@ use std::sync::{Arc, Weak};
 
 use super::index::TraceIndex;
 use super::pane::Pane;
+use super::panel::Panel;
 use super::view::View;
+use super::window::Window;
 use crate::face::tui::format::ns;
+use plan::Phase;
+use study::analysis::StepAlignment;
 use trace::Span;
 use trace::overlap::StepKey;
 
@@ -50,6 +54,102 @@ fn against(a: i64, b: i64) -> String {
 const PART: u8 = 5;
 
 impl View {
+    /// Step of the other trace that is aligned with this step of a pane.
+    pub(super) fn partner(&self, pane: usize, key: StepKey) -> Option<usize> {
+        self.alignment.partner(pane == 0, self.panes.get(pane)?.step_like(key)?)
+    }
+
+    /// Adds a trace below, replacing a second one. Both open on the same two layers in the middle of a steady decode
+    /// step, or on the whole step if one has no layers.
+    pub fn add(&mut self, index: Arc<TraceIndex>) {
+        self.remove();
+        self.panes.push(Pane::new(index));
+        let keys = |pane: &Pane| pane.index.steps.iter().map(|step| step.key).collect::<Vec<_>>();
+        let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
+        *self.counterpart.get_mut() = None;
+        self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
+        let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
+        let mut both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
+        if both.is_empty() {
+            both.clone_from(&self.alignment.pairs);
+        }
+        let (first, second) = match both.get(both.len() / 2) {
+            Some((first, second)) => (Some(*first), Some(*second)),
+            None => (self.steady_decode(0), self.steady_decode(1)),
+        };
+        self.marks = [None; 2];
+        self.selected = None;
+        self.panes[0].line = self.panes[0].first_row();
+        self.panes[0].aligned = first;
+        self.panes[1].aligned = second;
+        let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
+        let layers: Option<Vec<Window>> = of_layers.collect();
+        self.anchor = if layers.is_some() { Anchor::Middle } else { Anchor::Start };
+        self.follows = true;
+        let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
+        let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
+        self.show_aligned(shown.iter().map(Window::width).max());
+    }
+
+    /// Zooms to this much time from where the traces are aligned.
+    pub(super) fn show_aligned(&mut self, width: Option<i64>) {
+        self.align();
+        self.history.clear();
+        let width = width.unwrap_or_else(|| self.bounds().width());
+        self.window = Window::new(0, width).within(self.bounds());
+        for pane in &mut self.panes {
+            pane.prefer_busy_row(self.window);
+            match pane.aligned.filter(|_| self.anchor == Anchor::Start) {
+                Some(step) => pane.point_in_step(step),
+                None => pane.point_from(0),
+            }
+        }
+        self.time = 0;
+        self.follow();
+    }
+
+    /// Removes the lower trace; false if there is none.
+    pub fn remove(&mut self) -> bool {
+        let removed = self.panes.len() > 1;
+        self.panes.truncate(1);
+        self.focus = 0;
+        self.differences = None;
+        self.follows = false;
+        self.unpaired = None;
+        self.anchor = Anchor::Start;
+        self.trail.retain(|(pane, ..)| *pane == 0);
+        if !matches!(self.panel, Some(Panel::Dependencies { .. })) {
+            self.panel = None;
+        }
+        let origin = std::mem::take(&mut self.panes[0].origin);
+        self.rebase(origin);
+        self.history.clear();
+        self.bound();
+        removed
+    }
+
+    /// Aligns another step of the lower trace with the upper one; false if there is none.
+    pub fn shift(&mut self, by: isize) -> bool {
+        let Some(pane) = self.panes.get_mut(1) else { return false };
+        let to = pane.aligned.and_then(|i| i.checked_add_signed(by));
+        let Some(to) = to.filter(|i| *i < pane.index.steps.len()) else { return false };
+        pane.aligned = Some(to);
+        self.align();
+        // the origin of the focused trace may have moved under the cursor
+        let time = self.time;
+        self.bound();
+        for pane in &mut self.panes {
+            pane.point_at(time);
+        }
+        true
+    }
+
+    pub fn switch(&mut self) {
+        self.focus = (self.focus + 1) % self.panes.len();
+        let time = self.time;
+        self.pane_mut().point_at(time);
+    }
+
     /// Alignment of two traces in words: `aligned: layer 12 of step 3 over step 3`, or `not aligned: ...` if the other
     /// trace lacks the step. With `short`, equal step names appear once.
     pub fn aligned_words(&self, short: bool, other: &str) -> String {

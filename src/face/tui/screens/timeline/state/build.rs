@@ -110,7 +110,7 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
 }
 
 fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Coverage) {
-    let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
+    let (mut rows, unions): (Vec<Row>, Vec<Unions>) = parts
         .into_par_iter()
         .map(|(sub, parts)| {
             let sorted = parts.iter().all(|part| part.sorted)
@@ -120,6 +120,11 @@ fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, C
             Row::new(label(sub as usize, streams), order, sorted, spans)
         })
         .unzip();
+    if !streams.is_empty() {
+        // some programs use hundreds of streams once, which would push the busy ones off the screen
+        let most = rows.iter().map(Row::len).max().unwrap_or(0);
+        rows.sort_by_key(|row| 100 * row.len() < most);
+    }
     let comm = union(unions.iter().map(|u| u.comm.as_slice()));
     let compute = union(unions.iter().map(|u| u.compute.as_slice()));
     (rows, Coverage::new(intervals::difference(&comm, &compute)))

@@ -339,9 +339,16 @@ impl Pane {
         kept.is_none()
     }
 
+    /// Scrolls as little as needed to show the cursor, and the line of its rank if there is room for both.
     pub fn scroll_to_cursor(&mut self, lines: usize) {
         let lines = lines.max(1);
         self.first_line = self.first_line.clamp((self.line + 1).saturating_sub(lines), self.line);
+        let mut above = self.lines.iter().take(self.line + 1);
+        if let Some(rank) = above.rposition(|line| matches!(line, Line::Rank(_)))
+            && self.line - rank < lines
+        {
+            self.first_line = self.first_line.min(rank);
+        }
         self.first_line = self.first_line.min(self.lines.len().saturating_sub(lines));
     }
 }

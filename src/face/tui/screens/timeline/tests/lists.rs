@@ -279,10 +279,10 @@ fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let shown = driver.screen();
     let row = shown.lines().nth(2).unwrap_or_default();
     assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
-    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter first match")), "{shown}");
+    assert!(shown.lines().last().is_some_and(|keys| keys.contains("Enter next match")), "{shown}");
     driver.tap(KeyCode::Enter);
     driver.hides("search: ");
-    driver.hides("Enter first match");
+    driver.hides("Enter next match");
 }
 
 #[test]
@@ -416,6 +416,13 @@ fn what_is_listed_is_exported_and_has_a_command() {
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by name --step 0");
     driver.taps("E");
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase decode");
+}
+
+#[test]
+fn a_next_match_without_a_search_names_the_key_of_one() {
+    let mut driver = with(vec![trace()], (80, 24));
+    driver.taps("n");
+    driver.shows("no search: / starts one");
 }
 
 #[test]

@@ -368,15 +368,15 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     });
     assert_eq!((few.headline, few.sentences), (all.headline, all.sentences));
     let mut driver = with(vec![index], (120, 40));
-    driver.shows("▾ r0 = r1");
+    driver.shows("▾ r0=r1 exposed");
     let span = view(&driver).span().copied();
     driver.taps("F");
-    driver.hides("r0 = r1");
+    driver.hides("r0=r1");
     driver.shows("▾ r1");
     assert_eq!(view(&driver).pane().index.trace.spans, whole.spans);
     assert_eq!(view(&driver).span().copied(), span, "the cursor stays");
     driver.taps("F");
-    driver.shows("▾ r0 = r1");
+    driver.shows("▾ r0=r1 exposed");
 }
 
 /// The sliders simulate the run again; rewiring its trace would keep the matrix products of standard.
@@ -433,4 +433,27 @@ fn what_if_of_a_simulated_pair_names_the_run_under_the_cursor() {
     driver.taps("w");
     driver.shows("[simulated] ladder tiny ");
     driver.shows("from run 20260102-0304-2");
+}
+
+#[test]
+fn differences_in_exposure_have_units_and_a_change_in_a_narrow_window() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
+    driver.taps("c");
+    if !driver.screen().contains("exp. us") {
+        driver.taps("c");
+    }
+    driver.shows("exp. us: standard");
+    let head = driver.screen();
+    let head = head.lines().find(|line| line.contains("exp. us")).expect("a header");
+    assert!(head.contains("change") && head.contains("operation"), "{head}");
+}
+
+#[test]
+fn a_closed_pair_leaves_the_header_of_a_single_trace() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    driver.taps("X");
+    let shown = driver.screen();
+    assert_eq!(shown.matches(" % of comm").count(), 1, "{shown}");
 }

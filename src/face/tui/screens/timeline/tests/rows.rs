@@ -103,3 +103,24 @@ fn titles_that_read_alike_begin_with_what_sets_their_runs_apart() {
     let shown = pair(["ladder p2p-on", "ladder p2p-off"]);
     assert!(!shown.contains("p2p-off: "), "they say it themselves: {shown}");
 }
+
+#[test]
+fn the_step_under_the_cursor_is_named_however_narrow_it_is() {
+    let mut driver = with(vec![simulated(|spec| spec.output_tokens = 200)], (80, 24));
+    driver.taps("f");
+    let pane = view(&driver).pane();
+    let step = pane.step_key(view(&driver).time, true).expect("the cursor is in a step");
+    let ruler = format!("▼{}", pane.index.step_label(step));
+    driver.shows(&ruler);
+}
+
+#[test]
+fn the_line_of_a_rank_is_back_once_there_is_room() {
+    let mut view = View::new(Arc::new(imported()));
+    let pane = &mut view.panes[0];
+    pane.line = 3;
+    pane.scroll_to_cursor(1);
+    assert_eq!(pane.first_line, 3);
+    pane.scroll_to_cursor(5);
+    assert_eq!((pane.lines[0], pane.first_line), (Line::Rank(0), 0));
+}

@@ -1,0 +1,123 @@
+//! Steps that a verdict covers, in words.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::StepSummary;
+use base::text::counted;
+use plan::Phase;
+use trace::import::step_name;
+use trace::{NO_STEP, Trace};
+
+/// Maximum number of groups of step numbers in a sentence.
+const GROUPS: usize = 4;
+
+/// Kinds of steps by their phase in a summary, and their names for several and for one.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("decode", "decode steps", "decode step"),
+    ("mixed", "mixed steps (prefill and decode)", "mixed step (prefill and decode)"),
+    ("prefill", "prefill steps", "prefill step"),
+    ("step", "steps", "step"),
+];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CoveredSteps {
+    /// `decode steps 3 to 40`, `step 0: prefill of 888 tokens`.
+    pub words: String,
+    /// True if the trace has steps of a serving engine, and no decode step.
+    pub lacks_decode: bool,
+}
+
+impl CoveredSteps {
+    /// Selected steps of a trace; `None` if an imported trace does not tell their phases.
+    pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
+        if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
+            return None;
+        }
+        let has_decode = || {
+            let mut spans = trace.spans.iter();
+            spans.any(|span| span.phase == Phase::Decode && span.step != NO_STEP)
+        };
+        let is_import = trace.meta.import.is_some();
+        let words = match steps {
+            [one] if is_import && one.phase == "prefill" => {
+                format!("step {}: {}", one.step, prefill(one))
+            }
+            steps => kinds(steps, is_import),
+        };
+        Some(Self { words, lacks_decode: is_import && !has_decode() })
+    }
+}
+
+/// Prefill with its length as the step's name tells it: `prefill of 888 tokens`.
+fn prefill(step: &StepSummary) -> String {
+    let tokens = step.name.as_deref().and_then(step_name).and_then(|name| name.tokens);
+    match tokens.filter(|tokens| *tokens > 0) {
+        Some(tokens) => format!("prefill of {}", counted(tokens as usize, "token")),
+        None => "prefill".into(),
+    }
+}
+
+fn kinds(steps: &[StepSummary], is_import: bool) -> String {
+    let samples: BTreeSet<u32> = steps.iter().map(|step| step.sample).collect();
+    // the numbers of a run's samples are the same
+    let of_samples = match samples.len() {
+        count @ 2.. if is_import => format!(" of {count} samples"),
+        _ => String::new(),
+    };
+    let of_kind = |(phase, many, one): &(&str, &str, &str)| {
+        let mut numbers: Vec<u32> =
+            steps.iter().filter(|step| step.phase == *phase).map(|step| step.step).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        match &numbers[..] {
+            [] => None,
+            // the prefills of a run have no numbers
+            _ if *phase == "prefill" && !is_import => Some("prefill".to_owned()),
+            [number] => Some(format!("{one} {number}")),
+            numbers => Some(format!("{many} {}", listed(numbers))),
+        }
+    };
+    KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ") + &of_samples
+}
+
+/// Ascending numbers with ranges: `0, 3 to 7 and 9`.
+fn listed(numbers: &[u32]) -> String {
+    let groups = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let mut names: Vec<String> = groups
+        .map(|group| match group {
+            [first, .., last] => format!("{first} to {last}"),
+            group => group.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    if names.len() > GROUPS {
+        let last = numbers.last().map_or(String::new(), u32::to_string);
+        names.truncate(GROUPS - 1);
+        return format!("{}, ... up to {last}", names.join(", "));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::steps;
+    use plan::Lane;
+    use trace::Span;
+    use trace::testing::{span, trace};
+
+    #[test]
+    fn steps_of_several_imported_samples_say_so() {
+        let at =
+            |sample, step, start| Span { sample, step, ..span(0, Lane::Compute, start, start + 10) };
+        let mut trace = trace(vec![at(0, 0, 0), at(0, 1, 20), at(1, 0, 100), at(1, 1, 120)]);
+        trace.meta.import = Some(Default::default());
+        assert_eq!(kinds(&steps(&trace), true), "steps 0 to 1 of 2 samples");
+    }
+
+    #[test]
+    fn numbers_of_steps_are_listed_as_ranges() {
+        assert_eq!(listed(&[3]), "3");
+        assert_eq!(listed(&[0, 3, 4, 5, 9]), "0, 3 to 5, 9");
+        assert_eq!(listed(&[0, 2, 4, 6, 8, 10]), "0, 2, 4, ... up to 10");
+    }
+}
