@@ -171,6 +171,8 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
         (Tab::Live, _) => "no sweep is running",
         (Tab::Timeline, _) => "no trace is open",
+        (Tab::WhatIf, "launch-gaps") => "no launch-bound trace",
+        (Tab::WhatIf, _) => "no slider is changed",
         (Tab::Compare, "sort-next") if state.screen(tab).has_content() => "a map has no order",
         _ => "nothing is shown yet",
     })
