@@ -181,6 +181,7 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         (Tab::Live, "log-up" | "log-down") => "nothing to scroll",
         (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
         (Tab::Live, _) => "no sweep is running",
+        (Tab::WhatIf, "launch-gaps") => "no launch-bound trace",
         (Tab::WhatIf, "reset") => "the slider is unchanged",
         (Tab::WhatIf, _) => "no slider changed",
         (Tab::Compare, "sort-next") if has_content => "a map has no order",

@@ -515,6 +515,12 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
         let remedy = found.remedies.iter().find(|remedy| remedy.name == name).expect(name);
         assert!((own / remedy.speedup - 1.0).abs() < 1e-3, "{name}: {own} {}", remedy.speedup);
     }
+    // the headline as traced has the same speedups
+    let (_, headline) = as_traced.launches_hide_gains().expect("launches hide the gain of ladder");
+    for (known, name) in headline.into_iter().zip(["standard", "ladder"]) {
+        assert!((known / speedup(&answer, name, 1) - 1.0).abs() < 1e-6, "{name}: {known}");
+    }
+    assert!(answer.launches_hide_gains().is_none(), "nothing is hidden without them");
     // with the gaps, every wiring takes as long
     let gains = as_traced.rows.iter().map(|row| row.numbers.as_ref().unwrap().speedup.unwrap());
     assert!(gains.into_iter().all(|speedup| (0.5..1.01).contains(&speedup)));

@@ -15,7 +15,7 @@ use crate::validate::nearest_error;
 use base::error::{Error, Result};
 use base::text::latency;
 use machine::hardware::{InterNode, LinkTable, Profile, Target};
-use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
+use plan::{Architecture, ExpertLoad, Lane, LayerSet, ModelShape, Operation, Precision};
 use run::feasibility;
 use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
 use table::render::Shown;
@@ -234,6 +234,9 @@ pub struct LaunchGaps {
     /// Remedy, as the verdict on the trace names it.
     pub remedy: &'static str,
     pub is_removed: bool,
+    /// Speedups over the traced step of `standard` and of [`Answer::wiring`] without these gaps; `None` if they are
+    /// removed, or if a prediction fails.
+    pub speedups_without: Option<[f64; 2]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -293,25 +296,38 @@ impl Answer {
         found.into_iter().map(|(why, labels)| format!("{}: {why}", labels.join(", "))).collect()
     }
 
+    /// Architecture whose gain is in question: the chosen one, `ladder` beside `standard`.
+    pub fn wiring(&self) -> Architecture {
+        rival_of(&self.spec.architecture)
+    }
+
+    /// Highest speedup of any architecture, without the limit.
+    fn best_speedup(&self) -> f64 {
+        let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
+        choices.filter_map(|row| row.numbers.as_ref().ok()?.speedup).fold(0.0, f64::max)
+    }
+
+    /// Launch gaps and the speedups without them, if a step of a trace has gaps and therefore no faster architecture.
+    pub fn launches_hide_gains(&self) -> Option<(LaunchGaps, [f64; 2])> {
+        let gaps = self.launch_gaps.filter(|_| self.best_speedup() < 1.0 + LEAST_DIFFERENCE)?;
+        Some((gaps, gaps.speedups_without?))
+    }
+
     /// Line on a launch-bound step of a trace; `remove` names the key or option that removes the gaps.
     pub fn launch_bound(&self, remove: &str) -> Option<String> {
-        let LaunchGaps { ms, remedy, is_removed } = self.launch_gaps?;
+        let LaunchGaps { ms, remedy, is_removed, .. } = self.launch_gaps?;
         let wait = latency(1e3 * ms);
         if is_removed {
             return Some(format!("launch wait of {wait} removed ({remedy})"));
         }
-        let article = if remedy == "CUDA graph" { "a " } else { "" };
-        let numbers = self.rows.iter().filter(|row| !row.architecture.is_limit());
-        let speedups = numbers.filter_map(|row| row.numbers.as_ref().ok()?.speedup);
-        let best = speedups.fold(0.0, f64::max);
-        Some(match best < 1.0 + LEAST_DIFFERENCE {
+        let remedy = with_article(remedy);
+        Some(match self.best_speedup() < 1.0 + LEAST_DIFFERENCE {
             true => format!(
-                "launch-bound: the GPU waits {wait} for launches; no wiring helps until {article}{remedy} ({remove}) \
-                 removes this wait"
+                "launch-bound: the GPU waits {wait} for launches; no wiring helps until {remedy} ({remove}) removes \
+                 this wait"
             ),
             false => format!(
-                "launch-bound: the GPU waits {wait} for launches; remove this wait first with {article}{remedy} \
-                 ({remove})"
+                "launch-bound: the GPU waits {wait} for launches; remove this wait first with {remedy} ({remove})"
             ),
         })
     }
@@ -369,6 +385,19 @@ impl Answer {
     pub fn chosen(&self) -> Option<&Numbers> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
     }
+}
+
+/// Architecture to compare with `standard` where this one is chosen: itself, or `ladder`.
+pub(super) fn rival_of(chosen: &Architecture) -> Architecture {
+    match chosen {
+        Architecture::Standard | Architecture::UpperBound => Architecture::Ladder(LayerSet::All),
+        other => other.clone(),
+    }
+}
+
+/// Remedy for launch gaps as a noun phrase: `a CUDA graph`.
+pub fn with_article(remedy: &str) -> String {
+    if remedy == "CUDA graph" { format!("a {remedy}") } else { remedy.to_owned() }
 }
 
 /// Variant with the model and machine that its cell names.

@@ -231,14 +231,14 @@ impl BreakEven {
         )
     }
 
-    /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % with alpha <= 22.9
-    /// us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
+    /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % at AR latency
+    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
     pub fn beside_values(found: &[Self]) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
         let limits: Vec<String> = found.iter().map(Self::brief_limit).collect();
         let alone = if limits.len() > 1 { " (each alone)" } else { "" };
         format!(
-            "hides {hidden_pct} % with {}{alone}; now {}{}",
+            "hides {hidden_pct} % at {}{alone}; now {}{}",
             limits.join(", "),
             hidden_words(*now_hidden_pct),
             Self::charged_in_words(found)

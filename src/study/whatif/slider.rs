@@ -82,7 +82,7 @@ sliders! {
     Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above the GPUs of a node, all-reduces cross the network";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
-    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
+    Alpha: "AR latency", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
     NetworkLatency: "net latency", "us", [0.1, 2000.0], hardware!(network_alpha_us, |p| Some(p.network.as_ref()?.alpha_us)), "latency that the network adds to an all-reduce per doubling of the nodes";
     NetworkBandwidth: "net bw", "GB/s", [1.0, 4000.0], hardware!(network_gb_s, |p| Some(p.network.as_ref()?.gb_s)), "bandwidth of all network cards of a node";
@@ -276,8 +276,8 @@ pub const ARCHITECTURES: [&str; 17] = [
     "upper-bound",
 ];
 
-/// Meaning of an architecture, and its cost for a model of today.
-pub fn about_architecture(architecture: &Architecture) -> String {
+/// Meaning of an architecture, as of the syntax that it is written in.
+pub fn meaning_of_architecture(architecture: &Architecture) -> &'static str {
     let name = architecture.to_string();
     let family = |form: &str| form.split([':', '+']).next().unwrap_or(form).to_owned();
     let forms = Architecture::FORMS.iter().zip(Architecture::MEANINGS);
@@ -289,7 +289,12 @@ pub fn about_architecture(architecture: &Architecture) -> String {
     let found = exact
         .or_else(|| forms.clone().find(|(form, _)| is_same_family(form) && form.contains(':') == takes))
         .or_else(|| forms.clone().find(|(form, _)| is_same_family(form)));
-    let meaning = found.map_or("", |(_, meaning)| meaning);
+    found.map_or("", |(_, meaning)| meaning)
+}
+
+/// Meaning of an architecture, and its cost for a model of today.
+pub fn about_architecture(architecture: &Architecture) -> String {
+    let (name, meaning) = (architecture.to_string(), meaning_of_architecture(architecture));
     match architecture {
         Architecture::Standard | Architecture::UpperBound => format!("{name}: {meaning}"),
         _ => format!(

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::answer::{
     Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS,
-    compare_with, native_link,
+    compare_with, native_link, rival_of,
 };
 use super::variant::Variant;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
@@ -157,10 +157,21 @@ impl TracedStep {
     }
 
     fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
+        let (ms, is_removed) = (self.launch_wait_ms?, variant.no_launch_gaps);
+        let speedup = |architecture: Architecture| {
+            let choice = Choice { host: false, ..self.choice(variant, architecture) };
+            let answer = self.rewiring.answer(&choice).ok()?;
+            Some(1e3 * self.measured_ms / answer.contended.unwrap_or(answer.alone).step_us)
+        };
+        let speedups_without = || {
+            let standard = speedup(Architecture::Standard)?;
+            Some([standard, speedup(rival_of(&variant.cell.architecture))?])
+        };
         Some(LaunchGaps {
-            ms: self.launch_wait_ms?,
+            ms,
             remedy: self.rewiring.steps.launch_remedy(),
-            is_removed: variant.no_launch_gaps,
+            is_removed,
+            speedups_without: if is_removed { None } else { speedups_without() },
         })
     }
 
@@ -206,7 +217,11 @@ impl TracedStep {
             .collect();
         let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         let strip = Strip::of(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
-        let [comm_ms, exposed_ms] = lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
+        let [layers_ms, exposed_of_layers_ms] =
+            lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
+        // other collectives stay as traced and exposed, as in the verdict on the trace
+        let exposed_ms = times.exposed_us / 1e3;
+        let comm_ms = layers_ms + (exposed_ms - exposed_of_layers_ms).max(0.0);
         let numbers = Numbers {
             prefill_ms: None,
             decode_ms: None,
@@ -296,6 +311,9 @@ impl TracedStep {
             Ok(answer) => self.rewiring.error_of(&answer),
             Err(_) => self.rewiring.error(&choice),
         });
+        if self.launch_wait_ms.is_some() && choice.host {
+            words.push("exposed includes communication while compute waits for launches".into());
+        }
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
         }

@@ -2,13 +2,14 @@
 
 use super::Act;
 use super::layout::{Areas, areas_of, tracks};
-use super::notes::{draw_notes, fastest, notes, unvalidated};
+use super::notes::{draw_notes, headline, notes, unvalidated};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use base::text::{latency, without_middle};
 use study::whatif::{ProfileValues, Slider, Variant};
+use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
@@ -25,7 +26,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         return;
     };
     if whatif.error.is_none() {
-        let sentence = fastest(whatif, answer, areas.fastest.width.saturating_sub(1));
+        let sentence = headline(whatif, answer, areas.fastest.width.saturating_sub(1), cx);
         put(
             buf,
             areas.fastest,
@@ -91,14 +92,17 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
 /// Text in pieces with a style each.
 type Words = Vec<(String, Role)>;
 
-/// Header that fits into `room` columns: pieces by importance, each whole or left out; true if it has all words.
+/// Header that fits into `room` columns: pieces by importance, each whole or left out; true if no fact is missing that the
+/// screen has nowhere else.
 pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words, bool) {
     let width = |words: &Words| words.iter().map(|(text, _)| text.width()).sum::<usize>();
     let (mut shown, mut is_whole) = (Words::new(), true);
-    for mut forms in header_pieces(whatif, areas, cx) {
+    let [facts, starts] = header_pieces(whatif, areas, cx);
+    let pieces = facts.into_iter().map(|forms| (forms, true));
+    for (mut forms, is_fact) in pieces.chain(starts.into_iter().map(|forms| (forms, false))) {
         let left = usize::from(room).saturating_sub(width(&shown));
         let at = forms.iter().position(|words| width(words) <= left);
-        is_whole &= at == Some(0);
+        is_whole &= at.is_some() || !is_fact;
         // the label is cut rather than left out
         let at = at.or_else(|| shown.is_empty().then_some(forms.len() - 1));
         shown.extend(at.map(|at| forms.swap_remove(at)).unwrap_or_default());
@@ -106,9 +110,10 @@ pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words
     (shown, is_whole)
 }
 
-/// Provenance, the run's measurement, kept variants without a table of their own, missing validation without a sentence
-/// of its own, the present cell, its base, and another start with its key. Each piece has shorter forms, the last the shortest.
-fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> Vec<Vec<Words>> {
+/// Facts: provenance, the run's measurement, kept variants without a table of their own, missing validation without a
+/// sentence of its own, and the present cell. Then its base, and another start with its key. Each piece has shorter forms,
+/// the last the shortest.
+fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words>>; 2] {
     let cell = &whatif.variant.cell;
     let words = |texts: Vec<String>, role: Role| -> Vec<Words> {
         texts.into_iter().map(|text| vec![(text, role)]).collect()
@@ -121,12 +126,11 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> Vec<Vec<Words>
                 dp => format!("DP {dp}, EP {}", cell.ep),
             };
             let times = if traced.is_simulated() { "simulated" } else { "measured" };
-            let name = &whatif.base_name;
-            let names = [name.clone(), without_middle(name, 40), without_middle(name, 24)];
             let label = |name: String| format!(" [predicted from {name}] ");
             let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
             let what = vec![format!("{what}; link of {}", cell.hardware), what];
-            (names.map(label).to_vec(), what, Vec::new(), Some(whatif.cell_name()))
+            let labels = step_names(whatif, traced.number).map(label).to_vec();
+            (labels, what, Vec::new(), Some(("back to", whatif.cell_name())))
         }
         None => {
             let what = vec![
@@ -143,7 +147,7 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> Vec<Vec<Words>
                 format!("{} on {}", cell.model, cell.hardware),
             ];
             let from = vec![format!("  {changed}from {}", whatif.base_name)];
-            let trace = cx.open_trace.as_ref().map(|name| format!("trace {name}"));
+            let trace = cx.open_trace.clone().map(|name| ("start from trace", name));
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
@@ -158,20 +162,31 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> Vec<Vec<Words>
             .map(|form| form + "  ")
             .collect::<Vec<String>>()
     });
-    let other = other.map(|other| {
+    let other = other.map(|(verb, name)| {
         let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
-        let forms = [34, 16].map(|most| format!(": {}", without_middle(&other, most)));
+        let forms = [34, 20, 12].map(|most| format!(": {verb} {}", without_middle(&name, most)));
         forms.map(|form| vec![(key.clone(), Role::Key), (form, Role::Dim)]).to_vec()
     });
-    let mut pieces = vec![words(labels, Role::Simulated)];
-    pieces.push(words(measured_in_words(whatif), Role::Title));
-    pieces.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
-    pieces.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
-    pieces.push(words(what, Role::Text));
-    pieces.extend(other);
-    pieces.push(words(from, Role::Dim));
-    pieces.retain(|forms| !forms.is_empty());
-    pieces
+    let mut facts = vec![words(labels, Role::Simulated)];
+    facts.push(words(measured_in_words(whatif), Role::Title));
+    facts.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
+    facts.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
+    facts.push(words(what, Role::Text));
+    facts.retain(|forms| !forms.is_empty());
+    let mut starts: Vec<Vec<Words>> = other.into_iter().collect();
+    starts.push(words(from, Role::Dim));
+    starts.retain(|forms| !forms.is_empty());
+    [facts, starts]
+}
+
+/// Names of a traced step, the longest first; the short ones leave out the format of the trace and the phase.
+fn step_names(whatif: &WhatIf, number: u32) -> [String; 5] {
+    let trace = whatif.trace().unwrap_or_default();
+    let (_, file) = trace.rsplit_once("  ").unwrap_or(("", trace));
+    let bare = file.split_once(" (").map_or(file, |(bare, _)| bare);
+    let short = [24, 16, 12].map(|most| format!("step {number} of {}", without_middle(bare, most)));
+    let [long, middle, least] = short;
+    [whatif.base_name.clone(), format!("step {number} of {file}"), long, middle, least]
 }
 
 /// Kept variants without a table of their own; shorter forms last.
@@ -191,13 +206,23 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
 
 /// TPOT of the run that the sliders started from, beside that of its simulation; shorter forms last.
 fn measured_in_words(whatif: &WhatIf) -> Vec<String> {
-    let Some(measured) = whatif.measured_ms else { return Vec::new() };
+    let Some((measured, provenance)) = whatif.measured else { return Vec::new() };
     let run = format!("measured {} ms", digits(measured));
+    let link = match provenance {
+        Provenance::EmulatedLink => " over an emulated link",
+        _ => "",
+    };
     let base = whatif.base_answer.as_ref();
     let Some(ms) = base.and_then(|base| Some(base.chosen()?.tpot_ms)) else { return vec![run + "  "] };
-    let simulated = format!("{run}, simulated {}", digits(ms));
     let error = format!("{:+.0} %", 100.0 * (ms / measured - 1.0));
-    vec![format!("run {simulated} ({error})  "), simulated + "  ", run + "  "]
+    let simulated = format!("simulated {} ({error})  ", digits(ms));
+    vec![
+        format!("run {run}{link}, {simulated}"),
+        format!("run {run}, {simulated}"),
+        format!("{run}, {simulated}"),
+        format!("{run} (sim. {error})  "),
+        run + "  ",
+    ]
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {

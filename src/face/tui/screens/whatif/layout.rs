@@ -29,6 +29,12 @@ impl Areas {
 /// Minimum rows under the sliders to place the notes there.
 pub const NOTES: u16 = 6;
 
+/// Rows of the strip: a title, and two lanes of two architectures.
+const STRIP: u16 = 5;
+
+/// Least rows of a frontier with axes.
+pub const FRONTIER: u16 = 5;
+
 /// Height below which sentences take the rows of the strip and of the frontier: both would be cut.
 const LOW: u16 = 18;
 
@@ -56,17 +62,16 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     };
     let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
-    // in a narrow window, the column of marks separates the architectures
     let (left, gap) = match body.width {
         110.. => (50, 1),
         76.. => (36, 1),
-        _ => (25, 0),
+        _ => (25, 1),
     };
     let (left, right) = cut_left(rest, left);
     let (_, right) = cut_left(right, gap);
     let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
     let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
-    let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
+    let (strip, right) = cut_top(right, if strip { STRIP } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     // a row for the number of sliders out of sight, if any
     let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
@@ -85,7 +90,30 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
 }
 
 pub fn areas_of(body: Rect, whatif: &WhatIf) -> Areas {
+    areas_with(body, whatif, whatif.strip != StripView::Hidden)
+}
+
+fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> Areas {
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let counts = (architectures, whatif.sliders().len());
-    areas(body, whatif.strip != StripView::Hidden, counts, whatif.pins.len())
+    areas(body, strip, (architectures, whatif.sliders().len()), whatif.pins.len())
+}
+
+/// Rows that the window lacks for the strip; `None` if it has room.
+pub fn rows_for_strip(body: Rect, whatif: &WhatIf) -> Option<u16> {
+    missing_rows(body, |body| areas_with(body, whatif, true).strip.height > 0)
+}
+
+/// Rows that the window lacks for the frontier; `None` if it has room.
+pub fn rows_for_frontier(body: Rect, whatif: &WhatIf) -> Option<u16> {
+    missing_rows(body, |body| {
+        let areas = areas_of(body, whatif);
+        // a window without a table of kept variants shows them instead
+        areas.frontier.height >= FRONTIER && (whatif.pins.is_empty() || areas.pins.height > 0)
+    })
+}
+
+fn missing_rows(body: Rect, has_room: impl Fn(Rect) -> bool) -> Option<u16> {
+    let rows =
+        (0..100).find(|more| has_room(Rect { height: body.height.saturating_add(*more), ..body }));
+    rows.filter(|rows| *rows > 0)
 }

@@ -6,6 +6,7 @@ mod layout;
 mod notes;
 mod numbers;
 mod plots;
+mod sliding;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -14,25 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
-use crate::desk::offers;
 use crate::face::tui::context::{Context, Request, SelectedRun};
-use crate::face::tui::format;
 use crate::face::tui::keymap::acts;
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Pointer, PointerKind, Screen,
-    ScreenList,
+    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Screen, ScreenList, Tab,
 };
-use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
-use base::offer::Offer;
 use base::text::shell_command;
+use machine::hardware::Profile;
 use run::sim::Simulator;
 use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
 use table::render::{Shown, Sourced, Table};
@@ -46,6 +41,7 @@ acts! {
     Less: "less", "Left h -", "move the slider down", None;
     MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
+    LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", Some("CUDA graph");
     Type: "type", "Enter", "type the slider's value", Some("type"), "enter edit number";
     ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
     ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
@@ -55,7 +51,6 @@ acts! {
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");
-    LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
     Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
@@ -68,96 +63,22 @@ impl Acts for WhatIf {
             Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
             Act::ResetAll => self.variant != self.base,
             Act::Undo => self.edits() > 0,
+            Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
             _ => true,
         }
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
-        let slider = self.slider();
-        let no_effect = slider.no_effect(&self.variant, self.profile_values());
         match act {
-            Act::Less | Act::More | Act::MuchLess | Act::MuchMore | Act::Type if no_effect.is_some() => {
-                cx.inform(format!("{} has no effect: {}", slider.name(), no_effect.unwrap_or_default()));
-            }
-            Act::Less | Act::More | Act::MuchLess | Act::MuchMore => {
-                let up = matches!(act, Act::More | Act::MuchMore);
-                let coarse = matches!(act, Act::MuchLess | Act::MuchMore);
-                let moved = self.change(|variant, profile_values| {
-                    slider.step(variant, profile_values, up, coarse);
-                });
-                if !moved {
-                    let end = if up { "last" } else { "first" };
-                    cx.inform(format!("this is the {end} value of {}", slider.name()));
-                }
-            }
-            Act::Type => {
-                let now = slider.text(&self.variant, self.profile_values());
-                let now = if now == "-" { String::new() } else { now };
-                let unit = slider.unit();
-                let title = format!("{}{}", slider.name(), if unit.is_empty() { "" } else { ", in " });
-                let title = format!("{title}{unit}");
-                let option = slider.option();
-                let offers = option.map(offers::values).unwrap_or_default();
-                let is_value = |offer: &Offer| {
-                    slider.set(&mut self.variant.clone(), self.profile_values(), &offer.text).is_ok()
-                };
-                if !offers.is_empty() && offers.iter().all(is_value) {
-                    return cx.lay(pick(slider, title, offers, &now));
-                }
-                let range = match slider.range(self.profile_values()) {
-                    _ if !offers.is_empty() => String::new(),
-                    [low, high] => {
-                        let relative = if option.is_none() { ", or x2, /2" } else { "" };
-                        let number = |value: f64| match value.fract() == 0.0 {
-                            true => format!("{value}"),
-                            false => format::digits(value),
-                        };
-                        let (low, high) = (number(low), number(high));
-                        format!("; slider range {low} to {high}, or any number{relative}")
-                    }
-                };
-                let is = if now.is_empty() { "as the stack has it" } else { &now };
-                let gap = if unit.is_empty() || now.is_empty() { "" } else { " " };
-                let unit = if now.is_empty() { "" } else { unit };
-                let hint = format!("{}. Now {is}{gap}{unit}{range}", slider.about());
-                let take = move |whatif: &mut Self, typed: &str, _: &mut Context| {
-                    let mut outcome = Ok(());
-                    whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
-                    outcome.map_err(|why| format::error(&why))
-                };
-                cx.prompt(Completing::Words(offers), title, hint, now, take);
-            }
-            Act::ResetOne => {
-                let base = self.base.clone();
-                if !self.change(|variant, _| slider.reset(variant, &base)) {
-                    cx.inform(format!("{} is unchanged", slider.name()));
-                }
-            }
-            Act::ResetAll => {
-                let base = self.base.clone();
-                if !self.change(|variant, _| *variant = base) {
-                    cx.inform("no slider is changed");
-                }
-            }
-            Act::Undo => {
-                let undone = self.travel(true).map(|words| {
-                    let kept = self.pins.len().checked_sub(1).map(letter);
-                    let kept = kept.map_or(String::new(), |last| {
-                        let drop = cx.key::<Self>(Act::Unpin);
-                        let kept = match last {
-                            'A' => "A stays kept".to_owned(),
-                            last => format!("A to {last} stay kept"),
-                        };
-                        format!("; {kept} ({drop} drops {last})")
-                    });
-                    format!("undone: {words}{kept}")
-                });
-                cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
-            }
-            Act::Redo => {
-                let redone = self.travel(false).map(|words| format!("redone: {words}"));
-                cx.inform(redone.unwrap_or_else(|| "nothing to redo".into()));
-            }
+            Act::More => self.slide(true, false, cx),
+            Act::Less => self.slide(false, false, cx),
+            Act::MuchMore => self.slide(true, true, cx),
+            Act::MuchLess => self.slide(false, true, cx),
+            Act::Type => self.type_value(cx),
+            Act::ResetOne => self.reset_slider(cx),
+            Act::ResetAll => self.reset_all(cx),
+            Act::Undo => self.undo(cx),
+            Act::Redo => self.redo(cx),
             Act::Pin => {
                 let told = match self.pin() {
                     Ok(letter) => format!("kept as {letter}"),
@@ -171,23 +92,8 @@ impl Acts for WhatIf {
                     None => "no variant is kept".into(),
                 });
             }
-            Act::Recall => {
-                let at = self.pins.iter().position(|pin| pin.variant == self.variant);
-                let next = at.map_or(0, |at| at + 1) % self.pins.len().max(1);
-                match self.pins.get(next).map(|pin| pin.variant.clone()) {
-                    Some(kept) => {
-                        self.change(|variant, _| *variant = kept);
-                    }
-                    None => {
-                        let pin = cx.key::<WhatIf>(Act::Pin);
-                        cx.inform(format!("no variant is kept: {pin} keeps one"));
-                    }
-                }
-            }
-            Act::Strip => {
-                let all = [StripView::Layer, StripView::Step, StripView::Hidden];
-                self.strip = next_of(&all, self.strip, false);
-            }
+            Act::Recall => self.next_pin(cx),
+            Act::Strip => self.turn_strip(cx),
             Act::LaunchGaps => match self.traced.is_some() {
                 true => {
                     self.change(|variant, _| variant.no_launch_gaps = !variant.no_launch_gaps);
@@ -199,95 +105,84 @@ impl Acts for WhatIf {
                 (None, Some(_)) => cx.request(Request::WhatIfOpenTrace { asked: true }),
                 (None, None) => cx.inform("no trace is open on the timeline"),
             },
-            Act::Frontier if self.traced.is_some() => {
-                cx.inform("a trace has one batch size: no frontier over batches");
-            }
-            Act::Frontier => {
-                self.by_tpot = !self.by_tpot;
-                let over = if self.by_tpot { "TPOT" } else { "completion latency" };
-                cx.inform(format!("frontier over {over}"));
-            }
+            Act::Frontier => self.turn_frontier(cx),
         }
     }
-}
-
-/// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model.
-fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
-    let selected = offers.iter().position(|offer| offer.text == now).unwrap_or(0);
-    let lines = offers.iter().map(|offer| (offer.text.clone(), offer.about.clone())).collect();
-    let literal = |text: &str, nothing_matches: bool| {
-        (nothing_matches && !text.trim().is_empty()).then(|| format!("Enter takes {text}"))
-    };
-    let take = move |state: &mut State, chosen| {
-        let value = match chosen {
-            Chosen::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
-            Chosen::Text(text) => text,
-        };
-        let (whatif, cx) = WhatIf::of(state);
-        let mut outcome = Ok(());
-        whatif.change(|variant, values| outcome = slider.set(variant, values, &value));
-        if let Err(why) = outcome {
-            cx.fail(format::error(&why));
-        }
-    };
-    Pick::new(title, lines, literal, take).selecting(selected)
 }
 
 impl WhatIf {
-    fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = layout::areas_of(body, self).sliders;
-        let (x, columns) = layout::tracks(area);
-        // a drag that began on a track keeps moving its slider, wherever the pointer is
-        let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
-        let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
-        if let PointerKind::Drag(from) = event.kind
-            && on_track(from)
-        {
-            self.drag_to(place(event.at.x), cx);
-            return true;
-        }
-        if !area.contains(event.at) {
-            return false;
-        }
-        let row = usize::from(event.at.y - area.y) + self.list.offset;
-        match event.kind {
-            PointerKind::Click if row < self.sliders().len() && on_track(event.at) => {
-                self.list.selected = row;
-                self.drag_to(place(event.at.x), cx);
-                true
+    fn undo(&mut self, cx: &mut Context) {
+        let undone = self.travel(true).map(|words| {
+            let kept = self.pins.len().checked_sub(1).map(letter);
+            let kept = kept.map_or(String::new(), |last| {
+                let drop = cx.key::<Self>(Act::Unpin);
+                let kept = match last {
+                    'A' => "A stays kept".to_owned(),
+                    last => format!("A to {last} stay kept"),
+                };
+                format!("; {kept} ({drop} drops {last})")
+            });
+            format!("undone: {words}{kept}")
+        });
+        cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
+    }
+
+    fn redo(&mut self, cx: &mut Context) {
+        let redone = self.travel(false).map(|words| format!("redone: {words}"));
+        cx.inform(redone.unwrap_or_else(|| "nothing to redo".into()));
+    }
+
+    /// Goes to the kept variant after the current one.
+    fn next_pin(&mut self, cx: &mut Context) {
+        let at = self.pins.iter().position(|pin| pin.variant == self.variant);
+        let next = at.map_or(0, |at| at + 1) % self.pins.len().max(1);
+        match self.pins.get(next).map(|pin| pin.variant.clone()) {
+            Some(kept) => {
+                self.change(|variant, _| *variant = kept);
             }
-            PointerKind::Click if row < self.sliders().len() => {
-                self.list.selected = row;
-                true
+            None => {
+                let pin = cx.key::<Self>(Act::Pin);
+                cx.inform(format!("no variant is kept: {pin} keeps one"));
             }
-            // the wheel over the selected slider moves it
-            PointerKind::Wheel(notches) if row == self.list.selected => {
-                let act = if notches < 0 { Act::More } else { Act::Less };
-                (0..notches.unsigned_abs().min(20)).for_each(|_| self.act(act, cx));
-                true
-            }
-            _ => false,
         }
     }
 
-    /// Moves the selected slider to a position between its ends, 0 to 1.
-    fn drag_to(&mut self, place: f64, cx: &mut Context) {
-        let slider = self.slider();
-        match slider.no_effect(&self.variant, self.profile_values()) {
-            Some(why) => cx.inform(format!("{} has no effect: {why}", slider.name())),
-            None => {
-                self.change(|variant, values| slider.move_to(variant, values, place));
-            }
+    fn turn_strip(&mut self, cx: &mut Context) {
+        if let Some(rows) = layout::rows_for_strip(cx.body(), self) {
+            return cx.inform(format!("no room for the strip: it needs {} rows", cx.size.1 + rows));
         }
+        let all = [StripView::Layer, StripView::Step, StripView::Hidden];
+        self.strip = next_of(&all, self.strip, false);
+    }
+
+    fn turn_frontier(&mut self, cx: &mut Context) {
+        if self.traced.is_some() {
+            return cx.inform("a trace has one batch size: no frontier over batches");
+        }
+        if let Some(rows) = layout::rows_for_frontier(cx.body(), self) {
+            let kept = if self.pins.is_empty() { "" } else { " beside the kept variants" };
+            let rows = cx.size.1 + rows;
+            return cx.inform(format!("no room for the frontier{kept}: it needs {rows} rows"));
+        }
+        self.by_tpot = !self.by_tpot;
+        let over = if self.by_tpot { "TPOT" } else { "completion latency" };
+        cx.inform(format!("frontier over {over}"));
     }
 
     fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
-        let note = self.start(&selected.spec, format!("run {}", selected.run));
         let records = cx.stored.iter().flat_map(|stored| stored.records.iter());
         let is_run = |record: &&Record| record.run == selected.run && record.spec == selected.spec;
-        let run = { records }.find(is_run).filter(|run| run.provenance == Provenance::Measured);
-        let measured_ms = run.and_then(|run| Some(run.metrics.as_ref()?.tpot_ms.p50));
-        self.measured_ms = measured_ms.filter(|ms| note.is_none() && *ms > 0.0);
+        let run = { records }.find(is_run).filter(|run| run.provenance != Provenance::Simulated);
+        let mut spec = selected.spec.clone();
+        // a run on the host's own GPU names the profile of that GPU
+        let gpu = run.and_then(|run| run.environment.get("hardware_profile")?.as_str());
+        let is_built_in = |name: &&str| Profile::built_in().iter().any(|profile| profile.name == **name);
+        if let Some(gpu) = gpu.filter(is_built_in).filter(|_| spec.hardware == "host") {
+            spec.hardware = gpu.to_owned();
+        }
+        let note = self.start(&spec, format!("run {}", selected.run));
+        let measured = run.and_then(|run| Some((run.metrics.as_ref()?.tpot_ms.p50, run.provenance)));
+        self.measured = measured.filter(|(ms, _)| note.is_none() && *ms > 0.0);
         if let Some(note) = note {
             cx.inform(note);
         }
@@ -438,7 +333,9 @@ impl Screen for WhatIf {
     fn finds(&self, _cx: &Context) -> Vec<Find> {
         let find = |(at, slider): (usize, Slider)| {
             let about = format!("slider  {}", slider.about());
+            let also = if slider == Slider::Alpha { "alpha alpha-us" } else { "" };
             Find::new(slider.name(), about, move |whatif: &mut Self, _| whatif.list.selected = at)
+                .also(also)
         };
         self.sliders().into_iter().enumerate().map(find).collect()
     }

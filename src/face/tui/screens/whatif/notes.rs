@@ -10,7 +10,9 @@ use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::text::latency;
 use plan::Architecture;
-use study::whatif::{Answer, BreakEven, NetworkValues, Slider, about_architecture};
+use study::whatif::{
+    Answer, BreakEven, LaunchGaps, NetworkValues, Slider, about_architecture, with_article,
+};
 
 /// Text below the sliders, with its heading.
 struct Sentence {
@@ -64,54 +66,87 @@ fn leading_clauses(text: &str, width: u16, most: usize) -> Vec<String> {
     }
 }
 
-/// Fastest architecture, its ties and its speedup, in the most words that fit.
-pub fn fastest(whatif: &WhatIf, answer: &Answer, room: u16) -> String {
-    let fastest = answer.fastest();
-    let Some((_, numbers)) = fastest.first() else { return String::new() };
-    let labels: Vec<String> = fastest.iter().map(|(row, _)| answer.label(row)).collect();
-    let ms = latency(1e3 * numbers.tpot_ms);
-    let ties = match labels.as_slice() {
-        [one] => [one.clone(), one.clone(), one.clone()],
-        [one, rest @ ..] => [
-            format!("{one} and {} (tie)", rest.join(", ")),
-            format!("{} (tie)", labels.join(", ")),
-            format!("{one} ({}-way tie)", labels.len()),
-        ],
-        [] => return String::new(),
-    };
-    let forms = match (&whatif.traced, numbers.speedup) {
-        (Some(traced), Some(speedup)) => {
-            let times = if traced.is_simulated() { "simulated" } else { "measured" };
-            let before = latency(1e3 * traced.measured_ms);
-            let [long, middle, short] =
-                ties.map(|who| format!("Predicted fastest: {who}, {ms}, {speedup:.2}x"));
-            vec![
-                format!("{long} the {times} step of {before}"),
-                format!("{middle} {times} {before}"),
-                format!("{short} {times} {before}"),
-                format!("{short} {times}"),
-            ]
+/// Answer in one line, in the most words that fit: the fastest architecture, or the launch gaps that hide its gain.
+pub fn headline(whatif: &WhatIf, answer: &Answer, room: u16, cx: &Context) -> String {
+    let forms = match answer.launches_hide_gains() {
+        Some((gaps, speedups)) => {
+            hidden_gains(answer, gaps, speedups, &cx.key::<WhatIf>(Act::LaunchGaps))
         }
-        (_, speedup) => {
-            let gain = match speedup {
-                _ if labels[0] == "standard" => "; none is faster".to_owned(),
-                Some(speedup) => format!(", {speedup:.2}x standard"),
-                None => String::new(),
-            };
-            let limit =
-                answer.row(&Architecture::UpperBound).and_then(|row| row.numbers.as_ref().ok()?.speedup);
-            let limit =
-                limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
-            let [long, middle, short] = ties.map(|who| format!("{who}, {ms}{gain}"));
-            vec![
-                format!("Fastest here: {long}{limit}"),
-                format!("Fastest here: {long}"),
-                format!("Fastest: {middle}"),
-                format!("Fastest: {short}"),
-            ]
-        }
+        None => fastest(whatif, answer),
     };
     first_fitting(&forms, room).to_owned()
+}
+
+/// Speedup that the launch gaps of a traced step hide, and the part of it that removing these gaps gives alone.
+fn hidden_gains(answer: &Answer, gaps: LaunchGaps, [alone, wired]: [f64; 2], key: &str) -> Vec<String> {
+    let (wiring, remedy) = (answer.wiring(), gaps.remedy);
+    let nothing = format!("{wiring} gains nothing");
+    let with = with_article(remedy);
+    vec![
+        format!(
+            "{nothing} as traced: launch-bound; {key}: with {with} {wired:.2}x the trace (that alone {alone:.2}x)"
+        ),
+        format!("{nothing}: launch-bound; {key}: {remedy} {wired:.2}x (alone {alone:.2}x)"),
+        format!("{nothing}: launch-bound; {key}: {wired:.2}x (alone {alone:.2}x)"),
+    ]
+}
+
+/// Fastest architecture, its ties, its speedup over `standard` and over a traced step; shorter forms last.
+fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
+    let fastest = answer.fastest();
+    let Some((_, numbers)) = fastest.first() else { return Vec::new() };
+    let labels: Vec<String> = fastest.iter().map(|(row, _)| answer.label(row)).collect();
+    let [long, middle, short, one] = ties_in_words(&labels);
+    let ms = latency(1e3 * numbers.tpot_ms);
+    let numbers_of =
+        |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
+    let over_standard = match whatif.traced.is_some() {
+        true => numbers_of(&Architecture::Standard).map(|standard| standard.tpot_ms / numbers.tpot_ms),
+        false => numbers.speedup,
+    };
+    let gain = match over_standard {
+        _ if labels.first().is_some_and(|label| label == "standard") => "; none is faster".to_owned(),
+        Some(speedup) => format!(", {speedup:.2}x standard"),
+        None => String::new(),
+    };
+    if let (Some(traced), Some(speedup)) = (&whatif.traced, numbers.speedup) {
+        let times = if traced.is_simulated() { "simulated" } else { "measured" };
+        let before = latency(1e3 * traced.measured_ms);
+        let over_trace = format!("{gain}, {speedup:.2}x the trace");
+        return vec![
+            format!("Fastest: {long}, {ms}{gain}, {speedup:.2}x the {times} step of {before}"),
+            format!("Fastest: {middle}, {ms}{over_trace}"),
+            format!("Fastest: {short}, {ms}{over_trace}"),
+            format!("Fastest: {one}, {ms}{over_trace}"),
+            format!("Fastest: {one}{over_trace}"),
+        ];
+    }
+    let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
+    let limit = limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
+    vec![
+        format!("Fastest: {long}, {ms}{gain}{limit}"),
+        format!("Fastest: {long}, {ms}{gain}"),
+        format!("Fastest: {middle}, {ms}{gain}"),
+        format!("Fastest: {short}, {ms}{gain}"),
+        format!("Fastest: {one}, {ms}{gain}"),
+    ]
+}
+
+/// Architectures that tie, the longest form first; all but the last say whether `ladder` is among them.
+pub fn ties_in_words(labels: &[String]) -> [String; 4] {
+    let [one, rest @ ..] = labels else { return Default::default() };
+    let Some(first) = rest.first() else { return [(); 4].map(|()| one.clone()) };
+    let second = rest.iter().find(|label| *label == "ladder").unwrap_or(first);
+    let more = match rest.len() {
+        1 => String::new(),
+        others => format!(" and {} more", others - 1),
+    };
+    [
+        format!("{one} and {} (tie)", rest.join(", ")),
+        format!("{} (tie)", labels.join(", ")),
+        format!("{one}, {second}{more} (tie)"),
+        format!("{one} (tie)"),
+    ]
 }
 
 /// Missing validation, launch gaps, break-even or assumptions, meaning of the slider, and the error; two rows have room for

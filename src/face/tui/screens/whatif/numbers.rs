@@ -10,15 +10,18 @@ use crate::face::tui::widgets::table::{self, Column};
 use base::text::latency;
 use study::whatif::{Answer, Numbers, Row, hidden_words};
 
+/// Title of the column of speedups over a traced step.
+const OVER_TRACE: &str = "x trace";
+
 /// Title of the column of step times.
 fn step_ms(whatif: &WhatIf) -> &'static str {
     if whatif.traced.is_some() { "step ms" } else { "TPOT ms" }
 }
 
-/// Signed change against the base in percent, or a factor from 2x.
+/// Signed change against the base in percent.
 fn delta(now: f64, base: Option<f64>) -> String {
     match base {
-        Some(base) if base > 0.0 && now / base >= 2.0 => format!("{:.1}x", now / base),
+        Some(base) if base > 0.0 && now / base >= 2.0 => format!("{:+.0} %", 100.0 * (now / base - 1.0)),
         Some(base) if base > 0.0 && (now / base - 1.0).abs() >= 0.0005 => {
             format!("{:+.1} %", 100.0 * (now / base - 1.0))
         }
@@ -31,27 +34,30 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let text = theme.style(Role::Text);
     let names: u16 = 12;
     let (step, speedup) = match (area.width, whatif.traced.is_some()) {
-        (58.., true) => (("predicted ms", 13), ("speedup", 9)),
+        (58.., true) => (("predicted ms", 13), (OVER_TRACE, 9)),
         (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
-        (43.., _) => ((step_ms(whatif), 8), ("speedup", 8)),
-        _ => ((step_ms(whatif), 7), ("speedup", 8)),
+        (columns, of_trace) => {
+            let speedup = if of_trace { OVER_TRACE } else { "speedup" };
+            ((step_ms(whatif), if columns < 43 { 6 } else { 8 }), (speedup, 8))
+        }
     };
+    let exposed = if area.width < 100 { ("exp. ms", 8) } else { ("exposed ms", 11) };
     // title, width, and true if the area has room for it
     let least = |columns: u16| area.width >= columns;
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
         // bars show it from 64 columns on
-        ("exposed", 8, !least(64) || least(100)),
+        (exposed.0, exposed.1, !least(64) || least(100)),
         ("change", 8, least(51)),
         ("hidden", 7, least(43)),
         ("gap", 7, least(64)),
         ("completion", 12, least(100)),
         ("tok/s/GPU", 11, least(100)),
     ];
-    let fixed = names + numbers.iter().filter(|n| n.2).map(|n| n.1 as u16).sum::<u16>();
+    let wide = numbers.iter().filter(|n| n.2).map(|n| n.1 as u16).sum::<u16>();
     // numbers take precedence over bars, which need a minimum width and a gap
-    let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
+    let (names, columns) = match usize::from(area.width.saturating_sub(names + wide)) {
         0..9 => (names, 0),
         columns => (names + 1, columns - 1),
     };
@@ -68,7 +74,10 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     }
     let title = numbers.iter().filter(|n| n.2).map(|&(title, width, _)| format!("{title:>width$}"));
     let title: String = title.collect();
-    put(buf, area, first + columns as u16, area.y, &title, theme.style(Role::Title));
+    // a title wider than its column begins over the names
+    let wider = (title.width() as u16).saturating_sub(wide);
+    let x = (first + columns as u16).saturating_sub(wider);
+    put(buf, area, x, area.y, &title, theme.style(Role::Title));
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
@@ -117,7 +126,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let below = area.y + 1 + answer.rows.len() as u16;
     if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
-            true => ["speedup: over the traced step; hidden: behind compute; gap: closed"; 2],
+            true => ["x trace: over the traced step; hidden: behind compute; gap: closed"; 2],
             false => [
                 "change: vs base; hidden: behind compute; gap: closed to upper-bound",
                 "hidden: comm behind compute; gap: closed to upper-bound",

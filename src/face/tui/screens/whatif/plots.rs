@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Act;
+use super::layout::FRONTIER;
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, mark};
@@ -27,7 +28,7 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     let missing = match (whatif.traced.is_some(), area.height) {
         (true, _) => Some("a trace has one batch size: no frontier".to_owned()),
-        (false, ..5) => {
+        (false, ..FRONTIER) => {
             Some(format!("no room for the frontier; {} hides the strip", cx.key::<WhatIf>(Act::Strip)))
         }
         (false, _) => None,

@@ -6,7 +6,7 @@ use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
 use study::whatif::{Answer, BreakEven, ProfileValues, Slider, TracedStep, Variant};
-use table::Spec;
+use table::{Provenance, Spec};
 
 pub const MOST_PINS: usize = 6;
 
@@ -16,8 +16,9 @@ pub struct WhatIf {
     pub base: Variant,
     /// Display name of the base.
     pub base_name: String,
-    /// Measured TPOT of the run that is the base (ms); `None` if it was simulated, or is simulated on another machine.
-    pub measured_ms: Option<f64>,
+    /// Measured TPOT of the run that is the base (ms), over a real or an emulated link; `None` if it was simulated, or is
+    /// simulated on another machine.
+    pub measured: Option<(f64, Provenance)>,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
     /// Name of its trace.
@@ -128,7 +129,7 @@ impl Default for WhatIf {
         Self {
             base: Variant::default(),
             base_name: "the paper's 70B cell".into(),
-            measured_ms: None,
+            measured: None,
             traced: None,
             trace: String::new(),
             follows_trace: false,
@@ -369,7 +370,7 @@ impl WhatIf {
         Ok(letter(self.pins.len() - 1))
     }
 
-    /// Sliders in which a variant differs from the base: `alpha 40 us, TP 4`.
+    /// Sliders in which a variant differs from the base: `AR latency 40 us, TP 4`.
     pub fn changes(&self, variant: &Variant, profile_values: &ProfileValues) -> String {
         let moved = Slider::ALL.into_iter().filter(|slider| slider.is_changed(variant, &self.base));
         let words: Vec<String> = moved

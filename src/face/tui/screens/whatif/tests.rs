@@ -86,13 +86,13 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
     assert!(shown.contains("(base 15.9)"), "the value before stands beside: {shown}");
-    driver.shows("alpha: base 15.9, 0 resets; latency of a small");
+    driver.shows("AR latency: base 15.9, 0 resets; latency of a small");
     driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
     driver.shows("nothing to undo");
     driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
-    driver.shows("redone: alpha from 15.9 to ");
+    driver.shows("redone: AR latency from 15.9 to ");
     assert!(tpot(&driver.state, "standard") > standard * 1.1);
     driver.taps("u");
     driver.taps("LLL");
@@ -205,15 +205,15 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
 
 /// The profile's formula for P2P off has the latency inside a model already; the stack scales measured latencies alone.
 #[test]
-fn alpha_says_what_the_stack_scales() {
+fn latency_says_what_the_stack_scales() {
     let mut driver = on((120, 40));
     let about = |driver: &mut Driver| {
         select(driver, Slider::Alpha);
         driver.tap(KeyCode::Up);
         driver.tap(KeyCode::Down);
         let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
-        let about = notes.into_iter().find(|note| note.text.starts_with("alpha: "));
-        about.expect("a note on alpha").text
+        let about = notes.into_iter().find(|note| note.text.starts_with("AR latency: "));
+        about.expect("a note on its latency").text
     };
     let on = about(&mut driver);
     assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485; "), "{on}");
@@ -465,7 +465,7 @@ fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
         "[simulated] llama-3-70b on h100_sxm, gpt-fast",
         "P2P on",
         "▸ladder 9.58 1.35x",
-        "break-even: ladder hides 95 % with alpha <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %",
+        "break-even: ladder hides 95 % at AR latency <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %",
     ] {
         assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
     }
@@ -588,8 +588,8 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     };
     open(&mut driver, "first");
     driver.shows("[predicted from step 2 of first]");
-    driver.shows("Predicted fastest: ");
-    driver.shows("predicted ms");
+    driver.shows("Fastest: ");
+    driver.shows("predicted ms  x trace");
     select(&mut driver, Slider::Alpha);
     driver.taps("L");
     let changed = driver.state.whatif.variant.clone();
@@ -616,7 +616,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
 fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
     for (size, said) in [
         ((60, 16), " Fastest: ladder, delayed:2 (tie), 9.58 ms, 1.35x standard"),
-        ((80, 24), " Fastest here: ladder and delayed:2 (tie), 9.58 ms, 1.35x standard"),
+        ((80, 24), " Fastest: ladder and delayed:2 (tie), 9.58 ms, 1.35x standard"),
         ((120, 40), "(tie), 9.58 ms, 1.35x standard; without communication 1.44x"),
     ] {
         let mut driver = on(size);
@@ -634,7 +634,7 @@ fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
 fn the_smallest_window_has_the_exposed_communication_of_every_architecture() {
     let driver = on((60, 16));
     let shown = driver.screen();
-    assert!(shown.contains("TPOT ms speedup exposed"), "{shown}");
+    assert!(shown.contains("TPOT ms speedup exp. ms"), "{shown}");
     let answer = driver.state.whatif.answer.as_ref().unwrap();
     let standard = answer.row(&"standard".parse().unwrap()).unwrap().numbers.as_ref().unwrap();
     let exposed = crate::face::tui::format::digits(standard.exposed_ms);
@@ -649,4 +649,65 @@ fn the_footer_offers_resets_and_undo_once_a_slider_is_changed() {
     select(&mut driver, Slider::Alpha);
     driver.taps("l");
     driver.shows("Enter type  0 reset  Delete reset all");
+}
+
+#[test]
+fn keys_of_parts_without_room_say_how_many_rows_they_need() {
+    let mut driver = on((60, 16));
+    driver.taps("t");
+    driver.shows("no room for the strip: it needs 20 rows");
+    driver.taps("f");
+    driver.shows("no room for the frontier: it needs 2");
+    assert!(!driver.state.whatif.by_tpot);
+    let mut driver = on((80, 24));
+    driver.taps("t");
+    driver.hides("no room");
+    driver.taps("f");
+    driver.shows("frontier over TPOT");
+}
+
+#[test]
+fn a_base_value_keeps_a_gap_to_the_architectures() {
+    let mut driver = on((60, 16));
+    select(&mut driver, Slider::Tp);
+    driver.taps("l");
+    let shown = driver.screen();
+    assert!(shown.contains("16 (base 8)") && !shown.contains("(base 8)▸"), "{shown}");
+}
+
+#[test]
+fn changes_are_in_percent_and_both_names_find_the_latency() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Alpha);
+    driver.taps("LLL");
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.contains(" standard  ")).unwrap_or_default();
+    assert!(row.contains(" % ") && row.matches('x').count() == 1, "{row}");
+    for typed in ["alpha", "AR latency"] {
+        driver.state.whatif.list.selected = 0;
+        driver.keys(&format!("/{typed}"));
+        driver.enter();
+        assert_eq!(driver.state.whatif.slider(), Slider::Alpha, "{typed}");
+    }
+}
+
+#[test]
+fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
+    let mut run = record("run-1", spec("ladder", 2, P2p::On, Backend::Cuda), 1000.0);
+    run.provenance = table::Provenance::EmulatedLink;
+    let (spec, name) = (run.spec.clone(), run.run.clone());
+    let mut driver = on((140, 40));
+    driver.state.cx.stored = Some(Arc::new(Snapshot::new(vec![run], Vec::new())));
+    let request = Request::WhatIf(Some(Box::new(SelectedRun { spec, run: name })));
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    driver.shows("run measured 4.00 ms over an emulated link, simulated ");
+}
+
+#[test]
+fn a_tie_names_ladder() {
+    let labels = ["standard", "parallel", "ladder", "desync:2"].map(str::to_owned);
+    let [.., short, one] = super::notes::ties_in_words(&labels);
+    assert_eq!(short, "standard, ladder and 2 more (tie)");
+    assert_eq!(one, "standard (tie)");
 }
