@@ -70,6 +70,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
 
 const NAME: usize = 26;
 
+/// Least columns for a value that is typed into the grid, with its mark and cursor.
+const LEAST_INPUT: u16 = 10;
+
 pub struct Parts {
     head: Head,
     top: Rect,
@@ -224,16 +227,16 @@ struct Chip {
     text: String,
 }
 
-/// Values of a row that fit, including the selected one. The flags are true if values are cut on the
-/// left and on the right.
-fn chips(row: &Row, column: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
+/// Values of a row that fit, including the one in column `in_view`. The flags are true if values are cut on the left and
+/// on the right.
+fn chips(row: &Row, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
     let mut first = 0;
-    let selected = column.saturating_sub(1);
+    let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
@@ -264,7 +267,7 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
     let row = (0..draft.rows.len()).find(|row| line_of(draft, *row) == wanted)?;
     let x = values_x(draft, rows);
     let column = if draft.list.selected == row { draft.column } else { 0 };
-    let (shown, ..) = chips(draft.rows.get(row)?, column, x, rows.right());
+    let (shown, ..) = chips(draft.rows.get(row)?, column, column, x, rows.right());
     let on = |chip: &&Chip| (chip.x..chip.x + chip.text.width() as u16).contains(&at.x);
     Some((row, shown.iter().find(on).map_or(0, |chip| chip.column)))
 }
@@ -349,11 +352,19 @@ fn draw_row(
         put(buf, area, x + 1, area.y, &question, theme.style(Role::Dim));
         return;
     }
-    let (shown, before, after) = chips(row, column, x, area.right());
+    let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
+    // values make room for the text that is typed after them
+    let (in_view, right) = match typed {
+        Some((from, prompt)) => {
+            let room = (prompt.field.value().width() as u16 + 2).max(LEAST_INPUT);
+            (from, area.right().saturating_sub(room).max(x))
+        }
+        None => (column, area.right()),
+    };
+    let (shown, before, after) = chips(row, column, in_view, x, right);
     if before {
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
-    let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
     let mut end = x;
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
@@ -363,6 +374,7 @@ fn draw_row(
         end = put(buf, area, chip.x, area.y, &chip.text, style);
     }
     if let Some((_, prompt)) = typed {
+        let end = end.min(right);
         let width = area.right().saturating_sub(end + 1);
         put(buf, area, end, area.y, "›", theme.style(Role::Key));
         prompt.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);
