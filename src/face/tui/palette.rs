@@ -164,6 +164,8 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         (_, "undo") => "nothing to undo",
         (Tab::Experiments, "add-value") => "only on an axis",
         (Tab::Experiments, "remove") => "only on an axis or setting",
+        (Tab::Experiments, "grid") if state.experiments.editing => "in the grid already",
+        (Tab::Experiments, "back") => "only in the grid",
         (Tab::Experiments, _) => "no experiment to edit",
         (Tab::Live, "open-cell") => "no run of this cell yet",
         (Tab::Live, "retry-failed") => "nothing failed",

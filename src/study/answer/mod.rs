@@ -51,6 +51,8 @@ pub struct Answer {
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
     pub left_out: usize,
+    /// Key of the headline's cell; `None` without a winner.
+    pub lead: Option<String>,
     /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
     pub by: String,
 }
@@ -197,6 +199,7 @@ impl Answer {
             details,
             table,
             left_out,
+            lead: question.lead().map(|pair| pair.side.spec.key()),
             by: axis.to_string(),
         }
     }

@@ -38,9 +38,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
             let width = usize::from(inner.width.saturating_sub(2));
             let early = experiments.early.map(|_| "your key takes effect in a moment");
             let mut lines: Vec<(&str, Role)> = Vec::new();
-            let question = wrap(question, width);
-            lines.extend(question.iter().map(|text| (text.as_str(), Role::Title)));
-            lines.extend(early.map(|text| (text, Role::Title)));
+            let (question, early) = (wrap(question, width), wrap(early.unwrap_or_default(), width));
+            let words = question.iter().chain(&early).filter(|text| !text.is_empty());
+            lines.extend(words.map(|text| (text.as_str(), Role::Title)));
             lines.push(("reading the grid…", Role::Dim));
             for (row, (text, role)) in (0..).zip(lines) {
                 line(buf, inner, row, &[(" ", theme.style(Role::Text)), (text, theme.style(role))]);
@@ -71,7 +71,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
 const NAME: usize = 26;
 
 /// Least columns for a value that is typed into the grid, with its mark and cursor.
-const LEAST_INPUT: u16 = 10;
+const LEAST_INPUT: u16 = 8;
 
 pub struct Parts {
     head: Head,
@@ -93,6 +93,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
         Some(room) => room as u16,
         // while editing in a small window, the grid takes the rows
         None if experiments.editing && inner.height < 20 => 0,
+        None if inner.height < LOW => LOW_HEADLINES as u16 + 1,
         None => inner.height / 2,
     };
     let (top, rest) = cut_top(inner, (head.lines.len() as u16 + 1).min(most));
@@ -102,6 +103,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let bottom = match (typed(experiments, cx), shown) {
         // offers need room
         (Some(_), _) | (_, None) => most,
+        (None, Some(_)) if inner.height < LOW => (forecast as u16 + 1).min(most).min(LOW_FORECAST),
         (None, Some(_)) => (forecast as u16 + 1).min(most),
     };
     let (mut rows, mut bottom) = cut_bottom(rest, bottom);
@@ -115,6 +117,10 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
 
 /// Rows of the editor below which stored results take the place of the question.
 const LOW: u16 = 16;
+
+/// Rows of a headline in a low editor, and of the forecast with its rule; the rest is in the notes.
+const LOW_HEADLINES: usize = 2;
+const LOW_FORECAST: u16 = 4;
 
 /// Rows of the editor from which whole results may have room.
 const TALL: u16 = 40;
@@ -198,7 +204,16 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
             return Head { lines: whole, has_question, room: Some(room) };
         }
     }
-    Head { lines: with(&|answer| card_lines(card(answer), width)), has_question, room: None }
+    let lines = with(&|answer| {
+        let mut lines = card_lines(card(answer), width);
+        let headline = lines.iter().take_while(|(_, role)| *role == Role::Title).count();
+        if height < LOW && headline > LOW_HEADLINES {
+            lines.drain(LOW_HEADLINES..headline);
+            lines[LOW_HEADLINES - 1].0 += " …";
+        }
+        lines
+    });
+    Head { lines, has_question, room: None }
 }
 
 /// Line of a row, counting headings.
@@ -288,6 +303,11 @@ fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Co
     }
     draw_rows(buf, &parts, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
+    // on the rule below the grid
+    let (above, rows) = (draft.list.offset, usize::from(parts.rows.height));
+    let below = (draft.rows.len() + 2).saturating_sub(above + rows);
+    let ruled = Rect { height: parts.rows.height + 1, ..parts.rows };
+    hidden_rows(buf, ruled, above, below, cx.theme);
 }
 
 fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Context, draft: &Draft) {
@@ -316,11 +336,6 @@ fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Co
         let is_above = row.name == "question" && parts.head.has_question && !is_selected;
         let above = is_above.then(|| Row { values: vec!["(above)".to_owned()], ..row.clone() });
         draw_row(buf, area, experiments, cx, draft, index, above.as_ref().unwrap_or(row));
-    }
-    let lines = draft.rows.len() + 2;
-    if draft.list.offset + usize::from(area.height) < lines {
-        let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.right().saturating_sub(2), y, "↓", theme.style(Role::Dim));
     }
 }
 

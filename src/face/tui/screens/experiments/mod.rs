@@ -9,6 +9,8 @@ mod typing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
 use self::state::Entry;
@@ -32,7 +34,7 @@ acts! {
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
-    Left: "back", "Left h", "previous value; on a name: back to the list", None;
+    Left: "back", "Left h", "previous value; on a name: back to the list", Some("list");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
     AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
@@ -54,11 +56,13 @@ impl Acts for Experiments {
         let row = draft.and_then(Draft::row);
         match act {
             Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
+            Act::Left => self.editing,
             // until the files are read, any key is kept for later
             _ if self.entries.is_none() => true,
             Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
             Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
-            Act::Right | Act::AddAxis => draft.is_some(),
+            Act::Right => draft.is_some() && !self.editing,
+            Act::AddAxis => draft.is_some(),
             _ => self.selected().is_some(),
         }
     }
@@ -152,11 +156,33 @@ impl Experiments {
 
     /// Performs the act of a key that was pressed before its experiment was loaded.
     fn act_early(&mut self, cx: &mut Context) {
-        if self.selected().is_some()
-            && let Some(act) = self.early.take().filter(|_| cx.tab == Tab::Experiments)
-        {
-            self.act(act, cx);
+        if self.selected().is_none() {
+            return;
         }
+        let (act, held) = (self.early.take(), std::mem::take(&mut self.held));
+        if let Some(act) = act.filter(|_| cx.tab == Tab::Experiments) {
+            self.ensure_draft();
+            self.act(act, cx);
+            cx.early = held;
+        }
+    }
+
+    /// Holds a key after an early act that is followed by others: a value to add, a move in the grid. Returns false for
+    /// other keys.
+    fn hold(&mut self, key: KeyEvent) -> bool {
+        const FOLLOWED: [Act; 4] = [Act::AddValue, Act::AddAxis, Act::Right, Act::SaveAs];
+        let is_typed = match key.code {
+            KeyCode::Char(_) => (key.modifiers - KeyModifiers::SHIFT).is_empty(),
+            code => {
+                [KeyCode::Enter, KeyCode::Backspace, KeyCode::Up, KeyCode::Down].contains(&code)
+                    || [KeyCode::Left, KeyCode::Right].contains(&code)
+            }
+        };
+        let is_held = is_typed && self.early.is_some_and(|act| FOLLOWED.contains(&act));
+        if is_held {
+            self.held.push(key);
+        }
+        is_held
     }
 }
 
@@ -173,9 +199,13 @@ impl Screen for Experiments {
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match input {
+            Input::Key(key) => return self.hold(key),
             Input::Step(rows) if self.editing => self.move_in_grid(rows),
             Input::Mouse(body, event) => return self.point(body, event, cx),
-            Input::Close => self.editing = false,
+            Input::Close => {
+                (self.editing, self.early) = (false, None);
+                self.held.clear();
+            }
             _ => return false,
         }
         true
@@ -236,10 +266,16 @@ impl Screen for Experiments {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
+        let row = self.draft().filter(|_| self.editing).and_then(|draft| Some((draft, draft.row()?)));
+        let main_hint = row.map(|(draft, row)| match (row.kind, draft.column) {
+            (RowKind::Axis, 0) => "edit list",
+            _ => "edit value",
+        });
         let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
             experiment: self.shown(),
+            main_hint,
             ..ScreenStatus::default()
         }
     }
