@@ -622,7 +622,7 @@ fn a_narrow_header_has_whole_numbers_and_the_shared_settings_in_the_notes() {
     let mut small = Driver::full(80, 24).with_sweep();
     small.shows("all tiny f32 b4 … +1 note: ?");
     keys(&mut small, "?");
-    small.shows("emulated:alpha_us=100,gb_s=20");
+    small.shows("100us+20GB/s");
 }
 
 #[test]
