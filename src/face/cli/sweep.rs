@@ -261,7 +261,8 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
             let filter = Filter { terms: vec![Filter::is("experiment", experiment)] }.to_string();
             let (by, dir) = (answer.by.as_str(), dir.to_string_lossy());
             let words = ["ladderscope", "compare", "--by", by, "--filter", &filter, "--dir", &dir];
-            format!("... and {}; all: `{}`\n", counted(rows, "more row"), shell_command(words))
+            let more = counted(rows, "more row");
+            format!("... and {more}, of smaller gains; all: `{}`\n", shell_command(words))
         }
     };
     format!("{card}{table}{rows}{details}\n")

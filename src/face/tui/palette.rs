@@ -173,6 +173,8 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         (_, "export") => "nothing to export yet",
         (Tab::Experiments, "add-value") => "only on an axis",
         (Tab::Experiments, "remove") => "only on an axis or setting",
+        (Tab::Experiments, "grid") if state.experiments.editing => "in the grid already",
+        (Tab::Experiments, "back") => "only in the grid",
         (Tab::Experiments, "grid" | "add-axis") if has_content => "the file is broken",
         (Tab::Experiments, _) => "no experiment is selected",
         (Tab::Live, "open-cell") => "no run of this cell yet",

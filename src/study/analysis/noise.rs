@@ -296,14 +296,16 @@ fn varying_rounds(report: &ComparisonReport) -> Option<String> {
         return None;
     }
     let lead = |pair: &Comparison| pair.speedup.max(1.0 / pair.speedup) - 1.0;
-    let lead = choices().map(lead).fold(0.0, f64::max);
+    let (rival, lead) = choices().map(|pair| (pair, lead(pair))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let spreads = sides(report).filter_map(|side| Some((side, side.spread?)));
     let (side, spread) = spreads.max_by(|a, b| a.1.total_cmp(&b.1))?;
     (spread > lead).then(|| {
         format!(
-            "rounds of {} vary by {:.0} %, more than the largest difference ({:.0} %)",
+            "rounds of {} vary by {:.0} %, more than any choice differs from {} ({}: {:.0} %)",
             side.spec.architecture_label(),
             100.0 * spread,
+            rival.baseline,
+            rival.value,
             100.0 * lead
         )
     })

@@ -309,6 +309,7 @@ impl Axis {
     pub fn label(&self, spec: &Spec) -> String {
         match self {
             Self::Option("architecture") => spec.architecture_label(),
+            Self::Option("link") => spec.link.label(),
             Self::Option(name) => {
                 options::option(name).map(|option| option.label(spec)).unwrap_or_default()
             }
@@ -443,7 +444,7 @@ mod tests {
         // another link at the same P2P does not
         records.push(of(Some("a"), 2, on, 3.0, "5"));
         let shown = settings(&records, &but);
-        assert_eq!(shown[0], "emulated:alpha_us=1,gb_s=5");
-        assert_eq!(shown[6], "emulated:alpha_us=3,gb_s=5");
+        assert_eq!(shown[0], "1us+5GB/s");
+        assert_eq!(shown[6], "3us+5GB/s");
     }
 }

@@ -51,6 +51,8 @@ pub struct Answer {
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
     pub left_out: usize,
+    /// Key of the headline's cell; `None` without a winner.
+    pub lead: Option<String>,
     /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
     pub by: String,
 }
@@ -152,6 +154,9 @@ impl Answer {
             let report = cells.compare(&Axis::Division, None).ok();
             bullets.extend(report.and_then(|report| question::best_division(&report)));
         }
+        // the latency from which on converting pays off answers such a sweep; who wins most settings comes next
+        let (pays_off, headline) = (question.pays_off(), question.headline());
+        bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
         bullets.extend(question.wins().map(|wins| format!("{}.", capitalized(&wins))));
         bullets.extend(question.elsewhere());
         if is_of_architectures
@@ -186,7 +191,7 @@ impl Answer {
         details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
         let (table, left_out) = question.table();
         Self {
-            headline: question.headline(),
+            headline: pays_off.unwrap_or(headline),
             provenance: Some(provenance),
             basis,
             noise: noise(records, &varied, Some(&question)),
@@ -194,6 +199,7 @@ impl Answer {
             details,
             table,
             left_out,
+            lead: question.lead().map(|pair| pair.side.spec.key()),
             by: axis.to_string(),
         }
     }
@@ -325,20 +331,25 @@ fn unfinished(status: Status, records: &[&Record]) -> String {
 fn warnings(flags: &[Flag]) -> Vec<String> {
     let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
         flags.iter().partition(|flag| flag.is_extrapolation);
-    let sentence = |flags: &[&Flag], one: &str, several: &str| {
-        let first = &flags.first()?.text;
-        let end = if first.ends_with(['.', '?']) { "" } else { "." };
+    let sentence = |flags: &[&Flag], one: &str, several: &str, named: usize| {
+        let texts: Vec<&str> = flags.iter().take(named).map(|flag| flag.text.as_str()).collect();
+        let last = texts.last()?;
+        let end = if last.ends_with(['.', '?']) { "" } else { "." };
+        let texts = texts.join("; ");
         Some(match flags.len() {
-            1 => format!("{one}: {first}{end}"),
-            more => format!("{more} {several}, the first: {first}{end}"),
+            1 => format!("{one}: {texts}{end}"),
+            all if all <= named => format!("{all} {several}: {texts}{end}"),
+            all if named == 1 => format!("{all} {several}, the first: {texts}{end}"),
+            all => format!("{all} {several}, the first {named}: {texts}{end}"),
         })
     };
     let extrapolated = sentence(
         &extrapolated,
         "The link of one cell is extrapolated to its TP",
         "cells have links extrapolated to their TP",
+        1,
     );
-    let wrong = sentence(&wrong, "Suspicious result", "suspicious results");
+    let wrong = sentence(&wrong, "Suspicious result", "suspicious results", MOST_NAMED);
     [extrapolated, wrong].into_iter().flatten().collect()
 }
 

@@ -1,11 +1,12 @@
 //! Sentences and table of an answer about one axis.
 
 mod headline;
+mod latency;
 
 pub use headline::{headlines, headlines_of_all};
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
@@ -431,40 +432,16 @@ impl<'a> Question<'a> {
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
-        // as in the headline and on the screens: several values tie for the fastest, or a value ties with the baseline
-        let fastest = self.choices().into_iter().map(|(_, pairs)| fastest(&pairs));
-        let tied: Vec<&Comparison> = fastest.filter(|pairs| pairs.len() > 1).flatten().collect();
-        let mut settings: Vec<String> = Vec::new();
-        let (mut rows, mut left_out) = (0, 0);
-        let mut pairs: Vec<(String, &Comparison)> =
-            self.report.pairs.iter().map(|pair| (self.settings.words(&pair.side.spec), pair)).collect();
-        let of_settings: HashSet<&str> = pairs.iter().map(|(setting, _)| setting.as_str()).collect();
-        if pairs.len() + of_settings.len() > MOST_ROWS {
-            // not all fit: the settings with the largest gains
-            let mut most: HashMap<String, f64> = HashMap::new();
-            for (setting, pair) in
-                pairs.iter().filter(|(_, pair)| !pair.side.spec.architecture.is_limit())
-            {
-                let gain = most.entry(setting.clone()).or_default();
-                *gain = gain.max(pair.speedup);
-            }
-            pairs.sort_by(|(a, _), (b, _)| {
-                most.get(b).unwrap_or(&0.0).total_cmp(most.get(a).unwrap_or(&0.0))
-            });
-        }
-        for (setting, pair) in pairs {
-            let new = !settings.contains(&setting);
-            if rows + usize::from(new) >= MOST_ROWS {
-                left_out += 1 + usize::from(new);
-                if new {
-                    settings.push(setting);
-                }
-                continue;
-            }
-            if new {
-                settings.push(setting.clone());
+        let leaders = self.choices().into_iter().map(|(_, pairs)| (pairs.len() > 1, fastest(&pairs)));
+        let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
+        let (settings, left_out) = self.table_settings();
+        let in_rows = settings.iter().flat_map(|(setting, pairs)| {
+            pairs.iter().enumerate().map(move |(at, pair)| ((at == 0).then_some(setting), *pair))
+        });
+        for (new_setting, pair) in in_rows {
+            if let Some(setting) = new_setting {
                 let mut row = vec![
-                    Shown::some(&setting),
+                    Shown::some(setting),
                     Shown::text(self.baseline(pair)),
                     latency_of(pair, 0, pair.baseline_side.tpot_ms_ci95),
                     Shown::None,
@@ -474,7 +451,6 @@ impl<'a> Question<'a> {
                 ];
                 row.extend(has_published.then_some(Shown::None));
                 table.push(row);
-                rows += 1;
             }
             let mut row = vec![
                 Shown::text(""),
@@ -488,19 +464,84 @@ impl<'a> Question<'a> {
                     0,
                 ),
                 Shown::text(match pair.side.spec.architecture.is_limit() {
-                    true if is_beaten_by_noise(pair, &self.report.pairs) => "the limit, too slow: noise",
+                    true if is_beaten_by_noise(pair, &self.report.pairs) => "too slow: noise",
                     true => "the limit",
-                    false if tied.iter().any(|own| std::ptr::eq(*own, pair)) => "tied for fastest",
-                    false if pair.verdict.is_tie() => "tied",
-                    false => pair.verdict.as_str(),
+                    false => self.verdict_word(pair, &leaders),
                 }),
             ];
             let published = pair.published_speedup.map(|of| of.ratio());
             row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
             table.push(row);
-            rows += 1;
         }
         (table, left_out)
+    }
+
+    /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.
+    /// `leaders` has the fastest choices of each setting, and whether there are several choices.
+    fn verdict_word(&self, pair: &Comparison, leaders: &[(bool, Vec<&Comparison>)]) -> &'static str {
+        let value = self.value(pair);
+        let value =
+            self.twins.iter().find(|(twin, _)| *twin == value).map_or(value, |(_, of)| of.clone());
+        let is_same =
+            |own: &&Comparison| own.baseline_run == pair.baseline_run && self.value(own) == value;
+        match leaders.iter().find(|(_, fastest)| fastest.iter().any(|own| is_same(own))) {
+            Some((_, fastest)) if fastest.len() > 1 => "tied for fastest",
+            Some((true, _)) => "fastest",
+            _ if pair.verdict.is_tie() => "tied",
+            _ => pair.verdict.as_str(),
+        }
+    }
+
+    /// Settings of the table with their pairs, and the number of omitted rows. If not all fit: the headline's setting, then
+    /// whole settings by their largest gains.
+    fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, usize) {
+        let mut settings: Vec<(String, Vec<&Comparison>)> = Vec::new();
+        for pair in &self.report.pairs {
+            let setting = self.settings.words(&pair.side.spec);
+            match settings.iter_mut().find(|(known, _)| *known == setting) {
+                Some((_, pairs)) => pairs.push(pair),
+                None => settings.push((setting, vec![pair])),
+            }
+        }
+        // the baseline of a setting has a row too
+        let all = self.report.pairs.len() + settings.len();
+        if all <= MOST_ROWS {
+            return (settings, 0);
+        }
+        let gain = |pairs: &[&Comparison]| {
+            let choices = pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+            choices.map(|pair| pair.speedup).fold(0.0, f64::max)
+        };
+        settings.sort_by(|(_, a), (_, b)| gain(b).total_cmp(&gain(a)));
+        let of_headline = self.lead().and_then(|lead| {
+            settings.iter().position(|(_, pairs)| pairs.iter().any(|pair| std::ptr::eq(*pair, lead)))
+        });
+        if let Some(at) = of_headline {
+            settings[..=at].rotate_right(1);
+        }
+        if let Some((_, pairs)) = settings.first_mut() {
+            drop_slowest(pairs, MOST_ROWS - 1);
+        }
+        let mut rows = 0;
+        let kept = settings.iter().take_while(|(_, pairs)| {
+            rows += pairs.len() + 1;
+            rows <= MOST_ROWS
+        });
+        let kept = kept.count();
+        settings.truncate(kept);
+        let shown: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
+        (settings, all - shown)
+    }
+}
+
+/// Drops the slowest choices of a setting, until `most` pairs are left.
+fn drop_slowest(pairs: &mut Vec<&Comparison>, most: usize) {
+    while pairs.len() > most {
+        let choices =
+            pairs.iter().enumerate().filter(|(_, pair)| !pair.side.spec.architecture.is_limit());
+        let slowest = choices.min_by(|(_, a), (_, b)| a.speedup.total_cmp(&b.speedup));
+        let Some((slowest, _)) = slowest else { return pairs.truncate(most) };
+        pairs.remove(slowest);
     }
 }
 

@@ -37,6 +37,14 @@ impl Link {
     pub fn is_emulated(&self) -> bool {
         !matches!(self, Self::Native)
     }
+
+    /// Label for people: `50us+300GB/s` for an emulated link, else its value.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Link {

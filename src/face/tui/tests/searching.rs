@@ -129,6 +129,18 @@ fn a_key_pressed_while_experiments_load_takes_effect_then() {
 }
 
 #[test]
+fn a_value_typed_while_experiments_load_is_no_action() {
+    let mut driver = Driver::empty(100, 24);
+    let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
+    driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
+    driver.taps("a");
+    driver.taps("xq");
+    assert_eq!((driver.state.experiments.later.len(), driver.state.cx.overlays.len()), (2, 0));
+    driver.press(KeyCode::Esc);
+    assert!(driver.state.experiments.later.is_empty() && driver.state.experiments.early.is_none());
+}
+
+#[test]
 fn keys_pressed_while_a_trace_opens_are_pressed_once_it_is_shown() {
     let mut driver = Driver::empty(120, 40);
     let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);

@@ -171,6 +171,29 @@ fn values_are_added_moved_and_removed_and_lists_typed() {
 }
 
 #[test]
+fn a_value_typed_at_the_end_of_a_list_is_in_view_in_the_smallest_window() {
+    let mut driver = workbench((60, 16));
+    press(&mut driver, KeyCode::Right);
+    press(&mut driver, KeyCode::Down);
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "a32 64");
+    driver.shows("4096 ›32 64");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("batch = [1, 16, 32, 64, 4096]"), "{}", text(&driver));
+}
+
+#[test]
+fn the_footer_says_what_keys_do_in_the_grid_and_in_the_list() {
+    let mut driver = workbench((120, 40));
+    driver.shows("→ edit");
+    driver.hides("← list");
+    at_tp(&mut driver);
+    driver.shows("Enter edit value");
+    driver.shows("← list");
+    driver.hides("→ edit");
+}
+
+#[test]
 fn any_nccl_variable_becomes_an_axis() {
     let mut driver = workbench((120, 40));
     keys(&mut driver, "A");
@@ -599,7 +622,7 @@ fn a_narrow_header_has_whole_numbers_and_the_shared_settings_in_the_notes() {
     let mut small = Driver::full(80, 24).with_sweep();
     small.shows("all tiny f32 … ?: whole line");
     keys(&mut small, "?");
-    small.shows("emulated:alpha_us=100,gb_s=20");
+    small.shows("100us+20GB/s");
 }
 
 #[test]
@@ -807,7 +830,8 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     let of_other = record("20260102-0304-7", spec.clone(), 1.0);
     assert_eq!(of_other.experiment.as_deref(), Some("quickstart"));
     stored(&mut driver, vec![of_other.clone()]);
-    driver.shows("0/16");
+    // as many as are not left to run
+    driver.shows("1/16");
     driver.shows("resume, 15 of 16 runs left");
     driver.shows("1 of 1 stored run from quickstart: the same cells");
     let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };

@@ -61,7 +61,7 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
         let compare = Tab::Compare.title();
         if answer.left_out > 0 {
             let more = counted(answer.left_out, "more row");
-            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+            lines.push((format!("… and {more}, of smaller gains: screen {compare} has all"), Role::Dim));
         }
         if !table.left_out.is_empty() {
             let columns = table.left_out.join(", ");

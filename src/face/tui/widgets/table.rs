@@ -109,11 +109,15 @@ pub fn draw(
         (0, below) => format!(" ↓{below}"),
         (above, below) => format!(" ↑{above} ↓{below}"),
     };
-    // at the end of the header, if the last column leaves room
-    let x = area.right().saturating_sub(place.width() as u16);
-    let row = Rect { x, width: place.width() as u16, height: 1, ..area }.intersection(buf.area);
-    if row.positions().all(|at| buf[at].symbol() == " ") {
-        put(buf, area, x, area.y, &place, theme.style(Role::Dim));
+    // at the end of the header, or of its first title, whichever leaves room
+    let ends = [Some(area.right()), places.first().map(|first| first.x + first.width)];
+    let mut marks = ends.into_iter().flatten().map(|end| {
+        let x = end.saturating_sub(place.width() as u16);
+        Rect { x, width: place.width() as u16, height: 1, ..area }.intersection(buf.area)
+    });
+    let is_blank = |row: &Rect| row.positions().all(|at| buf[at].symbol() == " ");
+    if let Some(row) = marks.find(is_blank) {
+        put(buf, area, row.x, area.y, &place, theme.style(Role::Dim));
     }
 }
 

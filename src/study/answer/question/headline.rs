@@ -53,6 +53,11 @@ fn largest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     level
 }
 
+/// True for a simulated speedup with a published one.
+fn is_published(pair: &Comparison) -> bool {
+    pair.is_simulated() && pair.published_speedup.is_some()
+}
+
 /// Reason of a lead: communication behind compute, or else the gap closed.
 fn effect(pair: &Comparison) -> String {
     let hidden = pair.overlap_pct.filter(|pct| *pct >= 0.5);
@@ -119,7 +124,43 @@ impl Question<'_> {
                 let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
                 format!("{name} is {each} {faster}{tied}")
             }
-            (pairs, _) => format!("{name} is {}{tied}", self.largest_lead(pairs, &faster)),
+            (pairs, _) => {
+                let larger = self.larger_gain(pairs, choices);
+                format!("{name} is {}{tied}{larger}", self.largest_lead(pairs, &faster))
+            }
+        }
+    }
+
+    /// Pair of the headline: the winner's largest lead, the one with a published value among leads of that size.
+    pub fn lead(&self) -> Option<&Comparison> {
+        if self.pays_off().is_some() {
+            return self.largest_gain();
+        }
+        let level = largest(&self.winner()?.pairs);
+        level.iter().find(|pair| is_published(pair)).or(level.first()).copied()
+    }
+
+    /// Pair with the largest gain of all choices.
+    pub fn largest_gain(&self) -> Option<&Comparison> {
+        let pairs = self.choices().into_iter().flat_map(|(_, pairs)| pairs);
+        let faster = pairs.filter(|pair| pair.verdict == PairVerdict::Faster);
+        faster.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
+    }
+
+    /// Largest gain, if another choice than the winner has it: `; the largest gain is ladder's, 1.46x at batch 1`.
+    fn larger_gain(&self, own: &[&Comparison], choices: &[(String, Vec<&Comparison>)]) -> String {
+        let pairs = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+        let faster = pairs.filter(|pair| pair.verdict == PairVerdict::Faster);
+        let level = largest(&faster.collect::<Vec<_>>());
+        let is_own = |pair: &&Comparison| own.iter().any(|own| std::ptr::eq(*own, *pair));
+        match level.first().filter(|_| !level.iter().any(|pair| is_own(pair))) {
+            Some(best) => format!(
+                "; the largest gain is {}'s, {} at {}",
+                self.value(best),
+                times(best),
+                self.setting(best)
+            ),
+            None => String::new(),
         }
     }
 
@@ -132,8 +173,7 @@ impl Question<'_> {
             self.settings.axes().map(|axis| axis.phrase(&pair.side.spec)).collect()
         };
         let is_shared = |part: &String| level.iter().all(|pair| parts(pair).contains(part));
-        let is_known = |pair: &&Comparison| pair.is_simulated() && pair.published_speedup.is_some();
-        let known = level.iter().copied().find(is_known);
+        let known = level.iter().copied().find(|pair| is_published(pair));
         let (shared, own): (Vec<String>, Vec<String>) = parts(known.unwrap_or(best))
             .into_iter()
             .filter(|part| !part.is_empty())

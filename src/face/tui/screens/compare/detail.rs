@@ -277,7 +277,7 @@ fn link(spec: &Spec) -> String {
         Link::Native => String::new(),
         _ if spec.has_link_of_p2p() => String::new(),
         Link::P2pOn | Link::P2pOff => format!("link={}", spec.link),
-        Link::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
+        Link::Emulated { .. } => spec.link.label(),
     }
 }
 

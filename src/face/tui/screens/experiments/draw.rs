@@ -38,9 +38,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
             let width = usize::from(inner.width.saturating_sub(2));
             let early = experiments.early.map(|_| "your key acts in a moment");
             let mut lines: Vec<(&str, Role)> = Vec::new();
-            let question = wrap(question, width);
-            lines.extend(question.iter().map(|text| (text.as_str(), Role::Title)));
-            lines.extend(early.map(|text| (text, Role::Title)));
+            let (question, early) = (wrap(question, width), wrap(early.unwrap_or_default(), width));
+            let words = question.iter().chain(&early).filter(|text| !text.is_empty());
+            lines.extend(words.map(|text| (text.as_str(), Role::Title)));
             lines.push(("reading the grid…", Role::Dim));
             for (row, (text, role)) in (0..).zip(lines) {
                 line(buf, inner, row, &[(" ", theme.style(Role::Text)), (text, theme.style(role))]);
@@ -70,6 +70,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
 
 const NAME: usize = 26;
 
+/// Least columns for a value that is typed into the grid, with its mark and cursor.
+const LEAST_INPUT: u16 = 8;
+
 pub struct Parts {
     head: Head,
     top: Rect,
@@ -90,6 +93,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
         Some(room) => room as u16,
         // while editing in a small window, the grid takes the rows
         None if experiments.editing && inner.height < 20 => 0,
+        None if inner.height < LOW => LOW_HEADLINES as u16 + 1,
         None => inner.height / 2,
     };
     let (top, rest) = cut_top(inner, (head.lines.len() as u16 + 1).min(most));
@@ -99,6 +103,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let bottom = match (typed(experiments, cx), shown) {
         // offers need room
         (Some(_), _) | (_, None) => most,
+        (None, Some(_)) if inner.height < LOW => (forecast as u16 + 1).min(most).min(LOW_FORECAST),
         (None, Some(_)) => (forecast as u16 + 1).min(most),
     };
     let (mut rows, mut bottom) = cut_bottom(rest, bottom);
@@ -112,6 +117,10 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
 
 /// Rows of the editor below which stored results take the place of the question.
 const LOW: u16 = 16;
+
+/// Rows of a headline in a low editor, and of the forecast with its rule; the rest is in the notes.
+const LOW_HEADLINES: usize = 2;
+const LOW_FORECAST: u16 = 4;
 
 /// Rows of the editor from which whole results may have room.
 const TALL: u16 = 40;
@@ -195,7 +204,16 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
             return Head { lines: whole, has_question, room: Some(room) };
         }
     }
-    Head { lines: with(&|answer| card_lines(card(answer), width)), has_question, room: None }
+    let lines = with(&|answer| {
+        let mut lines = card_lines(card(answer), width);
+        let headline = lines.iter().take_while(|(_, role)| *role == Role::Title).count();
+        if height < LOW && headline > LOW_HEADLINES {
+            lines.drain(LOW_HEADLINES..headline);
+            lines[LOW_HEADLINES - 1].0 += " …";
+        }
+        lines
+    });
+    Head { lines, has_question, room: None }
 }
 
 /// Line of a row, counting headings.
@@ -224,16 +242,16 @@ struct Chip {
     text: String,
 }
 
-/// Values of a row that fit, including the selected one. The flags are true if values are cut on the
-/// left and on the right.
-fn chips(row: &Row, column: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
+/// Values of a row that fit, including the one in column `in_view`. The flags are true if values are cut on the left and
+/// on the right.
+fn chips(row: &Row, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
     let mut first = 0;
-    let selected = column.saturating_sub(1);
+    let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
@@ -264,7 +282,7 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
     let row = (0..draft.rows.len()).find(|row| line_of(draft, *row) == wanted)?;
     let x = values_x(draft, rows);
     let column = if draft.list.selected == row { draft.column } else { 0 };
-    let (shown, ..) = chips(draft.rows.get(row)?, column, x, rows.right());
+    let (shown, ..) = chips(draft.rows.get(row)?, column, column, x, rows.right());
     let on = |chip: &&Chip| (chip.x..chip.x + chip.text.width() as u16).contains(&at.x);
     Some((row, shown.iter().find(on).map_or(0, |chip| chip.column)))
 }
@@ -285,6 +303,11 @@ fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Co
     }
     draw_rows(buf, &parts, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
+    // on the rule below the grid
+    let (above, rows) = (draft.list.offset, usize::from(parts.rows.height));
+    let below = (draft.rows.len() + 2).saturating_sub(above + rows);
+    let ruled = Rect { height: parts.rows.height + 1, ..parts.rows };
+    hidden_rows(buf, ruled, above, below, cx.theme);
 }
 
 fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Context, draft: &Draft) {
@@ -313,11 +336,6 @@ fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Co
         let is_above = row.name == "question" && parts.head.has_question && !is_selected;
         let above = is_above.then(|| Row { values: vec!["(above)".to_owned()], ..row.clone() });
         draw_row(buf, area, experiments, cx, draft, index, above.as_ref().unwrap_or(row));
-    }
-    let lines = draft.rows.len() + 2;
-    if draft.list.offset + usize::from(area.height) < lines {
-        let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.right().saturating_sub(2), y, "↓", theme.style(Role::Dim));
     }
 }
 
@@ -349,11 +367,19 @@ fn draw_row(
         put(buf, area, x + 1, area.y, &question, theme.style(Role::Dim));
         return;
     }
-    let (shown, before, after) = chips(row, column, x, area.right());
+    let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
+    // values make room for the text that is typed after them
+    let (in_view, right) = match typed {
+        Some((from, prompt)) => {
+            let room = (prompt.field.value().width() as u16 + 2).max(LEAST_INPUT);
+            (from, area.right().saturating_sub(room).max(x))
+        }
+        None => (column, area.right()),
+    };
+    let (shown, before, after) = chips(row, column, in_view, x, right);
     if before {
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
-    let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
     let mut end = x;
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
@@ -363,6 +389,7 @@ fn draw_row(
         end = put(buf, area, chip.x, area.y, &chip.text, style);
     }
     if let Some((_, prompt)) = typed {
+        let end = end.min(right);
         let width = area.right().saturating_sub(end + 1);
         put(buf, area, end, area.y, "›", theme.style(Role::Key));
         prompt.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);

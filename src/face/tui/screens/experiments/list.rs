@@ -140,7 +140,8 @@ fn draw_entry(
         Some(draft) => draft.stored(),
         None => experiments.stored_of(row),
     };
-    let counts = if stored.runs > 0 { format!("{}/{}", stored.own, stored.runs) } else { String::new() };
+    let counts =
+        if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
@@ -148,8 +149,7 @@ fn draw_entry(
     let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
     let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
-    let is_complete = stored.runs > 0 && stored.own >= stored.runs;
-    let role = if is_complete { Role::Good } else { Role::Dim };
+    let role = if stored.is_complete() { Role::Good } else { Role::Dim };
     put(buf, area, right, area.y, &counts, theme.style(role));
 }
 

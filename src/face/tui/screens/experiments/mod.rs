@@ -9,6 +9,8 @@ mod typing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crossterm::event::{KeyCode, KeyEvent};
+
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
 use self::state::Entry;
@@ -33,7 +35,7 @@ acts! {
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
-    Left: "back", "Left h", "previous value; on a name: back to the list", None;
+    Left: "back", "Left h", "previous value; on a name: back to the list", Some("list");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
     AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
@@ -55,11 +57,13 @@ impl Acts for Experiments {
         let row = draft.and_then(Draft::row);
         match act {
             Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
+            Act::Left => self.editing,
             // until the files are read, any key is kept for later
             _ if self.entries.is_none() => true,
             Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
             Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
-            Act::Right | Act::AddAxis => draft.is_some(),
+            Act::Right => draft.is_some() && !self.editing,
+            Act::AddAxis => draft.is_some(),
             _ => self.selected().is_some(),
         }
     }
@@ -158,6 +162,7 @@ impl Experiments {
         }
         let (early, later) = (self.early.take(), std::mem::take(&mut self.later));
         if let Some(act) = early.filter(|_| cx.tab == Tab::Experiments) {
+            self.ensure_draft();
             self.act(act, cx);
             cx.early = later;
         }
@@ -191,7 +196,10 @@ impl Screen for Experiments {
             Input::Key(key) if self.early.is_some() => return self.hold(key, cx),
             Input::Step(rows) if self.editing => self.move_in_grid(rows),
             Input::Mouse(body, event) => return self.point(body, event, cx),
-            Input::Close => self.editing = false,
+            Input::Close => {
+                (self.editing, self.early) = (false, None);
+                self.later.clear();
+            }
             _ => return false,
         }
         true
@@ -252,10 +260,16 @@ impl Screen for Experiments {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
+        let row = self.draft().filter(|_| self.editing).and_then(|draft| Some((draft, draft.row()?)));
+        let main_hint = row.map(|(draft, row)| match (row.kind, draft.column) {
+            (RowKind::Axis, 0) => "edit list",
+            _ => "edit value",
+        });
         let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
             experiment: self.shown(),
+            main_hint,
             ..ScreenStatus::default()
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crossterm::event::KeyEvent;
 use serde::{Deserialize, Serialize};
 
 use super::draft::{Draft, edited_name, name_before_edits};
@@ -360,21 +361,28 @@ impl Experiments {
         self.wanted = Some(name);
     }
 
-    /// Creates the draft of the selected entry if missing. If it needs a check, returns the serial,
-    /// name, path and text to check.
+    /// Creates the draft of the selected entry if missing.
+    pub fn ensure_draft(&mut self) -> Option<&mut Draft> {
+        let entry = self.selected()?.clone();
+        let new = || Draft::new(entry.text.clone(), path_of(&entry));
+        Some(self.drafts.entry(entry.name.clone()).or_insert_with(new))
+    }
+
+    /// If the selected entry needs a check, returns the serial, name, path and text to check.
     pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
         if self.draft().is_some_and(Draft::is_checked) {
             return None;
         }
-        let entry = self.selected()?.clone();
-        let new = || Draft::new(entry.text.clone(), path_of(&entry));
-        let draft = self.drafts.entry(entry.name.clone()).or_insert_with(new);
-        if std::mem::take(&mut draft.stale) {
-            self.serial += 1;
-            draft.serial = self.serial;
+        let name = self.selected()?.name.clone();
+        let next = self.serial + 1;
+        let draft = self.ensure_draft()?;
+        let is_new = std::mem::take(&mut draft.stale);
+        if is_new {
+            draft.serial = next;
         }
-        let text = draft.revisions.text().to_owned();
-        Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
+        let wanted = (draft.serial, name, draft.path.clone(), draft.revisions.text().to_owned());
+        self.serial += u64::from(is_new);
+        Some(wanted)
     }
 
     fn count(&mut self, snapshot: Option<&Snapshot>) {

@@ -4,6 +4,7 @@ use super::progress::{alike, communication, coverage, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -99,7 +100,16 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     draw_progress(buf, area, live, cx);
     if let Some(warning) = warning {
         let row = cut_top(cut_top(area, 2).1, 1).0;
-        let row = folded_notes(buf, row, &notes, cx);
+        let folded: Vec<&Note> = notes.iter().filter(|note| note.is_folded).collect();
+        let row = match folded[..] {
+            [only] if only.text == warning => {
+                let hint = format!(" {}: whole line ", cx.keys.label(Action::Help));
+                let (rest, place) = cut_left(row, row.width.saturating_sub(hint.width() as u16));
+                put(buf, place, place.x, place.y, &hint, theme.style(Role::Key));
+                rest
+            }
+            _ => folded_notes(buf, row, &notes, cx),
+        };
         let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
         line(buf, row, 0, &[(" ", theme.style(Role::Text)), (&shown, theme.style(Role::Warn))]);
     }
@@ -364,7 +374,12 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
             first.push((format!(" {}", bar(cell.doing.fraction(), 10)), theme.style(Role::Active)));
         }
         if let Some(ms) = cell.doing.step_ms {
-            first.push((format!("  {} ms per step", digits(ms)), text));
+            let step = format!("  {} ms per step", digits(ms));
+            // the bar gives way to the numbers
+            if first.len() > 2 && width_of(&first) + step.width() > area.width.into() {
+                first.pop();
+            }
+            first.push((step, text));
         }
     } else if let Some(tpot) = cell.tpot_ms {
         first.push((format!("TPOT {} ms", digits(tpot)), text));

@@ -37,6 +37,7 @@ impl Live {
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
             live.answers = cx.ok_or_fail(answers);
             live.show_cell = false;
+            live.select_lead();
             (live.wrapped, live.result_scroll) = Default::default();
         });
     }

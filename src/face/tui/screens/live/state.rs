@@ -263,16 +263,17 @@ impl Live {
         self.cells.get(self.list.selected)
     }
 
-    /// Fastest cell that is no limit.
-    fn best(&self) -> Option<usize> {
-        let rate = |cell: &LiveCell| cell.tokens_per_s.filter(|_| !cell.spec.architecture.is_limit());
-        let rates = self.cells.iter().enumerate().filter_map(|(at, cell)| Some((at, rate(cell)?)));
-        // the first of several
-        rates.min_by(|(_, a), (_, b)| b.total_cmp(a)).map(|(at, _)| at)
+    /// Selects the headline's cell, unless the user chose one or runs failed.
+    pub fn select_lead(&mut self) {
+        let ended = self.ended.is_some_and(|(_, ended)| ended == Ended::default());
+        let lead = self.answers.iter().flatten().find_map(|answer| answer.lead.as_ref());
+        let at = lead.and_then(|lead| self.cells.iter().position(|cell| cell.spec.key() == *lead));
+        if let Some(at) = at.filter(|_| self.follow && ended) {
+            (self.list.selected, self.log_scroll) = (at, 0);
+        }
     }
 
-    /// Marks the sweep as ended and active runs as interrupted. Selects the best cell, unless the user chose one or runs
-    /// failed.
+    /// Marks the sweep as ended and active runs as interrupted.
     pub fn end(&mut self, ended: Ended, now_ms: u64) {
         self.ended = Some((now_ms, ended));
         self.pause = Pause::No;
@@ -281,12 +282,6 @@ impl Live {
                 cell.state = CellState::Done(Status::Interrupted);
                 cell.took_ms = cell.since_ms.map(|since| now_ms.saturating_sub(since));
             }
-        }
-        if self.follow
-            && ended == Ended::default()
-            && let Some(best) = self.best()
-        {
-            (self.list.selected, self.log_scroll) = (best, 0);
         }
     }
 
