@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyModifiers};
 
-use super::{driver, layout};
+use super::{driver, layout, next_group};
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 
@@ -87,4 +87,17 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
         driver.tap(KeyCode::Enter);
         assert_eq!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
     }
+}
+
+#[test]
+fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
+    let mut driver = driver(120, 40);
+    next_group(&mut driver);
+    driver.taps("T");
+    let shown = driver.screen();
+    assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
+    let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
+    assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");
+    assert_eq!(ladder.matches('×').count(), 2, "batch 64 over batch 16 is no speedup: {shown}");
 }
