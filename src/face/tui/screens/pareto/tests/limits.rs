@@ -29,6 +29,10 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         driver.shows(" within 6.5 ms: ladder 8x4 p2p-on, 80.6");
         driver.shows("(≈ desync:4 78.2");
         driver.shows("┊");
+        let screen = driver.screen();
+        let answer = screen.lines().nth(1).unwrap_or_default();
+        assert!(answer.starts_with(" within 6.5 ms: "), "the answer comes first: {screen}");
+        assert!(screen.contains("[emulated-link] Ladder is up to "), "then the headline: {screen}");
         assert_eq!(label(&driver), "ladder tp8 b4 p2p-on", "the cursor is on the winner");
         let plot = layout::areas(driver.state.cx.body(), &driver.state.pareto).plot;
         assert!(plot.height >= 8, "{plot:?} at {columns}x{rows}");
