@@ -213,6 +213,21 @@ fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
     assert!(driver.screen().contains("dominated by"), "{}", driver.screen());
     driver.taps("d");
     assert_eq!(driver.state.pareto.current().map(|p| p.run.clone()), by);
+}
+
+#[test]
+fn enter_opens_a_timeline_or_the_details_of_a_run_without_one_and_the_footer_says_which() {
+    let mut driver = driver(80, 24);
+    // the files of these traces do not exist
+    driver.taps("n");
+    driver.shows("Enter details");
+    driver.tap(KeyCode::Enter);
+    driver.shows("no timeline: the trace of run run-");
+    assert_eq!(driver.state.cx.tab, Tab::Pareto);
+    driver.tap(KeyCode::Esc);
+    // simulated runs are simulated again
+    next_group(&mut driver);
+    driver.shows("Enter timeline");
     assert!(matches!(driver.press(KeyCode::Enter)[..], [Effect::Ask(_)]));
     assert_eq!(driver.state.cx.tab, Tab::Timeline);
 }

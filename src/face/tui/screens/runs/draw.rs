@@ -453,7 +453,7 @@ impl Runs {
         }
     }
 
-    pub(super) fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
+    pub fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
         let annotations =
             cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
         cx.lay(TextView::new(record.run.clone(), move |width| {

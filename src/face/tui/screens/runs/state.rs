@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::columns;
 use super::edits::Done;
 use super::order::{SORT_KEYS, SortOrder};
+use super::recorded::TraceLookup;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
@@ -116,8 +117,7 @@ pub struct Runs {
     pub detail: Option<bool>,
     /// Full record of the selected run, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
-    /// Id of the selected run, if the file of its trace is known to be gone.
-    pub lacks_trace: Option<String>,
+    pub trace: TraceLookup,
     pub marked: Marked,
     pub only_marked: bool,
     /// Edits to undo, newest last.
@@ -159,7 +159,7 @@ impl Default for Runs {
             bound: BoundFilter::default(),
             detail: None,
             whole: None,
-            lacks_trace: None,
+            trace: TraceLookup::default(),
             marked: Marked::default(),
             only_marked: false,
             done: Vec::new(),

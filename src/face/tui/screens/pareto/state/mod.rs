@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
+use crate::face::tui::screens::runs::TraceLookup;
 use base::text::natural_order;
 use limit::BestWithin;
 use plan::Architecture;
@@ -157,6 +158,7 @@ pub struct Pareto {
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
+    pub trace: TraceLookup,
     /// Selected overlay point, an index into [`Self::others`]; `selected` is then the same cell, if it is shown.
     pub other: Option<usize>,
     pub zoom: Zoom,
