@@ -259,6 +259,7 @@ impl Screen for Pareto {
             runs: Some(runs).filter(|runs| !runs.is_empty()),
             axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),
+            limits: self.limit.into_iter().collect(),
         };
         ScreenSelection { run: self.current().map(run), figure }
     }
@@ -279,8 +280,7 @@ impl Screen for Pareto {
                 Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
             }
             FileKind::Svg | FileKind::Png => {
-                let others = self.others().map(|(other, _)| other.clone()).collect();
-                Some(figures::pareto(cx, points, self.axes, others))
+                Some(figures::pareto(cx, points, self.selection(cx).figure))
             }
         })
     }

@@ -5,6 +5,7 @@ use crossterm::event::{KeyCode, KeyModifiers};
 use super::{driver, layout, next_group};
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
+use crate::face::tui::update::Message;
 
 /// Types a limit of x.
 fn type_limit(driver: &mut Driver, limit: &str) {
@@ -97,11 +98,35 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
 fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let mut driver = driver(120, 40);
     next_group(&mut driver);
-    driver.taps("T");
+    driver.state.pareto.table = Some(true);
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
+    assert!(shown.contains("; ≠ batch: standard's best has another batch"), "{shown}");
+    // ascending, the chosen one marked
+    let head = shown.lines().find(|line| line.contains("best tokens/s/GPU within")).unwrap_or_default();
+    let limits = ["300 ms", "400 ms", "┊600 ms", "800 ms"].map(|limit| head.find(limit));
+    assert!(limits.iter().all(Option::is_some) && limits.is_sorted(), "{head}");
     let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
     assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");
-    assert_eq!(ladder.matches('×').count(), 2, "batch 64 over batch 16 is no speedup: {shown}");
+    assert_eq!(ladder.matches('×').count(), 3, "batch 64 over batch 16 is no speedup: {shown}");
+    assert!(ladder.contains("≠ batch"), "{shown}");
+    // the list of a window without room for the table has the same texts and says what they mean
+    driver.state.pareto.table = None;
+    driver.send(Message::Resize(60, 16));
+    type_limit(&mut driver, "300");
+    driver.taps("T");
+    driver.shows("≠ batch: standard's best has another batch");
+}
+
+#[test]
+fn a_limit_of_another_axis_is_typed_with_its_name() {
+    let mut driver = driver(80, 24);
+    driver.shows("completion latency (ms)");
+    driver.taps("t");
+    driver.shows("'30 ms tpot' limits TPOT");
+    driver.tap(KeyCode::Esc);
+    type_limit(&mut driver, "6.5 ms tpot");
+    driver.shows("TPOT (ms)");
+    driver.shows(" within 6.5 ms: ladder 8x4 p2p-on, 80.6");
 }
