@@ -287,8 +287,8 @@ impl Beside {
         match self {
             Self::Ratio(_) => Some("×: over standard's best, same batch and P2P"),
             Self::NearMiss(_) => Some("~: just misses the limit"),
-            Self::OtherBatch => Some("≠ batch: standard's best has another batch"),
-            Self::NoStandard => Some("-: no standard within"),
+            Self::OtherBatch => Some("≠ batch: standard's has another"),
+            Self::NoStandard => Some("-: no standard"),
             Self::Nothing => None,
         }
     }
