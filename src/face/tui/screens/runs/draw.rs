@@ -41,14 +41,30 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     if runs.lines.is_empty() {
         empty(buf, area, &nothing(runs, cx), theme);
     } else {
-        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
         draw_table(buf, area, theme, runs, stored, (&columns, &specs));
+        let more = table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default();
+        let about = match ends_with(buf, cut_top(area, 1).0, &more) {
+            true => about,
+            false => {
+                // the titles take the whole header
+                let (rest, place) = cut_left(about, about.width.saturating_sub(more.width() as u16 + 1));
+                put(buf, place, place.x, place.y, &more, theme.style(Role::Key));
+                rest
+            }
+        };
+        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
         match runs.shows_detail(body.width) {
             true => draw_details(buf, details, cx, runs, stored),
             false => draw_hidden(buf, details, theme, runs, stored, (&columns, &shown)),
         }
     }
     runs.filter.draw_offers(buf, top, body, theme);
+}
+
+/// True if a row ends with this text.
+fn ends_with(buf: &Buffer, row: Rect, text: &str) -> bool {
+    let end = cut_left(row, row.width.saturating_sub(text.width() as u16)).1.intersection(buf.area);
+    end.positions().map(|at| buf[at].symbol()).collect::<String>() == text
 }
 
 /// Reason no run is shown, and the keys that show runs again.
@@ -85,7 +101,11 @@ fn draw_top(
     // the name of the scope comes before the model and the row
     let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
-    for more in [model, place.map(|place| format!(", row {place}"))] {
+    let out_of_scope = (runs.out_of_scope > 0).then(|| {
+        let key = cx.keys.label(Action::Scope);
+        format!(" ({} of other experiments: {key})", runs.out_of_scope)
+    });
+    for more in [model, place.map(|place| format!(", row {place}")), out_of_scope] {
         let fits = |more: &String| count.width() + more.width() + taken <= top.width.into();
         let more = more.filter(|more| !is_narrow && fits(more));
         count.extend(more);
@@ -152,6 +172,9 @@ fn draw_about(
         let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
         texts
             .extend([order.as_str(), runs.short_order_words()].map(|order| format!("{order}; {count}")));
+        // beside the number of rows out of view
+        let brief = format!("{} hidden: {key}", counted(hidden.len(), "option"));
+        texts.push(format!("{}; {brief}", runs.short_order_words()));
         texts.push(count);
     }
     let text = first_fitting(&texts, area.width.saturating_sub(2));

@@ -28,11 +28,11 @@ acts! {
     Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
+    SortBy: "sort-by", "O", "choose the column to sort by, or the default order", Some("sort by"), "order";
     Detail: "detail", "d", "show or hide the run's details", Some("details"), "info inspect";
     Whole: "whole", "W", "show all details of the run", None;
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag"), "label";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    SortBy: "sort-by", "O", "choose the column to sort by, or the default order", None, "order";
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the sort column (on or off)", None;

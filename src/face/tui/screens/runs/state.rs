@@ -80,6 +80,8 @@ pub enum Line {
 pub struct Runs {
     pub lines: Vec<Line>,
     pub count: usize,
+    /// Stored runs that the scope leaves out: those of other experiments.
+    pub out_of_scope: usize,
     pub list: List,
     pub sort: SortOrder,
     /// Run that had the cursor when an order was left, for the return to it.
@@ -138,6 +140,7 @@ impl Default for Runs {
         Self {
             lines: Vec::new(),
             count: 0,
+            out_of_scope: 0,
             list: List::default(),
             sort: SortOrder::new(),
             cursors: HashMap::new(),
@@ -275,6 +278,7 @@ impl Runs {
         self.order(snapshot, &mut rows);
         self.differing = columns::differing(table, &rows);
         self.count = rows.len();
+        self.out_of_scope = records.iter().filter(|record| !self.filter.holds(&record.run)).count();
         let of = |status: Status| {
             let is = |row: &&u32| records.get(**row as usize).is_some_and(|run| run.status == status);
             (status, rows.iter().filter(is).count())
