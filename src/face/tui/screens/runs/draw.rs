@@ -101,7 +101,7 @@ fn draw_top(
     // the name of the scope comes before the model and the row
     let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
-    let out_of_scope = (runs.out_of_scope > 0).then(|| {
+    let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
         let key = cx.keys.label(Action::Scope);
         format!(" ({} of other experiments: {key})", runs.out_of_scope)
     });
