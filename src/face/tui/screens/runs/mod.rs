@@ -1,5 +1,6 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
+mod beside;
 mod columns;
 mod draw;
 mod edits;
