@@ -48,7 +48,7 @@ pub struct Pick {
     pub(super) basis: Option<PaletteBasis>,
     literal: Literal,
     take: TakeChosen,
-    /// Meanings of the marks in the lines, below them; may be empty.
+    /// Meanings of the marks in the lines, above them; may be empty.
     meanings: String,
 }
 
@@ -144,7 +144,7 @@ impl Pick {
         pick
     }
 
-    /// Explains the marks in the lines, below them.
+    /// Explains the marks in the lines, above them.
     pub fn explained(self, meanings: String) -> Self {
         Self { meanings, ..self }
     }
@@ -383,7 +383,7 @@ impl Pick {
         };
         let body = whole_body(cx);
         let meanings = self.meanings_rows(width.min(body.width).saturating_sub(2)).len();
-        centered(body, width, height + meanings as u16)
+        centered(body, width, height + meanings.saturating_sub(1) as u16)
     }
 
     /// Meanings of the marks, wrapped to a popup of this inner width.
@@ -403,10 +403,10 @@ impl Pick {
         rows
     }
 
-    /// Rows of the list: below the text and the error, above the meanings.
+    /// Rows of the list: below the text, the error and the meanings, or a blank row in their place.
     fn list_area(&self, area: Rect) -> Rect {
-        let rest = cut_top(area, 2 + self.error_rows(area).len() as u16).1;
-        cut_bottom(rest, self.meanings_rows(area.width).len() as u16).0
+        let meanings = self.meanings_rows(area.width).len().max(1);
+        cut_top(area, 1 + (self.error_rows(area).len() + meanings) as u16).1
     }
 
     /// First visible match in a list with this area.
@@ -428,8 +428,9 @@ impl Overlay for Pick {
             put(buf, area, area.x + 1, y, &text, theme.style(Role::Bad));
         }
         let list = self.list_area(area);
-        for (y, text) in (list.bottom()..area.bottom()).zip(self.meanings_rows(area.width)) {
-            put(buf, area, area.x + 1, y, &text, theme.style(Role::Dim));
+        let meanings = self.meanings_rows(area.width);
+        for (y, text) in (list.y.saturating_sub(meanings.len() as u16)..list.y).zip(&meanings) {
+            put(buf, area, area.x + 1, y, text, theme.style(Role::Dim));
         }
         let none = || self.found.is_empty().then(|| (self.nothing().to_owned(), Role::Dim));
         let instead = self.literal().map(|text| (text, Role::Text)).or_else(none);
