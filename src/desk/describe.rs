@@ -112,10 +112,11 @@ fn stored_section(record: &Record) -> Section {
         return section;
     }
     if !record.created.is_empty() {
-        let experiment =
-            record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
-        section
-            .line("created", format!("{}, round {} (from 0){experiment}", record.created, record.round));
+        // without the fraction of the second
+        let created = record.created.split_once('.').map(|(seconds, _)| format!("{seconds}Z"));
+        section.line("created", created.unwrap_or_else(|| record.created.clone()));
+        section.line("round", format!("{} (from 0)", record.round));
+        record.experiment.iter().for_each(|experiment| section.line("experiment", experiment));
     }
     if record.runs.len() > 1 {
         section.line("pooled from", record.runs.join(" "));

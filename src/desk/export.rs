@@ -15,9 +15,7 @@ use serde_json::{Map, Value, json};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::parquet;
-use study::analysis::{
-    self, Axes, Column, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint, RunCell, RunTable,
-};
+use study::analysis::{self, Column, ComparisonReport, ConversionReport, RunCell, RunTable};
 use study::plot::{self, FigureOptions, ParetoData, ProvenanceSummary};
 use table::options::OptionKind;
 use table::render::Sourced;
@@ -89,24 +87,22 @@ fn free_path(path: PathBuf) -> PathBuf {
     (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or(path.clone())
 }
 
-/// Writes Pareto points as a figure with external points, or as a table. Only a figure calls `provenance`. Returns an
-/// error if there is nothing to draw.
+/// Writes Pareto points as a figure with external points and limits, or as a table. Only a figure calls `provenance`.
+/// Returns an error if there is nothing to draw.
 pub fn pareto(
     path: &Path,
-    points: &[ParetoPoint],
-    axes: Axes,
-    others: &[OverlayPoint],
+    data: &ParetoData<'_>,
     provenance: impl FnOnce() -> ProvenanceSummary,
 ) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
-        return plot::write(path, analysis::points_table(points, axes).csv(Sourced::ByRow).as_bytes());
+        let table = analysis::points_table(data.points, data.axes);
+        return plot::write(path, table.csv(Sourced::ByRow).as_bytes());
     }
     plot::check_format(path)?;
-    if points.is_empty() {
+    if data.points.is_empty() {
         return Err(Error::input("nothing to plot: no finished runs"));
     }
-    let data = ParetoData { points, axes, overlay: plot::overlay(others, points, axes) };
-    plot::pareto_figure(&data, &provenance(), &FigureOptions::default())?.save(path)
+    plot::pareto_figure(data, &provenance(), &FigureOptions::default())?.save(path)
 }
 
 /// Writes a comparison as a figure, or its pairs as a table. Only a figure calls `provenance`. Returns an error if

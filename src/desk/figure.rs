@@ -57,6 +57,8 @@ pub struct FigureRequest {
     pub options: FigureOptions,
     pub axes: Axes,
     pub overlay: Vec<OverlayPoint>,
+    /// Limits of x in a Pareto figure, in the base unit of the axis.
+    pub limits: Vec<f64>,
     pub part: OverlapPart,
     /// Run whose set of comparable cells is drawn if there are several sets; without it, several sets are an error.
     pub near: Option<String>,
@@ -101,7 +103,8 @@ impl FigureRequest {
                         "no external point has these models and workloads and both values".to_owned(),
                     );
                 }
-                let data = ParetoData { points: &points, axes, overlay };
+                let limits = self.limits.clone();
+                let data = ParetoData { points: &points, axes, overlay, limits };
                 plot::pareto_figure(&data, &stores.provenance(&records), options)?
             }
             FigureKind::Throughput => {

@@ -106,6 +106,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         options: args.look.options()?,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
         overlay: super::pareto::read_overlays(&args.overlay)?,
+        limits: Vec::new(),
         part: OverlapPart {
             step: args.step,
             layers: args.layers.unwrap_or(part.layers),

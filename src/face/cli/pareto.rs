@@ -16,6 +16,7 @@ use base::text::counted;
 use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
 };
+use study::plot::{self, ParetoData};
 use table::render::{Shown, Sourced, Table};
 
 /// Number of limits that `--at auto` chooses.
@@ -166,7 +167,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(path) = export {
         // The figure shows all points, including the frontier.
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
-        export::pareto(path, &points, axes, &overlay, provenance)?;
+        let limits = match &args.at {
+            Some(Limits::Given(limits)) => limits.clone(),
+            _ => Vec::new(),
+        };
+        let overlay = plot::overlay(&overlay, &points, axes);
+        let data = ParetoData { points: &points, axes, overlay, limits };
+        export::pareto(path, &data, provenance)?;
         stderr::note(&format!("wrote {}", path.display()));
     }
     let at = args.at.as_ref().map(|limits| at(&points, axes, limits));

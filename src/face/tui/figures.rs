@@ -23,7 +23,7 @@ use crate::desk::{Stores, export, files, report_of_runs};
 use base::error::{Error, Result};
 use base::text::shell_command;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use study::plot::{self, Figure, FigureOptions, OverlapPart, ProvenanceSummary, Size};
+use study::plot::{self, Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary, Size};
 use study::report::ReportOrigin;
 use table::Record;
 
@@ -55,11 +55,15 @@ fn all_rounds<'a>(stored: &Snapshot, runs: impl Iterator<Item = &'a str>) -> Vec
     stored.records.iter().filter(|record| cells.contains(&record.spec.key())).cloned().collect()
 }
 
-pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<OverlayPoint>) -> Export {
+/// Export of Pareto points on the axes, with the overlay points and limits, of a subject.
+pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, subject: Subject) -> Export {
     let source = StoredRuns::of(cx);
     Export::new(move |path| {
         let runs = points.iter().map(|point| point.run.as_str());
-        export::pareto(path, &points, axes, &others, || source.provenance(runs))
+        let Subject { axes, others, limits, .. } = &subject;
+        let overlay = plot::overlay(others, &points, *axes);
+        let data = ParetoData { points: &points, axes: *axes, overlay, limits: limits.clone() };
+        export::pareto(path, &data, || source.provenance(runs))
     })
 }
 
@@ -82,6 +86,8 @@ pub struct Subject {
     pub runs: Option<Vec<String>>,
     pub axes: Axes,
     pub others: Vec<OverlayPoint>,
+    /// Limits of x, in the base unit of the axis.
+    pub limits: Vec<f64>,
 }
 
 #[derive(Clone)]
@@ -166,9 +172,16 @@ impl FigureSource {
     fn draw(&self, kind: FigureKind, size: Size) -> Result<(Figure, Vec<String>)> {
         let options = FigureOptions { size, ..FigureOptions::default() };
         options.check()?;
-        let overlay = self.subject.others.clone();
-        let (axes, near) = (self.subject.axes, self.near.clone());
-        let wanted = FigureRequest { kind, options, axes, overlay, part: OverlapPart::default(), near };
+        let (overlay, limits) = (self.subject.others.clone(), self.subject.limits.clone());
+        let wanted = FigureRequest {
+            kind,
+            options,
+            axes: self.subject.axes,
+            overlay,
+            limits,
+            part: OverlapPart::default(),
+            near: self.near.clone(),
+        };
         if kind == FigureKind::Overlap && !self.traces.is_empty() {
             let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());

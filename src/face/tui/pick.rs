@@ -48,6 +48,8 @@ pub struct Pick {
     pub(super) basis: Option<PaletteBasis>,
     literal: Literal,
     take: TakeChosen,
+    /// Meanings of the marks in the lines, above them; may be empty.
+    meanings: String,
 }
 
 /// Line of a picker: the searched name, and its description.
@@ -136,9 +138,15 @@ impl Pick {
             basis: None,
             literal,
             take,
+            meanings: String::new(),
         };
         pick.refresh();
         pick
+    }
+
+    /// Explains the marks in the lines, above them.
+    pub fn explained(self, meanings: String) -> Self {
+        Self { meanings, ..self }
     }
 
     pub fn typed(mut self, text: &str) -> Self {
@@ -373,7 +381,17 @@ impl Pick {
             Search::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
             Search::Paths | Search::Runs(_) => 18,
         };
-        centered(whole_body(cx), width, height)
+        let body = whole_body(cx);
+        let meanings = self.meanings_rows(width.min(body.width).saturating_sub(2)).len();
+        centered(body, width, height + meanings.saturating_sub(1) as u16)
+    }
+
+    /// Meanings of the marks, wrapped to a popup of this inner width.
+    fn meanings_rows(&self, width: u16) -> Vec<String> {
+        match self.meanings.is_empty() {
+            true => Vec::new(),
+            false => wrap(&self.meanings, usize::from(width.saturating_sub(2))),
+        }
     }
 
     /// Error of the last choice, wrapped to a popup with this inner area.
@@ -385,9 +403,10 @@ impl Pick {
         rows
     }
 
-    /// Rows of the list: below the text and the error.
+    /// Rows of the list: below the text, the error and the meanings, or a blank row in their place.
     fn list_area(&self, area: Rect) -> Rect {
-        cut_top(area, 2 + self.error_rows(area).len() as u16).1
+        let meanings = self.meanings_rows(area.width).len().max(1);
+        cut_top(area, 1 + (self.error_rows(area).len() + meanings) as u16).1
     }
 
     /// First visible match in a list with this area.
@@ -409,6 +428,10 @@ impl Overlay for Pick {
             put(buf, area, area.x + 1, y, &text, theme.style(Role::Bad));
         }
         let list = self.list_area(area);
+        let meanings = self.meanings_rows(area.width);
+        for (y, text) in (list.y.saturating_sub(meanings.len() as u16)..list.y).zip(&meanings) {
+            put(buf, area, area.x + 1, y, text, theme.style(Role::Dim));
+        }
         let none = || self.found.is_empty().then(|| (self.nothing().to_owned(), Role::Dim));
         let instead = self.literal().map(|text| (text, Role::Text)).or_else(none);
         if let Some((text, role)) = instead {

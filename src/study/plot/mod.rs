@@ -41,7 +41,7 @@ use layout::{check_charts, group_note, series_legend, too_narrow};
 pub use overlap::{OverlapPart, overlap_figure};
 pub use p2p::p2p_figure;
 pub use paint::{Pixels, pixels};
-pub use pareto::{Overlaid, ParetoData, ParetoPanel, overlay, pareto_figure};
+pub use pareto::{Overlaid, ParetoData, ParetoPanel, limit_words, overlay, pareto_figure};
 pub use provenance::ProvenanceSummary;
 pub use scene::{Area, Color, Fill, Scene};
 pub use style::{Look, Looks, Marker, Sizes, look, numbers as look_numbers};

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::Chart;
-use super::axis::ValueAxis;
+use super::axis::{Chart, ValueAxis, number};
 use super::figure::Figure;
 use super::figure::FigureOptions;
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
@@ -12,10 +11,13 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
 use super::{group_note, series_legend};
-use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
+use crate::analysis::{
+    Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, at_limits,
+    best_within, split_group_names,
+};
 use base::error::{Error, Result};
 use base::statistics::distinct;
-use base::text::{capitalized, natural_order};
+use base::text::{capitalized, digits, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 
@@ -32,6 +34,8 @@ pub struct ParetoData<'a> {
     pub axes: Axes,
     /// Points from other sources, not part of any frontier: see [`overlay`].
     pub overlay: Vec<OverlayPoint>,
+    /// Limits of x, in the base unit of the axis: a line each, and the best points within them in the caption.
+    pub limits: Vec<f64>,
 }
 
 /// Overlay points that match some run and have both numbers.
@@ -52,15 +56,7 @@ pub fn pareto_figure(
     let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
     let axes = data.axes;
-    // skip points without a value on an axis
-    let mut points: Vec<&ParetoPoint> =
-        data.points.iter().filter(|point| axes.coordinates(point).is_some()).collect();
-    // sort: the figure must not depend on the order of the points
-    let x = |point: &ParetoPoint| axes.x.value(point).unwrap_or(f64::INFINITY);
-    points.sort_by(|a, b| {
-        let by_group = natural_order(&a.group, &b.group).then_with(|| a.group.cmp(&b.group));
-        by_group.then(x(a).total_cmp(&x(b))).then_with(|| a.run.cmp(&b.run))
-    });
+    let points = placed_points(data);
     let groups: Vec<&[&ParetoPoint]> = points.chunk_by(|a, b| a.group == b.group).collect();
     if groups.is_empty() {
         return Err(nothing(data));
@@ -76,23 +72,19 @@ pub fn pareto_figure(
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
     let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
-    // with several provenances, name each panel's own
-    let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
-    let notes: Vec<String> = groups.iter().map(|members| group_note(&members[0].group)).collect();
-    let (names, common) = split_group_names(&notes.iter().map(String::as_str).collect::<Vec<_>>());
+    let (names, common) = panel_names(&groups);
+    let xs = points.iter().filter_map(|p| axes.x.value(p));
+    let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
+    let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
     let sheet = Sheet {
         options,
         provenance,
         title: title(axes, groups.len()),
         note: common,
-        remark: remark(axes, &points),
+        remark: [answers(data, &groups, (unit, by)), vec![remark(axes, &points)]].concat().join("; "),
         legend: legend(&points, &data.overlay, &looks),
     };
     let columns = if one || options.is_narrow() { 1 } else { 2 };
-    let sources = sources(&data.overlay);
-    let xs = points.iter().filter_map(|p| axes.x.value(p));
-    let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
-    let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
     let names_of_axes = (axes.x.title_in(unit), y_name(axes));
     let (mut scene, cells, sizes) = sheet.charts(
         (groups.len(), columns),
@@ -100,34 +92,14 @@ pub fn pareto_figure(
         (&names_of_axes.0, &names_of_axes.1),
     )?;
     for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {
-        let overlaid = |other: &OverlayPoint| {
-            let (x, y) = other.place(axes)?;
-            let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
-            let architecture = other.architecture.parse::<Architecture>().ok();
-            let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
-            Some(Overlaid {
-                at: (x / by, y),
-                look: look_of_overlay(index, color),
-                fill: other.p2p.map_or(Fill::Solid, Fill::of),
-                letter: None,
-                tip: tip_of_other(other, axes),
-            })
-        };
-        let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
         let panel = ParetoPanel {
             points: members.to_vec(),
-            overlay: overlay.filter_map(overlaid).collect(),
+            overlay: overlaid(data, members, &looks, by),
             looks: &looks,
             suffixes: BTreeMap::new(),
             axes,
+            limits: &data.limits,
             by,
-        };
-        // provenance first: long names lose their end
-        let from = members[0].provenance;
-        let name = match (mixed, name.is_empty()) {
-            (true, true) => from.to_string(),
-            (true, false) => format!("{from}: {name}"),
-            (false, _) => name,
         };
         let header = (!one).then_some(name.as_str());
         panel.draw(&mut Chart::new(&mut scene, cell, header, panel.fit(), &sizes).numbered());
@@ -138,6 +110,92 @@ pub fn pareto_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
+/// Points with values on both axes by group, x and run, so that the figure does not depend on their order.
+fn placed_points<'a>(data: &ParetoData<'a>) -> Vec<&'a ParetoPoint> {
+    let axes = data.axes;
+    let mut points: Vec<&ParetoPoint> =
+        data.points.iter().filter(|point| axes.coordinates(point).is_some()).collect();
+    let x = |point: &ParetoPoint| axes.x.value(point).unwrap_or(f64::INFINITY);
+    points.sort_by(|a, b| {
+        let by_group = natural_order(&a.group, &b.group).then_with(|| a.group.cmp(&b.group));
+        by_group.then(x(a).total_cmp(&x(b))).then_with(|| a.run.cmp(&b.run))
+    });
+    points
+}
+
+/// Names of the panels, and what their groups have in common. With several provenances, each panel names its own, first:
+/// long names lose their end.
+fn panel_names(groups: &[&[&ParetoPoint]]) -> (Vec<String>, String) {
+    let notes: Vec<String> = groups.iter().map(|members| group_note(&members[0].group)).collect();
+    let (names, common) = split_group_names(&notes.iter().map(String::as_str).collect::<Vec<_>>());
+    let provenances = distinct(groups.iter().map(|members| members[0].provenance));
+    let named = names.into_iter().zip(groups).map(|(name, members)| {
+        let from = members[0].provenance;
+        match (provenances.len() > 1, name.is_empty()) {
+            (true, true) => from.to_string(),
+            (true, false) => format!("{from}: {name}"),
+            (false, _) => name,
+        }
+    });
+    (named.collect(), common)
+}
+
+/// Overlay points that go with the points of a panel.
+fn overlaid(data: &ParetoData<'_>, members: &[&ParetoPoint], looks: &Looks, by: f64) -> Vec<Overlaid> {
+    let sources = sources(&data.overlay);
+    let overlaid = |other: &OverlayPoint| {
+        let (x, y) = other.place(data.axes)?;
+        let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
+        let architecture = other.architecture.parse::<Architecture>().ok();
+        let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
+        Some(Overlaid {
+            at: (x / by, y),
+            look: look_of_overlay(index, color),
+            fill: other.p2p.map_or(Fill::Solid, Fill::of),
+            letter: None,
+            tip: tip_of_other(other, data.axes),
+        })
+    };
+    let members_only = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
+    members_only.filter_map(overlaid).collect()
+}
+
+/// Words of a limit of x: `within 30 ms`, `at least 50 tokens/s/user`.
+pub fn limit_words(x: XAxis, limit: f64, (unit, by): (&str, f64)) -> String {
+    let bound = if x.is_more_better() { "at least" } else { "within" };
+    format!("{bound} {} {unit}", number(limit / by))
+}
+
+/// Answers within the limits: `within 30 ms (dashed line): ladder 8x64 P2P on, 278 tokens/s per GPU (≈ parallel 278, standard
+/// 245)`. Several groups have several answers, which the caption has no room for: it explains the lines.
+fn answers(data: &ParetoData<'_>, groups: &[&[&ParetoPoint]], unit: (&str, f64)) -> Vec<String> {
+    let axes = data.axes;
+    let line = |limit: f64| format!("{} (dashed line)", limit_words(axes.x, limit, unit));
+    let answer = |limit: &f64| {
+        let [points] = groups else { return line(*limit) };
+        let rows = at_limits(points.iter().copied(), axes, &[*limit]);
+        let best = best_within(points, &rows, axes, *limit);
+        let Some((winner, rivals)) = best.split_first() else {
+            return format!("{}: no point", line(*limit));
+        };
+        let point = points.iter().find(|point| point.run == winner.run);
+        let cell = point.map_or_else(String::new, |point| {
+            format!(" {} P2P {}", point.label(), point.spec.p2p.as_str())
+        });
+        let name = format!("{}{cell}, {} {}", winner.architecture, digits(winner.y), y_name(axes));
+        let rival = |rival: &BestWithin| {
+            let tied = if rival.is_tied { "≈ " } else { "" };
+            format!("{tied}{} {}", rival.architecture, digits(rival.y))
+        };
+        let rivals: Vec<String> = rivals.iter().map(rival).collect();
+        match rivals.is_empty() {
+            true => format!("{}: {name}", line(*limit)),
+            false => format!("{}: {name} ({})", line(*limit), rivals.join(", ")),
+        }
+    };
+    data.limits.iter().map(answer).collect()
+}
+
 /// Everything between the axes of a Pareto plot of one group, in figures and in pictures on the screen.
 pub struct ParetoPanel<'a> {
     pub points: Vec<&'a ParetoPoint>,
@@ -146,6 +204,8 @@ pub struct ParetoPanel<'a> {
     /// Labels of the markers of series that share a look.
     pub suffixes: BTreeMap<Series, &'static str>,
     pub axes: Axes,
+    /// Limits of x, in its base unit.
+    pub limits: &'a [f64],
     /// Divisor of x.
     pub by: f64,
 }
@@ -261,8 +321,13 @@ impl ParetoPanel<'_> {
         (ValueAxis::fit(x), ValueAxis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
     }
 
-    /// Draws lines, then dominated points, then frontiers, so that frontiers are never covered.
+    /// Draws limits, lines, dominated points and then frontiers, so that frontiers are never covered.
     pub fn draw(&self, chart: &mut Chart<'_>) {
+        for limit in self.limits.iter().map(|limit| limit / self.by).filter(|x| chart.x.contains(*x)) {
+            let (x, Area { top, bottom, .. }) = (chart.x.place(limit), chart.area);
+            let color = chart.scene.label;
+            chart.scene.dashed(vec![(x, top), (x, bottom)], color, 0.5 * chart.sizes.line);
+        }
         let layout = ParetoLayout::new(&self.points, self.axes);
         let look =
             |point: &ParetoPoint| self.looks.get(&point.spec.architecture).copied().unwrap_or(PLAIN);

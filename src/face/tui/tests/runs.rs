@@ -414,8 +414,11 @@ fn it_opens_on_the_best_run_of_the_newest_sweep_with_upper_bound_after_the_archi
     driver.keys("*");
     driver.shows(" lowest TPOT first, upper-bound last");
     driver.hides("newest sweep");
+    // the column next to the marked one, and the one before it
     driver.keys("s");
-    driver.shows(" by arch (A to Z)");
+    driver.shows(" highest tok/s/GPU first");
+    driver.keys("S");
+    driver.shows(" lowest TPOT first");
     driver.keys("O");
     driver.keys("default");
     driver.enter();
@@ -477,7 +480,8 @@ fn the_smallest_window_has_the_name_and_the_main_results_of_each_run() {
     for title in ["arch", "TPOT ms", "tok/s/GPU", "exposed"] {
         assert!(head(&driver).contains(title), "{}", driver.screen());
     }
-    driver.shows(" best first, upper-bound last; differ also in 6 options: C");
+    driver.shows(" best first, upper-bound last; ");
+    driver.shows("6 options");
     let screen = driver.screen();
     assert!(screen.lines().last().is_some_and(|footer| footer.ends_with("q quit")), "{screen}");
 }
@@ -896,6 +900,26 @@ fn runs_are_sorted_by_a_column_that_is_named_or_stands_next_and_never_by_one_tha
         met.insert(first(&driver));
     }
     assert_eq!(met.len(), stops, "each of them once");
+}
+
+#[test]
+fn rows_out_of_view_are_counted_whether_the_titles_leave_room_or_not() {
+    for size in [(60, 16), (80, 24), (120, 20)] {
+        let mut driver = driver(size);
+        let is_counted = |driver: &Driver| {
+            let screen = driver.screen();
+            screen.lines().skip(2).take(2).any(|line| {
+                line.rsplit_once('↓').is_some_and(|(_, rest)| rest.trim().parse::<usize>().is_ok())
+            })
+        };
+        assert!(is_counted(&driver), "{size:?}: {}", driver.screen());
+        driver.keys("/llama");
+        driver.enter();
+        assert!(is_counted(&driver), "{size:?}: {}", driver.screen());
+        driver.keys("/arch:parallel");
+        driver.enter();
+        assert!(!is_counted(&driver), "{size:?}: {}", driver.screen());
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
 #[test]
 fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
     let shown = |screen: &str, is_one: bool| match (screen, is_one) {
-        ("3", true) => "9 of 18 runs",
+        ("3", true) => "9 of 18 runs, tiny (9 of other experiments: *)",
         ("3", false) => "18 of 18 runs",
         ("5", true) => "9 of 18 points  [later]",
         ("5", false) => "[all runs]",

@@ -102,13 +102,7 @@ pub fn draw(
         Table::new(body, widths).header(header).flex(Flex::Start).row_highlight_style(selected(theme));
     let selected = list.selected.checked_sub(list.offset).filter(|_| list.selected < len);
     table.render(area, buf, &mut TableState::new().with_selected(selected));
-    let below = len.saturating_sub(list.offset + usize::from(area.height.saturating_sub(1)));
-    let place = match (list.offset, below) {
-        (0, 0) => return,
-        (above, 0) => format!(" ↑{above}"),
-        (0, below) => format!(" ↓{below}"),
-        (above, below) => format!(" ↑{above} ↓{below}"),
-    };
+    let Some(place) = rows_out_of_view(list, len, area) else { return };
     // at the end of the header, or of its first title, whichever leaves room
     let ends = [Some(area.right()), places.first().map(|first| first.x + first.width)];
     let mut marks = ends.into_iter().flatten().map(|end| {
@@ -118,6 +112,17 @@ pub fn draw(
     let is_blank = |row: &Rect| row.positions().all(|at| buf[at].symbol() == " ");
     if let Some(row) = marks.find(is_blank) {
         put(buf, area, row.x, area.y, &place, theme.style(Role::Dim));
+    }
+}
+
+/// Number of rows above and below a table of this area: ` ↑3 ↓11`; `None` if all are visible.
+pub fn rows_out_of_view(list: &List, len: usize, area: Rect) -> Option<String> {
+    let below = len.saturating_sub(list.offset + usize::from(area.height.saturating_sub(1)));
+    match (list.offset, below) {
+        (0, 0) => None,
+        (above, 0) => Some(format!(" ↑{above}")),
+        (0, below) => Some(format!(" ↓{below}")),
+        (above, below) => Some(format!(" ↑{above} ↓{below}")),
     }
 }
 

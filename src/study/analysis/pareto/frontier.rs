@@ -292,6 +292,47 @@ fn within<'a>(
     })
 }
 
+/// Best point of an architecture within a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BestWithin {
+    pub run: String,
+    pub architecture: Architecture,
+    pub y: f64,
+    /// True if no lead of the winner over this point is shown.
+    pub is_tied: bool,
+}
+
+/// Best point of each architecture within a limit, the winner first; without `upper-bound`, which nobody can choose. `rows`
+/// are those of [`at_limits`] for these points, which are of one group.
+pub fn best_within(
+    points: &[&ParetoPoint],
+    rows: &[AtLimit],
+    axes: Axes,
+    limit: f64,
+) -> Vec<BestWithin> {
+    let rows = rows.iter().filter(|row| row.limit == limit && !row.architecture.is_limit());
+    let mut best: Vec<(&Architecture, &BestAtLimit)> =
+        rows.filter_map(|row| Some((&row.architecture, row.best.as_ref()?))).collect();
+    best.sort_by(|(_, a), (_, b)| {
+        let (a, b) = (axes.turned((a.x, a.y)), axes.turned((b.x, b.y)));
+        b.1.total_cmp(&a.1).then(a.0.total_cmp(&b.0))
+    });
+    let mut seen = BTreeSet::new();
+    best.retain(|(architecture, _)| seen.insert(*architecture));
+    let point = |run: &str| points.iter().copied().find(|point| point.run == run);
+    let winner = best.first().and_then(|(_, winner)| point(&winner.run));
+    let within = |(at, (architecture, best)): (usize, &(&Architecture, &BestAtLimit))| {
+        let both = winner.zip(point(&best.run)).filter(|_| at > 0);
+        BestWithin {
+            run: best.run.clone(),
+            architecture: Architecture::clone(architecture),
+            y: best.y,
+            is_tied: both.is_some_and(|(winner, rival)| axes.are_tied_in_y(winner, rival)),
+        }
+    };
+    best.iter().enumerate().map(within).collect()
+}
+
 /// Point with the highest y above `best` that misses the limit by little.
 fn near_miss(points: &[Placed<'_>], axes: Axes, limit: f64, best: Option<f64>) -> Option<NearMiss> {
     /// Largest excess over a limit.

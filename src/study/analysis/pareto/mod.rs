@@ -13,7 +13,8 @@ mod overlay;
 pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
-    AtLimit, BestAtLimit, NearMiss, ParetoLayout, at_limits, frontier, frontier_on, mark, round_limits,
+    AtLimit, BestAtLimit, BestWithin, NearMiss, ParetoLayout, at_limits, best_within, frontier,
+    frontier_on, mark, round_limits,
 };
 pub use overlay::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,

@@ -33,6 +33,28 @@ fn a_pareto_figure_says_what_and_where_from() {
 }
 
 #[test]
+fn a_limit_is_a_line_and_its_answer_is_in_the_caption() {
+    let (records, points) = (cells(), points());
+    let provenance = ProvenanceSummary::of_records(&records);
+    let with = |limits: &[f64]| {
+        let data = ParetoData { points: &points, limits: limits.to_vec(), ..ParetoData::default() };
+        let scene = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap().scene;
+        let is_dashed = |shape: &&Shape| matches!(shape, Shape::Dashed(..));
+        let dashed = scene.shapes.iter().filter(is_dashed).count();
+        let said: Vec<&str> = texts(&scene).into_iter().map(|text| text.text.as_str()).collect();
+        (dashed, said.join(" "))
+    };
+    let (dashed, _) = with(&[]);
+    let (limited, said) = with(&[100.0]);
+    assert_eq!(limited, dashed + 1, "the line");
+    let (_, answer) = said.split_once("Within 100 ms (dashed line): ").expect(&said);
+    assert!(answer.contains(" tokens/s per GPU (") && answer.contains("standard "), "{answer}");
+    assert!(!answer.contains("upper-bound 1"), "nobody can choose it: {answer}");
+    let (none, said) = with(&[1.0]);
+    assert!(none == dashed && said.contains("Within 1 ms (dashed line): no point"), "{said}");
+}
+
+#[test]
 fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };

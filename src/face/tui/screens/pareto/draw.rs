@@ -29,8 +29,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         }
         Some(_) => {}
     }
-    let Areas { headline, group, legend, answer, table, info, .. } = areas(body, pareto);
-    info::draw_headline(buf, headline, pareto, cx, &info::headline(pareto, body));
+    let Areas { answer, headline, group, legend, table, info, .. } = areas(body, pareto);
+    limit::draw_answer(buf, answer, pareto, cx);
+    if info::has_headline(pareto) {
+        info::draw_headline(buf, headline, pareto, cx);
+    }
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
@@ -65,7 +68,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         let frame = Block::bordered().border_style(theme.style(Role::Active));
         frame.render(area.intersection(plot.area), buf);
     }
-    limit::draw_answer(buf, answer, pareto, cx);
     limit::draw_table(buf, table, pareto, cx);
     info::draw(buf, info, pareto, cx, &plot);
     pareto.filter.draw_offers(buf, group, body, theme);

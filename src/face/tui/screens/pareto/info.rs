@@ -1,7 +1,7 @@
 //! Text around the plot: headline, selected point, area gained.
 
 use super::draw::{covered, is_crowded};
-use super::layout::{LOW, areas, meaning, meanings, plot};
+use super::layout::{areas, meaning, meanings, plot};
 use super::limit::named;
 use super::state::Pareto;
 use super::{Act, errors};
@@ -146,7 +146,7 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
     let (areas, plot) = (areas(body, pareto), plot(pareto, body));
     let mut notes = Vec::new();
-    if has_headline(pareto) && !is_whole(&headline(pareto, body), pareto.headline()) {
+    if has_headline(pareto) && !is_whole(&[headline(pareto, body.width)], pareto.headline()) {
         notes.push(Note::new(pareto.headline(), true));
     }
     if let Some(meanings) = meanings(pareto, cx.theme).first() {
@@ -230,19 +230,15 @@ pub fn has_headline(pareto: &Pareto) -> bool {
     pareto.axes.quality().is_none() && pareto.current().is_some()
 }
 
-/// Rows of the headline: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen. Rates
-/// within a latency limit are in the table only, because they depend on which batch just meets the limit.
-pub fn headline(pareto: &Pareto, body: Rect) -> Vec<String> {
-    if !has_headline(pareto) {
-        return Vec::new();
-    }
-    let text = pareto.headline();
-    if body.height >= LOW {
-        return headline_rows(text, body.width, usize::from(body.height / 6).clamp(2, 4));
-    }
+/// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
+/// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
+/// batch just meets the limit.
+pub fn headline(pareto: &Pareto, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
-    let width = body.width.saturating_sub(label.width() as u16);
-    headline_rows(whole_clauses(&without_intervals(text), width.saturating_sub(1)), width, 1)
+    let width = width.saturating_sub(label.width() as u16);
+    let text = without_intervals(pareto.headline());
+    let rows = headline_rows(whole_clauses(&text, width.saturating_sub(1)), width, 1);
+    rows.into_iter().next().unwrap_or_default()
 }
 
 /// Drops `[low, high]` behind numbers; the compare screen has them.
@@ -257,16 +253,12 @@ fn label(point: &ParetoPoint) -> String {
     format!(" [{}]", point.provenance)
 }
 
-/// Draws the headline, after its provenance where both fit; the selected point below always shows it.
-pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, rows: &[String]) {
+/// Draws the headline, after its provenance.
+pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let Some(point) = pareto.current() else { return };
-    let label = label(point);
-    let (title, provenance) = (cx.theme.style(Role::Title), cx.theme.provenance(point.provenance));
-    for (row, text) in rows.iter().enumerate() {
-        let has_room = rows.len() == 1 && label.width() + text.width() < usize::from(area.width);
-        let label = if has_room { &*label } else { "" };
-        line(buf, area, row as u16, &[(label, provenance), (" ", title), (text, title)]);
-    }
+    let (text, provenance) = (cx.theme.style(Role::Text), cx.theme.provenance(point.provenance));
+    let headline = headline(pareto, area.width);
+    line(buf, area, 0, &[(&label(point), provenance), (" ", text), (&headline, text)]);
 }
 
 /// Frontier that the point is on, and what dominates it. In a window without room for the second, the first stands alone.

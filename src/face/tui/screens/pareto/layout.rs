@@ -1,20 +1,20 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | Ladder is up to 1.4x faster than standard ...        |   header: who wins at the same TP and batch,
+//! | within 30 ms: ladder 8x64 p2p-on, 278 tok/s/GPU ... |   best point within the limit
+//! | [simulated] Ladder is up to 1.4x faster than ...    |   who wins at the same TP and batch
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
-//! | within 30 ms: ladder 8x64 p2p-on, 278 tok/s/GPU ... |   best point within the limit
-//! | best tokens/s/GPU within 30 ms         10 ms        |   table at limits, if there is room
-//! | ◆ ladder p2p-on          278 8x64     12.9 8x1      |
+//! | best tokens/s/GPU within 10 ms         30 ms        |   table at limits, if there is room
+//! | ◆ ladder p2p-on          12.9 8x1     278 8x64      |
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
 use super::draw::ELSEWHERE;
-use super::info::headline;
+use super::info::has_headline;
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
@@ -35,20 +35,20 @@ const AXES: u16 = 3;
 const ROOM: u16 = 34;
 
 /// Height below which the text around the plot is one row each, without the name of the only group.
-pub const LOW: u16 = 18;
+const LOW: u16 = 18;
 
 /// Height below which the selected point's text has three rows.
 const HIGH: u16 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
+    /// Best point within the limit.
+    pub answer: Rect,
     pub headline: Rect,
     /// Group and filter; may be empty.
     pub group: Rect,
     pub legend: Rect,
     pub plot: Rect,
-    /// Best point within the limit.
-    pub answer: Rect,
     /// Best points of all series within the limit and round ones; empty if it does not fit.
     pub table: Rect,
     pub info: Rect,
@@ -57,10 +57,10 @@ pub struct Areas {
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || pareto.filter.narrows();
-    let headline = headline(pareto, body).len() as u16;
+    let (answer, rest) = cut_top(body, u16::from(pareto.limit.is_some()));
     // a low window names the only group and the scope if some runs are hidden
-    let only = low && pareto.groups.len() < 2 && !filtered && headline > 0;
-    let (headline, rest) = cut_top(body, headline);
+    let only = low && pareto.groups.len() < 2 && !filtered && has_headline(pareto);
+    let (headline, rest) = cut_top(rest, u16::from(has_headline(pareto)));
     let (group, rest) = cut_top(rest, u16::from(!only));
     let rows = legend(pareto, body.width).len() as u16;
     let (legend, rest) = cut_top(rest, rows.min((body.height / 3).saturating_sub(1)));
@@ -73,14 +73,12 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let (rest, info) = cut_bottom(rest, info);
     let rows = table_rows(pareto);
     let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
-    let answer = u16::from(pareto.limit.is_some());
     // by default the lines of all series have room beside it, too
     let lines = if pareto.table.is_some() { 0 } else { pareto.lines.len() as u16 };
     let plot = PLOT.max(AXES + (3 * lines).div_ceil(2));
-    let has_room = rest.height >= plot + answer + rows + 1;
-    let (rest, table) = cut_bottom(rest, if wanted && has_room { rows + 1 } else { 0 });
-    let (plot, answer) = cut_bottom(rest, answer);
-    Areas { headline, group, legend, plot, answer, table, info }
+    let has_room = rest.height > plot + rows;
+    let (plot, table) = cut_bottom(rest, if wanted && has_room { rows + 1 } else { 0 });
+    Areas { answer, headline, group, legend, plot, table, info }
 }
 
 /// Table rows below the header: visible series with points, and the note on ratios.

@@ -2,38 +2,54 @@
 //! of all series within it.
 
 use super::state::Pareto;
-use super::state::limit::BestWithin;
 use super::state::series::Entry;
 use super::{Act, layout, show_selected};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{AtLimit, ParetoPoint};
-use study::plot::number;
+use study::analysis::{AtLimit, BestWithin, ParetoPoint, XAxis};
+use study::plot::{limit_words, number};
 
-/// Words of a limit: `within 30 ms`, `at least 50 tokens/s/user`.
-fn bound(pareto: &Pareto, limit: f64) -> String {
-    let (unit, by) = pareto.unit();
-    let word = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
-    format!("{word} {} {unit}", number(limit / by))
-}
-
-/// Asks for a limit in the unit of the x axis, and selects the best point within it.
+/// Asks for a limit in the unit of the x axis, or of another axis that is named, and selects the best point within it.
 pub fn ask(pareto: &Pareto, cx: &mut Context) {
     let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
     let words = x.measure().words;
     let most = if x.is_more_better() { "at least" } else { "at most" };
     let title =
         if unit == words { format!("{words} {most}") } else { format!("{words} {most} ({unit})") };
-    let hint = "the cursor goes to the best point within this limit; nothing typed: a round limit";
+    let other = match x {
+        XAxis::Tpot => "'2 s completion' limits the latency",
+        _ => "'30 ms tpot' limits TPOT",
+    };
+    let hint = format!("goes to the best point within it; {other}; nothing typed: a round limit");
     let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
     cx.prompt(Completing::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
-        pareto.set_limit(parse(typed, pareto.unit())?);
+        let (x, limit) = parse_on(typed, pareto.axes.x, pareto.unit())?;
+        if x != pareto.axes.x {
+            pareto.show_x(x);
+        }
+        pareto.set_limit(limit);
         let plot = layout::plot(pareto, cx.body());
         show_selected(pareto, &plot);
         Ok(())
     });
+}
+
+/// Axis and limit that are typed; without the name of an axis, the one that is shown, with its unit.
+fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Option<f64>), String> {
+    let axis_of = |word: &str| {
+        let is = |axis: &XAxis| {
+            let has_own_unit = *axis == XAxis::User && word == axis.unit();
+            has_own_unit || axis.as_str().eq_ignore_ascii_case(word)
+        };
+        XAxis::ALL.into_iter().find(is)
+    };
+    let named = typed.split_whitespace().find_map(axis_of).filter(|axis| *axis != shown);
+    let rest: Vec<&str> = typed.split_whitespace().filter(|word| axis_of(word).is_none()).collect();
+    let x = named.unwrap_or(shown);
+    let unit = if x == shown { unit } else { x.unit_for(0.0) };
+    Ok((x, parse(&rest.join(" "), unit)?))
 }
 
 /// Limit in the base unit of an axis, from a number in the unit that the axis shows, or with a unit of time after it; `None`
@@ -58,7 +74,7 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
 /// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 245)`).
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
-    let bound = format!("{}: ", bound(pareto, pareto.limit?));
+    let bound = format!("{}: ", limit_words(pareto.axes.x, pareto.limit?, pareto.unit()));
     let room = width.saturating_sub(bound.width() as u16);
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
         return Some((bound, nothing(pareto)));
@@ -68,9 +84,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let title = pareto.axes.y.title();
     let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
     let rival = |rival: &BestWithin| {
-        let name = pareto.point(&rival.run).map(|point| point.spec.architecture.to_string());
         let tied = if rival.is_tied { "≈ " } else { "" };
-        format!("{tied}{} {}", name.unwrap_or_default(), digits(rival.y))
+        format!("{tied}{} {}", rival.architecture, digits(rival.y))
     };
     let rivals: Vec<String> = rivals.iter().map(rival).collect();
     let beside = (1..=rivals.len()).rev().map(|count| format!(" ({})", rivals[..count].join(", ")));
@@ -130,10 +145,6 @@ pub fn draw_line(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 
 const CELL: u16 = 23;
 
-const RATIOS: &str = "×: over standard's best, same batch and P2P";
-
-const MISSES: &str = "~: just misses the limit";
-
 /// Row of a series within a limit.
 fn row_of<'a>(pareto: &'a Pareto, entry: &Entry, limit: f64) -> Option<&'a AtLimit> {
     pareto.limits.iter().find(|at| {
@@ -162,7 +173,6 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let head = format!(" best {} {word}", pareto.axes.y.title());
     let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
     let name_width = widths.chain([head.width() + 1]).max().unwrap_or(0) as u16;
-    // the limit, then the round ones
     let limits = distinct(pareto.limits.iter().map(|row| row.limit));
     let label_width = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
     // with their expert and data parallelism, points have longer labels
@@ -173,25 +183,29 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
         let name = format!(" {} {}", entry.mark(), entry.series.label());
         put(buf, area, area.x, area.y + row, &name, theme.style(Role::Architecture(entry.look)));
     }
-    let (mut has_ratios, mut has_misses) = (false, false);
-    for (column, limit) in (0..).zip(limits.into_iter().take(fit)) {
+    // the limit with its neighbours
+    let chosen = limits.iter().position(|limit| Some(*limit) == pareto.limit).unwrap_or(0);
+    let first = chosen.saturating_sub(fit / 2).min(limits.len().saturating_sub(fit));
+    let mut cells = Vec::new();
+    for (column, limit) in (0..).zip(limits.into_iter().skip(first).take(fit)) {
         let x = area.x + name_width + column * cell_width;
         let (unit, by) = pareto.unit();
-        let style = if column == 0 { theme.style(Role::Key) } else { title };
-        put(buf, area, x, area.y, &format!("{} {unit}", number(limit / by)), style);
+        let heading = format!("{} {unit}", number(limit / by));
+        // marked like its line in the plot
+        match Some(limit) == pareto.limit {
+            true => put(buf, area, x - 1, area.y, &format!("┊{heading}"), theme.style(Role::Key)),
+            false => put(buf, area, x, area.y, &heading, title),
+        };
         for (row, entry) in (1..).zip(&entries) {
             let cell = LimitCell::of(pareto, entry, limit);
-            has_ratios |= cell.is_ratio;
-            has_misses |= cell.is_near_miss;
             let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
             let style = if cell.label.is_empty() { dim } else { text };
             let end = put(buf, area, x, area.y + row, &best, style);
-            put(buf, area, end, area.y + row, &cell.beside, dim);
+            put(buf, area, end, area.y + row, &cell.beside.text(), dim);
+            cells.push(cell);
         }
     }
-    let words = [has_ratios.then_some(RATIOS), has_misses.then_some(MISSES)];
-    let words: Vec<&str> = words.into_iter().flatten().collect();
-    put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
+    put(buf, area, area.x + 1, area.bottom() - 1, &meanings(&cells), dim);
 }
 
 /// Lists all series within the limit, the winner first; the chosen one's point is selected.
@@ -214,28 +228,27 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     let label_width = rows.iter().map(|(_, cell, _)| cell.label.width()).max().unwrap_or(0);
     let line = |(entry, cell, _): &(&Entry, LimitCell, _)| {
         let name = format!("{} {}", entry.mark(), entry.series.label());
-        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside))
+        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside.text()))
     };
     let lines = rows.iter().map(line).collect();
-    let title = format!("best {} {}", pareto.axes.y.title(), bound(pareto, limit));
+    let bound = limit_words(pareto.axes.x, limit, pareto.unit());
+    let title = format!("best {} {bound}", pareto.axes.y.title());
+    let meanings = meanings(rows.iter().map(|(_, cell, _)| cell));
     let runs: Vec<Option<String>> =
         rows.into_iter().map(|(_, _, best)| best.map(|(run, _)| run)).collect();
-    cx.pick(
-        title,
-        lines,
-        |_, _| None,
-        move |pareto: &mut Pareto, chosen, cx| {
-            let Chosen::Line(at) = chosen else { return };
-            match runs.get(at).cloned().flatten() {
-                Some(run) => {
-                    pareto.select(&run);
-                    let plot = layout::plot(pareto, cx.body());
-                    show_selected(pareto, &plot);
-                }
-                None => cx.inform("no point of this series is within the limit"),
+    let take = move |state: &mut State, chosen: Chosen| {
+        let Chosen::Line(at) = chosen else { return };
+        let (pareto, cx) = (&mut state.pareto, &mut state.cx);
+        match runs.get(at).cloned().flatten() {
+            Some(run) => {
+                pareto.select(&run);
+                let plot = layout::plot(pareto, cx.body());
+                show_selected(pareto, &plot);
             }
-        },
-    );
+            None => cx.inform("no point of this series is within the limit"),
+        }
+    };
+    cx.lay(Pick::new(title, lines, |_, _| None, take).explained(meanings));
 }
 
 /// Best point of a series within a limit.
@@ -244,11 +257,46 @@ struct LimitCell {
     value: String,
     /// TP x batch of the point; empty without one.
     label: String,
-    /// Ratio to standard, or the point that just misses the limit.
-    beside: String,
-    is_ratio: bool,
-    /// True if a point just misses the limit.
-    is_near_miss: bool,
+    beside: Beside,
+}
+
+/// Ratio of a series' best point to standard's, or the reason it has none.
+enum Beside {
+    Ratio(f64),
+    /// Point that just misses the limit: `~8x4 205`.
+    NearMiss(String),
+    /// Across batch sizes a ratio is no speedup.
+    OtherBatch,
+    NoStandard,
+    /// `standard` itself, and a series without a point.
+    Nothing,
+}
+
+impl Beside {
+    fn text(&self) -> String {
+        match self {
+            Self::Ratio(over) => format!("{over:.2}×"),
+            Self::NearMiss(point) => point.clone(),
+            Self::OtherBatch => "≠ batch".to_owned(),
+            Self::NoStandard => "-".to_owned(),
+            Self::Nothing => String::new(),
+        }
+    }
+
+    fn meaning(&self) -> Option<&'static str> {
+        match self {
+            Self::Ratio(_) => Some("×: over standard's best, same batch and P2P"),
+            Self::NearMiss(_) => Some("~: just misses the limit"),
+            Self::OtherBatch => Some("≠ batch: standard's has another"),
+            Self::NoStandard => Some("-: no standard"),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// Meanings of the texts beside the best points, each once.
+fn meanings<'a>(cells: impl IntoIterator<Item = &'a LimitCell>) -> String {
+    distinct(cells.into_iter().filter_map(|cell| cell.beside.meaning())).join("; ")
 }
 
 impl LimitCell {
@@ -256,26 +304,24 @@ impl LimitCell {
         let found = row_of(pareto, entry, limit);
         let missed = found.and_then(|at| at.near_miss.as_ref());
         let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
-        let is_near_miss = missed.is_some();
         let Some(best) = found.and_then(|at| at.best.as_ref()) else {
-            return Self {
-                value: "-".into(),
-                label: String::new(),
-                beside: missed.unwrap_or_default(),
-                is_ratio: false,
-                is_near_miss,
-            };
+            let beside = missed.map_or(Beside::Nothing, Beside::NearMiss);
+            return Self { value: "-".into(), label: String::new(), beside };
         };
-        // across batch sizes a ratio is no speedup
-        let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
-        let of_itself = entry.series.architecture == Architecture::Standard;
-        let over = best.over_standard.filter(|_| same && !of_itself);
+        let is_standard = entry.series.architecture == Architecture::Standard;
+        let beside = match (best.over_standard, missed) {
+            (Some(over), _) if best.standard_batch == Some(best.batch) && !is_standard => {
+                Beside::Ratio(over)
+            }
+            (_, Some(missed)) => Beside::NearMiss(missed),
+            _ if is_standard => Beside::Nothing,
+            (Some(_), None) => Beside::OtherBatch,
+            (None, None) => Beside::NoStandard,
+        };
         Self {
             value: digits(best.y),
             label: pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label),
-            beside: over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default(),
-            is_ratio: over.is_some(),
-            is_near_miss,
+            beside,
         }
     }
 }
@@ -298,6 +344,18 @@ fn near_miss(pareto: &Pareto, entry: &Entry, x: f64, limit: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_another_axis_is_typed_with_its_name() {
+        let on = |typed| parse_on(typed, XAxis::Completion, ("s", 1e3));
+        assert_eq!(on("30 ms tpot"), Ok((XAxis::Tpot, Some(30.0))));
+        assert_eq!(on("TPOT 30"), Ok((XAxis::Tpot, Some(30.0))));
+        assert_eq!(on("50 tokens/s/user"), Ok((XAxis::User, Some(50.0))));
+        assert_eq!(on("2 completion"), Ok((XAxis::Completion, Some(2000.0))));
+        assert_eq!(on("2"), Ok((XAxis::Completion, Some(2000.0))));
+        assert_eq!(on("tpot"), Ok((XAxis::Tpot, None)));
+        assert!(on("soon tpot").is_err());
+    }
 
     #[test]
     fn a_limit_is_typed_in_the_unit_of_the_axis_or_with_a_unit_of_time() {

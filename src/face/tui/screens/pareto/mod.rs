@@ -21,7 +21,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::desk::figure::FigureKind;
 use crate::desk::files;
-use crate::face::tui::context::{Context, SelectedRun};
+use crate::face::tui::context::{Context, SelectedRun, Snapshot};
 use crate::face::tui::figures;
 use crate::face::tui::figures::Subject;
 use crate::face::tui::keymap::acts;
@@ -32,6 +32,7 @@ use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, OwnEdits, Pointer, PointerKind,
     Screen, ScreenSelection, ScreenStatus,
 };
+use crate::face::tui::screens::runs::{Runs, TraceLookup};
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::FilterBox;
@@ -50,7 +51,7 @@ use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
 acts! {
-    Open: "open", "Enter", "open the point's timeline", Some("timeline");
+    Open: "open", "Enter", "open the point's timeline, or its run's details if it has none", Some("timeline");
     Left: "left", "Left h", "nearest point to the left", None;
     Right: "right", "Right l", "nearest point to the right", None;
     Up: "up", "Up k", "nearest point above", None;
@@ -152,9 +153,7 @@ impl Acts for Pareto {
                 }
             }
             Act::Picture => self.toggle_picture(cx),
-            Act::Open => {
-                cx.open_runs(self.current().map(|p| p.run.clone()));
-            }
+            Act::Open => self.open(cx),
         }
     }
 }
@@ -192,6 +191,9 @@ impl Screen for Pareto {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let Some(runs) = cx.stored.clone() else { return };
+        if let Some(record) = self.executed(Some(&runs)) {
+            TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);
+        }
         let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
         cx.follow(
             "points",
@@ -233,9 +235,13 @@ impl Screen for Pareto {
         }
     }
 
-    fn status(&self, _cx: &Context) -> ScreenStatus {
-        let hints = self.filter.taken();
-        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
+    fn status(&self, cx: &Context) -> ScreenStatus {
+        ScreenStatus {
+            hints: self.filter.taken(),
+            is_scoped: true,
+            main_hint: self.no_timeline(cx.stored.as_ref()).map(|_| "details"),
+            ..ScreenStatus::default()
+        }
     }
 
     fn notes(&self, _body: Rect, cx: &Context) -> Vec<Note> {
@@ -253,6 +259,7 @@ impl Screen for Pareto {
             runs: Some(runs).filter(|runs| !runs.is_empty()),
             axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),
+            limits: self.limit.into_iter().collect(),
         };
         ScreenSelection { run: self.current().map(run), figure }
     }
@@ -273,14 +280,34 @@ impl Screen for Pareto {
                 Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
             }
             FileKind::Svg | FileKind::Png => {
-                let others = self.others().map(|(other, _)| other.clone()).collect();
-                Some(figures::pareto(cx, points, self.axes, others))
+                Some(figures::pareto(cx, points, self.selection(cx).figure))
             }
         })
     }
 }
 
 impl Pareto {
+    /// Opens the selected point's timeline, or the details of its run if it has none.
+    fn open(&self, cx: &mut Context) {
+        let stored = cx.stored.clone();
+        match self.no_timeline(stored.as_ref()) {
+            Some((record, why)) => Runs::show_record(record.clone(), Some(why), cx),
+            None => cx.open_runs(self.current().map(|point| point.run.clone())),
+        }
+    }
+
+    /// Stored run of the selected point if it is not simulated; of several pooled runs, the last.
+    fn executed<'a>(&self, stored: Option<&'a Arc<Snapshot>>) -> Option<&'a Record> {
+        let point = self.current().filter(|point| !point.spec.backend.is_simulated())?;
+        stored?.find(&point.run)
+    }
+
+    /// Run of the selected point with the reason why it has no timeline; `None` if it has one.
+    fn no_timeline<'a>(&self, stored: Option<&'a Arc<Snapshot>>) -> Option<(&'a Record, String)> {
+        let record = self.executed(stored)?;
+        Some((record, self.trace.no_timeline(record)?))
+    }
+
     fn point_at(&mut self, body: Rect, event: Pointer, cx: &mut Context) {
         let plot = layout::plot(self, body);
         let cell = |at: Position| {
@@ -297,7 +324,7 @@ impl Pareto {
                 select_at(self, &plot, event.at);
             }
             PointerKind::DoubleClick if inside(event.at) && select_at(self, &plot, event.at) => {
-                cx.open_runs(self.current().map(|p| p.run.clone()));
+                self.open(cx);
             }
             PointerKind::Drag(from) if inside(from) => {
                 self.drag = Some((cell(from), cell(event.at)));

@@ -62,6 +62,7 @@ impl Sketch {
             looks: &looks.collect(),
             suffixes: suffixes.filter(|(_, suffix)| !suffix.is_empty()).collect(),
             axes: pareto.axes,
+            limits: pareto.limit.as_slice(),
             by: 1.0,
         };
         let cell = pixels_of_cell(cx.cell_pixels, protocol).unwrap_or_default();
@@ -71,14 +72,9 @@ impl Sketch {
         // markers sit at cell centres, like the characters
         let (left, top) = (column / 2.0, row / 2.0);
         let area = Area { left, top, right: right - left, bottom: bottom - top };
-        let x = plot.x.over(area.left, area.right);
-        if let Some(limit) = pareto.limit.filter(|limit| plot.x.contains(*limit)) {
-            let at = x.place(limit);
-            scene.line(vec![(at, area.top), (at, area.bottom)], ink.into(), 1.0);
-        }
         panel.draw(&mut Chart {
             area,
-            x,
+            x: plot.x.over(area.left, area.right),
             y: plot.y.over(area.bottom, area.top),
             scene: &mut scene,
             sizes: Sizes::new(row),

@@ -10,13 +10,11 @@ use super::{Act, RunAreas};
 use crate::desk;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::texts::{Changed, CheckItem, Checklist};
-use crate::face::tui::texts::{Pieces, TextView};
+use crate::face::tui::texts::{Changed, CheckItem, Checklist, TextView};
 use crate::face::tui::widgets::table::{self, Rows, TableLayout};
-use ::table::{Provenance, Record};
-use base::text::without_middle;
+use ::table::Record;
 use lab::store::Annotations;
-use study::analysis::{Column, RunTable, SideBySide, side_by_side};
+use study::analysis::{Column, RunTable};
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
@@ -41,14 +39,30 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     if runs.lines.is_empty() {
         empty(buf, area, &nothing(runs, cx), theme);
     } else {
-        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
         draw_table(buf, area, theme, runs, stored, (&columns, &specs));
+        let more = table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default();
+        let about = match ends_with(buf, cut_top(area, 1).0, &more) {
+            true => about,
+            false => {
+                // the titles take the whole header
+                let (rest, place) = cut_left(about, about.width.saturating_sub(more.width() as u16 + 1));
+                put(buf, place, place.x, place.y, &more, theme.style(Role::Key));
+                rest
+            }
+        };
+        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
         match runs.shows_detail(body.width) {
             true => draw_details(buf, details, cx, runs, stored),
             false => draw_hidden(buf, details, theme, runs, stored, (&columns, &shown)),
         }
     }
     runs.filter.draw_offers(buf, top, body, theme);
+}
+
+/// True if a row ends with this text.
+fn ends_with(buf: &Buffer, row: Rect, text: &str) -> bool {
+    let end = cut_left(row, row.width.saturating_sub(text.width() as u16)).1.intersection(buf.area);
+    end.positions().map(|at| buf[at].symbol()).collect::<String>() == text
 }
 
 /// Reason no run is shown, and the keys that show runs again.
@@ -85,7 +99,11 @@ fn draw_top(
     // the name of the scope comes before the model and the row
     let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
-    for more in [model, place.map(|place| format!(", row {place}"))] {
+    let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
+        let key = cx.keys.label(Action::Scope);
+        format!(" ({} of other experiments: {key})", runs.out_of_scope)
+    });
+    for more in [model, place.map(|place| format!(", row {place}")), out_of_scope] {
         let fits = |more: &String| count.width() + more.width() + taken <= top.width.into();
         let more = more.filter(|more| !is_narrow && fits(more));
         count.extend(more);
@@ -152,6 +170,9 @@ fn draw_about(
         let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
         texts
             .extend([order.as_str(), runs.short_order_words()].map(|order| format!("{order}; {count}")));
+        // beside the number of rows out of view
+        let brief = format!("{} hidden: {key}", counted(hidden.len(), "option"));
+        texts.push(format!("{}; {brief}", runs.short_order_words()));
         texts.push(count);
     }
     let text = first_fitting(&texts, area.width.saturating_sub(2));
@@ -453,7 +474,7 @@ impl Runs {
         }
     }
 
-    pub(super) fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
+    pub fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
         let annotations =
             cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
         cx.lay(TextView::new(record.run.clone(), move |width| {
@@ -496,24 +517,6 @@ impl Runs {
             Changed::Items(choice.items(cx), at)
         }));
     }
-
-    pub(super) fn put_side_by_side(two: &[String; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
-        let place = |run: &String| runs.records.iter().position(|record| record.run == *run);
-        let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
-        let runs = Arc::clone(runs);
-        cx.ask_own(
-            "side by side",
-            move |_| side_by_side(&runs.records, a, b),
-            |both, cx| {
-                let Some(both) = cx.ok_or_fail(both).filter(|_| cx.overlays.is_empty()) else { return };
-                let [first, second] = both.runs.clone();
-                let text = TextView::new("side by side", move |width| describe(&both, width));
-                let hints = &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")];
-                // the first run above the second, as its column is on the left
-                cx.lay(text.on_enter(hints, |state| state.cx.open_runs([first, second])));
-            },
-        );
-    }
 }
 
 fn title_of(name: &str, cx: &Context) -> Option<String> {
@@ -522,74 +525,4 @@ fn title_of(name: &str, cx: &Context) -> Option<String> {
     let short = field.short();
     let typed = if short == name { String::new() } else { format!("  ({short})") };
     Some(format!("{}{typed}", field.title))
-}
-
-fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
-    let mut lines: Vec<Pieces> = Vec::new();
-    let all = both.measures.iter().map(|both| both.measure.words);
-    let names = both.differences.iter().map(|difference| difference.0).chain(all);
-    let name_width = names.map(str::width).max().unwrap_or(0).clamp(18, (width / 3).max(18));
-    let column = width.saturating_sub(name_width + 15).max(20) / 2;
-    let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
-        let fit = |text: &str| without_middle(text, column - 1);
-        vec![
-            (format!("{:<width$}", cut(name, name_width as u16), width = name_width + 1), Role::Dim),
-            (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
-        ]
-    };
-    // named by what differs; ids of one batch look alike
-    let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
-        both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
-    };
-    if !both.differences.is_empty() {
-        lines.push(row("", &words(|d| &d.1), &words(|d| &d.2), "", Role::Title));
-    }
-    lines.push(row("run", &both.runs[0], &both.runs[1], "", Role::Text));
-    let provenance = both.provenance.map(|p| p.to_string());
-    let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
-    lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));
-    for warning in &both.warnings {
-        for (at, text) in wrap(warning, width.saturating_sub(4)).into_iter().enumerate() {
-            lines.push(vec![(format!("{}{text}", if at == 0 { "⚠ " } else { "  " }), Role::Warn)]);
-        }
-    }
-    lines.push(vec![(format!("different options (the other {} are equal)", both.equal), Role::Title)]);
-    for (name, a, b) in &both.differences {
-        lines.push(row(name, a, b, "", Role::Text));
-    }
-    if both.differences.is_empty() {
-        lines.push(vec![("none: two runs of the same cell".into(), Role::Dim)]);
-    }
-    lines.push(vec![("results, and the ratio of the second to the first".into(), Role::Title)]);
-    for measure in &both.measures {
-        let shown = |value: Option<f64>| value.map_or("-".into(), |value| measure.measure.amount(value));
-        let [a, b] = measure.values.map(shown);
-        let ratio = measure.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
-        lines.push(row(measure.measure.words, &a, &b, &ratio, Role::Text));
-    }
-    lines.extend(speedup(both));
-    lines
-}
-
-fn speedup(both: &SideBySide) -> Vec<Pieces> {
-    let Some(speedup) = both.speedup else {
-        return vec![vec![("no ratio: one of them has no numbers".into(), Role::Dim)]];
-    };
-    let interval = match both.speedup_ci95 {
-        Some([low, high]) => {
-            let verdict = if both.differs { "significant" } else { "not significant" };
-            format!("95 % [{low:.3}, {high:.3}]: {verdict}")
-        }
-        None if both.provenance.contains(&Provenance::Simulated) => "simulated: no interval".into(),
-        None => "no interval: fewer than 6 samples".into(),
-    };
-    let rounds = match both.shared_rounds {
-        0 => "no shared rounds".to_owned(),
-        1 => "1 shared round".to_owned(),
-        rounds => format!("{rounds} shared rounds"),
-    };
-    vec![
-        vec![(format!("tokens/s over all rounds of both cells x {speedup:.3}"), Role::Title)],
-        vec![(format!("{interval} ({rounds})"), Role::Text)],
-    ]
 }

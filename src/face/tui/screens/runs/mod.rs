@@ -1,14 +1,17 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
+mod beside;
 mod columns;
 mod draw;
 mod edits;
 mod order;
+mod recorded;
 pub mod state;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub use self::recorded::TraceLookup;
 pub use self::state::Runs;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{Place, lay_out};
@@ -26,11 +29,11 @@ acts! {
     Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
+    SortBy: "sort-by", "O", "choose the column to sort by, or the default order", Some("sort by"), "order";
     Detail: "detail", "d", "show or hide the run's details", Some("details"), "info inspect";
     Whole: "whole", "W", "show all details of the run", None;
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag"), "label";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    SortBy: "sort-by", "O", "choose the column to sort by, or the default order", None, "order";
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the sort column (on or off)", None;
@@ -208,7 +211,10 @@ impl Screen for Runs {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        self.look_for_trace(cx);
+        let stored = cx.stored.clone();
+        if let Some(record) = self.selected(stored.as_ref()) {
+            TraceLookup::ask::<Self>(record, cx, |runs| &mut runs.trace);
+        }
         if !self.shows_detail(cx.size.0) {
             return;
         }
@@ -453,39 +459,9 @@ impl Runs {
         self.marked.len().saturating_sub(self.rows().filter(is_marked).count())
     }
 
-    /// Reason why the selected run has no timeline; `None` if it has one. Simulated runs are simulated again.
+    /// Reason why the selected run has no timeline; `None` if it has one.
     fn no_timeline(&self, stored: Option<&Arc<Snapshot>>) -> Option<String> {
-        let record = self.selected(stored)?;
-        match (&record.metrics, &record.trace) {
-            (None, _) => {
-                let reason = record.reason.as_ref().map(|reason| format!(": {reason}"));
-                Some(format!("the run is {}{}", record.status.as_str(), reason.unwrap_or_default()))
-            }
-            _ if record.spec.backend.is_simulated() => None,
-            (_, None) => Some("the run was not recorded".to_owned()),
-            (_, Some(file)) => {
-                let is_gone = self.lacks_trace.as_ref() == Some(&record.run);
-                is_gone.then(|| format!("the trace of run {} is gone: {file}", record.run))
-            }
-        }
-    }
-
-    /// Asks whether the file of the selected run's trace exists.
-    fn look_for_trace(&self, cx: &mut Context) {
-        let Some(record) = self.selected(cx.stored.as_ref()) else { return };
-        if record.trace.is_none() || record.metrics.is_none() || record.spec.backend.is_simulated() {
-            return;
-        }
-        let (store, record) = (Store::open(&cx.dir), record.clone());
-        let run = record.run.clone();
-        cx.want(
-            "trace",
-            &run.clone(),
-            move |_| Ok(store.trace_path(&record).is_none()),
-            move |screen: &mut Self, lacks: Result<bool, String>, _| {
-                screen.lacks_trace = lacks.unwrap_or(false).then_some(run);
-            },
-        );
+        self.trace.no_timeline(self.selected(stored)?)
     }
 
     /// The two marked runs, or the marked and the selected one, the baseline first; shows a message if there are not

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::columns;
-use super::state::{PROVENANCE, Runs, TPOT, TTFT};
+use super::state::{Runs, TPOT, TTFT};
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::RunTable;
@@ -167,13 +167,13 @@ impl Runs {
         }
     }
 
+    /// Sorts by the column next to the one whose title has the mark of the order.
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
-        let current = self.sort.first().map(|(name, _)| name.as_str());
-        // empty columns are not shown, nor a provenance that all runs have
-        let is_shown = |name: &&String| {
-            !self.empty.contains(*name) && (self.provenance.is_none() || *name != PROVENANCE)
-        };
-        let shown: Vec<&String> = self.columns.iter().filter(is_shown).collect();
+        let (columns, _) = columns::columns(self, table, u16::MAX);
+        let names = columns.into_iter().map(|column| column.name);
+        let shown: Vec<String> = names.filter(|name| !self.empty.contains(name)).collect();
+        let marked = self.marked_order();
+        let current = marked.first().map(|(name, _)| name.as_str());
         let at = shown.iter().position(|name| Some(name.as_str()) == current);
         let len = shown.len().max(1);
         let next = match (at, backwards) {
@@ -182,8 +182,9 @@ impl Runs {
             (None, true) => len - 1,
             (None, false) => 0,
         };
-        let Some(name) = shown.get(next % len).map(|name| (*name).clone()) else { return };
-        self.sort_by(&name, unit(table, &name));
+        if let Some(name) = shown.get(next % len) {
+            self.sort_by(name, unit(table, name));
+        }
     }
 }
 

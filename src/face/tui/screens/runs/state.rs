@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::columns;
 use super::edits::Done;
 use super::order::{SORT_KEYS, SortOrder};
+use super::recorded::TraceLookup;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
@@ -79,6 +80,8 @@ pub enum Line {
 pub struct Runs {
     pub lines: Vec<Line>,
     pub count: usize,
+    /// Stored runs that the scope leaves out: those of other experiments.
+    pub out_of_scope: usize,
     pub list: List,
     pub sort: SortOrder,
     /// Run that had the cursor when an order was left, for the return to it.
@@ -116,8 +119,7 @@ pub struct Runs {
     pub detail: Option<bool>,
     /// Full record of the selected run, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
-    /// Id of the selected run, if the file of its trace is known to be gone.
-    pub lacks_trace: Option<String>,
+    pub trace: TraceLookup,
     pub marked: Marked,
     pub only_marked: bool,
     /// Edits to undo, newest last.
@@ -138,6 +140,7 @@ impl Default for Runs {
         Self {
             lines: Vec::new(),
             count: 0,
+            out_of_scope: 0,
             list: List::default(),
             sort: SortOrder::new(),
             cursors: HashMap::new(),
@@ -159,7 +162,7 @@ impl Default for Runs {
             bound: BoundFilter::default(),
             detail: None,
             whole: None,
-            lacks_trace: None,
+            trace: TraceLookup::default(),
             marked: Marked::default(),
             only_marked: false,
             done: Vec::new(),
@@ -275,6 +278,7 @@ impl Runs {
         self.order(snapshot, &mut rows);
         self.differing = columns::differing(table, &rows);
         self.count = rows.len();
+        self.out_of_scope = records.iter().filter(|record| !self.filter.holds(&record.run)).count();
         let of = |status: Status| {
             let is = |row: &&u32| records.get(**row as usize).is_some_and(|run| run.status == status);
             (status, rows.iter().filter(is).count())

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
+use crate::face::tui::screens::runs::TraceLookup;
 use base::text::natural_order;
-use limit::BestWithin;
 use plan::Architecture;
 use series::Entry;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable, Series,
-    XAxis, YAxis, split_group_names,
+    AreaGained, AreaOptions, AtLimit, Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint,
+    RunTable, Series, XAxis, YAxis, split_group_names,
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
@@ -157,6 +157,7 @@ pub struct Pareto {
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
+    pub trace: TraceLookup,
     /// Selected overlay point, an index into [`Self::others`]; `selected` is then the same cell, if it is shown.
     pub other: Option<usize>,
     pub zoom: Zoom,
@@ -492,7 +493,11 @@ impl Pareto {
     }
 
     pub fn cycle_x(&mut self) {
-        self.axes.x = next_of(&XAxis::ALL, self.axes.x, false);
+        self.show_x(next_of(&XAxis::ALL, self.axes.x, false));
+    }
+
+    pub fn show_x(&mut self, x: XAxis) {
+        self.axes.x = x;
         self.zoom.forget();
         self.arrange();
     }

@@ -2,9 +2,10 @@
 
 use crossterm::event::{KeyCode, KeyModifiers};
 
-use super::{driver, layout};
+use super::{driver, layout, next_group};
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
+use crate::face::tui::update::Message;
 
 /// Types a limit of x.
 fn type_limit(driver: &mut Driver, limit: &str) {
@@ -29,6 +30,10 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         driver.shows(" within 6.5 ms: ladder 8x4 p2p-on, 80.6");
         driver.shows("(≈ desync:4 78.2");
         driver.shows("┊");
+        let screen = driver.screen();
+        let answer = screen.lines().nth(1).unwrap_or_default();
+        assert!(answer.starts_with(" within 6.5 ms: "), "the answer comes first: {screen}");
+        assert!(screen.contains("[emulated-link] Ladder is up to "), "then the headline: {screen}");
         assert_eq!(label(&driver), "ladder tp8 b4 p2p-on", "the cursor is on the winner");
         let plot = layout::areas(driver.state.cx.body(), &driver.state.pareto).plot;
         assert!(plot.height >= 8, "{plot:?} at {columns}x{rows}");
@@ -87,4 +92,41 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
         driver.tap(KeyCode::Enter);
         assert_eq!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
     }
+}
+
+#[test]
+fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
+    let mut driver = driver(120, 40);
+    next_group(&mut driver);
+    driver.state.pareto.table = Some(true);
+    let shown = driver.screen();
+    assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
+    assert!(shown.contains("≠ batch: standard's has another"), "{shown}");
+    // ascending, the chosen one marked
+    let head = shown.lines().find(|line| line.contains("best tokens/s/GPU within")).unwrap_or_default();
+    let limits = ["300 ms", "400 ms", "┊600 ms", "800 ms"].map(|limit| head.find(limit));
+    assert!(limits.iter().all(Option::is_some) && limits.is_sorted(), "{head}");
+    let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
+    assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");
+    assert_eq!(ladder.matches('×').count(), 3, "batch 64 over batch 16 is no speedup: {shown}");
+    assert!(ladder.contains("≠ batch"), "{shown}");
+    // the list of a window without room for the table has the same texts and says what they mean
+    driver.state.pareto.table = None;
+    driver.send(Message::Resize(60, 16));
+    type_limit(&mut driver, "300");
+    driver.taps("T");
+    driver.shows("≠ batch: standard's has another");
+}
+
+#[test]
+fn a_limit_of_another_axis_is_typed_with_its_name() {
+    let mut driver = driver(80, 24);
+    driver.shows("completion latency (ms)");
+    driver.taps("t");
+    driver.shows("'30 ms tpot' limits TPOT");
+    driver.tap(KeyCode::Esc);
+    type_limit(&mut driver, "6.5 ms tpot");
+    driver.shows("TPOT (ms)");
+    driver.shows(" within 6.5 ms: ladder 8x4 p2p-on, 80.6");
 }

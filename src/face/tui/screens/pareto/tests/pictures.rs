@@ -3,7 +3,8 @@
 use crossterm::event::KeyCode;
 
 use super::super::layout;
-use super::{asks, driver, lay_over, name_overlay};
+use super::overlays::{lay_over, name_overlay};
+use super::{asks, driver};
 use crate::face::tui::pictures::{self, Pictures, ProtocolType};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::{Effect, Message};
