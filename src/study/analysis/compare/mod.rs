@@ -11,7 +11,7 @@ pub use comparison::{
     PairVerdict, Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work,
     no_limit,
 };
-pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
+pub use heat::{Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices, slices_over};
 pub use matching::first_equal;
 pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
