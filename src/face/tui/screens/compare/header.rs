@@ -130,7 +130,11 @@ fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u1
             shown if shown < all => format!("{shown} of {}", counted(all, "setting")),
             _ => counted(all, "setting"),
         };
-        let settings = settings + &hidden_by_scope(compared.settings.saturating_sub(all), cx, width);
+        let hidden = match compare.filter.typing {
+            true => String::new(),
+            false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
+        };
+        let settings = settings + &hidden;
         words.push(match width {
             ..80 => settings,
             _ => format!("{}: {settings}", compared.report.by),
