@@ -168,15 +168,17 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
             std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
         let mut rows = Table::new(columns);
         let why = gaps.reasons(map);
-        for &tp in &map.tps {
-            let cell = |&batch: &u32| match map.cell(tp, batch) {
+        for (row, tp) in map.tps.iter().enumerate() {
+            let cell = |column: usize| match map.cell(row, column) {
                 // parentheses mark insignificant differences without colour
                 Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
                 Some(cell) => Shown::Number(cell.speedup, 3),
-                None => why.get(&(tp, batch)).map_or(Shown::None, Shown::text),
+                None => why.get(&(row, column)).map_or(Shown::None, Shown::text),
             };
             rows.push(
-                std::iter::once(Shown::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),
+                std::iter::once(Shown::Whole((*tp).into()))
+                    .chain((0..map.batches.len()).map(cell))
+                    .collect(),
             );
         }
         text += &output::aligned(&rows);

@@ -44,10 +44,11 @@ pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_over
 pub(crate) use compare::fastest;
 pub use compare::{
     Adjusted, Axis, AxisCount, CONTENTION, Cells, Comparison, ComparisonReport, DIFFERENCES,
-    DifferenceRow, Flag, Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured,
-    PairVerdict, Pivot, PivotRow, REST, Reasons, Side, UNSET, beaten_limit, benjamini_hochberg,
-    common_settings, compare, compared_rows, difference_rows_table, differences_table, first_equal,
-    is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices,
+    DifferenceRow, Flag, Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE,
+    Measured, PairVerdict, Pivot, PivotRow, REST, Reasons, Side, UNSET, beaten_limit,
+    benjamini_hochberg, common_settings, compare, compared_rows, difference_rows_table,
+    differences_table, first_equal, is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table,
+    slices, slices_over,
 };
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,

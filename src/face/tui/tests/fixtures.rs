@@ -1,6 +1,6 @@
 //! Experiments, runs, traces and sweeps made by hand, and a driver that presses keys.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseEvent, MouseEventKind};
@@ -196,7 +196,8 @@ pub fn compared() -> Vec<Record> {
 pub fn comparison() -> Compared {
     let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
     let asked = Asked { axis: study::analysis::Axis::ARCHITECTURE, baseline: None };
-    let mut compared = Compared::new(&KeptCells::default().of(&snapshot), &asked).unwrap();
+    let mut compared =
+        Compared::new(&KeptCells::default().of(&snapshot, Path::new("runs")), &asked).unwrap();
     let pair = compared.report.pairs.iter().find(|pair| pair.value == "parallel");
     compared.report.flags.push(Flag {
         text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),

@@ -74,7 +74,7 @@ fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
         ("3", false) => "18 of 18 runs",
         ("5", true) => "9 of 18 points  [later]",
         ("5", false) => "[all runs]",
-        (_, true) => "3 of 6 settings",
+        (_, true) => "architecture: 3 settings (3 of other experiments hidden: *)",
         (_, false) => "architecture: 6 settings",
     };
     for path in ["356", "653", "5363"] {
@@ -103,11 +103,11 @@ fn only_its_key_changes_the_scope() {
     let mut driver = driver();
     driver.taps("6/tp:8");
     driver.tap(KeyCode::Enter);
-    driver.shows("1 of 6 settings");
+    driver.shows("1 of 3 settings");
     driver.shows("[later] filter: tp:8");
     // Escape and Backspace drop what is typed, and never the experiment
     driver.tap(KeyCode::Esc);
-    driver.shows("3 of 6 settings");
+    driver.shows("architecture: 3 settings");
     driver.tap(KeyCode::Esc);
     driver.taps("/");
     driver.tap(KeyCode::Backspace);

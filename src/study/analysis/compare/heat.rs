@@ -1,5 +1,5 @@
-//! Comparison as a map over TP and batch. A map shows one slice: one baseline, one value, everything else fixed.
-//! Nothing is averaged; users pick another slice instead.
+//! Comparison as a map over two settings: TP and batch, or others if these do not vary. A map shows one slice: one
+//! baseline, one value, everything else fixed. Nothing is averaged; users pick another slice instead.
 //!
 //! Reasons for empty cells in a TP-by-batch map, from stored runs, or from feasibility if a sweep stores none.
 
@@ -7,10 +7,47 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::{Axis, Comparison, ComparisonReport, PairVerdict};
-use base::statistics::extent;
+use super::{Axis, Comparison, ComparisonReport, PairVerdict, in_order};
+use crate::analysis::Varied;
+use base::statistics::{distinct, extent};
 use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
+
+/// Settings of the rows and of the columns of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeatAxes {
+    pub rows: Axis,
+    pub columns: Axis,
+}
+
+impl Default for HeatAxes {
+    fn default() -> Self {
+        Self { rows: Axis::TP, columns: Axis::Option("batch") }
+    }
+}
+
+impl HeatAxes {
+    /// TP and batch; if one of them is not among the settings that vary, the first of the others that do.
+    pub fn among(by: &Axis, settings: &Varied) -> Self {
+        let plain = Self::default();
+        if is_own(&by.to_string()) {
+            return plain;
+        }
+        let is_other = |axis: &&Axis| **axis != plain.rows && **axis != plain.columns;
+        let others: Vec<Axis> = settings.axes().filter(is_other).cloned().collect();
+        let mut others = others.into_iter();
+        let mut chosen = |axis: Axis| match settings.axes().any(|varied| *varied == axis) {
+            true => axis,
+            false => others.next().unwrap_or(axis),
+        };
+        Self { columns: chosen(plain.columns), rows: chosen(plain.rows) }
+    }
+
+    /// True for TP and batch.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct HeatSlice {
@@ -23,9 +60,11 @@ pub struct HeatSlice {
     /// Indices of these pairs in the report, ascending.
     #[serde(skip)]
     pub members: Vec<usize>,
+    #[serde(skip)]
+    pub axes: HeatAxes,
 }
 
-/// Map with one row per TP and one column per batch, both ascending.
+/// Map with a row and a column per value of its axes, in ascending order.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct HeatMap {
     pub by: String,
@@ -33,6 +72,11 @@ pub struct HeatMap {
     pub slice: HeatSlice,
     pub tps: Vec<u32>,
     pub batches: Vec<u32>,
+    /// Values of the axes, as users write them.
+    #[serde(skip)]
+    pub rows: Vec<String>,
+    #[serde(skip)]
+    pub columns: Vec<String>,
     pub cells: Vec<HeatCell>,
 }
 
@@ -40,6 +84,9 @@ pub struct HeatMap {
 pub struct HeatCell {
     pub tp: u32,
     pub batch: u32,
+    /// Row and column.
+    #[serde(skip)]
+    pub place: (usize, usize),
     pub pair: usize,
     /// Ratio of tokens/s to the baseline's; above 1 is faster.
     pub speedup: f64,
@@ -49,7 +96,7 @@ pub struct HeatCell {
     pub exposed_pct: [Option<f64>; 2],
     /// Gap closed: baseline, compared.
     pub hidden_share: [Option<f64>; 2],
-    /// Further pairs of this TP and batch that have the same label and are not shown.
+    /// Further pairs of this place that have the same label and are not shown.
     pub more: usize,
 }
 
@@ -91,11 +138,24 @@ impl HeatValue {
     }
 }
 
-/// Slices of a report, those with the most pairs first.
+/// Slices of a report for maps over TP and batch, those with the most pairs first.
 pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
+    slices_over(report, &HeatAxes::default(), 0..report.pairs.len(), |pair| pair.rest.clone())
+}
+
+/// Slices of some pairs of a report for maps over these axes, those with the most pairs first; `rest` names what is the
+/// same in all pairs of a slice.
+pub fn slices_over(
+    report: &ComparisonReport,
+    axes: &HeatAxes,
+    pairs: impl IntoIterator<Item = usize>,
+    rest: impl Fn(&Comparison) -> String,
+) -> Vec<HeatSlice> {
     let mut slices: Vec<HeatSlice> = Vec::new();
-    for (at, pair) in report.pairs.iter().enumerate() {
-        match slices.iter_mut().find(|slice| slice.holds(&report.by, pair)) {
+    for at in pairs {
+        let pair = &report.pairs[at];
+        let rest = rest(pair);
+        match slices.iter_mut().find(|slice| slice.holds(&report.by, pair, &rest)) {
             Some(slice) => {
                 slice.pairs += 1;
                 slice.members.push(at);
@@ -103,9 +163,10 @@ pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
             None => slices.push(HeatSlice {
                 baseline: pair.baseline.clone(),
                 value: (!is_own(&report.by)).then(|| pair.value.clone()),
-                rest: pair.rest.clone(),
+                rest,
                 pairs: 1,
                 members: vec![at],
+                axes: axes.clone(),
             }),
         }
     }
@@ -118,9 +179,9 @@ fn is_own(by: &str) -> bool {
 }
 
 impl HeatSlice {
-    fn holds(&self, by: &str, pair: &Comparison) -> bool {
+    fn holds(&self, by: &str, pair: &Comparison, rest: &str) -> bool {
         self.baseline == pair.baseline
-            && self.rest == pair.rest
+            && self.rest == rest
             && (is_own(by) || self.value.as_deref() == Some(&pair.value))
     }
 
@@ -141,18 +202,30 @@ impl HeatSlice {
 
 impl HeatMap {
     pub fn new(report: &ComparisonReport, slice: &HeatSlice) -> Self {
+        let spec = |at: &usize| &report.pairs[*at].side.spec;
+        let values =
+            |axis: &Axis| in_order(distinct(slice.members.iter().map(|at| axis.value(spec(at)))));
+        let (rows, columns) = (values(&slice.axes.rows), values(&slice.axes.columns));
+        let position = |values: &[String], axis: &Axis, at: &usize| {
+            let value = axis.value(spec(at));
+            values.iter().position(|of| *of == value).unwrap_or_default()
+        };
         let mut cells: Vec<HeatCell> = Vec::new();
-        for &index in &slice.members {
-            let pair = &report.pairs[index];
-            let (tp, batch) = (pair.side.spec.tp, pair.side.spec.batch);
-            if let Some(cell) = cells.iter_mut().find(|cell| (cell.tp, cell.batch) == (tp, batch)) {
+        for index in &slice.members {
+            let pair = &report.pairs[*index];
+            let place = (
+                position(&rows, &slice.axes.rows, index),
+                position(&columns, &slice.axes.columns, index),
+            );
+            if let Some(cell) = cells.iter_mut().find(|cell| cell.place == place) {
                 cell.more += 1;
                 continue;
             }
             cells.push(HeatCell {
-                tp,
-                batch,
-                pair: index,
+                tp: pair.side.spec.tp,
+                batch: pair.side.spec.batch,
+                place,
+                pair: *index,
                 speedup: pair.speedup,
                 differs: matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower),
                 exposed_pct: [pair.baseline_side.exposed_pct, pair.side.exposed_pct],
@@ -168,12 +241,14 @@ impl HeatMap {
             slice: slice.clone(),
             tps: all(|cell| cell.tp),
             batches: all(|cell| cell.batch),
+            rows,
+            columns,
             cells,
         }
     }
 
-    pub fn cell(&self, tp: u32, batch: u32) -> Option<&HeatCell> {
-        self.cells.iter().find(|cell| (cell.tp, cell.batch) == (tp, batch))
+    pub fn cell(&self, row: usize, column: usize) -> Option<&HeatCell> {
+        self.cells.iter().find(|cell| cell.place == (row, column))
     }
 
     /// Minimum and maximum of the finite numbers shown.
@@ -182,8 +257,8 @@ impl HeatMap {
     }
 }
 
-/// One-word reasons for missing numbers, by TP and batch.
-pub type Reasons = HashMap<(u32, u32), &'static str>;
+/// One-word reasons for missing numbers, by row and column.
+pub type Reasons = HashMap<(usize, usize), &'static str>;
 
 /// Runs of a comparison, used to explain empty cells of its maps.
 #[derive(Debug)]
@@ -204,15 +279,19 @@ impl<'a> Gaps<'a> {
     }
 
     /// One-word reason for each empty cell of the map: `oom`, `failed` and so on, `no base` if only the baseline is
-    /// missing, or `not run`. Scans the runs of those TPs and batches, and plans each simulated cell that was not run.
+    /// missing, or `not run`. Scans the runs of those TPs and batches, and plans each simulated cell that was not run. A
+    /// map over other axes has no reasons.
     pub fn reasons(&self, map: &HeatMap) -> Reasons {
-        let Some(pair) = map.slice.members.first().and_then(|at| self.report.pairs.get(*at)) else {
+        let first = map.slice.members.first().filter(|_| map.slice.axes.is_plain());
+        let Some(pair) = first.and_then(|at| self.report.pairs.get(*at)) else {
             return Reasons::new();
         };
         let along = |name| self.report.by == Axis::Option(name).to_string();
-        let all = map.tps.iter().flat_map(|tp| map.batches.iter().map(move |batch| (*tp, *batch)));
-        let absent = all.filter(|(tp, batch)| map.cell(*tp, *batch).is_none());
-        let why = |(tp, batch)| {
+        let columns = 0..map.batches.len();
+        let all = (0..map.tps.len()).flat_map(|row| columns.clone().map(move |column| (row, column)));
+        let absent = all.filter(|(row, column)| map.cell(*row, *column).is_none());
+        let why = |(row, column): (usize, usize)| {
+            let (tp, batch) = (map.tps[row], map.batches[column]);
             let base = &pair.baseline_side.spec;
             // along an axis of the map all cells share one baseline
             let base = Spec {

@@ -1,21 +1,25 @@
-//! Comparison of pooled cells that differ along one axis: ratios and their significance. The
-//! tables of pairs and of their differences have one list of columns each, for terminal, files and pages.
+//! Comparison of pooled cells that differ along one axis: ratios and their significance.
 
 mod comparison;
 mod heat;
 mod matching;
 mod pivot;
+mod tables;
 
 pub use comparison::{
     Adjusted, AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured,
     PairVerdict, Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work,
     no_limit,
 };
-pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
+pub use heat::{Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices, slices_over};
 pub use matching::first_equal;
 pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
+pub use tables::{
+    DIFFERENCES, DifferenceRow, REST, common_settings, difference_rows_table, differences_table,
+    pairs_table,
+};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,8 +31,8 @@ use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
 use base::error::{Error, Result};
+use base::statistics::distinct;
 use table::options::OPTIONS;
-use table::render::{Shown, Table};
 use table::{Measure, MeasureScope, Record, Spec, recorder};
 
 /// Cells with metrics, ready to be compared along any axis.
@@ -90,11 +94,12 @@ impl Cells {
             pairs.push(pair);
             all.extend(warnings);
         }
+        sort_by_setting(&mut pairs, axis);
         set_bands(&mut pairs, cells);
         let adjusted = adjust_all(&mut pairs);
         Ok(ComparisonReport {
             by: axis.to_string(),
-            values: matching.values().to_vec(),
+            values: in_order(matching.values().to_vec()),
             comparisons: pairs.len(),
             differ: pairs.iter().filter(|pair| pair.matters()).count(),
             adjusted,
@@ -135,6 +140,37 @@ impl Cells {
 
 pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
     Cells::of(records).compare(&Axis::parse(axis)?, None)
+}
+
+/// Sorts pairs by the settings in which they differ, then by the compared value. Pairs of the same setting on several
+/// machines keep their order.
+fn sort_by_setting(pairs: &mut [Comparison], axis: &Axis) {
+    let settings = Varied::of(sides(pairs)).without(axis);
+    let axes: Vec<Axis> = settings.axes().chain([axis]).cloned().collect();
+    let ranks = |axis: &Axis| -> HashMap<String, usize> {
+        let values = distinct(pairs.iter().map(|pair| axis.value(&pair.side.spec)));
+        in_order(values).into_iter().zip(0..).collect()
+    };
+    let ranks: Vec<HashMap<String, usize>> = axes.iter().map(ranks).collect();
+    pairs.sort_by_cached_key(|pair| -> Vec<Option<usize>> {
+        let rank = |(axis, ranks): (&Axis, &HashMap<String, usize>)| {
+            ranks.get(&axis.value(&pair.side.spec)).copied()
+        };
+        axes.iter().zip(&ranks).map(rank).collect()
+    });
+}
+
+/// Values of an axis in the order of a table: numbers by size, names as they were met.
+fn in_order(mut values: Vec<String>) -> Vec<String> {
+    let number = |value: &str| match value {
+        UNSET => Some(f64::NEG_INFINITY),
+        _ => value.parse::<f64>().ok(),
+    };
+    if values.iter().all(|value| number(value).is_some()) {
+        let key = |value: &str| number(value).unwrap_or_default();
+        values.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    }
+    values
 }
 
 /// Gives the simulated pairs of an experiment that compare one latency the same tie band, the widest of their cells: it
@@ -239,226 +275,8 @@ impl Pair<'_> {
     }
 }
 
-fn sides(report: &ComparisonReport) -> impl Iterator<Item = &Spec> + Clone {
-    report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
-}
-
-/// Settings that all cells of a report share, for a line beside its tables, whose rows name the others.
-pub fn common_settings(report: &ComparisonReport) -> String {
-    sides(report).next().map_or_else(String::new, |spec| Varied::of(sides(report)).common(spec))
-}
-
-/// Settings that name a row: those in which the cells of a report differ, besides its axis. `None` if the rows need
-/// [`Comparison::matched`] to be told apart, for their machines or files.
-struct RowSettings(Option<Varied>);
-
-impl RowSettings {
-    fn of(report: &ComparisonReport) -> Self {
-        let varied = Varied::of(sides(report));
-        let varied = Axis::parse(&report.by).map_or(varied.clone(), |axis| varied.without(&axis));
-        let settings = varied.model_last(sides(report));
-        let words: BTreeSet<String> =
-            report.pairs.iter().map(|pair| settings.words(&pair.side.spec)).collect();
-        let matched: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.matched.as_str()).collect();
-        Self((words.len() >= matched.len()).then_some(settings))
-    }
-
-    fn name(&self, pair: &Comparison) -> String {
-        self.0.as_ref().map_or_else(|| pair.matched.clone(), |settings| settings.words(&pair.side.spec))
-    }
-}
-
-/// Columns that a narrow window drops, the last entry first.
-const LEAST: [&str; 10] = [
-    "published",
-    "baseline TPOT ms",
-    "TPOT ms",
-    "gap closed",
-    "overlap %",
-    "exposed %",
-    "baseline gap closed",
-    "baseline overlap %",
-    "baseline exposed %",
-    "adjusted p",
-];
-
-/// Table with one row per pair. Files have all digits and the ends of intervals.
-pub fn pairs_table(report: &ComparisonReport) -> Table {
-    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
-    let saved = |p: &Comparison, of: fn(&Difference) -> f64| Shown::number(p.saved.as_ref().map(of), 2);
-    let above = |p: &Comparison, of: fn(&Difference) -> f64| {
-        Shown::number(p.above_upper_bound.as_ref().map(of), 2)
-    };
-    // no TPOT if no token was decoded
-    let tpot = |ms: f64| Shown::number(Some(ms).filter(|ms| *ms > 0.0), 3);
-    let value = |p: &Comparison, at: usize| {
-        let measured = p.measured.as_ref();
-        Shown::number(measured.and_then(|m| m.values[at]), measured.map_or(3, |m| m.measure.decimals))
-    };
-    let title = |before: &str| {
-        let measured = report.pairs.first().and_then(|pair| pair.measured.as_ref());
-        measured.map(|m| format!("{before} {}", m.measure.title).trim().to_owned()).unwrap_or_default()
-    };
-    let (tpots, ttfts, speedup) = match report.latency() {
-        "TPOT" => {
-            let tpots = ["baseline_tpot_ms|baseline TPOT ms", "tpot_ms|TPOT ms"];
-            (tpots, ["", ""], "speedup|speedup (tokens/s)")
-        }
-        _ => {
-            let ttfts = ["|baseline TTFT ms", "|TTFT ms"];
-            (["baseline_tpot_ms|", "tpot_ms|"], ttfts, "speedup|speedup (TTFT)")
-        }
-    };
-    let [published, error] = match report.pairs.iter().any(|pair| pair.published_speedup.is_some()) {
-        true => ["published_speedup|published", "published_error_pct|vs published %"],
-        false => ["published_speedup|", "published_error_pct|"],
-    };
-    // omit columns that were not requested
-    let named = |name: &str, title: &str| {
-        if title.is_empty() { String::new() } else { format!("{name}|{title}") }
-    };
-    let [mine, base, ratio] = ["", "baseline", "ratio of"].map(title);
-    let (measure, mine) = (if mine.is_empty() { "" } else { "measure|" }, named("measured", &mine));
-    let (base, ratio) = (named("baseline_measured", &base), named("measured_ratio", &ratio));
-    let settings = RowSettings::of(report);
-    Table::of(
-        &report.pairs,
-        &[
-            ("matched|", &|p| Shown::text(&p.matched)),
-            ("~|cell", &|p| Shown::some(settings.name(p))),
-            ("by|", &|_| Shown::text(&report.by)),
-            ("baseline", &|p| Shown::text(&p.baseline)),
-            ("value", &|p| Shown::text(&p.value)),
-            ("baseline_run|", &|p| Shown::text(&p.baseline_run)),
-            ("run|", &|p| Shown::text(&p.run)),
-            (tpots[0], &|p| tpot(p.baseline_tpot_ms)),
-            (tpots[1], &|p| tpot(p.tpot_ms)),
-            (ttfts[0], &|p| Shown::Number(p.latencies_ms()[0], 3)),
-            (ttfts[1], &|p| Shown::Number(p.latencies_ms()[1], 3)),
-            (measure, &|p| Shown::some(p.measured.as_ref().map_or("", |m| m.measure.name))),
-            (&base, &|p| value(p, 0)),
-            (&mine, &|p| value(p, 1)),
-            (&ratio, &|p| Shown::number(p.measured.as_ref().and_then(|m| m.ratio), 3)),
-            (speedup, &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
-            ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
-            ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
-            ("differs|", &|p| Shown::text(p.differs)),
-            ("verdict", &|p| Shown::text(p.verdict_word())),
-            (published, &|p| Shown::number(p.published_speedup.map(|of| of.value), 3)),
-            (error, &|p| Shown::number(p.published_speedup.map(|of| of.error_pct), 1)),
-            ("p_value|", &|p| Shown::number(p.p_value, 4)),
-            ("adjusted_p|adjusted p", &|p| Shown::number(p.adjusted_p, 4)),
-            ("baseline_exposed_pct|baseline exposed %", &|p| {
-                Shown::number(p.baseline_side.exposed_pct, 1)
-            }),
-            ("exposed_pct|exposed %", &|p| Shown::number(p.side.exposed_pct, 1)),
-            ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
-            ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
-            ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
-            // standard closes no gap, and is the baseline when comparing architectures
-            ("|baseline gap closed", &|p| {
-                let side = &p.baseline_side;
-                let share = side.hidden_share.filter(|share| *share != 0.0);
-                Shown::interval(share, side.hidden_share_ci95, 3)
-            }),
-            ("hidden_share|gap closed", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
-            ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
-            ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
-            ("!provenance", &|p| Shown::text(p.provenance)),
-            ("saved_decode_ms|", &|p| saved(p, |d| d.decode_ms)),
-            ("saved_transfer_ms|", &|p| saved(p, |d| d.transfer_ms)),
-            ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
-            ("saved_contention_ms|", &|p| saved(p, |d| d.contention_ms)),
-            ("saved_operations_ms|", &|p| saved(p, |d| d.operations_ms)),
-            ("saved_idle_ms|", &|p| saved(p, |d| d.idle_ms)),
-            ("saved_rest_ms|", &|p| saved(p, |d| d.rest_ms)),
-            ("above_bound_decode_ms|", &|p| above(p, |d| d.decode_ms)),
-            ("above_bound_transfer_ms|", &|p| above(p, |d| d.transfer_ms)),
-            ("above_bound_peer_wait_ms|", &|p| above(p, |d| d.peer_wait_ms)),
-            ("above_bound_contention_ms|", &|p| above(p, |d| d.contention_ms)),
-            ("above_bound_operations_ms|", &|p| above(p, |d| d.operations_ms)),
-            ("above_bound_idle_ms|", &|p| above(p, |d| d.idle_ms)),
-            ("above_bound_rest_ms|", &|p| above(p, |d| d.rest_ms)),
-            ("baseline_comm_ms|", &|p| Shown::number(p.baseline_side.comm_ms, 3)),
-            ("comm_ms|", &|p| Shown::number(p.side.comm_ms, 3)),
-            ("baseline_exposed_comm_ms|", &|p| Shown::number(p.baseline_side.exposed_comm_ms, 3)),
-            ("exposed_comm_ms|", &|p| Shown::number(p.side.exposed_comm_ms, 3)),
-            ("baseline_samples|", &|p| p.baseline_side.samples.into()),
-            ("samples|", &|p| p.side.samples.into()),
-        ],
-    )
-    .least(&LEAST)
-}
-
-/// Title of a table of differences.
-pub const DIFFERENCES: &str = "Source of the difference in decode latency (ms, mean over ranks)";
-
-/// Explanation of the column `rest`.
-pub const REST: &str = "rest: ranks that end early, prefills of other requests";
-
-/// Row of a table of differences.
-#[derive(Clone, Debug)]
-pub struct DifferenceRow<'a> {
-    /// Matched cell, for files; empty if the table has one.
-    pub cell: &'a str,
-    /// Its settings that others do not have, for people.
-    pub settings: String,
-    /// `minuend − subtrahend`.
-    pub name: String,
-    pub difference: Difference,
-}
-
-/// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
-/// if the backend does not provide a breakdown. Times per rank (ms).
-pub fn differences_table(report: &ComparisonReport) -> Table {
-    let settings = RowSettings::of(report);
-    let mut rows: Vec<DifferenceRow<'_>> = Vec::new();
-    for pair in &report.pairs {
-        let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
-            // skip upper-bound minus itself
-            let difference = difference.filter(|_| minuend != subtrahend);
-            rows.extend(difference.map(|difference| DifferenceRow {
-                cell: &pair.matched,
-                settings: settings.name(pair),
-                name: format!("{minuend} − {subtrahend}"),
-                difference,
-            }));
-        };
-        add(&pair.baseline, &pair.value, pair.saved);
-        add(&pair.value, "upper-bound", pair.above_upper_bound);
-    }
-    difference_rows_table(&rows)
-}
-
-/// Table of differences. Windows too narrow for all parts lose the smallest ones.
-pub fn difference_rows_table(rows: &[DifferenceRow<'_>]) -> Table {
-    let total =
-        |part: fn(&Difference) -> f64| rows.iter().map(|row| part(&row.difference).abs()).sum::<f64>();
-    let mut parts = [
-        ("transfer", total(|d| d.transfer_ms)),
-        ("peer wait", total(|d| d.peer_wait_ms)),
-        ("contention", total(|d| d.contention_ms)),
-        ("compute", total(|d| d.operations_ms)),
-        ("idle", total(|d| d.idle_ms)),
-        ("rest", total(|d| d.rest_ms)),
-    ];
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Table::of(
-        rows,
-        &[
-            ("cell|", &|row| Shown::some(row.cell)),
-            ("~|cell", &|row| Shown::some(&row.settings)),
-            ("difference", &|row| Shown::text(&row.name)),
-            ("decode_ms|decode ms", &|row| Shown::Number(row.difference.decode_ms, 2)),
-            ("transfer_ms|transfer", &|row| Shown::Number(row.difference.transfer_ms, 2)),
-            ("peer_wait_ms|peer wait", &|row| Shown::Number(row.difference.peer_wait_ms, 2)),
-            ("contention_ms|contention", &|row| Shown::Number(row.difference.contention_ms, 2)),
-            ("operations_ms|compute", &|row| Shown::Number(row.difference.operations_ms, 2)),
-            ("idle_ms|idle", &|row| Shown::Number(row.difference.idle_ms, 2)),
-            ("rest_ms|rest", &|row| Shown::Number(row.difference.rest_ms, 2)),
-        ],
-    )
-    .least(&parts.map(|(name, _)| name))
+fn sides(pairs: &[Comparison]) -> impl Iterator<Item = &Spec> + Clone {
+    pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
 }
 
 #[cfg(test)]

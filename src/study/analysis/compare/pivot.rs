@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::{Comparison, ComparisonReport, PairVerdict, RowSettings, is_beaten_by_noise};
+use super::tables::RowSettings;
+use super::{Comparison, ComparisonReport, PairVerdict, is_beaten_by_noise};
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
 use table::Spec;

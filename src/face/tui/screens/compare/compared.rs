@@ -1,17 +1,18 @@
 //! Comparison of stored runs along an axis, computed off the drawing thread, and the rows of its list of pairs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::draw::{PairSettings, shared_decimals};
-use super::state::Asked;
+use super::state::{Asked, MapSlices};
 use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;
 use base::text::capitalized;
 use study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Pivot, Reasons,
-    Side, Varied, first_equal, slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatAxes, HeatMap, HeatSlice, Pivot,
+    Reasons, Side, Varied, first_equal, slices,
 };
 use study::answer::{MOST_RUNS, headlines};
 use study::validate::badge;
@@ -22,13 +23,15 @@ pub struct Compared {
     pub axis: Axis,
     pub axes: Vec<AxisCount>,
     pub report: ComparisonReport,
-    pub slices: Vec<HeatSlice>,
+    /// Slices over TP and batch.
+    pub map_slices: Arc<MapSlices>,
     /// Settings that distinguish the pairs, and those they share.
     pub pair_settings: PairSettings,
     pub(super) runs: Arc<Snapshot>,
     /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
-    pub slice_names: Vec<String>,
+    /// Runs whose trace file is gone.
+    pub(super) gone_traces: Arc<HashSet<String>>,
     /// Decimals of all latencies (ms) in tables.
     pub latency_decimals: usize,
     /// Rows of the unfiltered pivot.
@@ -51,8 +54,12 @@ impl Compared {
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes: cells.axes.clone(),
-            slice_names: slice_names(&report, &slices, &pair_settings.settings),
-            slices,
+            map_slices: Arc::new(MapSlices {
+                axes: HeatAxes::default(),
+                names: slice_names(&report, &slices, &pair_settings.settings),
+                slices,
+            }),
+            gone_traces: Arc::clone(&cells.gone_traces),
             pair_settings: PairSettings::default(),
             runs: Arc::clone(&cells.runs),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
@@ -74,7 +81,7 @@ impl Compared {
         }
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.pair_settings.narrowed(&pairs, &self.axis).settings;
-        headlines(&self.axis, &self.report, &pairs, &settings)
+        capitalized(&headlines(&self.axis, &self.report, &pairs, &settings))
     }
 
     /// Baseline that all pairs share, in words.
@@ -109,8 +116,8 @@ impl Compared {
         badge(specs.into_values())
     }
 
-    pub fn map(&self, slice: usize) -> Option<HeatMap> {
-        Some(HeatMap::new(&self.report, self.slices.get(slice)?))
+    fn map(&self, slice: usize) -> Option<HeatMap> {
+        Some(HeatMap::new(&self.report, self.map_slices.slices.get(slice)?))
     }
 
     /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
@@ -214,6 +221,7 @@ pub struct KeptCell {
     runs: Arc<Snapshot>,
     cells: Cells,
     axes: Vec<AxisCount>,
+    gone_traces: Arc<HashSet<String>>,
 }
 
 /// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
@@ -221,7 +229,8 @@ pub struct KeptCell {
 pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
 
 impl KeptCells {
-    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
+    /// Cells of these runs in a runs directory.
+    pub fn of(&self, runs: &Arc<Snapshot>, dir: &Path) -> Arc<KeptCell> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, cells)) = &*kept
             && Arc::ptr_eq(of, runs)
@@ -229,8 +238,19 @@ impl KeptCells {
             return Arc::clone(cells);
         }
         let cells = Cells::of(&runs.records);
-        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
+        let gone_traces = Arc::new(gone_traces(runs, dir));
+        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells, gone_traces });
         *kept = Some((Arc::clone(runs), Arc::clone(&made)));
         made
     }
+}
+
+/// Runs whose folder has lost its trace file, for example because it was copied without.
+fn gone_traces(runs: &Snapshot, dir: &Path) -> HashSet<String> {
+    let is_gone = |file: &str| {
+        let file = dir.join(file);
+        file.parent().is_some_and(Path::is_dir) && !file.exists()
+    };
+    let gone = runs.records.iter().filter(|record| record.trace.as_deref().is_some_and(is_gone));
+    gone.map(|record| record.run.clone()).collect()
 }

@@ -158,22 +158,22 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
-    let (places, rows) = (compare.areas(body), compare.headline_rows(body));
+    let (places, rows) = (compare.areas(body), compare.answer_rows(body));
     let width = usize::from(body.width);
-    let has_legend = usize::from(places.title.height) > rows.len() + 1;
+    let has_legend = compare.has_legend(body);
     let mut notes = Vec::new();
+    let answer = compare.whole_answer();
+    if !is_whole(&rows, &answer.join(" ")) {
+        notes.push(Note::new(answer.join(". "), true));
+    }
     if compare.shows_pivot() {
-        let headline = compare.whole_headline();
-        if !is_whole(&rows, &headline) {
-            notes.push(Note::new(headline, true));
-        }
         let is_folded = !has_legend || pivot::legend(compare, compared, body.width).width() > width;
         let all = pivot::legend(compare, compared, u16::MAX);
         notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
     } else {
-        let shown = compared_counts(compare, compared, body.width >= 110).concat();
-        let all = compared_counts(compare, compared, true).concat();
-        notes.push(Note::new(all.trim(), shown.width() > width));
+        let shown = compared_counts(compare, compared, cx, body.width).concat();
+        let all = compared_counts(compare, compared, cx, u16::MAX).concat();
+        notes.push(Note::new(all.trim(), shown != all || shown.width() > width));
     }
     let common = common(compare, compared);
     if !common.is_empty() {

@@ -1,15 +1,27 @@
-//! Header of screen 6: the headline or what is compared, the status row, and the legend of the pivot.
+//! Header of screen 6: the headline, what is compared, the status row, and the legend of the pivot.
 
 use super::compared::Compared;
 use super::state::Order;
 use super::{Act, Compare, draw, pivot};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use study::analysis::{Comparison, ComparisonReport};
 use table::Provenance;
 
+/// First clauses of a headline that fit into a row, not cut within brackets; its first words if none fits.
+pub fn leading_clauses(headline: &str, width: u16) -> String {
+    let room = usize::from(width.saturating_sub(2));
+    let is_whole =
+        |text: &&str| text.width() <= room && text.matches('(').count() == text.matches(')').count();
+    let ends = ["; ", " (", ": "].into_iter().flat_map(|end| headline.match_indices(end));
+    let clauses = ends.filter_map(|(at, _)| headline.get(..at)).chain([headline]).filter(is_whole);
+    let longest = clauses.max_by_key(|clause| clause.len());
+    longest.map_or_else(|| whole_words(headline, room), str::to_owned)
+}
+
 /// Row below the headline: provenance, filter, settings, flags.
 pub fn status_row(title: Rect, compare: &Compare, body: Rect) -> Rect {
-    let y = title.y + compare.headline_rows(body).len() as u16;
+    let y = title.y + compare.answer_rows(body).len() as u16 + u16::from(compare.has_counts());
     Rect { y, height: 1, ..title }.intersection(title)
 }
 
@@ -22,15 +34,15 @@ pub fn draw(
 ) {
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    if compare.shows_pivot() && !compared.report.pairs.is_empty() {
-        for (row, text) in compare.headline_rows(body).iter().enumerate() {
-            line(buf, area, row as u16, &[(" ", title), (text, title)]);
-        }
-    } else {
-        let counts = compared_counts(compare, compared, area.width >= 110);
+    let answer = compare.answer_rows(body);
+    for (row, text) in answer.iter().enumerate() {
+        line(buf, area, row as u16, &[(" ", title), (text, title)]);
+    }
+    if compare.has_counts() {
+        let counts = compared_counts(compare, compared, cx, area.width);
         let styles = [text, title, text, title, text, dim];
         let counts: Vec<(&str, Style)> = counts.iter().map(String::as_str).zip(styles).collect();
-        line(buf, area, 0, &counts);
+        line(buf, area, answer.len() as u16, &counts);
     }
     let status = status_row(area, compare, body);
     let rest = draw_status(buf, status, compare, cx, compared);
@@ -109,43 +121,57 @@ impl StatusTexts {
     }
 }
 
-/// Number of settings or pairs, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
+/// Number of settings or folded rows, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
 fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> String {
-    let (report, pairs) = (&compared.report, compare.counts.pairs);
-    let mut words = match compare.shows_pivot() {
-        true => {
-            let settings = match (compare.pivot.rows.len(), compared.settings) {
-                (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
-                (_, all) => counted(all, "setting"),
-            };
-            match width {
-                ..80 => format!(" {settings}"),
-                _ => format!(" {}: {settings}", report.by),
-            }
-        }
-        false => format!(" {pairs} of {} pairs", report.pairs.len()),
-    };
+    let mut words: Vec<String> = Vec::new();
+    if compare.shows_pivot() {
+        let all = compare.scope_counts.settings;
+        let settings = match compare.pivot.rows.len() {
+            shown if shown < all => format!("{shown} of {}", counted(all, "setting")),
+            _ => counted(all, "setting"),
+        };
+        let hidden = match compare.filter.typing {
+            true => String::new(),
+            false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
+        };
+        let settings = settings + &hidden;
+        words.push(match width {
+            ..80 => settings,
+            _ => format!("{}: {settings}", compared.report.by),
+        });
+    }
     // a filter being typed needs the room
     if compare.map.is_none() && !compare.filter.typing {
-        if !compare.shows_pivot() && compare.shown.len() < pairs {
+        if !compare.shows_pivot() && compare.shown.len() < compare.counts.pairs {
             let key = cx.key::<Compare>(Act::Fold);
-            words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
+            words.push(format!("{}: {key} opens ▸", counted(compare.shown.len(), "row")));
         }
         let way = if compare.descending { "▼" } else { "▲" };
-        words += &match compare.order {
-            Order::Stored if compare.shows_pivot() && !compare.descending => String::new(),
-            Order::Stored => format!(", {} {way}", compare.order.name()),
-            order if compare.shows_pivot() => {
+        let (order, of_pivot) = (compare.order.name(), compare.shows_pivot());
+        match compare.order {
+            Order::Setting if !compare.descending => {}
+            Order::Setting => words.push(format!("by {order} {way}")),
+            _ if of_pivot => {
                 let of = compare.column.as_deref().unwrap_or("the fastest");
-                format!(", by {} of {of} {way}", order.name())
+                words.push(format!("by {order} of {of} {way}"));
             }
-            order => format!(", by {} {way}", order.name()),
-        };
+            _ => words.push(format!("by {order} {way}")),
+        }
     }
     if !compare.marked.is_empty() {
-        words += &format!(", {} marked ●", compare.marked.len());
+        words.push(format!("{} marked ●", compare.marked.len()));
     }
-    words
+    if words.is_empty() { String::new() } else { format!(" {}", words.join(", ")) }
+}
+
+/// Remark on settings or comparisons that the scope hides, with the key that shows them.
+fn hidden_by_scope(hidden: usize, cx: &Context, width: u16) -> String {
+    let key = cx.keys.label(Action::Scope);
+    match (hidden, width) {
+        (0, _) | (_, ..80) => String::new(),
+        (_, ..110) => format!(" ({hidden} hidden: {key})"),
+        _ => format!(" ({hidden} of other experiments hidden: {key})"),
+    }
 }
 
 /// Draws the status row; returns what is free of it.
@@ -181,7 +207,7 @@ fn draw_status(
 }
 
 /// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
-pub fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [String; 6] {
+pub fn compared_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> [String; 6] {
     let report = &compared.report;
     let baseline = match &compare.asked.baseline {
         Some(baseline) => baseline.clone(),
@@ -190,20 +216,19 @@ pub fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [S
     let adjusted = match compare.pair_settings(compared).provenance {
         // simulations are deterministic
         Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
-        _ => format!("; {}", adjusted(compare, report, wide)),
+        _ => format!("; {}", adjusted(compare, report, width >= 110)),
     };
-    let made = made(compare, report);
-    [" by ".into(), report.by.clone(), " against ".into(), baseline, made, adjusted]
+    [" by ".into(), report.by.clone(), " against ".into(), baseline, made(compare, cx, width), adjusted]
 }
 
 /// Number of comparisons and of those that differ, among the filtered pairs.
-fn made(compare: &Compare, report: &ComparisonReport) -> String {
-    let (shown, differ) = (compare.counts.pairs, compare.counts.differ);
-    match report.pairs.len() {
-        all if shown < all => {
-            format!(": {shown} of {}, {differ} differ", counted(all, "comparison"))
-        }
-        _ => format!(": {}, {} differ", counted(report.comparisons, "comparison"), report.differ),
+fn made(compare: &Compare, cx: &Context, width: u16) -> String {
+    let (shown, differ, all) = (compare.counts.pairs, compare.counts.differ, compare.scope_counts.pairs);
+    let hidden = hidden_by_scope(compare.pairs().len().saturating_sub(all), cx, width);
+    let all = counted(all, "comparison");
+    match shown < compare.scope_counts.pairs {
+        true => format!(": {shown} of {all}{hidden}, {differ} differ"),
+        false => format!(": {all}{hidden}, {differ} differ"),
     }
 }
 
@@ -216,10 +241,10 @@ fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String 
         0 if wide => "no p-values: too few samples".to_owned(),
         0 => "no p-values".to_owned(),
         tested if wide => format!(
-            "{} of {tested} after Benjamini-Hochberg, false discovery rate {} %",
+            "{} of {tested} by adjusted p (Benjamini-Hochberg, false discovery rate {} %)",
             counts.adjusted,
             100.0 * report.adjusted.false_discovery_rate
         ),
-        _ => format!("{} after correction", counts.adjusted),
+        _ => format!("{} by adjusted p", counts.adjusted),
     }
 }

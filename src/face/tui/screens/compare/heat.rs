@@ -1,63 +1,100 @@
-//! Heat map over TP and batch: a shade and a number per cell, with marks on cells without a clear difference.
+//! Heat map over TP and batch, or over two other settings: a shade and a number per cell, with marks on cells without a
+//! clear difference.
 
 use super::pivot::{TIE_MARK, UNKNOWN_MARK, tie_mark, tie_meaning};
 use super::state::Compare;
 use super::{Act, compared::Compared};
 use crate::face::tui::prelude::*;
-use study::analysis::{Comparison, HeatCell, HeatMap, HeatValue};
+use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
 /// Minimum top of the exposed-communication scale, as a share of TPOT in percent.
 const LEAST_PERCENT: f64 = 5.0;
 
+/// Least widths of a cell, and of the labels of the rows.
 const CELL: u16 = 10;
 const LABELS: u16 = 7;
+
+/// Greatest width of a label; longer ones are cut.
+const LONGEST_LABEL: u16 = 18;
 
 /// Columns of a cell's shade, and of the number beside it.
 const SHADE: u16 = 2;
 const NUMBER: usize = 7;
 
-/// Rows above the cells: the slice name, the scale, and the batch labels.
+/// Rows above the cells: the slice name, the scale, and the labels of the columns.
 pub const HEAD: u16 = 3;
 
 /// Placement of the cells in a window: whole columns, from the first visible one on.
 #[derive(Clone, Copy, Debug)]
 struct MapGrid {
     area: Rect,
+    labels: u16,
+    cell: u16,
     first_column: usize,
 }
 
 impl MapGrid {
     /// Scrolls so that the column of the cursor is visible.
-    fn new(area: Rect, cursor_column: usize) -> Self {
-        let grid = Self { area, first_column: 0 };
+    fn new(area: Rect, map: &HeatMap, cursor_column: usize) -> Self {
+        let widest = |labels: &[String]| {
+            labels.iter().map(|label| label.width() as u16).max().unwrap_or(0).min(LONGEST_LABEL)
+        };
+        let rows: Vec<String> =
+            (0..map.rows.len()).map(|row| row_label(map, row)).chain([corner(map)]).collect();
+        let labels = (widest(&rows) + 2).max(LABELS);
+        let cell = (widest(&map.columns) + 2).max(CELL);
+        let grid = Self { area, labels, cell, first_column: 0 };
         Self { first_column: (cursor_column + 1).saturating_sub(grid.visible_columns()), ..grid }
     }
 
     fn visible_columns(&self) -> usize {
-        usize::from(self.area.width.saturating_sub(LABELS) / CELL).max(1)
+        usize::from(self.area.width.saturating_sub(self.labels) / self.cell).max(1)
     }
 
     /// Columns of a map that fit, with their first column in the window.
     fn columns(&self, map: &HeatMap) -> impl Iterator<Item = (usize, u16)> + use<> {
-        let columns = self.first_column..map.batches.len();
-        let first_x = self.area.x + LABELS;
+        let columns = self.first_column..map.columns.len();
+        let (first_x, width) = (self.area.x + self.labels, self.cell);
         let shown = (0..).zip(columns).take(self.visible_columns());
-        shown.map(move |(place, column)| (column, first_x + place * CELL))
+        shown.map(move |(place, column)| (column, first_x + place * width))
     }
 
     fn y(&self, row: usize) -> u16 {
         self.area.y + HEAD + row as u16
     }
+
+    /// Text as far right as the numbers of a column.
+    fn right_aligned(&self, text: &str) -> String {
+        let width = usize::from(self.cell - 1);
+        format!("{:>width$}", cut(text, self.cell - 1))
+    }
 }
 
-/// Cell (TP index, batch index) at a window position.
+/// Label of a row: `tp8`, or the value of another setting.
+fn row_label(map: &HeatMap, row: usize) -> String {
+    match map.slice.axes.rows {
+        Axis::TP => format!("tp{}", map.rows[row]),
+        _ => map.rows[row].clone(),
+    }
+}
+
+/// Names of the settings: that of the columns, and that of the rows unless these name it.
+fn corner(map: &HeatMap) -> String {
+    let axes = &map.slice.axes;
+    match axes.rows {
+        Axis::TP => axes.columns.to_string(),
+        _ => format!("{} / {}", axes.rows, axes.columns),
+    }
+}
+
+/// Cell (row, column) at a window position.
 pub fn cell_at(area: Rect, map: &HeatMap, cursor_column: usize, at: Position) -> Option<(usize, usize)> {
-    let grid = MapGrid::new(area, cursor_column);
+    let grid = MapGrid::new(area, map, cursor_column);
     let row = usize::from(at.y.checked_sub(area.y + HEAD)?);
-    let (column, _) = grid.columns(map).find(|(_, x)| (*x..x + CELL).contains(&at.x))?;
-    (row < map.tps.len()).then_some((row, column))
+    let (column, _) = grid.columns(map).find(|(_, x)| (*x..x + grid.cell).contains(&at.x))?;
+    (row < map.rows.len()).then_some((row, column))
 }
 
 pub fn draw_map(
@@ -70,35 +107,38 @@ pub fn draw_map(
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     draw_title(buf, area, map, compare, compared, theme);
     line(buf, area, 1, &[(&legend(map, compare, compared, area.width, cx), dim)]);
-    let grid = MapGrid::new(area, compare.cursor.1);
-    put(buf, area, area.x, area.y + 2, " batch", title);
+    let grid = MapGrid::new(area, map, compare.cursor.1);
+    put(buf, area, area.x + 1, area.y + 2, &cut(&corner(map), grid.labels - 2), title);
     for (column, x) in grid.columns(map) {
-        put(buf, area, x, area.y + 2, &format!("{:>9}", map.batches[column]), title);
+        put(buf, area, x, area.y + 2, &grid.right_aligned(&map.columns[column]), title);
     }
     let scale = Scale::of(map, compare.value);
-    for (row, tp) in map.tps.iter().enumerate() {
-        put(buf, area, area.x, grid.y(row), &format!(" tp{tp:<3}"), title);
+    for row in 0..map.rows.len() {
+        put(buf, area, area.x + 1, grid.y(row), &cut(&row_label(map, row), grid.labels - 2), title);
         for (column, x) in grid.columns(map) {
-            let place = Rect { x, y: grid.y(row), width: CELL, height: 1 }.intersection(area);
+            let place = Rect { x, y: grid.y(row), width: grid.cell, height: 1 }.intersection(area);
             let is_selected = (row, column) == compare.cursor;
             let selected = is_selected.then(|| theme.style(Role::Selected));
-            match map.cell(*tp, map.batches[column]) {
-                Some(cell) => draw_cell(buf, place, (cell, scale), selected, compare, theme),
+            match map.cell(row, column) {
+                Some(cell) => {
+                    // as far right as the label of the column
+                    let place = cut_left(place, grid.cell - CELL).1;
+                    draw_cell(buf, place, (cell, scale), selected, compare, theme);
+                }
                 None => {
-                    // as far right as a number
-                    let why = format!("{:>9}", compare.why_none(*tp, map.batches[column]));
+                    let why = grid.right_aligned(compare.why_none(row, column));
                     put(buf, place, place.x, place.y, &why, selected.unwrap_or(dim));
                 }
             }
         }
-        if grid.first_column + grid.visible_columns() < map.batches.len() {
+        if grid.first_column + grid.visible_columns() < map.columns.len() {
             put(buf, area, area.right().saturating_sub(1), grid.y(row), "›", dim);
         }
     }
     let more: usize = map.cells.iter().map(|cell| cell.more).sum();
     if more > 0 {
-        let words = format!(" + {more} further pairs at the same TP and batch are in the list");
-        put(buf, area, area.x, grid.y(map.tps.len()), &words, theme.style(Role::Warn));
+        let words = format!(" + {more} further pairs at the same place are in the list");
+        put(buf, area, area.x, grid.y(map.rows.len()), &words, theme.style(Role::Warn));
     }
 }
 
@@ -115,20 +155,32 @@ fn draw_title(
     let provenance = pairs_of(map, compare).map(|pair| pair.provenance).max().filter(|_| !is_shared);
     let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
     let style = provenance.map_or(theme.style(Role::Dim), |provenance| theme.provenance(provenance));
-    let short_name = match compare.value {
-        HeatValue::Speedup => "tokens/s",
-        HeatValue::ExposedPct => "exposed, % of TPOT",
-        HeatValue::GapClosed => "gap closed",
+    let names = titles(map, compare.value, compare.slice_name());
+    let name = first_fitting(&names, area.width.saturating_sub(label.width() as u16));
+    line(buf, area, 0, &[(&label, style), (name, theme.style(Role::Title))]);
+}
+
+/// Titles of a map, the longest first. A ratio has two sides, other values are those of the compared one alone.
+fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> [String; 2] {
+    let ratio = map.slice.named("");
+    let setting = slice_name.strip_prefix(&ratio).unwrap_or_default();
+    let own = |word: &str| {
+        map.slice.value.as_ref().map_or_else(String::new, |value| format!(" {word} {value}"))
     };
-    let names = [compare.value.name(), short_name].map(|name| format!(" {name}: "));
-    let used = label.width() + compare.slice_name().width();
-    let name = first_fitting(&names, area.width.saturating_sub(used as u16));
-    let pieces = [
-        (label.as_str(), style),
-        (name, theme.style(Role::Title)),
-        (compare.slice_name(), theme.style(Role::Text)),
-    ];
-    line(buf, area, 0, &pieces);
+    let (of, by) = (own("of"), own("by"));
+    match value {
+        HeatValue::Speedup => {
+            [format!(" {}: {slice_name}", value.name()), format!(" tokens/s: {slice_name}")]
+        }
+        HeatValue::ExposedPct => [
+            format!(" exposed communication{of}, % of TPOT{setting}"),
+            format!(" exposed{of}, % of TPOT{setting}"),
+        ],
+        HeatValue::GapClosed => [
+            format!(" gap closed{by}: 1 is as fast as upper-bound{setting}"),
+            format!(" gap closed{by}{setting}"),
+        ],
+    }
 }
 
 /// Draws the shade, the number and the mark of a cell; `selected` replaces the style of the number.
@@ -167,10 +219,14 @@ fn pairs_of<'a>(map: &HeatMap, compare: &'a Compare) -> impl Iterator<Item = &'a
 
 fn with_unit(value: HeatValue, number: f64) -> String {
     let decimals = value.decimals();
+    format!("{number:.decimals$}{}", unit(value))
+}
+
+fn unit(value: HeatValue) -> &'static str {
     match value {
-        HeatValue::Speedup => format!("{number:.decimals$}x"),
-        HeatValue::ExposedPct => format!("{number:.decimals$} %"),
-        HeatValue::GapClosed => format!("{number:.decimals$}"),
+        HeatValue::Speedup => "x",
+        HeatValue::ExposedPct => " %",
+        HeatValue::GapClosed => "",
     }
 }
 
@@ -216,18 +272,22 @@ impl Scale {
         }
     }
 
-    /// Shades with their least numbers: ` · 1.00 ░ 1.11 ▒ 1.22 ▓ 1.35 █ 1.50`.
-    fn words(self, value: HeatValue) -> String {
+    /// Shades with the numbers that have them: ` ·· <1.11  ░░ ≥1.11  ▒▒ ≥1.22  ▓▓ ≥1.35  ██ ≥1.50x`.
+    fn words(self, value: HeatValue, is_short: bool) -> String {
         let decimals = value.decimals();
-        let shades = SHADES.iter().enumerate().map(|(index, shade)| {
-            let glyph = &shade[..shade.len() / 2];
-            format!(" {glyph} {:.decimals$}", self.bound(index))
-        });
-        let end = match self {
-            Self::Ratio { .. } => "x".to_owned(),
-            Self::Share { high, .. } => format!(" to {}", with_unit(value, high)),
-        };
-        shades.collect::<String>() + &end
+        let (columns, gap) = if is_short { (1, " ") } else { (2, "  ") };
+        let shades: Vec<String> = SHADES
+            .iter()
+            .enumerate()
+            .map(|(index, shade)| {
+                let glyph: String = shade.chars().take(columns).collect();
+                match index {
+                    0 => format!("{glyph} <{:.decimals$}", self.bound(1)),
+                    _ => format!("{glyph} ≥{:.decimals$}", self.bound(index)),
+                }
+            })
+            .collect();
+        format!(" {}{}", shades.join(gap), unit(value))
     }
 }
 
@@ -250,15 +310,17 @@ fn fifth(number: f64, [low, high]: [f64; 2]) -> usize {
 
 /// Key of the slices, scale of the shades and meaning of the marks; remarks that do not fit are left out.
 fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx: &Context) -> String {
-    let slice = match compared.slices.len() {
+    let slices = &compare.slices_shown;
+    let at = slices.iter().position(|(slice, _)| *slice == compare.slice).unwrap_or_default();
+    let slice = match slices.len() {
         ..2 => String::new(),
-        slices => {
-            format!(" {}: slice {} of {slices} ", cx.key::<Compare>(Act::PickSlice), compare.slice + 1)
-        }
+        all => format!(" {}: slice {} of {all} ", cx.key::<Compare>(Act::PickSlice), at + 1),
     };
-    let scale = slice + &scale_words(map.range(compare.value), compare.value);
+    let scale =
+        |is_short: bool| slice.clone() + &scale_words(map.range(compare.value), compare.value, is_short);
+    let [long, short] = [scale(false), scale(true)];
     if compare.value != HeatValue::Speedup {
-        return scale;
+        return first_fitting(&[long, short], width).to_owned();
     }
     let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| tie_mark(pair.verdict) == mark);
     let tie = tie_meaning(compare, compared);
@@ -268,25 +330,27 @@ fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx:
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };
     let texts = [
-        format!("{scale} faster or slower{}", meanings(&tie)),
-        format!("{scale}{}", meanings(&tie)),
-        format!("{scale}{}", meanings("tie")),
-        scale,
+        format!("{long} faster or slower{}", meanings(&tie)),
+        format!("{long}{}", meanings(&tie)),
+        format!("{short}{}", meanings(&tie)),
+        format!("{short}{}", meanings("tie")),
+        short,
     ];
     first_fitting(&texts, width).to_owned()
 }
 
-fn scale_words(range: Option<[f64; 2]>, value: HeatValue) -> String {
+fn scale_words(range: Option<[f64; 2]>, value: HeatValue, is_short: bool) -> String {
     match range {
         None => " no values for these cells".to_owned(),
         Some(range) if is_one(value, range) => format!(" {} everywhere", with_unit(value, range[0])),
-        Some(range) => Scale::over(value, range).words(value),
+        Some(range) => Scale::over(value, range).words(value, is_short),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use study::analysis::{HeatAxes, HeatSlice};
 
     #[test]
     fn shades_are_fifths_of_the_range() {
@@ -307,19 +371,37 @@ mod tests {
 
     #[test]
     fn a_scale_has_the_unit_of_its_numbers() {
-        let words = |value, range| scale_words(Some(range), value);
+        let words = |value, range| scale_words(Some(range), value, true);
         assert_eq!(words(HeatValue::Speedup, [2.0, 2.0]), " 2.00x everywhere");
         assert_eq!(words(HeatValue::ExposedPct, [0.0, 0.0]), " 0.0 % everywhere");
-        assert_eq!(
-            words(HeatValue::ExposedPct, [0.0, 20.0]),
-            " · 0.0 ░ 4.0 ▒ 8.0 ▓ 12.0 █ 16.0 to 20.0 %"
-        );
-        assert!(words(HeatValue::Speedup, [0.5, 2.0]).ends_with("█ 1.74x"));
+        assert_eq!(words(HeatValue::ExposedPct, [0.0, 20.0]), " · <4.0 ░ ≥4.0 ▒ ≥8.0 ▓ ≥12.0 █ ≥16.0 %");
+        assert!(words(HeatValue::Speedup, [0.5, 2.0]).ends_with("█ ≥1.74x"));
     }
 
     #[test]
-    fn only_whole_columns_are_shown() {
-        let grid = MapGrid::new(Rect::new(0, 0, 60, 16), 6);
+    fn only_whole_columns_are_shown_and_a_share_is_of_one_side() {
+        let map = HeatMap {
+            by: "architecture".into(),
+            slice: HeatSlice {
+                baseline: "standard".into(),
+                value: Some("ladder".into()),
+                rest: String::new(),
+                pairs: 0,
+                members: Vec::new(),
+                axes: HeatAxes::default(),
+            },
+            tps: vec![2],
+            batches: (1..=8).collect(),
+            rows: vec!["2".into()],
+            columns: (1..=8).map(|batch| batch.to_string()).collect(),
+            cells: Vec::new(),
+        };
+        let grid = MapGrid::new(Rect::new(0, 0, 60, 16), &map, 6);
         assert_eq!((grid.visible_columns(), grid.first_column), (5, 2));
+        assert_eq!(
+            titles(&map, HeatValue::ExposedPct, "ladder / standard  p2p-on")[1],
+            " exposed of ladder, % of TPOT  p2p-on",
+            "a share has one side"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
+//! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over two settings.
 
 pub mod compared;
 mod detail;
@@ -33,16 +33,16 @@ use crate::face::tui::screen::{
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::face::tui::widgets::wrap::{headline_rows, whole_words};
+use crate::face::tui::widgets::wrap::headline_rows;
 use base::text::counted;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;
 
 acts! {
-    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines"), "beside diff";
-    Map: "map", "t", "next view: summary, list of pairs, map over TP and batch", Some("view"), "heatmap table grid";
-    PickSlice: "slice", "c", "map: choose the slice: the value, and options besides TP and batch", Some("slice"), "fixed";
-    NextValue: "value", "v", "map over TP and batch; again: ratio, exposed communication, gap closed", Some("value");
+    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline, for runs with a trace", Some("timelines"), "beside diff";
+    Map: "map", "t", "next view: summary, list of pairs, map over TP and batch (or the settings that vary)", Some("view"), "heatmap table grid";
+    PickSlice: "slice", "c", "map: choose the slice: the value, and the settings besides rows and columns", Some("slice"), "fixed";
+    NextValue: "value", "v", "map; again: ratio, exposed communication, gap closed", Some("value");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
     PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
@@ -53,8 +53,8 @@ acts! {
     Undo: "undo", "u", "undo a change of the filter, order, axis or baseline", None, "back revert";
     Redo: "redo", "ctrl-r", "redo", None;
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
-    Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
-    Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
+    Left: "left", "Left h", "select the value to the left; list: scroll; map: a column to the left", None;
+    Right: "right", "Right l", "select the value to the right; list: scroll; map: a column to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide suspicious results", Some("flags"), "warnings noisy noise outliers";
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
@@ -227,7 +227,7 @@ impl Screen for Compare {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let compared = self.compared().ok_or(NO_COMMAND)?;
+        self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
         if let Some(baseline) = &self.asked.baseline {
             words.extend(["--against".into(), baseline.clone()]);
@@ -239,7 +239,10 @@ impl Screen for Compare {
         let mut beyond = Vec::from_iter(self.filter.beyond());
         if self.map.is_some() {
             words.push("--heatmap".into());
-            if compared.slices.len() > 1 {
+            if !self.map_slices.axes.is_plain() {
+                beyond.push("the rows and columns of the map".into());
+            }
+            if self.slices_shown.len() > 1 {
                 beyond.push(format!("the slice {}", self.slice_name()));
             }
         } else {
@@ -263,8 +266,8 @@ impl Screen for Compare {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if let Some(runs) = cx.stored.clone() {
-            let (asked, cells) = (self.asked.clone(), Arc::clone(&self.cells));
-            let work = move |_: &_| Compared::new(&cells.of(&runs), &asked).map(Arc::new);
+            let (asked, cells, dir) = (self.asked.clone(), Arc::clone(&self.cells), cx.dir.clone());
+            let work = move |_: &_| Compared::new(&cells.of(&runs, &dir), &asked).map(Arc::new);
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
@@ -370,13 +373,12 @@ const HEAD_OF_SETTING: usize = 3;
 
 impl Compare {
     fn areas(&self, body: Rect) -> Areas {
-        let has_legend = self.shows_pivot() && body.height >= ROOM_FOR_LEGEND;
-        let (title, rest) =
-            cut_top(body, self.headline_rows(body).len() as u16 + 1 + u16::from(has_legend));
+        let above_status = self.answer_rows(body).len() as u16 + u16::from(self.has_counts());
+        let (title, rest) = cut_top(body, above_status + 1 + u16::from(self.has_legend(body)));
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
-            Some(map) => heat::HEAD + map.tps.len().min(LEAST_PIVOT.into()) as u16,
+            Some(map) => heat::HEAD + map.rows.len().min(LEAST_PIVOT.into()) as u16,
             None if body.height < ROOM_FOR_LEGEND => LEAST_PIVOT,
             None => LEAST_PIVOT / 2,
         };
@@ -391,24 +393,44 @@ impl Compare {
         Areas { title, table, setting, detail }
     }
 
-    /// Rows above the status row: the headline of the pivot with its winners by setting, or what is compared.
-    fn headline_rows(&self, body: Rect) -> Vec<String> {
-        if !self.shows_pivot() || self.pairs().is_empty() {
-            return vec![String::new()];
+    /// True if a row below the status row explains the marks.
+    fn has_legend(&self, body: Rect) -> bool {
+        self.shows_pivot() && body.height >= ROOM_FOR_LEGEND
+    }
+
+    /// True if a row above the status row says what is compared. The pivot has the answer in its place.
+    fn has_counts(&self) -> bool {
+        !self.shows_pivot() || self.pairs().is_empty()
+    }
+
+    /// First rows: the headline, and below it the winners by setting; on the list and the map, the beginning of the
+    /// headline if there is room.
+    fn answer_rows(&self, body: Rect) -> Vec<String> {
+        if self.pairs().is_empty() {
+            return Vec::new();
         }
-        let most = usize::from(body.height / 6).clamp(2, 4);
-        let winners = self.winners().filter(|_| body.height >= ROOM_FOR_LEGEND);
-        let mut rows = headline_rows(self.headline(), body.width, most - usize::from(winners.is_some()));
-        rows.extend(
-            winners.map(|winners| whole_words(winners, usize::from(body.width.saturating_sub(2)))),
-        );
-        rows
+        let (headline, has_room) = (self.headline(), body.height >= ROOM_FOR_LEGEND);
+        if !self.shows_pivot() {
+            let has_answer = has_room && !self.kept.is_empty();
+            return has_answer
+                .then(|| header::leading_clauses(headline, body.width))
+                .into_iter()
+                .collect();
+        }
+        match self.winners().filter(|_| has_room) {
+            None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
+            Some(winners) => {
+                let mut rows = vec![header::leading_clauses(headline, body.width)];
+                rows.extend(headline_rows(winners, body.width, 2));
+                rows
+            }
+        }
     }
 
     /// Headline and winners by setting, in full.
-    fn whole_headline(&self) -> String {
-        let texts = [Some(self.headline()), self.winners()];
-        texts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    fn whole_answer(&self) -> Vec<&str> {
+        let headline = self.headline().trim_end_matches('.');
+        std::iter::once(headline).chain(self.winners()).collect()
     }
 
     /// Opens the timelines of the selected pair, or says why there are none and what to do.
@@ -418,7 +440,7 @@ impl Compare {
             cx.inform(format!("{why}; {}", cx.keys.to_first_run()));
         } else if runs.is_empty() && self.selected().is_some() {
             let next = cx.keys.to_first_run();
-            cx.inform(format!("neither run was recorded; run the cells again: {next}"));
+            cx.inform(format!("{}; run the cells again: {next}", self.why_no_timeline()));
         } else {
             cx.open_runs(runs);
         }
@@ -429,7 +451,7 @@ impl Compare {
         let Some(compared) = self.compared().cloned() else {
             return cx.inform("nothing is compared yet");
         };
-        let slices = self.slices_shown();
+        let slices = self.slices_shown.clone();
         let (title, lines): (_, Vec<(String, String)>) = match act {
             Act::PickAxis => {
                 let of =
@@ -446,7 +468,7 @@ impl Compare {
             }
             _ => {
                 let of = |&(at, pairs): &(usize, usize)| {
-                    (compared.slice_names[at].clone(), counted(pairs, "cell"))
+                    (self.map_slices.names[at].clone(), counted(pairs, "cell"))
                 };
                 ("the map holds fixed", slices.iter().map(of).collect())
             }

@@ -19,6 +19,9 @@ const VALUE_AND_GAPS: u16 = 15;
 /// Longest title of a compared value.
 const LONGEST_TITLE: u16 = 16;
 
+/// Longest name of the baseline in a narrow window.
+const LONGEST_SHORT_NAME: u16 = 9;
+
 /// Mark of a pair without a clear difference: a tie, or not significant.
 pub const TIE_MARK: &str = "≈";
 
@@ -51,13 +54,10 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     // nothing but the axis may vary
     let title = if pair_settings.settings.is_empty() { "" } else { "setting" };
     let widest = pair_settings.widths.1.max(title.width()) as u16;
+    let name = compared.baseline_name().unwrap_or_else(|| "baseline".to_owned());
     let baseline = match width {
-        ..80 => format!("{} ms", compared.report.latency()),
-        _ => format!(
-            "{} {} ms",
-            compared.baseline_name().as_deref().unwrap_or("baseline"),
-            compared.report.latency()
-        ),
+        ..80 => format!("{} ms", cut(&name, LONGEST_SHORT_NAME)),
+        _ => format!("{name} {} ms", compared.report.latency()),
     };
     // baselines that differ are named in the cells
     let least = if compared.baseline.is_some() { 8 } else { 18 };

@@ -9,8 +9,8 @@ use super::draw::PairSettings;
 use crate::face::tui::prelude::*;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Axis, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow, Reasons,
-    compared_rows,
+    Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
+    Reasons, compared_rows, slices_over,
 };
 
 /// Run ids of a pair; identifies it across comparisons.
@@ -21,27 +21,25 @@ fn runs_of(pair: &Comparison) -> (String, String) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     #[default]
-    Stored,
+    Setting,
     Speedup,
     Tpot,
     Exposed,
     Overlap,
     Gap,
     Adjusted,
-    Grid,
 }
 
 impl Order {
     /// Orders in cycling sequence: name and table column.
-    const TABLE: [(Self, &'static str, Option<usize>); 8] = [
-        (Self::Stored, "as stored", None),
+    const TABLE: [(Self, &'static str, Option<usize>); 7] = [
+        (Self::Setting, "setting", None),
         (Self::Speedup, "ratio", Some(3)),
         (Self::Tpot, "TPOT", Some(7)),
         (Self::Exposed, "exposed", Some(8)),
         (Self::Overlap, "overlap", Some(9)),
         (Self::Gap, "gap closed", Some(10)),
         (Self::Adjusted, "adjusted p", Some(6)),
-        (Self::Grid, "TP, batch", Some(2)),
     ];
 
     pub fn all() -> impl Iterator<Item = Self> {
@@ -63,14 +61,13 @@ impl Order {
     /// Sort key of a pair; unknown values sort last.
     fn of(self, pair: &Comparison) -> f64 {
         let number = match self {
-            Self::Stored => None,
+            Self::Setting => None,
             Self::Speedup => Some(pair.speedup),
             Self::Tpot => Some(pair.tpot_ms),
             Self::Exposed => pair.side.exposed_pct,
             Self::Overlap => pair.overlap_pct,
             Self::Gap => pair.side.hidden_share,
             Self::Adjusted => pair.adjusted_p,
-            Self::Grid => Some(f64::from(pair.side.spec.tp) * 1e6 + f64::from(pair.side.spec.batch)),
         };
         number.filter(|number| number.is_finite()).unwrap_or(f64::INFINITY)
     }
@@ -94,6 +91,22 @@ impl Counts {
             adjusted: sum.adjusted + usize::from(pair.differs_adjusted == Some(true)),
         })
     }
+}
+
+/// What the scope leaves of a comparison, before the typed filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScopeCounts {
+    pub pairs: usize,
+    /// Rows of the pivot.
+    pub settings: usize,
+}
+
+/// Slices of a map with their names.
+#[derive(Clone, Debug, Default)]
+pub struct MapSlices {
+    pub axes: HeatAxes,
+    pub slices: Vec<HeatSlice>,
+    pub names: Vec<String>,
 }
 
 /// Part of a comparison: the slice of a map, or the pairs of a headline.
@@ -141,6 +154,7 @@ pub struct Compare {
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
     pub counts: Counts,
+    pub scope_counts: ScopeCounts,
     /// Indices in the report of the flags on filtered cells.
     pub flagged: Vec<usize>,
     /// Expanded groups of equal pairs, by the runs of their first pair.
@@ -152,13 +166,17 @@ pub struct Compare {
     pub descending: bool,
     pub filter: FilterBox,
     pub map: Option<HeatMap>,
+    /// Slices of the map: those of the comparison, or of the filtered pairs if their TP or batch does not vary.
+    pub map_slices: Arc<MapSlices>,
+    /// Indices of the slices with filtered pairs and their pair counts, largest first.
+    pub slices_shown: Vec<(usize, usize)>,
     pub slice: usize,
-    /// Cells (TP, batch) of the slice that the filter hides.
-    pub left_out: Vec<(u32, u32)>,
+    /// Cells (row, column) of the slice that the filter hides.
+    pub left_out: Vec<(usize, usize)>,
     /// Reasons for the empty cells of a map; `None` until computed.
     pub gaps: Option<(PartOf<usize>, Reasons)>,
     pub value: HeatValue,
-    /// Cursor in the map: TP index and batch index.
+    /// Cursor in the map: row and column.
     pub cursor: (usize, usize),
     /// True if flags are shown instead of the selected pair.
     pub flags: bool,
@@ -171,8 +189,6 @@ impl Compare {
     pub fn set(&mut self, result: Result<Arc<Compared>, String>) {
         let selected = self.selected().map(runs_of);
         self.compared = Some(result);
-        let slices = self.compared().map_or(0, |compared| compared.slices.len());
-        self.slice = self.slice.min(slices.saturating_sub(1));
         self.arrange();
         let is_new = !self.pairs().iter().any(|pair| Some(runs_of(pair)) == selected);
         self.select(selected);
@@ -280,10 +296,7 @@ impl Compare {
     /// Selected pair: in the pivot, in the list, or under the map cursor.
     pub fn selected(&self) -> Option<&Comparison> {
         match &self.map {
-            Some(map) => {
-                let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
-                self.pairs().get(map.cell(*tp, *batch)?.pair)
-            }
+            Some(map) => self.pairs().get(map.cell(self.cursor.0, self.cursor.1)?.pair),
             None if self.view == View::Pivot => {
                 let row = self.selected_row()?;
                 self.pairs().get(row.pairs[self.column_of(row)]?)
@@ -297,9 +310,24 @@ impl Compare {
         let Some((pair, compared)) = self.selected().zip(self.compared()) else { return Vec::new() };
         let has_trace = |run: &&String| {
             let record = compared.runs.find(run);
-            record.is_some_and(|run| run.trace.is_some() || run.spec.backend.is_simulated())
+            record.is_some_and(|record| {
+                let has_file = record.trace.is_some() && !compared.gone_traces.contains(*run);
+                has_file || record.spec.backend.is_simulated()
+            })
         };
         [&pair.run, &pair.baseline_run].into_iter().filter(has_trace).cloned().collect()
+    }
+
+    /// Reason that the selected pair has no timelines.
+    pub fn why_no_timeline(&self) -> &'static str {
+        let is_gone = |compared: &Arc<Compared>| {
+            let pair = self.selected();
+            pair.is_some_and(|pair| compared.gone_traces.contains(&pair.run))
+        };
+        match self.compared().is_some_and(is_gone) {
+            true => "the traces of both runs are gone",
+            false => "neither run was recorded",
+        }
     }
 
     /// Reason that the selected cell of the pivot or the map has no pair; `None` if it has one.
@@ -308,14 +336,20 @@ impl Compare {
             return None;
         }
         if let Some(map) = &self.map {
-            let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
-            let why = match self.why_none(*tp, *batch) {
+            let (row, column) = self.cursor;
+            let (of_row, of_column) = (map.rows.get(row)?, map.columns.get(column)?);
+            let why = match self.why_none(row, column) {
                 "no base" => "the baseline has no result there",
                 "oom" => "does not fit in memory",
                 "filtered" => "the filter hides it",
                 other => other,
             };
-            return Some(format!("no result at TP {tp}, batch {batch}: {why}"));
+            let axes = &map.slice.axes;
+            let at = match axes.is_plain() {
+                true => format!("TP {of_row}, batch {of_column}"),
+                false => format!("{} {of_row}, {} {of_column}", axes.rows, axes.columns),
+            };
+            return Some(format!("no result at {at}: {why}"));
         }
         let row = self.selected_row().filter(|_| self.view == View::Pivot)?;
         let value = self.pivot.values.get(self.column_of(row))?;
@@ -342,7 +376,12 @@ impl Compare {
         let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
         let is_of = |at: &usize| flags[*at].runs.iter().any(meets);
         let flagged: Vec<usize> = (0..flags.len()).filter(is_of).collect();
-        let kept: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
+        let is_in_scope = |index: &usize| {
+            let pair = &self.pairs()[*index];
+            self.filter.holds(&pair.run) && self.filter.holds(&pair.baseline_run)
+        };
+        let scoped: Vec<usize> = (0..self.pairs().len()).filter(is_in_scope).collect();
+        let kept: Vec<usize> = scoped.iter().copied().filter(fits).collect();
         let mut shown = kept.clone();
         self.sort(&mut shown, |at| Some(*at));
         self.pivot =
@@ -350,6 +389,7 @@ impl Compare {
         let mut rows = std::mem::take(&mut self.pivot.rows);
         self.sort(&mut rows, |row| row.pairs[self.column_of(row)]);
         self.pivot.rows = rows;
+        self.scope_counts = self.count_scope(&scoped, kept.len());
         self.why_none = match self.compared() {
             Some(compared) if kept.is_empty() => {
                 let why = Filter::parse(self.filter.value()).why_nothing(&compared.runs.table);
@@ -388,6 +428,18 @@ impl Compare {
         }
     }
 
+    /// Counts what the scope leaves, of which the typed filter leaves this many pairs, in the pivot.
+    fn count_scope(&self, scoped: &[usize], kept: usize) -> ScopeCounts {
+        let settings = match self.compared() {
+            _ if scoped.len() == kept => self.pivot.rows.len(),
+            Some(compared) if scoped.len() < self.pairs().len() => {
+                Pivot::new(&compared.report, scoped).rows.len()
+            }
+            compared => compared.map_or(0, |compared| compared.settings),
+        };
+        ScopeCounts { pairs: scoped.len(), settings }
+    }
+
     /// Sorts rows by their pairs.
     fn sort<T>(&self, rows: &mut [T], pair: impl Fn(&T) -> Option<usize>) {
         let key = |row: &T| pair(row).map_or(f64::INFINITY, |at| self.order.of(&self.pairs()[at]));
@@ -399,7 +451,8 @@ impl Compare {
                 false => a.total_cmp(&b),
             }
         });
-        if self.order == Order::Stored && self.descending {
+        // the report has this order
+        if self.order == Order::Setting && self.descending {
             rows.reverse();
         }
     }
@@ -438,7 +491,7 @@ impl Compare {
     }
 
     pub fn slice_name(&self) -> &str {
-        self.compared().and_then(|c| c.slice_names.get(self.slice)).map_or("", String::as_str)
+        self.map_slices.names.get(self.slice).map_or("", String::as_str)
     }
 
     pub fn order_by_next(&mut self, backwards: bool) {
@@ -446,12 +499,26 @@ impl Compare {
         self.arrange();
     }
 
+    /// Slices for the filtered pairs: over TP and batch, or over other settings if these do not vary.
+    fn slices_of_kept(&self, compared: &Compared) -> Arc<MapSlices> {
+        let settings = &self.pair_settings(compared).settings;
+        let axes = HeatAxes::among(&compared.axis, settings);
+        if axes.is_plain() {
+            return Arc::clone(&compared.map_slices);
+        }
+        let rest = settings.without(&axes.rows).without(&axes.columns);
+        let words = |pair: &Comparison| rest.words(&pair.side.spec);
+        let slices = slices_over(&compared.report, &axes, self.kept.iter().copied(), words);
+        let names = slices.iter().map(HeatSlice::name).collect();
+        Arc::new(MapSlices { axes, slices, names })
+    }
+
     /// Slices with at least one filtered pair and their pair counts, largest first.
-    pub fn slices_shown(&self) -> Vec<(usize, usize)> {
-        let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
-        let slices = self.compared().map_or(&[][..], |compared| &compared.slices);
+    fn find_shown_slices(&self) -> Vec<(usize, usize)> {
+        let shown: HashSet<usize> = self.kept.iter().copied().collect();
         let left = |slice: &HeatSlice| slice.members.iter().filter(|at| shown.contains(at)).count();
-        let mut left: Vec<(usize, usize)> = slices.iter().map(left).enumerate().collect();
+        let mut left: Vec<(usize, usize)> =
+            self.map_slices.slices.iter().map(left).enumerate().collect();
         left.retain(|(_, pairs)| *pairs > 0);
         left.sort_by_key(|(_, pairs)| std::cmp::Reverse(*pairs));
         left
@@ -462,12 +529,12 @@ impl Compare {
         let runs = self.selected().map(runs_of);
         let selected = self.pairs().iter().position(|pair| Some(runs_of(pair)) == runs);
         if let Some((compared, at)) = self.compared().cloned().zip(selected) {
-            let of = |slice: &HeatSlice| slice.members.contains(&at);
-            self.slice = compared.slices.iter().position(of).unwrap_or(self.slice);
-            if let Some(map) = compared.map(self.slice) {
-                let spec = &compared.report.pairs[at].side.spec;
-                let place = |all: &[u32], value| all.iter().position(|of| *of == value).unwrap_or(0);
-                self.cursor = (place(&map.tps, spec.tp), place(&map.batches, spec.batch));
+            let slices = self.slices_of_kept(&compared);
+            if let Some(slice) = slices.slices.iter().position(|slice| slice.members.contains(&at)) {
+                self.slice = slice;
+                let map = HeatMap::new(&compared.report, &slices.slices[slice]);
+                let cell = map.cells.iter().find(|cell| cell.pair == at);
+                self.cursor = cell.map_or(self.cursor, |cell| cell.place);
             }
         }
         self.open_map();
@@ -476,41 +543,50 @@ impl Compare {
     /// Opens the map of the current slice, or of another if the filter leaves it empty, with the cursor
     /// on an existing cell.
     pub fn open_map(&mut self) {
-        let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
-        let slices = self.slices_shown();
-        if let Some((first, _)) = slices.first()
-            && slices.iter().all(|(slice, _)| *slice != self.slice)
+        let Some(compared) = self.compared().cloned() else {
+            self.map = None;
+            return;
+        };
+        self.map_slices = self.slices_of_kept(&compared);
+        self.slices_shown = self.find_shown_slices();
+        if let Some((first, _)) = self.slices_shown.first()
+            && self.slices_shown.iter().all(|(slice, _)| *slice != self.slice)
         {
             self.slice = *first;
         }
-        let map = self.compared().and_then(|compared| compared.map(self.slice));
+        let shown: HashSet<usize> = self.kept.iter().copied().collect();
+        let map = self.map_slices.slices.get(self.slice);
+        let map = map.map(|slice| HeatMap::new(&compared.report, slice));
         self.left_out.clear();
         let map = map.map(|mut map| {
             let (kept, out): (Vec<_>, Vec<_>) =
                 map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));
-            self.left_out.extend(out.iter().map(|cell| (cell.tp, cell.batch)));
+            self.left_out.extend(out.iter().map(|cell| cell.place));
             map.cells = kept;
             map
         });
         if let Some(map) = &map {
             let (row, column) = self.cursor;
-            self.cursor = (row.min(map.tps.len() - 1), column.min(map.batches.len() - 1));
+            self.cursor = (row.min(map.rows.len() - 1), column.min(map.columns.len() - 1));
         }
         self.map = map;
     }
 
     pub fn map_of(&self) -> Option<PartOf<usize>> {
-        self.map.as_ref()?;
+        self.map.as_ref().filter(|map| map.slice.axes.is_plain())?;
         Some(PartOf(Arc::clone(self.compared()?), self.slice))
     }
 
     /// Reason for an empty cell of the current map; `…` until computed.
-    pub fn why_none(&self, tp: u32, batch: u32) -> &'static str {
-        if self.left_out.contains(&(tp, batch)) {
+    pub fn why_none(&self, row: usize, column: usize) -> &'static str {
+        if self.left_out.contains(&(row, column)) {
             return "filtered";
         }
+        if !self.map_slices.axes.is_plain() {
+            return "no pair";
+        }
         let of_shown = |(of, _): &&(PartOf<usize>, _)| Some(of) == self.map_of().as_ref();
-        let why = self.gaps.as_ref().filter(of_shown).and_then(|(_, why)| why.get(&(tp, batch)));
+        let why = self.gaps.as_ref().filter(of_shown).and_then(|(_, why)| why.get(&(row, column)));
         why.copied().unwrap_or("…")
     }
 
@@ -519,7 +595,7 @@ impl Compare {
         let to =
             |at: usize, by: isize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
         self.cursor =
-            (to(self.cursor.0, rows, map.tps.len()), to(self.cursor.1, columns, map.batches.len()));
+            (to(self.cursor.0, rows, map.rows.len()), to(self.cursor.1, columns, map.columns.len()));
     }
 
     /// Toggles the mark on the selected pair and those folded into its row.

@@ -1,9 +1,10 @@
-//! Winners by setting, in one line: the outcome of most settings, and the settings in which it differs.
+//! Winners by setting, in a sentence: the outcome of most settings, and the settings in which it differs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::compared::side_names;
+use base::text::capitalized;
 use study::analysis::{Axis, Comparison, ComparisonReport, Pivot, PivotRow, Varied};
 
 /// Most settings that are compared with one another.
@@ -45,8 +46,8 @@ impl SettingRule {
     }
 }
 
-/// Winners of these rows, which differ in these settings: `★ ladder; ≈ standard at b64 p2p-on, tp2 b16 p2p-on`. `None` if
-/// all rows have the same winner, which the headline names, or if there are too many.
+/// Winners of these rows, which differ in these settings: `Ladder is fastest, but ties with standard at b64 p2p-on, tp2
+/// b16 p2p-on`. `None` if all rows have the same winner, which the headline names, or if there are too many.
 pub fn winners_by_setting(
     axis: &Axis,
     report: &ComparisonReport,
@@ -66,26 +67,51 @@ pub fn winners_by_setting(
     let mut by_count: Vec<(&[String], usize)> = counts.into_iter().collect();
     by_count.sort_by_key(|(_, count)| Reverse(*count));
     let ((most, _), others) = by_count.split_first()?;
-    let exceptions = others.iter().map(|(winners, _)| {
-        let rules = rules_of(winners, &outcomes);
-        let rules: Vec<String> = rules.iter().map(SettingRule::words).collect();
-        format!("; {} at {}", exception_name(winners, most), rules.join(", "))
-    });
-    let exceptions: String = exceptions.collect();
-    (!exceptions.is_empty()).then(|| format!("★ {}{exceptions}", winners_name(most)))
+    let mut others: Vec<&[String]> = others.iter().map(|(winners, _)| *winners).collect();
+    // clauses without a subject follow the first one
+    others.sort_by_key(|winners| !is_tie_with_usual(winners, most));
+    let exception = |winners: &&[String]| {
+        let rules: Vec<String> = rules_of(winners, &outcomes).iter().map(SettingRule::words).collect();
+        format!("{} at {}", exception_words(winners, most), rules.join(", "))
+    };
+    let exceptions: Vec<String> = others.iter().map(exception).collect();
+    let sentence = format!("{}, but {}", usual_words(most), exceptions.join("; "));
+    (!exceptions.is_empty()).then(|| capitalized(&sentence))
 }
 
-fn winners_name(winners: &[String]) -> String {
-    if winners.is_empty() { "undecided".to_owned() } else { winners.join(" ≈ ") }
+/// Outcome of most settings, as a clause.
+fn usual_words(winners: &[String]) -> String {
+    match winners {
+        [] => "undecided".to_owned(),
+        [winner] => format!("{winner} is fastest"),
+        tied => format!("{} tie for fastest", listed(tied)),
+    }
 }
 
-/// Name of an outcome beside that of most settings: `≈ standard` if more values tie there.
-fn exception_name(winners: &[String], most: &[String]) -> String {
-    let others: Vec<&str> =
-        winners.iter().filter(|winner| !most.contains(winner)).map(String::as_str).collect();
-    match others.len() + most.len() == winners.len() && !most.is_empty() {
-        true => format!("≈ {}", others.join(" ≈ ")),
-        false => winners_name(winners),
+/// True if the winner of most settings ties with others.
+fn is_tie_with_usual(winners: &[String], most: &[String]) -> bool {
+    matches!(most, [usual] if winners.len() > 1 && winners.contains(usual))
+}
+
+/// Another outcome, as a clause after that of most settings.
+fn exception_words(winners: &[String], most: &[String]) -> String {
+    let is_usual = |winner: &&String| most.contains(winner);
+    match winners {
+        [] => "undecided".to_owned(),
+        [winner] if most.len() > 1 && is_usual(&winner) => format!("{winner} alone wins"),
+        [winner] => format!("{winner} wins"),
+        _ if is_tie_with_usual(winners, most) => {
+            let others: Vec<String> = winners.iter().filter(|of| !is_usual(of)).cloned().collect();
+            format!("ties with {}", listed(&others))
+        }
+        tied => format!("{} tie", listed(tied)),
+    }
+}
+
+fn listed(words: &[String]) -> String {
+    match words {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        words => words.concat(),
     }
 }
 
@@ -149,14 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_names_what_it_adds_to_the_usual_winner() {
+    fn an_exception_says_who_wins_or_ties_with_whom() {
         let owned =
             |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
         let [ladder, tie, parallel] =
             [&["ladder"][..], &["standard", "ladder"], &["parallel"]].map(owned);
-        assert_eq!(exception_name(&tie, &ladder), "≈ standard");
-        assert_eq!(exception_name(&ladder, &tie), "ladder");
-        assert_eq!(exception_name(&parallel, &ladder), "parallel");
-        assert_eq!(exception_name(&[], &ladder), "undecided");
+        assert_eq!(usual_words(&ladder), "ladder is fastest");
+        assert_eq!(usual_words(&tie), "standard and ladder tie for fastest");
+        assert_eq!(exception_words(&tie, &ladder), "ties with standard");
+        assert_eq!(exception_words(&ladder, &tie), "ladder alone wins");
+        assert_eq!(exception_words(&parallel, &ladder), "parallel wins");
+        assert_eq!(exception_words(&tie, &parallel), "standard and ladder tie");
+        assert_eq!(exception_words(&[], &ladder), "undecided");
     }
 }

@@ -1,0 +1,267 @@
+//! The pivot, and the details of its selected pair.
+
+use crossterm::event::{MouseButton, MouseEventKind};
+
+use super::*;
+use crate::face::tui::screen::FileKind;
+
+#[test]
+fn the_headline_wraps_and_the_marks_and_shares_are_explained() {
+    for (columns, rows) in [(60, 24), (80, 24), (120, 40)] {
+        let driver = on(grid().to_vec(), (columns, rows));
+        let screen = driver.screen();
+        assert!(
+            screen.contains("tokens/s") && !screen.lines().take(3).any(|l| l.ends_with('…')),
+            "{screen}"
+        );
+        driver.shows("★ fastest");
+        driver.shows(" exposed: ");
+    }
+}
+
+#[test]
+fn who_wins_at_tp_8_batch_1_without_p2p_takes_three_keys() {
+    for (size, more) in [((120, 40), None), ((80, 24), Some(KeyCode::End))] {
+        let mut driver = on(grid().to_vec(), size);
+        driver.state.cx.tab = Tab::Experiments;
+        driver.taps("6");
+        more.into_iter().for_each(|key| driver.tap(key));
+        let row = line_of(&driver, "tp8 b1 p2p-off");
+        assert!(row.contains("★"), "{size:?}: {}", driver.screen());
+        driver.shows("Ladder is up to ");
+    }
+}
+
+/// The first view answers who wins in any setting, although not all rows fit.
+#[test]
+fn the_winners_by_setting_are_below_the_headline() {
+    for size in [(80, 24), (120, 40)] {
+        let driver = on(grid().to_vec(), size);
+        let screen = driver.screen();
+        let words: Vec<&str> = screen.split_whitespace().collect();
+        let winners =
+            "Ladder is fastest, but ties with standard at b64 p2p-on, tp4 b64, tp8 b64, tp2 b16 p2p-on";
+        assert!(words.join(" ").contains(winners), "{screen}");
+    }
+    let low = on(grid().to_vec(), (60, 16));
+    low.hides("Ladder is fastest, but");
+    let notes = low.state.screen(Tab::Compare).notes(low.state.cx.body(), &low.state.cx);
+    assert!(notes.iter().any(
+        |note| note.is_folded && note.text.contains("Ladder is fastest, but ties with standard at")
+    ));
+    // one winner is in the headline
+    on(compared(), (120, 40)).hides("is fastest, but");
+}
+
+#[test]
+fn a_baseline_that_is_no_name_is_shown_with_its_option() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ap2p");
+    driver.tap(KeyCode::Enter);
+    driver.shows("P2P on TPOT ms");
+    driver.shows("x tokens/s of P2P on");
+    driver.shows("p2p: P2P off against P2P on");
+    driver.shows("│P2P off ");
+}
+
+/// Columns of the map and lanes of the sides do not move with the number of digits.
+#[test]
+fn numbers_below_one_another_are_aligned() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("l");
+    let side = |name: &str| line_of(&driver, &format!("│{name}  "));
+    let point = |line: &str| line.find('.').unwrap();
+    assert_eq!(point(&side("standard")), point(&side("upper-bound")), "{}", driver.screen());
+    assert!(side("upper-bound").contains(" 0.000 "), "{}", driver.screen());
+}
+
+#[test]
+fn enter_without_a_trace_says_why_and_what_to_do() {
+    let mut records = compared();
+    records.iter_mut().for_each(|record| record.trace = None);
+    let mut driver = on(records, (120, 40));
+    driver.hides("Enter timelines");
+    driver.enter();
+    driver.shows("neither run was recorded");
+    driver.shows("1 lists experiments");
+    // one of the two has timelines
+    let mut records = compared();
+    let standard = records.iter_mut().filter(|record| record.run.starts_with("standard"));
+    standard.for_each(|record| record.trace = None);
+    let mut driver = on(records, (120, 40));
+    driver.shows("Enter timelines");
+    driver.enter();
+    driver.shows("opening ladder-2");
+    driver.hides("standard-2");
+}
+
+#[test]
+fn a_cell_without_a_pair_says_why_and_what_to_do() {
+    let mut records = grid().to_vec();
+    records.retain(|record| {
+        let spec = &record.spec;
+        (spec.architecture.to_string().as_str(), spec.tp, spec.batch) != ("ladder", 8, 64)
+    });
+    let mut driver = on(records, (120, 40));
+    driver.tap(KeyCode::End);
+    driver.taps("h");
+    driver.shows("no result of ladder at TP 8, batch 64, P2P off");
+    driver.shows("1 lists experiments");
+    driver.hides("Enter timelines");
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Compare);
+    driver.shows("no result of ladder at TP 8, batch 64, P2P off; 1 lists experiments");
+}
+
+#[test]
+fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("/tp8 p2p-off");
+    driver.enter();
+    driver.shows("architecture: 4 of 24 settings");
+    driver.shows("architecture: ladder against standard");
+    driver.taps("gg");
+    driver.tap(KeyCode::Right);
+    driver.shows("[upper-bound]");
+    driver.shows("architecture: upper-bound against standard");
+    driver.hides("upper-bound decodes");
+    driver.tap(KeyCode::Down);
+    assert!(driver.state.compare.selected().is_some_and(|pair| pair.side.spec.batch == 4));
+    driver.taps("ssI");
+    driver.shows("by TPOT of upper-bound ▼");
+    let batch = |driver: &Driver| driver.state.compare.selected().unwrap().side.spec.batch;
+    let before = batch(&driver);
+    driver.taps("h");
+    driver.shows("by TPOT of ladder ▼");
+    assert_eq!(batch(&driver), before, "the row stays selected");
+    let pair = driver.state.compare.selected().unwrap().clone();
+    driver.enter();
+    driver.shows(&format!("opening {}", pair.run));
+    driver.state.cx.tab = Tab::Compare;
+    driver.press(KeyCode::Esc);
+    assert_eq!(driver.state.compare.column, None, "Escape follows the fastest again");
+}
+
+#[test]
+fn a_click_selects_a_cell_of_the_pivot() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let screen = driver.screen();
+    let row = screen.lines().position(|line| line.contains("tp4 b16 p2p-off")).unwrap();
+    let column = line_of(&driver, "TPOT ms").find("upper-bound").unwrap();
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    driver.mouse(kind, (column as u16, row as u16));
+    let pair = driver.state.compare.selected().unwrap();
+    assert_eq!((pair.value.as_str(), pair.side.spec.tp, pair.side.spec.batch), ("upper-bound", 4, 16));
+}
+
+#[test]
+fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ggjjjl");
+    let pair = driver.state.compare.selected().unwrap().clone();
+    driver.taps("t");
+    let same = |driver: &Driver| {
+        let selected = driver.state.compare.selected().unwrap();
+        (&selected.baseline_run, &selected.run) == (&pair.baseline_run, &pair.run)
+    };
+    assert!(same(&driver), "{}", driver.screen());
+    driver.taps("t");
+    driver.shows("ratio of tokens/s: upper-bound / standard  p2p-off");
+    assert!(same(&driver), "the map opens on the same pair: {}", driver.screen());
+    driver.taps("t");
+    assert!(driver.state.compare.shows_pivot() && same(&driver));
+    driver.shows("setting");
+}
+
+#[test]
+fn the_pivot_is_exported_with_a_row_per_setting() {
+    let mut driver = on(compared(), (80, 24));
+    let csv = |driver: &Driver| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let export = driver.state.compare.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
+        export.write(file.path()).unwrap();
+        std::fs::read_to_string(file.path()).unwrap()
+    };
+    let all = csv(&driver);
+    assert_eq!(all.lines().count(), 2);
+    let header = all.lines().next().unwrap();
+    assert!(header.contains("ladder,parallel,desync:2,upper-bound,fastest"), "{header}");
+    driver.taps("/ladder");
+    driver.enter();
+    assert!(!csv(&driver).contains("parallel"));
+}
+
+#[test]
+fn the_pivot_scrolls_to_the_selected_value() {
+    let mut larger = compared();
+    for record in &mut larger {
+        record.spec.batch = 8;
+        record.run.push_str("-b8");
+    }
+    let mut driver = on([compared(), larger].concat(), (60, 16));
+    let titles = |driver: &Driver| line_of(driver, "standard ms");
+    assert!(!titles(&driver).contains("upper-bound"), "{}", driver.screen());
+    driver.taps("lll");
+    assert!(titles(&driver).contains("[upper-bound]"), "{}", driver.screen());
+    assert!(titles(&driver).contains("setting"), "{}", driver.screen());
+}
+
+#[test]
+fn a_tall_window_shows_all_values_at_the_selected_setting() {
+    on(grid().to_vec(), (120, 40)).hides("all values at");
+    let mut driver = on(grid().to_vec(), (200, 60));
+    driver.shows("all values at tp4 b1 p2p-off");
+    driver.shows("gap closed");
+    for value in ["│ladder ", "│upper-bound "] {
+        assert!(driver.screen().contains(value), "{}", driver.screen());
+    }
+    driver.tap(KeyCode::Down);
+    driver.shows("all values at tp4 b4 p2p-on");
+    driver.taps("t");
+    driver.hides("all values at");
+}
+
+#[test]
+fn the_validation_of_simulated_cells_is_shown_where_rows_are_empty() {
+    let mut driver = on(grid().to_vec(), (140, 60));
+    driver.taps("/tp8");
+    driver.enter();
+    let trust = driver.state.compare.trust().expect("it is simulated").to_owned();
+    let begins: String = trust.chars().take(60).collect();
+    driver.shows(&format!("simulated: {begins}"));
+    driver.hides("+1 note");
+    let mut low = on(grid().to_vec(), (140, 30));
+    low.hides(&format!("simulated: {begins}"));
+    low.shows("notes: ?");
+    low.taps("t");
+    assert!(low.screen().contains(" note"), "{}", low.screen());
+}
+
+#[test]
+fn a_small_window_shows_whole_clauses_and_has_the_rest_in_the_notes() {
+    let folded = |driver: &Driver, text: &str| {
+        let notes = driver.state.screen(Tab::Compare).notes(driver.state.cx.body(), &driver.state.cx);
+        notes.iter().any(|note| note.is_folded && note.text.contains(text))
+    };
+    let driver = on(compared(), (80, 24));
+    driver.shows("by TPOT 1.25x; adjusted p <.001 …");
+    assert!(folded(&driver, "9 samples in 3 rounds each") && folded(&driver, "all tiny f32 tp2"));
+    let driver = on(grid().to_vec(), (80, 24));
+    assert!(folded(&driver, "standard decodes "), "{}", driver.screen());
+}
+
+#[test]
+fn a_run_whose_trace_file_is_gone_offers_no_timeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut driver = Driver::empty(120, 40);
+    (driver.state.cx.tab, driver.state.cx.dir) = (Tab::Compare, dir.path().to_owned());
+    let records = compared();
+    for record in &records {
+        std::fs::create_dir_all(dir.path().join(&record.run)).unwrap();
+    }
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    driver.hides("Enter timelines");
+    driver.enter();
+    driver.shows("the traces of both runs are gone");
+}

@@ -1,0 +1,308 @@
+//! Comparisons of made-up cells whose ratios are known.
+
+mod heat;
+mod matching;
+mod tables;
+
+use super::*;
+use crate::analysis::compare::comparison::LEVEL;
+use ::table::testing::{record, sim_record};
+use ::table::{Provenance, Record, Spec};
+use plan::{Architecture, LayerSet};
+
+const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
+
+/// Measured rounds of a cell: each round slower than the one before by half, all cells alike.
+fn rounds(name: &str, change: impl Fn(&mut Spec), step_ms: f64) -> Vec<Record> {
+    (0..3u32)
+        .map(|round| {
+            let drift = 1.0 + 0.5 * f64::from(round);
+            let sample = |noise: f64| (0.0, step_ms * drift * noise);
+            let samples = [sample(0.99), sample(1.0), sample(1.01)];
+            record(&format!("{name}-{round}"), &change, round, &samples)
+        })
+        .collect()
+}
+
+fn architecture(architecture: &Architecture) -> impl Fn(&mut Spec) {
+    move |spec| spec.architecture = architecture.clone()
+}
+
+#[test]
+fn architectures_against_standard_with_hidden_share() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+    ]
+    .concat();
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.comparisons, report.pairs.len()), (2, 2));
+    let ladder = report.pairs.iter().find(|p| p.value == "ladder").unwrap();
+    assert_eq!((ladder.baseline.as_str(), ladder.baseline_run.as_str()), ("standard", "s-2"));
+    assert_eq!(ladder.matched, "tiny tp2 b1 p2p-on cpu");
+    assert!((ladder.speedup - 2.0 / 1.2).abs() < 1e-9);
+    let [low, high] = ladder.speedup_ci95.unwrap();
+    assert!(low > 1.5 && high < 1.8, "the rounds' drift is in both and cancels: {low}..{high}");
+    assert!(ladder.differs);
+    assert!((ladder.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    let [low, high] = ladder.hidden_share_ci95.unwrap();
+    assert!(low < 0.8 && 0.8 < high && low > 0.6 && high < 1.0, "{low}..{high}");
+}
+
+#[test]
+fn equal_cells_do_not_differ() {
+    let records = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 2.0),
+    ];
+    let pair = compare(&records.concat(), "architecture").unwrap().pairs.remove(0);
+    let [low, high] = pair.speedup_ci95.unwrap();
+    assert!(low < 1.0 && 1.0 < high && !pair.differs);
+    assert_eq!(pair.hidden_share, None, "without upper-bound there is no gap to close");
+}
+
+#[test]
+fn a_measurement_without_interval_is_no_difference_and_a_simulation_needs_none() {
+    let one = |name, a: &Architecture, step| record(name, architecture(a), 0, &[(0.0, step)]);
+    let few = [one("s", &Architecture::Standard, 2.0), one("l", &LADDER, 1.0)];
+    let pair = compare(&few, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup, pair.speedup_ci95, pair.differs), (2.0, None, false));
+
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let records = [
+        sim("s", &Architecture::Standard, 2.0),
+        sim("l", &LADDER, 1.5),
+        sim("u", &Architecture::UpperBound, 1.0),
+    ];
+    let pair = compare(&records, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup_ci95, pair.differs, pair.provenance), (None, true, Provenance::Simulated));
+    assert_eq!((pair.hidden_share, pair.hidden_share_ci95), (Some(0.5), None));
+}
+
+#[test]
+fn more_ranks_that_are_slower_are_flagged() {
+    let tp = |name, tp, step| sim_record(name, move |s| s.tp = tp, 0.0, step);
+    let report = compare(&[tp("a", 2, 1.0), tp("b", 4, 0.9), tp("c", 8, 1.1)], "tp").unwrap();
+    assert_eq!(report.pairs.len(), 2);
+    assert_eq!(report.flags.len(), 1);
+    assert!(report.flags[0].text.contains("TP 8 is slower than TP 4"), "{:?}", report.flags);
+}
+
+#[test]
+fn recorders_are_not_mixed_and_missing_baselines_are_said() {
+    let with = |name, a: &Architecture, recorder: &str| {
+        let mut record = record(name, architecture(a), 0, &[(0.0, 1.0)]);
+        record.environment.insert("recorder".into(), recorder.into());
+        record.overlap = Some(::table::Overlap { overlap_pct: Some(50.0), ..Default::default() });
+        record
+    };
+    let records = [with("s", &Architecture::Standard, "events"), with("l", &LADDER, "cupti")];
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.pairs[0].overlap_pct, report.pairs[0].baseline_overlap_pct), (None, None));
+    assert!(
+        report.flags.iter().any(|f| f.text.contains("recorded in different ways")),
+        "{:?}",
+        report.flags
+    );
+
+    let by = |recorder| {
+        let ladder = with("l", &LADDER, recorder);
+        let standard = with("s", &Architecture::Standard, "stamps");
+        compare(&[standard, ladder], "architecture").unwrap().pairs[0].overlap_pct
+    };
+    assert_eq!(by("stamps"), Some(50.0));
+    assert_eq!((by("cuda events around modules"), by("cupti")), (None, None));
+
+    let report = compare(&records[1..], "architecture").unwrap();
+    assert!(report.pairs.is_empty());
+    let flags: Vec<&str> = report.flags.iter().map(|flag| flag.text.as_str()).collect();
+    assert_eq!(flags, ["tiny tp2 b1 p2p-on cpu: no 'standard' to compare ladder with"]);
+}
+
+#[test]
+fn a_hidden_share_is_against_standard_whatever_the_baseline() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+        rounds("p", architecture(&Architecture::Parallel), 1.5),
+    ]
+    .concat();
+    let report = Cells::of(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
+    let parallel = report.pairs.iter().find(|p| p.value == "parallel").unwrap();
+    assert_eq!(parallel.baseline, "ladder");
+    assert!((parallel.speedup - 0.8).abs() < 1e-9);
+    assert!((parallel.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+    assert!((parallel.baseline_side.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    assert!((parallel.side.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn sides_say_what_communication_costs() {
+    let overlap = |compute_ms, comm_ms, exposed_comm_ms| ::table::Overlap {
+        compute_ms,
+        comm_ms,
+        exposed_comm_ms,
+        overlap_pct: Some(100.0 * (1.0 - exposed_comm_ms / comm_ms)),
+        ..Default::default()
+    };
+    let mut standard = sim_record("s", architecture(&Architecture::Standard), 1.0, 2.0);
+    let mut ladder = sim_record("l", architecture(&LADDER), 1.0, 1.5);
+    // four steps
+    (standard.overlap, ladder.overlap) = (Some(overlap(5.0, 3.0, 3.0)), Some(overlap(5.4, 3.0, 0.6)));
+    let pair = compare(&[standard, ladder], "architecture").unwrap().pairs.remove(0);
+    let (a, b) = (&pair.baseline_side, &pair.side);
+    assert_eq!((a.comm_ms, a.exposed_comm_ms, a.exposed_pct), (Some(3.0), Some(3.0), Some(37.5)));
+    assert_eq!((b.comm_ms, b.exposed_comm_ms, b.exposed_pct), (Some(3.0), Some(0.6), Some(10.0)));
+    assert_eq!((a.samples, a.rounds, b.decode_ms), (1, 1, 6.0));
+}
+
+#[test]
+fn many_comparisons_are_counted_and_adjusted_for() {
+    // 20 variables' values: one that matters, the others alike but for their noise
+    let records: Vec<Record> = (0..20)
+        .flat_map(|value: u32| {
+            let step = if value == 7 { 1.0 } else { 2.0 };
+            let change = move |s: &mut Spec| {
+                s.env.insert("NCCL_NTHREADS".into(), value.to_string());
+            };
+            rounds(&value.to_string(), change, step)
+        })
+        .collect();
+    let report = compare(&records, "NCCL_NTHREADS").unwrap();
+    assert_eq!((report.comparisons, report.adjusted.tested), (19, 19));
+    assert_eq!((report.differ, report.adjusted.differ), (1, 1));
+    for pair in &report.pairs {
+        let (p, adjusted) = (pair.p_value.unwrap(), pair.adjusted_p.unwrap());
+        assert!(adjusted >= p && adjusted <= 1.0);
+        assert_eq!(pair.differs_adjusted, Some(adjusted <= LEVEL));
+        assert_eq!(pair.differs, pair.value == "7");
+    }
+}
+
+#[test]
+fn simulations_have_no_p_value() {
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let report =
+        compare(&[sim("s", &Architecture::Standard, 2.0), sim("l", &LADDER, 1.0)], "architecture")
+            .unwrap();
+    assert_eq!((report.adjusted.tested, report.differ), (0, 1));
+    assert_eq!((report.pairs[0].p_value, report.pairs[0].differs_adjusted), (None, None));
+}
+
+/// Runs whose ranks shared a GPU are as if they were not there, also beside measured runs of the same cells.
+#[test]
+fn nothing_is_computed_from_runs_that_shared_a_gpu() {
+    use crate::analysis::{comparable, judge, pareto, side_by_side};
+    let measured = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+    ]
+    .concat();
+    let shared = |record: &Record| Record {
+        provenance: Provenance::SharedGpu,
+        metrics: record.metrics.clone().map(|m| ::table::Metrics { tokens_per_s: 1e9, ..m }),
+        run: format!("shared-{}", record.run),
+        ..record.clone()
+    };
+    let checks: Vec<Record> = measured.iter().map(shared).collect();
+    assert!(checks.iter().all(|record| !record.is_finished() && !record.has_numbers()));
+    assert_eq!(compare(&checks, "architecture").unwrap().pairs.len(), 0);
+    assert!(comparable(&checks).is_empty() && pareto(&checks).is_empty());
+    assert!(crate::calibrate::of_records(&checks).is_empty());
+    assert!(::table::hidden_shares(&checks).iter().all(Option::is_none));
+    let both = [measured.clone(), checks.clone()].concat();
+    let speedup = |records: &[Record]| compare(records, "architecture").unwrap().pairs[0].speedup;
+    assert_eq!(speedup(&both), speedup(&measured));
+    assert_eq!(pareto(&both).len(), pareto(&measured).len());
+    assert!(pareto(&both).iter().all(|point| point.provenance == Provenance::Measured));
+    let gates = ["tok/s>-50%".parse().unwrap()];
+    assert!(judge(("base", ""), &measured, &checks, &gates).rows.is_empty());
+    let beside = side_by_side(&both, 0, measured.len()).unwrap();
+    assert!(beside.measures.is_empty() && beside.speedup.is_none());
+    assert!(
+        beside.warnings.iter().any(|said| said.contains("it ran with LADDERSCOPE_SHARED_GPU=1")),
+        "{:?}",
+        beside.warnings
+    );
+}
+
+/// The paper's own effect, slower all-reduces among more ranks, is not suspicious.
+#[test]
+fn more_ranks_slower_by_their_exposed_communication_are_not_flagged() {
+    let cell = |tp, step_ms: f64, exposed_ms: f64| {
+        let mut record = sim_record(&format!("{tp}"), move |spec| spec.tp = tp, 0.0, step_ms);
+        let steps = f64::from(record.spec.output_tokens - 1);
+        record.overlap =
+            Some(::table::Overlap { exposed_comm_ms: exposed_ms * steps, ..Default::default() });
+        record
+    };
+    let flags = |high: Record| compare(&[cell(4, 5.0, 1.0), high], "tp").unwrap().flags;
+    assert_eq!(flags(cell(8, 6.0, 3.0)), []);
+    let flags = flags(cell(8, 6.0, 1.5));
+    assert!(flags[0].text.contains("TP 8 is slower than TP 4"), "{flags:?}");
+}
+
+/// A cell that was published: 70B on H100s with the paper's engine.
+fn paper(name: &str, batch: u32, step_ms: f64) -> Record {
+    let change = |spec: &mut Spec| {
+        (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
+        (spec.hardware, spec.dtype) = ("h100_sxm".into(), plan::DType::F16);
+        (spec.architecture, spec.tp, spec.batch) = (name.parse().unwrap(), 8, batch);
+        (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
+    };
+    sim_record(&format!("{name}-{batch}"), change, 80.0, step_ms)
+}
+
+#[test]
+fn one_margin_holds_for_all_simulated_pairs_of_a_comparison() {
+    let near = [paper("standard", 1, 10.0), paper("ladder", 1, 9.75)];
+    let report = compare(&near, "architecture").unwrap();
+    assert_eq!(report.band().unwrap().words(), "simulator error 2 %");
+    assert_eq!(report.pairs[0].verdict, PairVerdict::Faster);
+    // one cell without a measured speedup widens the margin of all
+    let far = [paper("standard", 128, 10.0), paper("ladder", 128, 8.0)];
+    let report = compare(&[&near[..], &far[..]].concat(), "architecture").unwrap();
+    assert!(report.pairs.iter().all(|pair| pair.band == Some(TieBand::UNKNOWN)), "{report:?}");
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [PairVerdict::TooClose, PairVerdict::Faster]);
+    // but not that of another experiment: a cell's verdict does not depend on what else is stored
+    let of = |name: &str, cells: &[Record]| {
+        let named = cells.iter().cloned().map(|r| Record { experiment: Some(name.into()), ..r });
+        named.collect::<Vec<_>>()
+    };
+    let report = compare(&[of("near", &near), of("far", &far)].concat(), "architecture").unwrap();
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [PairVerdict::Faster; 2]);
+    assert_eq!(report.band_of(&report.pairs[..1]).unwrap().words(), "simulator error 2 %");
+    assert_eq!(report.band(), Some(TieBand::UNKNOWN));
+    // measured pairs have their intervals instead
+    let measured = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.95),
+    ];
+    let report = compare(&measured.concat(), "architecture").unwrap();
+    assert_eq!((report.band(), report.pairs[0].band), (None, None));
+    assert_eq!(report.pairs[0].verdict, PairVerdict::Faster, "{report:?}");
+}
+
+#[test]
+fn first_tokens_of_mixtures_tie_within_the_error_of_measured_ones() {
+    let cell = |name: &str, ms| {
+        let change = |spec: &mut Spec| {
+            (spec.model, spec.ep) = ("gpt-oss-120b".into(), 2);
+            (spec.architecture, spec.output_tokens) = (name.parse().unwrap(), 1);
+        };
+        sim_record(name, change, ms, 0.0)
+    };
+    let cells = [cell("standard", 30.0), cell("ladder", 24.0), cell("parallel", 20.0)];
+    let report = compare(&cells, "architecture").unwrap();
+    assert_eq!(report.band().unwrap().words(), "TTFT error 38 % in serving_moe");
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [PairVerdict::TooClose, PairVerdict::Faster],
+        "1.25x is within 38 %, 1.5x is not"
+    );
+}
