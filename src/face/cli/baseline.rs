@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::Stores;
 use base::error::Result;
