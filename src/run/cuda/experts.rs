@@ -15,7 +15,7 @@ use super::fp8;
 use super::kernels::KernelCall;
 use super::kernels::geometry::{self, Grouped, MOST_CHOICES, MOST_EXPERTS, SLOT_ROWS};
 use super::launches::{Binder, Call};
-use super::matmul::{MatvecChoice, Product, Way};
+use super::matmul::{MatvecChoice, Product, ProductKernel};
 use super::program::{Program, StepSize};
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Function, Launch, Memory, Stream, arguments};
@@ -185,11 +185,11 @@ impl Binder<'_> {
                 multiprocessors: self.multiprocessors,
             };
             let x = x.offset(u64::from(first) * u64::from(hidden) * dtype.bytes());
-            let by_own = *self.matvec != MatvecChoice::Asked(Way::Library)
-                && MatvecChoice::usual(dtype).way((rows, hidden, experts.count)) == Way::Own
+            let by_own = *self.matvec != MatvecChoice::Asked(ProductKernel::Library)
+                && MatvecChoice::usual(dtype).kernel_for(product.shape()) == ProductKernel::Own
                 && product.fits_own_kernel();
             calls.push(match by_own {
-                true => self.early(product.call(self.kernels, [x, weight, logits], None)?),
+                true => self.with_early_start(product.call(self.kernels, [x, weight, logits], None)?),
                 false => {
                     Call::MatMul { shape: product.by_library(dtype, None), x, w: weight, out: logits }
                 }
@@ -252,7 +252,7 @@ impl Binder<'_> {
                 outputs: u64::from(outputs),
                 dtype: self.program.dtype,
                 f32_output: true,
-                sm_target: (free < self.whole).then_some(free),
+                sm_target: (free < self.gpu_multiprocessors).then_some(free),
             },
             x,
             weight,
@@ -265,7 +265,7 @@ impl Binder<'_> {
             let choices = all_choices.offset(8 * u64::from(first) * u64::from(top_k));
             let arguments = arguments![choices, counts, lists, rows, top_k, first_own, own];
             calls.push(self.kernel("group_choices", geometry::group_choices(own), arguments)?);
-            let by_own = *self.matvec == MatvecChoice::Asked(Way::Own);
+            let by_own = *self.matvec == MatvecChoice::Asked(ProductKernel::Own);
             let per_expert = !by_own && is_per_expert(plan.phase, experts, rows);
             if per_expert {
                 let mut arguments = arguments![counts, lists, rows_of, experts_of, slots, rows];
@@ -315,7 +315,7 @@ impl Binder<'_> {
     ) -> Result<Call> {
         let function = self.kernels.get_with(name, &chosen.defines)?;
         function.set_shared(chosen.geometry.shared_bytes)?;
-        Ok(self.early(KernelCall { function, launch: chosen.geometry, arguments }))
+        Ok(self.with_early_start(KernelCall { function, launch: chosen.geometry, arguments }))
     }
 }
 
