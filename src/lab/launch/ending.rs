@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::ranks::RankExit;
-use crate::with_outcome;
+use crate::outcome::with_outcome;
 use run::Outcome;
 use table::{Record, Status};
 
