@@ -5,7 +5,7 @@
 //! [`PRODUCT_ROWS`] rows per expert, always eager, use cuBLASLt expert by expert ([`PerExpert`]): the host waits for the number
 //! of rows of each. Weights in fp8 are expanded before each product.
 //!
-//! Steps with many rows are processed in parts of [`ROWS`], which bounds scratch memory.
+//! Steps with many rows are processed in parts of [`MAX_ROWS`], which bounds scratch memory.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use plan::{
 use table::shared_gpu;
 
 /// Maximum rows that the experts process at a time.
-const ROWS: u32 = 2048;
+const MAX_ROWS: u32 = 2048;
 /// Rows per expert, if routing is balanced, from which prefill uses cuBLASLt. For each 16 rows the grouped kernel reads an
 /// expert's weights, and as many numbers of x, through the second-level cache: at 64 rows 8 times the weights (fp8: 12).
 /// cuBLASLt reads them once and costs two launches per expert (fp8: 5 bytes per weight and four launches). Counted, not
@@ -85,10 +85,11 @@ impl Scratch {
         let own = gate_up.parts.first().map_or(0, |part| part.experts(shape, 0, program.plan.tp).len());
         let (top_k, count) = experts.map_or((0, 0), |e| (u64::from(e.top_k), u64::from(e.count)));
         let phase = program.plan.phase;
-        let per_expert = experts.is_some_and(|experts| is_per_expert(phase, experts, rows.min(ROWS)));
+        let per_expert =
+            experts.is_some_and(|experts| is_per_expert(phase, experts, rows.min(MAX_ROWS)));
         let is_expanded = program.precision.of_weight(gate_up, shape) == DType::Fp8;
         let mut scratch =
-            Self { own: own as u32, width: down.inputs, rows: rows.min(ROWS), ..Self::default() };
+            Self { own: own as u32, width: down.inputs, rows: rows.min(MAX_ROWS), ..Self::default() };
         let (own, rows) = (own as u64, u64::from(scratch.rows));
         let mut take = |bytes: u64| {
             let at = scratch.bytes;

@@ -194,7 +194,7 @@ pub(super) fn settled(
 }
 
 /// Clock queries per rank.
-const QUESTIONS: usize = 200;
+const CLOCK_QUERIES: usize = 200;
 
 /// Offsets to add to each rank's clock to get rank 0's, on rank 0.
 fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
@@ -205,7 +205,7 @@ fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
         Some(peers) if peers.in_one_process() => Ok(vec![same; peers.ranks()]),
         Some(peers) => {
             let clock = context.clock;
-            let answers = peers.compare_clocks(QUESTIONS, move || clock.now())?;
+            let answers = peers.compare_clocks(CLOCK_QUERIES, move || clock.now())?;
             Ok(answers.iter().map(|answers| rank_tie(answers).unwrap_or(same)).collect())
         }
     }
