@@ -387,15 +387,15 @@ impl StepTimes for CellTimes<'_> {
         let [shortest, longest] = self.contexts;
         let place = (context - shortest) / (longest - shortest).max(1.0) * (CONTEXT_NODES - 1) as f64;
         let node = (place.max(0.0) as usize).min(CONTEXT_NODES - 2);
-        let mut at = |batch| {
+        let mut decoded_us = |batch| {
             let low = self.decoded_us(batch, node);
             low + (self.decoded_us(batch, node + 1) - low) * (place - node as f64)
         };
-        let low = at(least);
+        let low = decoded_us(least);
         if batch == least {
             return low;
         }
-        low + (at(most) - low) * f64::from(batch - least) / f64::from(most - least)
+        low + (decoded_us(most) - low) * f64::from(batch - least) / f64::from(most - least)
     }
 
     fn prefill_us(&mut self, tokens: f64) -> f64 {

@@ -33,7 +33,7 @@ const PEAK_TIME: Duration = Duration::from_millis(300);
 /// FLOP/s of f32 matrix products on `threads` threads, each with its own matrices: the upper bound for the training
 /// kernels. The fastest of five intervals counts, since other programs only slow it down.
 pub fn gemm_peak(threads: usize) -> f64 {
-    let one = || {
+    let peak_of_thread = || {
         let (a, b) = (vec![0.5f32; MATRIX_SIDE * MATRIX_SIDE], vec![0.25f32; MATRIX_SIDE * MATRIX_SIDE]);
         let mut out = vec![0.0; MATRIX_SIDE * MATRIX_SIDE];
         let (began, mut best) = (Instant::now(), 0.0f64);
@@ -54,7 +54,7 @@ pub fn gemm_peak(threads: usize) -> f64 {
         best
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(one)).collect();
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(peak_of_thread)).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
     })
 }
