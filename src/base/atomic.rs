@@ -68,7 +68,7 @@ impl AtomicFile {
     }
 
     fn start(path: &Path, make: bool) -> io::Result<Self> {
-        let dir = regular::parent(path, make)?.0;
+        let dir = regular::open_parent(path, make)?.0;
         match unnamed(&dir) {
             Some(file) => Ok(Self { path: path.to_owned(), dir, file, named: None }),
             None => Self::start_named(path, dir),
@@ -164,7 +164,7 @@ impl UnfinishedDir {
     /// runs directory.
     pub fn create(target: &Path) -> Result<Self> {
         let make = || -> io::Result<PathBuf> {
-            let dir = regular::parent(target, false)?.0;
+            let dir = regular::open_parent(target, false)?.0;
             let scratch = scratch(target, &dir)?;
             let place = match regular::confined(target) {
                 Some(root) if !is_same(&scratch, &dir)? => root.join(FOLDER),
@@ -284,7 +284,7 @@ fn link(file: &File, dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 /// same file system, else `dir` itself, after removing leftovers of earlier writers of the same output.
 fn scratch(path: &Path, dir: &OwnedFd) -> io::Result<OwnedFd> {
     if let Some(root) = regular::confined(path) {
-        let scratch = regular::directory(&root.join(FOLDER), true)?;
+        let scratch = regular::open_directory(&root.join(FOLDER), true)?;
         if rustix::fs::fstat(&scratch)?.st_dev == rustix::fs::fstat(dir)?.st_dev {
             return Ok(scratch);
         }
@@ -430,7 +430,7 @@ mod tests {
         write(&path, b"old").unwrap();
         let started = [
             AtomicFile::create(&path).unwrap(),
-            AtomicFile::start_named(&path, regular::directory(dir.path(), false).unwrap()).unwrap(),
+            AtomicFile::start_named(&path, regular::open_directory(dir.path(), false).unwrap()).unwrap(),
         ];
         assert!(names(dir.path()).len() >= 2, "one of them has a name");
         for mut file in started {
@@ -448,7 +448,7 @@ mod tests {
         for text in ["1", "22", "3"] {
             write(&path, text.as_bytes()).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-            let dir = regular::directory(dir.path(), false).unwrap();
+            let dir = regular::open_directory(dir.path(), false).unwrap();
             let mut named = AtomicFile::start_named(&path, dir).unwrap();
             named.write_all(b"named").unwrap();
             named.finish().unwrap();
@@ -485,7 +485,7 @@ mod tests {
         regular::confine(&root);
         regular::make_folder(&root.join("run")).unwrap();
         let path = root.join("run/record.json");
-        let folder = regular::directory(&root.join("run"), false).unwrap();
+        let folder = regular::open_directory(&root.join("run"), false).unwrap();
         let named = AtomicFile::start_named(&path, folder).unwrap();
         assert_eq!(names(&root.join(FOLDER)).len(), 1);
         assert_eq!(names(&root.join("run")), [""; 0]);

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::atomic;
 
 /// Checksum bytes at the end of a file.
-const CHECKSUM: usize = 32;
+const CHECKSUM_BYTES: usize = 32;
 
 /// The program's directory below `$variable`, or below `otherwise` in the home directory; `None` without
 /// a home. Relative values are ignored, because they would depend on the working directory.
@@ -43,11 +43,11 @@ impl Cache {
     /// Content stored under a key (a file name), if present and intact.
     pub fn load(&self, key: &str) -> Option<Vec<u8>> {
         let mut bytes = std::fs::read(self.folder.join(key)).ok()?;
-        let (content, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM)?)?;
+        let (content, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
         if content.is_empty() || Sha256::digest(content)[..] != *checksum {
             return None;
         }
-        bytes.truncate(bytes.len() - CHECKSUM);
+        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
         Some(bytes)
     }
 

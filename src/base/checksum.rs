@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-const DIGITS: usize = 64;
-const ZEROS: [u8; DIGITS] = [b'0'; DIGITS];
+const SHA256_DIGITS: usize = 64;
+const ZEROS: [u8; SHA256_DIGITS] = [b'0'; SHA256_DIGITS];
 
 /// Place of a file format's checksum.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub enum Check {
 impl Checksum {
     /// Mark and zeros, to write where [`Checksum::fill`] puts the digits.
     pub fn blank(&self) -> String {
-        format!("{}{}", self.mark, "0".repeat(DIGITS))
+        format!("{}{}", self.mark, "0".repeat(SHA256_DIGITS))
     }
 
     /// Computes the digits and puts them in their place. Returns false if there is none.
@@ -51,7 +51,7 @@ impl Checksum {
 
     fn place(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = memchr::memmem::rfind(bytes, self.mark.as_bytes())? + self.mark.len();
-        let range = start..start.checked_add(DIGITS)?;
+        let range = start..start.checked_add(SHA256_DIGITS)?;
         bytes.get(range.clone()).map(|_| range)
     }
 

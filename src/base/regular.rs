@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags
 use rustix::io::{Errno, retry_on_intr};
 
 /// Directories below which links are not followed.
-static CONFINED: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
+static CONFINED_DIRECTORIES: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
 
 /// Mode of new directories, subject to the umask.
 const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
@@ -23,8 +23,8 @@ pub(super) const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 /// Stops this process from following links below `root`, in paths that start with it.
 pub fn confine(root: &Path) {
     let is_known = |all: &Vec<PathBuf>| all.iter().any(|known| known == root);
-    if !CONFINED.read().is_ok_and(|all| is_known(&all)) {
-        let mut all = CONFINED.write().unwrap_or_else(PoisonError::into_inner);
+    if !CONFINED_DIRECTORIES.read().is_ok_and(|all| is_known(&all)) {
+        let mut all = CONFINED_DIRECTORIES.write().unwrap_or_else(PoisonError::into_inner);
         if !is_known(&all) {
             all.push(root.to_owned());
         }
@@ -33,9 +33,9 @@ pub fn confine(root: &Path) {
 
 /// Innermost confined directory of a path, if any.
 pub fn confined(path: &Path) -> Option<PathBuf> {
-    let all = CONFINED.read().unwrap_or_else(PoisonError::into_inner);
-    let around = all.iter().filter(|root| path.starts_with(root));
-    around.max_by_key(|root| root.components().count()).cloned()
+    let all = CONFINED_DIRECTORIES.read().unwrap_or_else(PoisonError::into_inner);
+    let enclosing = all.iter().filter(|root| path.starts_with(root));
+    enclosing.max_by_key(|root| root.components().count()).cloned()
 }
 
 /// Opens a file for reading. Returns system errors; links, pipes, devices and directories are named in
@@ -68,8 +68,8 @@ pub fn open_linked(path: &Path) -> io::Result<File> {
 /// link.
 pub fn join_inside(dir: &Path, path: &Path) -> Option<PathBuf> {
     let mut joined = dir.to_owned();
-    for part in path.components() {
-        let Component::Normal(name) = part else { return None };
+    for component in path.components() {
+        let Component::Normal(name) = component else { return None };
         joined.push(name);
         if joined.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) {
             return None;
@@ -86,7 +86,7 @@ pub fn check_directory(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    match directory(path, false) {
+    match open_directory(path, false) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
@@ -95,7 +95,7 @@ pub fn check_directory(path: &Path) -> io::Result<()> {
 /// Creates a directory and missing parents. Returns an error if a file or, below a confined directory, a
 /// link is in the way.
 pub fn make_folder(path: &Path) -> io::Result<()> {
-    directory(path, true).map(drop)
+    open_directory(path, true).map(drop)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,10 +105,10 @@ pub struct DirectoryEntry {
     pub is_dir: bool,
 }
 
-/// Lists a directory in arbitrary order, without names that are not UTF-8. Returns errors like
+/// Entries of a directory in arbitrary order, without names that are not UTF-8. Returns errors like
 /// [`check_directory`], and one for a missing directory.
 pub fn entries(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-    let dir = directory(path, false)?;
+    let dir = open_directory(path, false)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = Dir::new(retry_on_intr(|| rustix::fs::openat(&dir, ".", flags, Mode::empty()))?)?;
     let mut found = Vec::new();
@@ -131,26 +131,26 @@ pub fn entries(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
 
 /// Removes a file or a link. Returns system errors.
 pub fn remove_file(path: &Path) -> io::Result<()> {
-    let (dir, name) = parent(path, false)?;
+    let (dir, name) = open_parent(path, false)?;
     Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
 }
 
 /// Removes a directory tree; links in it are removed, not followed. Returns system errors.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let (dir, name) = parent(path, false)?;
+    let (dir, name) = open_parent(path, false)?;
     // path of the open directory: no component can be replaced in the meantime
     std::fs::remove_dir_all(descriptor_path(&dir).join(name))
 }
 
 /// Renames without following links on either path. Returns system errors.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
+    let ((from, old), (to, new)) = (open_parent(from, false)?, open_parent(to, false)?);
     Ok(rustix::fs::renameat(&from, old, &to, new)?)
 }
 
 /// Like [`rename`], but an error if a file is at `to`, which stays.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
+    let ((from, old), (to, new)) = (open_parent(from, false)?, open_parent(to, false)?);
     match rustix::fs::renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
         // NFS has links instead
         Err(Errno::INVAL | Errno::NOSYS) => {
@@ -162,12 +162,12 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Path of an open file or directory in this process.
-pub(super) fn descriptor_path(of: &impl AsFd) -> PathBuf {
-    format!("/proc/self/fd/{}", of.as_fd().as_raw_fd()).into()
+pub(super) fn descriptor_path(file: &impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
 }
 
 /// Opens a directory; with `make`, creates it and missing parents first.
-pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
+pub(super) fn open_directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = confined(path);
     let start = match root.as_deref().unwrap_or(path) {
@@ -179,45 +179,47 @@ pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
     }
     let mut dir = retry_on_intr(|| rustix::fs::open(start, flags, Mode::empty()))?;
     let rest = root.as_deref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(Path::new(""));
-    for part in rest.components() {
-        let Component::Normal(name) = part else {
+    for component in rest.components() {
+        let Component::Normal(name) = component else {
             return Err(invalid(format!("leaves {} by '..'", start.display())));
         };
-        let next =
-            || retry_on_intr(|| rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()));
-        let opened = match next() {
-            Err(Errno::NOENT) if make => {
-                match rustix::fs::mkdirat(&dir, name, NEW_DIRECTORY) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(e) => return Err(e.into()),
-                }
-                next()
-            }
-            opened => opened,
-        };
-        dir = match opened {
-            Ok(opened) => opened,
-            Err(e @ (Errno::NOTDIR | Errno::LOOP)) => {
-                let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
-                let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
-                return Err(match kind {
-                    Ok(FileType::Symlink) => invalid(format!(
-                        "'{}' on the way is a link, and links are not followed here",
-                        name.to_string_lossy()
-                    )),
-                    _ => e.into(),
-                });
-            }
-            Err(e) => return Err(e.into()),
-        };
+        dir = open_child(&dir, name, make)?;
     }
     Ok(dir)
 }
 
-/// Open parent directory of a path, and the file name.
-pub(super) fn parent(path: &Path, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
+/// Opens directory `name` in `dir` without following a link; with `make`, creates it first.
+fn open_child(dir: &OwnedFd, name: &OsStr, make: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = || retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()));
+    let opened = match open() {
+        Err(Errno::NOENT) if make => {
+            match rustix::fs::mkdirat(dir, name, NEW_DIRECTORY) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+            open()
+        }
+        opened => opened,
+    };
+    opened.map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP if is_link(dir, name) => invalid(format!(
+            "'{}' on the way is a link, and links are not followed here",
+            name.to_string_lossy()
+        )),
+        _ => e.into(),
+    })
+}
+
+fn is_link(dir: &OwnedFd, name: &OsStr) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+/// Opens the parent directory of a path, which it returns with the file name.
+pub(super) fn open_parent(path: &Path, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
     let name = path.file_name().ok_or_else(|| invalid("has no file name".into()))?;
-    Ok((directory(path.parent().unwrap_or(Path::new("")), make)?, name))
+    Ok((open_directory(path.parent().unwrap_or(Path::new("")), make)?, name))
 }
 
 /// Treatment of a link at the end of a path; below a confined directory, at any place in it.
@@ -253,7 +255,7 @@ fn open_confined(root: &Path, path: &Path, flags: OFlags) -> io::Result<rustix::
     if let Some(file) = open_below(root, path, flags) {
         return Ok(Ok(file));
     }
-    let (dir, name) = parent(path, false)?;
+    let (dir, name) = open_parent(path, false)?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, NEW_FILE)))
 }
 

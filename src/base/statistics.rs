@@ -76,8 +76,8 @@ pub fn bootstrap_mean(values: &[f64]) -> Option<[f64; 2]> {
     interval95((0..RESAMPLES).map(|_| drawn() / values.len() as f64).collect())
 }
 
-/// Student's t at 97.5 % by degrees of freedom, from 1.
-const STUDENT: [f64; 20] = [
+/// Quantiles of Student's t at 97.5 % by degrees of freedom, from 1.
+const STUDENT_T: [f64; 20] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
     2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 ];
@@ -88,7 +88,7 @@ pub fn interval_of_few(values: &[f64]) -> Option<[f64; 2]> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let freedom = values.len() - 1;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
-    let t = STUDENT.get(freedom - 1).copied().unwrap_or(1.96 + 2.5 / freedom as f64);
+    let t = STUDENT_T.get(freedom - 1).copied().unwrap_or(1.96 + 2.5 / freedom as f64);
     let half = t * (variance / values.len() as f64).sqrt();
     Some([mean - half, mean + half])
 }
@@ -103,9 +103,9 @@ pub fn resample<const SIDES: usize>(
     let mut pool = Vec::new();
     draws(&sides, |places| {
         let mut medians = [f64::NAN; SIDES];
-        for ((samples, places), to) in all.iter().zip(places).zip(&mut medians) {
+        for ((samples, places), median) in all.iter().zip(places).zip(&mut medians) {
             arithmetic::gather(samples, places, &mut pool);
-            *to = arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN);
+            *median = arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN);
         }
         statistic(medians)
     })
@@ -138,22 +138,22 @@ pub fn resample_pools<S: Copy>(
 /// concatenated rounds.
 fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64) -> Option<Vec<f64>> {
     let rounds = sides.first()?.len();
-    let enough = |side: &&[Vec<S>]| {
+    let has_enough_samples = |side: &&[Vec<S>]| {
         side.len() == rounds
             && side.iter().all(|round| !round.is_empty())
             && side.iter().map(Vec::len).sum::<usize>() >= LEAST_SAMPLES
     };
-    if !sides.iter().all(enough) {
+    if !sides.iter().all(has_enough_samples) {
         return None;
     }
-    let starts = |side: &&[Vec<S>]| -> Vec<usize> {
+    let round_starts = |side: &&[Vec<S>]| -> Vec<usize> {
         let ends = side.iter().scan(0, |end, round| {
             *end += round.len();
             Some(*end)
         });
         std::iter::once(0).chain(ends).collect()
     };
-    let starts: Vec<Vec<usize>> = sides.iter().map(starts).collect();
+    let starts: Vec<Vec<usize>> = sides.iter().map(round_starts).collect();
     let mut draws = Draws::new(SEED, rounds);
     let mut places = vec![Vec::new(); sides.len()];
     let mut statistics = Vec::with_capacity(RESAMPLES);
@@ -173,8 +173,8 @@ fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64
 
 /// 2.5th to 97.5th percentile; `None` without values.
 pub fn interval95(mut statistics: Vec<f64>) -> Option<[f64; 2]> {
-    let mut at = |p| arithmetic::percentile(&mut statistics, p);
-    Some([at(2.5)?, at(97.5)?])
+    let mut percentile = |p| arithmetic::percentile(&mut statistics, p);
+    Some([percentile(2.5)?, percentile(97.5)?])
 }
 
 /// Two-sided bootstrap p-value of "the statistic is `null`": twice the share of resamples on the rarer
@@ -211,6 +211,13 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(percentile(&[10.0, 20.0, 30.0, 40.0, 50.0], 90.0), Some(46.0));
         assert_eq!(percentile(&[7.0], 99.0), Some(7.0));
+    }
+
+    #[test]
+    fn the_extent_ignores_values_that_are_not_finite() {
+        assert_eq!(extent([f64::NAN, 2.0, f64::INFINITY, -1.0]), Some([-1.0, 2.0]));
+        assert_eq!(extent([f64::NAN]), None);
+        assert_eq!(distinct([2, 1, 2, 3, 1]), [2, 1, 3]);
     }
 
     #[test]

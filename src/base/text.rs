@@ -25,10 +25,12 @@ pub fn rank_list(ranks: &[u32]) -> String {
 
 /// Formats ranks as a short label: `r0..r4 r6..r63`, or `r0 and 31 more`.
 pub fn rank_label(ranks: &[u32]) -> String {
-    const MOST: usize = 16;
+    const MAX_LISTED_RANKS: usize = 16;
     let list = rank_list(ranks);
     match ranks {
-        [first, others @ ..] if list.len() > MOST => format!("r{first} and {} more", others.len()),
+        [first, others @ ..] if list.len() > MAX_LISTED_RANKS => {
+            format!("r{first} and {} more", others.len())
+        }
         _ => list,
     }
 }
@@ -214,7 +216,7 @@ fn is_joined(name: &str) -> bool {
 /// have, as `‹bf16 128x64›`; empty for other names.
 pub fn distinguishing(names: &[&str]) -> Vec<String> {
     /// Maximum length of a suffix.
-    const ROOM: usize = 28;
+    const MAX_SUFFIX_LENGTH: usize = 28;
     let short = |name: &str| {
         let plain = without_templates(name);
         let mut bare = without_arguments(plain.strip_prefix("void ").unwrap_or(&plain)).trim_end();
@@ -242,7 +244,7 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             let words = text.split(|c: char| !c.is_alphanumeric() && (c != '_' || is_joined));
             // a word longer than the suffix lists tiles and options itself
             let words = words.flat_map(|word| {
-                let is_list = word.chars().count() > ROOM;
+                let is_list = word.chars().count() > MAX_SUFFIX_LENGTH;
                 word.split(move |c| is_list && c == '_')
             });
             words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
@@ -263,7 +265,7 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             for word in rarest {
                 let length = own.iter().map(|at| all[*at].chars().count() + 1).sum::<usize>();
                 let is_new = own.iter().all(|at| all[*at] != all[word]);
-                if is_new && length + all[word].chars().count() <= ROOM {
+                if is_new && length + all[word].chars().count() <= MAX_SUFFIX_LENGTH {
                     own.push(word);
                 }
             }

@@ -165,20 +165,10 @@ pub fn evaluate(
     let QualityRequest { model, context, tp, dtype, comm_dtype, seed, .. } = request;
     // check the request before any slow reading
     let plans = hashed_plans(request, backend)?;
-    let LoadedText { tokens, all, sha256, keys, weights, reference } = cache.load(request, progress)?;
+    let text = cache.load(request, progress)?;
+    let LoadedText { tokens, all, sha256, keys, weights, .. } = text;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
-    let mut files: Vec<EvaluationFile> = plans
-        .iter()
-        .map(|HashedPlan { architecture, hash }| {
-            let hash = hash.clone();
-            store.evaluation(Evaluation {
-                comm_dtype: *comm_dtype,
-                reference: reference.clone(),
-                ..Evaluation::new(&model.name, weights, architecture, *tp, *dtype, hash)
-            })
-        })
-        .collect::<Result<_>>()?;
-
+    let mut files = result_files(request, &plans, text, store)?;
     let (missing, missing_keys) = missing(&windows, keys, &files);
     let of = windows.len() * files.len();
     let found = keys.iter().map(|key| files.iter().filter(|file| file.get(key).is_some()).count()).sum();
@@ -211,20 +201,7 @@ pub fn evaluate(
     if !backend_request.windows.is_empty() {
         backend.evaluate(&backend_request, &|| cancel.is_all(), &mut keep)?;
     }
-    let cases: Option<Vec<ArchitectureQuality>> = request
-        .architectures
-        .iter()
-        .map(|architecture| {
-            let file = &files[plans.iter().position(|plan| plan.architecture == *architecture)?];
-            let windows: Option<Vec<WindowQuality>> = keys.iter().map(|key| file.get(key)).collect();
-            Some(ArchitectureQuality {
-                architecture: architecture.clone(),
-                tp: *tp,
-                quality: quality(&windows?)?,
-            })
-        })
-        .collect();
-    let cases = cases.ok_or(Error::Interrupted)?;
+    let cases = cases(request, &plans, &files, keys).ok_or(Error::Interrupted)?;
     // random weights have no quality worth storing
     if request.counts && model.has_weights {
         let text = request.text.name();
@@ -246,6 +223,41 @@ pub fn evaluate(
         cases,
         notes: notes(windows.len()),
     })
+}
+
+/// Stored results of each plan, on these weights.
+fn result_files(
+    request: &QualityRequest,
+    plans: &[HashedPlan],
+    text: &LoadedText,
+    store: &Store,
+) -> Result<Vec<EvaluationFile>> {
+    let QualityRequest { model, tp, dtype, comm_dtype, .. } = request;
+    let file = |HashedPlan { architecture, hash }: &HashedPlan| {
+        let hash = hash.clone();
+        store.evaluation(Evaluation {
+            comm_dtype: *comm_dtype,
+            reference: text.reference.clone(),
+            ..Evaluation::new(&model.name, &text.weights, architecture, *tp, *dtype, hash)
+        })
+    };
+    plans.iter().map(file).collect()
+}
+
+/// Quality of each requested architecture; `None` if the result of a window is missing.
+fn cases(
+    request: &QualityRequest,
+    plans: &[HashedPlan],
+    files: &[EvaluationFile],
+    keys: &[String],
+) -> Option<Vec<ArchitectureQuality>> {
+    let case = |architecture: &Architecture| {
+        let file = &files[plans.iter().position(|plan| plan.architecture == *architecture)?];
+        let windows: Option<Vec<WindowQuality>> = keys.iter().map(|key| file.get(key)).collect();
+        let quality = quality(&windows?)?;
+        Some(ArchitectureQuality { architecture: architecture.clone(), tp: request.tp, quality })
+    };
+    request.architectures.iter().map(case).collect()
 }
 
 /// Architecture to evaluate, with the hash of its plan, by which stored windows are found.
@@ -274,13 +286,13 @@ fn hashed_plans(request: &QualityRequest, backend: &dyn Execute) -> Result<Vec<H
 /// Distinct windows with missing results, and their keys.
 fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Vec<Window>, Vec<String>) {
     let mut seen = HashSet::new();
-    let one = |(window, key): (&&[u32], &String)| {
+    let missing_window = |(window, key): (&&[u32], &String)| {
         let wanted: Vec<usize> = (0..files.len()).filter(|at| files[*at].get(key).is_none()).collect();
         // a text may repeat a window
         let is_new = !wanted.is_empty() && seen.insert(key.clone());
         is_new.then(|| (Window { tokens: window.to_vec(), wanted }, key.clone()))
     };
-    windows.iter().zip(keys).filter_map(one).unzip()
+    windows.iter().zip(keys).filter_map(missing_window).unzip()
 }
 
 /// Tokens of a text, all within the vocabulary.

@@ -22,7 +22,7 @@ use trace::rules::Rules;
 use trace::{Trace, import};
 
 /// Subdirectory with one file per process.
-const PARTS: &str = "parts";
+const PROCESSES_FOLDER: &str = "parts";
 pub const TRACE: &str = "trace.parquet";
 /// Variable with the library that the CUDA driver loads.
 const CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
@@ -74,7 +74,7 @@ impl Recording {
     ///
     /// Returns an error if the directory cannot be written.
     pub fn create(directory: PathBuf, window: RecordedPart, limit: u64) -> Result<Self> {
-        let parts = directory.join(PARTS);
+        let parts = directory.join(PROCESSES_FOLDER);
         std::fs::create_dir_all(&parts).map_err(Error::io(&parts))?;
         let own = rustix::fs::Mode::RWXU;
         rustix::fs::chmod(&parts, own).map_err(|error| Error::io(&parts)(error.into()))?;
@@ -99,8 +99,11 @@ impl Recording {
 
     /// Opens an existing recording. Returns an input error for another directory.
     pub fn open(directory: &Path) -> Result<Self> {
-        let directory =
-            if directory.ends_with(PARTS) { directory.parent().unwrap_or(directory) } else { directory };
+        let directory = if directory.ends_with(PROCESSES_FOLDER) {
+            directory.parent().unwrap_or(directory)
+        } else {
+            directory
+        };
         let recording = Self { directory: directory.to_owned() };
         if !recording.parts().is_dir() {
             return Err(Error::input_help(
@@ -116,7 +119,7 @@ impl Recording {
     }
 
     fn parts(&self) -> PathBuf {
-        self.directory.join(PARTS)
+        self.directory.join(PROCESSES_FOLDER)
     }
 
     /// The window, for progress.

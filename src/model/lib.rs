@@ -5,6 +5,7 @@
 //! identifies a model by content.
 
 mod built_in;
+mod changed_experts;
 mod chat;
 mod checkpoint;
 mod config;

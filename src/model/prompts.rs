@@ -22,7 +22,8 @@ pub fn read_tokens(path: &Path, vocab: u32) -> Result<Vec<u32>> {
     Ok(read_prompts(path, vocab)?.concat())
 }
 
-const HELP: &str = "such a file has token ids separated by blanks: 1 4034 278; of prompts, one a line";
+const TOKEN_FILE_HELP: &str =
+    "such a file has token ids separated by blanks: 1 4034 278; of prompts, one a line";
 
 /// Parses a prompt file; `path` is for messages.
 fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
@@ -49,7 +50,10 @@ fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
         }
     }
     if prompts.is_empty() {
-        return Err(Error::input_help(format!("{}: no token ids in it", path.display()), HELP));
+        return Err(Error::input_help(
+            format!("{}: no token ids in it", path.display()),
+            TOKEN_FILE_HELP,
+        ));
     }
     Ok(prompts)
 }
@@ -62,7 +66,7 @@ fn id(token: &str, vocab: u32) -> Result<u32, (String, String)> {
         if shown.len() < token.len() {
             shown.push_str("...");
         }
-        return Err((format!("'{shown}' is not a token id"), HELP.into()));
+        return Err((format!("'{shown}' is not a token id"), TOKEN_FILE_HELP.into()));
     }
     match token.parse() {
         Ok(id) if id < vocab => Ok(id),

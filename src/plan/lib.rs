@@ -12,11 +12,7 @@ mod buffers;
 mod build;
 mod builder;
 mod cost;
-#[cfg(test)]
-mod expert_tests;
 mod experts;
-#[cfg(test)]
-mod fuse_tests;
 mod graph;
 mod lower;
 mod modules;
@@ -24,9 +20,14 @@ mod operation;
 mod pipeline;
 mod shape;
 mod step;
+mod weights;
+
+#[cfg(test)]
+mod expert_tests;
+#[cfg(test)]
+mod fuse_tests;
 #[cfg(test)]
 mod tests;
-mod weights;
 
 pub use architecture::{Architecture, Channels, LayerSet, Reduce, Staleness, Wiring};
 pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
@@ -50,6 +51,7 @@ pub use shape::{
 pub use step::{Groups, Step};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};
 
+/// Shared by the tests of all packages; hidden, because `cfg(test)` does not reach dependencies.
 #[doc(hidden)]
 pub mod testing {
     /// Every kind of architecture, for tests with models of at least three layers.

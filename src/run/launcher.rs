@@ -14,8 +14,8 @@ use table::Spec;
 const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";
 /// Overrides rank 0's port, which is otherwise derived.
 const PORT: &str = "LADDERSCOPE_PORT";
-const PORTS: u16 = 8;
-const DERIVED: std::ops::Range<u16> = 23_000..31_000;
+const PORTS_PER_RUN: u16 = 8;
+const DERIVED_PORTS: std::ops::Range<u16> = 23_000..31_000;
 /// Special Slurm step numbers, such as the batch script, start here.
 const NO_STEP: u64 = 0xffff_fff0;
 
@@ -295,18 +295,18 @@ fn ports(set: Variables<'_>, job: u64) -> Result<Vec<u16>> {
             .ok_or_else(|| Error::input(format!("{name}='{text}' is not a port (1 to 65535)")))
     };
     if let Some(port) = number(PORT)? {
-        return Ok((port..=port.saturating_add(PORTS - 1)).collect());
+        return Ok((port..=port.saturating_add(PORTS_PER_RUN - 1)).collect());
     }
     // the port itself is used by torchrun
     if let Some(port) = number("MASTER_PORT")? {
-        return Ok(match port.checked_add(PORTS) {
+        return Ok(match port.checked_add(PORTS_PER_RUN) {
             Some(last) => (port + 1..=last).collect(),
-            None => (port - PORTS..port).collect(),
+            None => (port - PORTS_PER_RUN..port).collect(),
         });
     }
-    let blocks = u64::from((DERIVED.end - DERIVED.start) / PORTS);
-    let first = DERIVED.start + (job % blocks) as u16 * PORTS;
-    Ok((first..first + PORTS).collect())
+    let blocks = u64::from((DERIVED_PORTS.end - DERIVED_PORTS.start) / PORTS_PER_RUN);
+    let first = DERIVED_PORTS.start + (job % blocks) as u16 * PORTS_PER_RUN;
+    Ok((first..first + PORTS_PER_RUN).collect())
 }
 
 pub fn too_few(ranks: usize, spec: &Spec) -> String {

@@ -22,7 +22,7 @@ use plan::ModelShape;
 use table::Spec;
 
 /// Maximum cached entries.
-const MOST: usize = 1024;
+const MAX_ENTRIES: usize = 1024;
 
 /// Shared state of a grid's cells: the simulator, hashes of files, and this machine's GPUs and memory.
 #[derive(Debug, Default)]
@@ -58,11 +58,14 @@ impl Shared {
         for (option, file) in [("hardware", profile), ("stack", Stack::file(stack))] {
             if let Some(file) = file {
                 let hash = || Ok(short_key(InputKind::HARDWARE.bytes(file)?));
-                files.insert(option.to_owned(), (*self.files.get(file.into(), MOST, hash)?).clone());
+                files.insert(
+                    option.to_owned(),
+                    (*self.files.get(file.into(), MAX_ENTRIES, hash)?).clone(),
+                );
             }
         }
         if let Some(dir) = &model.dir {
-            let hash = self.files.get(dir.clone(), MOST, || model.hash())?;
+            let hash = self.files.get(dir.clone(), MAX_ENTRIES, || model.hash())?;
             files.insert("model".to_owned(), (*hash).clone());
         }
         Ok(files)
@@ -84,7 +87,7 @@ impl Shared {
             spec.variant()
         );
         let need = || cuda::memory_need(spec, shape, multiprocessors);
-        self.on_gpu.get(key, MOST, need).map(|need| *need)
+        self.on_gpu.get(key, MAX_ENTRIES, need).map(|need| *need)
     }
 
     pub fn gpus(&self) -> &Gpus {

@@ -79,7 +79,7 @@ fn word_list(words: &[String]) -> String {
 }
 
 /// Rows per parallel task.
-const PART: usize = 1024;
+const ROWS_PER_TASK: usize = 1024;
 
 /// Columns that [`records`] needs, in the order of [`frame`].
 pub fn without_record(schema: &ArrowSchema) -> Vec<String> {
@@ -210,8 +210,8 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
         }
         Ok(records)
     };
-    let first = (0..frame.height()).into_par_iter().step_by(PART);
-    let parts = first.map(|at| part(at..frame.height().min(at + PART)));
+    let first = (0..frame.height()).into_par_iter().step_by(ROWS_PER_TASK);
+    let parts = first.map(|at| part(at..frame.height().min(at + ROWS_PER_TASK)));
     let mut parts: Vec<Vec<Record>> = parts.collect::<Result<_, String>>()?;
     Ok(if parts.len() == 1 { parts.swap_remove(0) } else { parts.into_iter().flatten().collect() })
 }

@@ -296,10 +296,10 @@ fn common(record: &Record) -> u64 {
 }
 
 /// Overhead above which overlap and trace no longer represent the samples.
-const DISTURBED: f64 = 1.05;
+const MAX_OVERHEAD: f64 = 1.05;
 
 /// Consecutive steps per bootstrap block.
-const BLOCK: usize = 8;
+const STEPS_PER_BLOCK: usize = 8;
 
 /// Both passes of one run, in decode steps (ms).
 struct Round {
@@ -338,7 +338,7 @@ pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
 pub fn disturbed(pass: &Instrumented) -> Option<String> {
     let overhead = pass.overhead?;
     let least = pass.overhead_ci95.map_or(overhead, |[low, _]| low);
-    (least > DISTURBED).then(|| {
+    (least > MAX_OVERHEAD).then(|| {
         format!(
             "steps took {overhead:.2} x as long while '{}' timed their operations: overlap and trace are those of the \
              longer steps; another --recorder may cost less",
@@ -352,7 +352,7 @@ fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
         |of: fn(&Round) -> &Vec<f64>| -> Vec<f64> { rounds.iter().flat_map(of).copied().collect() };
     let (plain, timed) = (median(&all(|r| &r.plain)), median(&all(|r| &r.timed)));
     let blocks = |of: fn(&Round) -> &Vec<f64>| -> Vec<Vec<f64>> {
-        let medians = |steps: &[f64]| steps.chunks(BLOCK).filter_map(median).collect();
+        let medians = |steps: &[f64]| steps.chunks(STEPS_PER_BLOCK).filter_map(median).collect();
         rounds.iter().map(|round| medians(of(round))).collect()
     };
     pass.tpot_ms = timed.unwrap_or(0.0);

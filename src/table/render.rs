@@ -191,10 +191,11 @@ pub struct FittedTable {
 const LEAST_OF_CUT: usize = 24;
 
 /// Spaces between columns of an aligned table; the margins have one.
-const BETWEEN: usize = 3;
+const COLUMN_GAP: usize = 3;
 
 /// A single line under the header.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const TABLE_STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Joins items with commas after `head`, in lines of at most `width` columns if possible.
 fn listed(head: &str, items: &[String], width: usize) -> String {
@@ -332,7 +333,7 @@ impl Table {
         };
         let mut widths: BTreeMap<usize, usize> = shown.iter().map(|&c| (c, natural(c))).collect();
         let needed = |shown: &[usize], widths: &BTreeMap<usize, usize>| {
-            shown.iter().map(|c| widths[c] + BETWEEN).sum::<usize>().saturating_sub(1)
+            shown.iter().map(|c| widths[c] + COLUMN_GAP).sum::<usize>().saturating_sub(1)
         };
         let (may_shorten, mut common_words) = (words.is_none(), words.unwrap_or_default());
         if needed(&shown, &widths) > width {
@@ -371,13 +372,13 @@ impl Table {
                 break;
             }
             if !self.columns[column].stays && Some(column) != first {
-                now -= widths[&column] + BETWEEN;
+                now -= widths[&column] + COLUMN_GAP;
                 gone.push(column);
             }
         }
         // dropping a wide column may have made room for narrow ones dropped before it
         for at in (0..gone.len()).rev() {
-            let more = widths[&gone[at]] + BETWEEN;
+            let more = widths[&gone[at]] + COLUMN_GAP;
             if now + more <= width {
                 now += more;
                 gone.remove(at);
@@ -434,7 +435,7 @@ impl Table {
     /// Formats the given columns with maximum widths.
     fn aligned_of(&self, shown: &[usize], most: &dyn Fn(usize) -> usize) -> String {
         let mut table = comfy_table::Table::new();
-        table.load_style(STYLE);
+        table.load_style(TABLE_STYLE);
         table.set_header(shown.iter().map(|&c| &self.columns[c].title));
         for row in &self.rows {
             table.add_row(shown.iter().map(|&c| without_middle(&row[c].to_string(), most(c))));
@@ -566,7 +567,7 @@ where
 
 /// First characters of a spreadsheet formula, including fullwidth forms and the whitespace that
 /// spreadsheets skip.
-const FORMULA: [char; 10] =
+const FORMULA_STARTS: [char; 10] =
     ['=', '+', '-', '@', '\t', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// True if CSV keeps text that a spreadsheet would execute (`--raw`).
@@ -582,7 +583,7 @@ pub fn keep_formulas() {
 /// `�`.
 fn cell(text: &str) -> Cow<'_, str> {
     let text = printable(text);
-    let is_formula = || text.len() > 1 && text.starts_with(FORMULA);
+    let is_formula = || text.len() > 1 && text.starts_with(FORMULA_STARTS);
     if !is_formula() || text.parse::<f64>().is_ok() || RAW_CSV.load(Ordering::Relaxed) {
         return text;
     }

@@ -233,15 +233,15 @@ pub fn with_large_pages<T>(items: usize) -> Vec<T> {
 #[cfg(target_os = "linux")]
 fn advise<T>(memory: &Vec<T>) {
     use rustix::mm::{Advice, madvise};
-    const PAGE: usize = 4096;
-    const LARGE: usize = 2 << 20;
+    const PAGE_BYTES: usize = 4096;
+    const HUGE_PAGE_BYTES: usize = 2 << 20;
     let bytes = memory.capacity() * size_of::<T>();
     let start = memory.as_ptr().cast::<u8>();
-    let skipped = start.align_offset(PAGE);
-    if bytes < LARGE + skipped {
+    let skipped = start.align_offset(PAGE_BYTES);
+    if bytes < HUGE_PAGE_BYTES + skipped {
         return;
     }
-    let whole = (bytes - skipped) / PAGE * PAGE;
+    let whole = (bytes - skipped) / PAGE_BYTES * PAGE_BYTES;
     // SAFETY: the range consists of whole pages within the vector's memory, and the advice changes no
     // contents
     let _ =

@@ -291,7 +291,7 @@ fn specs(request: &TrainingRequest, layers: &Option<Vec<u32>>) -> Vec<TrainingSp
     };
     let text = request.text.path();
     let text = std::path::absolute(text).unwrap_or_else(|_| text.to_owned());
-    let one = |seed: &u64, architecture: &Architecture| TrainingSpec {
+    let training = |seed: &u64, architecture: &Architecture| TrainingSpec {
         model: model.clone(),
         from_scratch: request.from_scratch,
         architecture: architecture.clone(),
@@ -318,7 +318,9 @@ fn specs(request: &TrainingRequest, layers: &Option<Vec<u32>>) -> Vec<TrainingSp
         .options
         .seed
         .iter()
-        .flat_map(|seed| request.architectures.iter().map(move |a| one(seed, a)))
+        .flat_map(|seed| {
+            request.architectures.iter().map(move |architecture| training(seed, architecture))
+        })
         .collect()
 }
 

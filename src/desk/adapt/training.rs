@@ -31,6 +31,7 @@ const PROBE_WINDOWS: usize = 16;
 /// training had to unlearn that first.
 const HEAD_SCALE: f32 = 0.1;
 
+/// Inputs of a training.
 pub(super) struct TrainingRun<'a> {
     pub request: &'a TrainingRequest,
     pub spec: TrainingSpec,
@@ -40,6 +41,7 @@ pub(super) struct TrainingRun<'a> {
     pub cancel: &'a Cancel,
 }
 
+/// Training in progress, with its open folder.
 struct RunningTraining<'a> {
     run: &'a TrainingRun<'a>,
     folder: TrainingFolder,
@@ -52,6 +54,7 @@ struct RunningTraining<'a> {
 }
 
 impl TrainingRun<'_> {
+    /// Runs or resumes the training; returns a completed one from the store.
     pub fn train(&self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<Curve> {
         let id = id(&self.spec);
         let folder = self.store.training_folder(&id)?;
@@ -100,17 +103,13 @@ impl TrainingRun<'_> {
 
     /// Returns an error if the text or weights changed since the training started.
     fn check_inputs(&self, stored: &Training, weights: &str, text_hash: &str) -> Result<()> {
-        let files = [
-            ("text", self.spec.text.as_str(), stored.text_hash.as_str(), text_hash),
-            ("weights", self.spec.model.as_str(), stored.weights.as_str(), weights),
-        ];
-        let mut differ: Vec<String> = files
-            .into_iter()
-            .filter(|(_, _, before, now)| before != now)
-            .map(|(what, name, before, now)| {
-                format!("the {what} of {name} changed since (hash {before} then, {now} now)")
-            })
-            .collect();
+        let change = |input: &str, name: &str, before: &str, now: &str| {
+            (before != now)
+                .then(|| format!("the {input} of {name} changed since (hash {before} then, {now} now)"))
+        };
+        let text = change("text", &self.spec.text, &stored.text_hash, text_hash);
+        let weights = change("weights", &self.spec.model, &stored.weights, weights);
+        let mut differ: Vec<String> = text.into_iter().chain(weights).collect();
         if let Some(replicas) =
             self.request.options.replicas.filter(|replicas| *replicas as usize != stored.replicas)
         {
@@ -125,6 +124,7 @@ impl TrainingRun<'_> {
         ))
     }
 
+    /// Deletes the trained model of an earlier call, but no directory with another origin.
     fn remove_output(&self) -> Result<()> {
         match written_by(&self.output) {
             Some(writer) if writer == id(&self.spec) => {
@@ -168,10 +168,10 @@ impl TrainingRun<'_> {
     /// Writes the held-out tokens, so `evaluate --tokens-file` can use them.
     fn write_held_out(&self, folder: &TrainingFolder) -> Result<()> {
         let ids: Vec<String> = self.data.held_out.iter().map(u32::to_string).collect();
-        base::atomic::write(&self.held_out(folder), (ids.join(" ") + "\n").as_bytes())
+        base::atomic::write(&self.held_out_file(folder), (ids.join(" ") + "\n").as_bytes())
     }
 
-    fn held_out(&self, folder: &TrainingFolder) -> PathBuf {
+    fn held_out_file(&self, folder: &TrainingFolder) -> PathBuf {
         let stem =
             self.request.text.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
         folder.file(&format!("{stem}.held-out.ids"))
@@ -185,12 +185,12 @@ impl TrainingRun<'_> {
         progress: &mut dyn FnMut(TrainingProgress<'_>),
     ) -> Result<Quality> {
         let spec = &self.spec;
-        let own = self.request.model.clone();
+        let initial = self.request.model.clone();
         let is_trained = trained.is_some();
         let request = evaluate::QualityRequest {
-            reference: Some(own.clone()).filter(|_| is_trained && !spec.from_scratch),
-            model: trained.unwrap_or(own),
-            text: Text::Ids(self.held_out(folder)),
+            reference: Some(initial.clone()).filter(|_| is_trained && !spec.from_scratch),
+            model: trained.unwrap_or(initial),
+            text: Text::Ids(self.held_out_file(folder)),
             architectures: vec![spec.architecture.clone()],
             tp: if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp },
             dtype: DType::F32,
@@ -200,9 +200,11 @@ impl TrainingRun<'_> {
             seed: spec.seed,
             counts: is_trained,
         };
-        let mut on_progress = |of: EvaluationProgress<'_>| progress(TrainingProgress::Evaluating(of));
+        let mut on_progress = |evaluation: EvaluationProgress<'_>| {
+            progress(TrainingProgress::Evaluating(evaluation));
+        };
         let cpu = evaluator(Backend::Cpu)?;
-        let found = evaluate(
+        let quality = evaluate(
             &request,
             &mut TextCache::default(),
             cpu,
@@ -210,32 +212,27 @@ impl TrainingRun<'_> {
             self.cancel,
             &mut on_progress,
         )?;
-        found
+        quality
             .cases
             .first()
             .map(|case| case.quality)
             .ok_or_else(|| Error::failed("nothing was evaluated"))
     }
 
-    fn begin(
-        &self,
-        mut folder: TrainingFolder,
-        mut training: Training,
-        progress: &mut dyn FnMut(TrainingProgress<'_>),
-    ) -> Result<RunningTraining<'_>> {
+    /// Loads the weights of all ranks; random ones are prepared for training.
+    fn new_trainer(&self, replicas: usize) -> Result<Trainer<f32>> {
         let (spec, model) = (&self.spec, &self.request.model);
-        progress(TrainingProgress::Doing("loading weights"));
         let source = WeightSource::open(model, spec.seed)?;
         let load = |weight: &Weight, rank: u32| -> Result<Vec<f32>> {
             let mut numbers = source.load(weight, rank, spec.tp, DType::F32)?.numbers().into_owned();
-            let is_head = weight.parts.iter().any(|part| part.tensor == Tensor::Head);
+            let has =
+                |matches: fn(&Tensor) -> bool| weight.parts.iter().any(|part| matches(&part.tensor));
             // no expert is favoured before training
-            if spec.from_scratch
-                && weight.parts.iter().any(|p| matches!(p.tensor, Tensor::RouterBias(_)))
-            {
+            if spec.from_scratch && has(|tensor| matches!(tensor, Tensor::RouterBias(_))) {
                 numbers.fill(0.0);
             }
-            if spec.from_scratch && is_head && !model.shape.tied_embeddings {
+            let is_untied_head = has(|tensor| *tensor == Tensor::Head) && !model.shape.tied_embeddings;
+            if spec.from_scratch && is_untied_head {
                 numbers.iter_mut().for_each(|number| *number *= HEAD_SCALE);
             }
             Ok(numbers)
@@ -249,11 +246,23 @@ impl TrainingRun<'_> {
             architecture: &spec.architecture,
             trains: &trains,
             tp: spec.tp,
-            replicas: training.replicas,
+            replicas,
             context: spec.context as usize,
             distil: spec.distil,
         };
-        let mut trainer = Trainer::new(setup, &load)?;
+        Trainer::new(setup, &load)
+    }
+
+    /// Resumes from the checkpoint, if there is one.
+    fn begin(
+        &self,
+        mut folder: TrainingFolder,
+        mut training: Training,
+        progress: &mut dyn FnMut(TrainingProgress<'_>),
+    ) -> Result<RunningTraining<'_>> {
+        let spec = &self.spec;
+        progress(TrainingProgress::Doing("loading weights"));
+        let mut trainer = self.new_trainer(training.replicas)?;
         (training.parameters, training.trained_parameters) = trainer.parameters();
         training.step = restore(&mut trainer, &folder, &training)?;
         progress(TrainingProgress::Doing("measuring products of matrices"));
@@ -261,13 +270,12 @@ impl TrainingRun<'_> {
         let earlier = training.speed.map_or(0.0, |speed| speed.gemm_flop_per_s);
         let (flop_per_token, gemm_flop_per_s) =
             (trainer.flop_per_token(), gemm_rate(&training).max(earlier));
-        // a curve shorter than its checkpoint was lost in the disk's cache
-        let known = folder.read()?.map(|curve| (curve.start, curve.curve.len())).unwrap_or_default();
-        let start = match known.0 {
-            Some(start) if training.step > 0 => Some(start),
-            _ => Some(held_out_loss(&mut trainer, self.data, spec)?),
+        let stored_start = folder.read()?.and_then(|curve| curve.start);
+        let start = match stored_start.filter(|_| training.step > 0) {
+            Some(start) => start,
+            None => held_out_loss(&mut trainer, self.data, spec)?,
         };
-        folder.open_curve(training.step, start)?;
+        folder.open_curve(training.step, Some(start))?;
         let steps = folder.read()?.map(|curve| curve.curve).unwrap_or_default();
         if training.step > 0 {
             progress(TrainingProgress::Note(&format!(
@@ -296,64 +304,69 @@ fn gemm_rate(training: &Training) -> f64 {
 
 impl RunningTraining<'_> {
     fn run(&mut self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<()> {
-        let TrainingRun { request, spec, data, cancel, .. } = self.run;
+        let TrainingRun { request, spec, cancel, .. } = self.run;
         let optimiser = Optimiser {
             lr: spec.lr,
             warmup: spec.warmup,
             weight_decay: spec.weight_decay,
             clip: spec.clip,
         };
-        let (what, found, mut saved) = (spec.label(), self.training.step, Instant::now());
-        let mut done = self.training.step;
+        let (label, resumed_at) = (spec.label(), self.training.step);
+        let mut last_checkpoint = Instant::now();
+        let mut done = resumed_at;
         while done < spec.steps {
             if cancel.is_all() {
                 self.checkpoint(done)?;
                 return Err(Error::Interrupted);
             }
-            let began = Instant::now();
-            let windows = data.windows(spec.seed, done, spec.batch);
-            let stepped = self.trainer.step(&windows, &optimiser, done, spec.steps)?;
-            let seconds = began.elapsed().as_secs_f64();
+            let step = self.train_step(done, &optimiser)?;
             done += 1;
-            let is_probed = done.is_multiple_of(spec.look_every) || done == spec.steps;
-            let held_out =
-                is_probed.then(|| held_out_loss(&mut self.trainer, data, spec)).transpose()?;
-            let lost = mean_loss(stepped.lost, spec.distil.is_some());
-            let step = TrainingStep {
-                step: done,
-                nll: lost.nll,
-                kl: lost.kl,
-                rate: optimiser.rate(done - 1, spec.steps),
-                gradient_norm: stepped.gradient_norm,
-                seconds,
-                held_out,
-            };
             self.folder.add(&step)?;
-            self.steps.push(step);
-            let tokens_per_s = f64::from(spec.batch * spec.context) / seconds;
-            let of = spec.steps;
             progress(TrainingProgress::Step {
-                what: &what,
+                what: &label,
                 done,
-                found,
-                of,
-                loss: lost.nll,
-                tokens_per_s,
+                found: resumed_at,
+                of: spec.steps,
+                loss: step.nll,
+                tokens_per_s: f64::from(spec.batch * spec.context) / step.seconds,
             });
+            self.steps.push(step);
             let is_due = match request.options.checkpoint_every {
                 Some(every) => done.is_multiple_of(every),
-                None => saved.elapsed() >= CHECKPOINT_INTERVAL,
+                None => last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL,
             };
             if is_due && done < spec.steps {
                 self.checkpoint(done)?;
-                saved = Instant::now();
+                last_checkpoint = Instant::now();
             }
         }
-        if done > found {
+        if done > resumed_at {
             // the first measurement is too low if another program was running
             self.gemm_flop_per_s = self.gemm_flop_per_s.max(gemm_rate(&self.training));
         }
         self.checkpoint(done)
+    }
+
+    /// Trains on the windows after step `done`, and evaluates the held-out text if due.
+    fn train_step(&mut self, done: u32, optimiser: &Optimiser) -> Result<TrainingStep> {
+        let TrainingRun { spec, data, .. } = self.run;
+        let started = Instant::now();
+        let windows = data.windows(spec.seed, done, spec.batch);
+        let stepped = self.trainer.step(&windows, optimiser, done, spec.steps)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let step = done + 1;
+        let is_probed = step.is_multiple_of(spec.look_every) || step == spec.steps;
+        let held_out = is_probed.then(|| held_out_loss(&mut self.trainer, data, spec)).transpose()?;
+        let loss = mean_loss(stepped.lost, spec.distil.is_some());
+        Ok(TrainingStep {
+            step,
+            nll: loss.nll,
+            kl: loss.kl,
+            rate: optimiser.rate(done, spec.steps),
+            gradient_norm: stepped.gradient_norm,
+            seconds,
+            held_out,
+        })
     }
 
     /// Stores parameters, moments and step atomically.
@@ -388,12 +401,14 @@ impl RunningTraining<'_> {
         Some(TrainingSpeed::new(tokens_per_s, self.flop_per_token, self.gemm_flop_per_s))
     }
 
+    /// Writes and evaluates the trained model.
     fn finish(self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<Curve> {
         let Self { run, folder, mut training, trainer, .. } = self;
         let TrainingRun { request, spec, output, store, .. } = run;
         if written_by(output).as_deref() != Some(training.id.as_str()) {
             progress(TrainingProgress::Doing("writing the model"));
-            let wiring = Some(&spec.architecture).filter(|one| one.recorded_layers().is_some());
+            let wiring =
+                Some(&spec.architecture).filter(|architecture| architecture.recorded_layers().is_some());
             let origin = serde_json::json!({ "id": training.id, "spec": spec });
             let origin = serde_json::to_vec_pretty(&origin).unwrap_or_default();
             let numbers = |tensor: Tensor| trainer.tensor(tensor);
@@ -420,6 +435,7 @@ impl RunningTraining<'_> {
     }
 }
 
+/// Restores the checkpoint, if there is one, and returns its step.
 fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Training) -> Result<u32> {
     let path = folder.checkpoint();
     let Some(file) = NumbersFile::open(&path)? else { return Ok(0) };

@@ -1,11 +1,12 @@
 //! `ladderscope baseline set|list|delete`: named runs to compare later ones with (`compare --baseline NAME --gate`).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::Stores;
 use base::error::Result;
@@ -20,7 +21,6 @@ pub struct Args {
     pub action: BaselineAction,
 }
 
-/// Actions on baselines.
 #[derive(Debug, Subcommand)]
 pub enum BaselineAction {
     /// Store finished runs as a baseline; a baseline of the same name moves to baselines/.replaced
@@ -57,6 +57,23 @@ pub struct ListedBaseline {
     experiments: Vec<String>,
 }
 
+impl ListedBaseline {
+    fn of(store: &Store, name: String) -> Result<Self> {
+        let baseline = store.baseline(&name)?;
+        let records = baseline.records.iter();
+        let cells: BTreeSet<String> = records.clone().map(|record| record.spec.key()).collect();
+        let experiments: BTreeSet<String> =
+            records.filter_map(|record| record.experiment.clone()).collect();
+        Ok(Self {
+            name,
+            runs: baseline.records.len(),
+            cells: cells.len(),
+            experiments: experiments.into_iter().collect(),
+            created: baseline.created,
+        })
+    }
+}
+
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(&dir);
     match &args.action {
@@ -76,21 +93,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
-    let listed = |name: String| -> Result<ListedBaseline> {
-        let baseline = store.baseline(&name)?;
-        let mut cells: Vec<String> = baseline.records.iter().map(|r| r.spec.key()).collect();
-        let mut experiments: Vec<String> =
-            baseline.records.iter().filter_map(|r| r.experiment.clone()).collect();
-        for list in [&mut cells, &mut experiments] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        let (runs, cells) = (baseline.records.len(), cells.len());
-        Ok(ListedBaseline { name, created: baseline.created, runs, cells, experiments })
-    };
     let mut all = Vec::new();
     for name in store.baseline_names()? {
-        match listed(name) {
+        match ListedBaseline::of(store, name) {
             Ok(baseline) => all.push(baseline),
             Err(damaged) => stderr::warn(&damaged.to_string()),
         }

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::filter::FilterArgs;
+use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
-use super::select::{FilterArgs, OpenArgs};
 use super::{calibrate_collectives, stderr};
 use crate::desk::OpenOptions;
 use crate::desk::calibrate::{FittedFiles, rounded, write_fit};

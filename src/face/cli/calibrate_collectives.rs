@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::calibrate::Args;
 use super::hardware::{Charged, DECODE_BYTES, TPS, charged, charges_text};
+use super::open::OpenArgs;
 use super::output;
-use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
 use crate::desk::calibrate::write_links;

@@ -5,9 +5,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use super::filter::FilterArgs;
 use super::gate;
 use super::output::{self, FormatArgs};
-use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::export::{self, FileKind};
 use crate::desk::{self, RunSelection, Stores};

@@ -198,7 +198,7 @@ fn complete_value(argument: &Arg, typed: &Typed<'_>) -> Completion {
         possible.iter().map(|value| Offer::new(value.get_name(), plain_text(value.get_help())));
     let possible: Vec<Offer> = possible.collect();
     let option = OPTIONS.iter().find(|option| argument.get_long() == Some(option.flag));
-    let one = |offers: Vec<Offer>| completed(typed.value, 0, offers);
+    let single = |offers: Vec<Offer>| completed(typed.value, 0, offers);
     let several =
         |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST_OFFERS);
     match name {
@@ -210,27 +210,27 @@ fn complete_value(argument: &Arg, typed: &Typed<'_>) -> Completion {
         _ if is_path(typed.value) => Completion::default(),
         _ if option.is_some() => {
             let offers = option.map(offers::values).unwrap_or_default();
-            if typed.value.contains(',') { several(offers) } else { one(offers) }
+            if typed.value.contains(',') { several(offers) } else { single(offers) }
         }
-        _ if !possible.is_empty() => one(possible),
+        _ if !possible.is_empty() => single(possible),
         "KEY=VALUE" => complete_pair(argument, typed),
-        "AXIS" if typed.verbs.contains(&"compare") => one(option_names()),
-        "AXIS" => one(axes()),
+        "AXIS" if typed.verbs.contains(&"compare") => single(option_names()),
+        "AXIS" => single(axes()),
         "RUN" | "RUNS|DIR" | "RUNS|DIR|TRACE" | "RUN|TRACE" | "A" | "B" | "BENEATH" => {
-            one(runs(&typed.dir))
+            single(runs(&typed.dir))
         }
-        "FILE.toml" => one(experiments::names(Path::new(experiments::DIRECTORY))),
-        "MEASURE" => one(measures()),
-        "BASELINE" => one(baselines(&typed.dir)),
+        "FILE.toml" => single(experiments::names(Path::new(experiments::DIRECTORY))),
+        "MEASURE" => single(measures()),
+        "BASELINE" => single(baselines(&typed.dir)),
         "TAG" | "TAGS" => several(tags(&typed.dir)),
-        "STATUS" => one(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
-        "RULES" => one(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),
-        "THEME" => one(tui::theme_names().map(|name| Offer::new(name, "")).collect()),
-        "published|FILE" => one(vec![Offer::new("published", "the 70B points of arXiv 2501.06589")]),
+        "STATUS" => single(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
+        "RULES" => single(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),
+        "THEME" => single(tui::theme_names().map(|name| Offer::new(name, "")).collect()),
+        "published|FILE" => single(vec![Offer::new("published", "the 70B points of arXiv 2501.06589")]),
         "KEY,..." => several(PARAMETERS.iter().map(|p| Offer::new(p.key, "")).collect()),
-        "on|off" => one(["on", "off"].map(|word| Offer::new(word, "")).into()),
+        "on|off" => single(["on", "off"].map(|word| Offer::new(word, "")).into()),
         "NAME" | "NAME|FILE" if typed.verbs.contains(&"hardware") => {
-            one(["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect())
+            single(["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect())
         }
         _ => Completion::default(),
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::OpenArgs;
 use super::{gate, stderr};
 use crate::desk::{self, OpenOptions, Opened};
 use base::error::Result;

@@ -1,8 +1,4 @@
 //! `ladderscope doctor`: capabilities of this machine. Never fails for lack of a GPU.
-//!
-//! `ladderscope doctor --check`: checks the program's results on the GPUs of this machine.
-//!
-//! `ladderscope doctor --store DIR`: every record, segment and trace of a store against its checksum.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +6,11 @@ use serde::Serialize;
 
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
-use super::output::{self, Format, FormatArgs, bytes};
-use super::stderr;
-use base::error::{Error, Result};
+use super::output::{self, FormatArgs, bytes};
+use super::{doctor_check, doctor_store};
+use base::error::Result;
 use base::text::counted;
-use lab::store::{Store, StoreCheck};
-use machine::driver::Gpu;
 use run::comm::nccl::{self, Probe as Nccl};
-use run::cuda::check::{self, CHECKS, Checked, Found};
-use run::cuda::usable_gpus;
 use run::{BACKENDS, PlanBackend};
 use table::render::{Shown, Sourced, Table};
 
@@ -40,7 +32,7 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Results of all probes.
+/// Output of `doctor` in JSON.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct PrintedMachine {
     version: &'static str,
@@ -76,10 +68,10 @@ struct BackendState {
 
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     if let Some(store) = &args.store {
-        return check_store(store, args.output.format);
+        return doctor_store::check_store(store, args.output.format);
     }
     if args.check {
-        return check_gpus(args.output.format);
+        return doctor_check::check_gpus(args.output.format);
     }
     let report = probe(dir, !args.quick);
     let csv = || {
@@ -134,17 +126,17 @@ fn nvtx() -> Nvtx {
 
 fn backends() -> Vec<BackendState> {
     let state = |backend: &&dyn PlanBackend| {
-        let name = backend.name().as_str();
-        match backend.available() {
-            Ok(detail) => BackendState { name, available: true, detail },
-            Err(detail) => BackendState { name, available: false, detail },
-        }
+        let (available, detail) = match backend.available() {
+            Ok(capabilities) => (true, capabilities),
+            Err(reason) => (false, reason),
+        };
+        BackendState { name: backend.name().as_str(), available, detail }
     };
     BACKENDS.iter().map(state).collect()
 }
 
-fn mark(good: bool) -> &'static str {
-    if good { "✔" } else { "✘" }
+fn check_mark(is_good: bool) -> &'static str {
+    if is_good { "✔" } else { "✘" }
 }
 
 fn text(report: &PrintedMachine) -> String {
@@ -187,7 +179,7 @@ fn text(report: &PrintedMachine) -> String {
         line(&name, value);
     }
     line("NCCL", nccl_text(&report.nccl));
-    line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail));
+    line("NVTX", format!("{} {}", check_mark(report.nvtx.attached), report.nvtx.detail));
     let terminal = &report.terminal;
     let size =
         terminal.columns.zip(terminal.rows).map_or("no terminal".into(), |(c, r)| format!("{c}x{r}"));
@@ -203,7 +195,7 @@ fn text(report: &PrintedMachine) -> String {
     line("disk", format!("{} free for {}", disk.free_bytes.map_or("unknown".into(), bytes), disk.path));
     text += "\nBackends\n";
     for backend in &report.backends {
-        let head = format!("  {} {:<6}", mark(backend.available), backend.name);
+        let head = format!("  {} {:<6}", check_mark(backend.available), backend.name);
         text += &output::wrapped(&head, &backend.detail, 10);
     }
     text
@@ -227,9 +219,9 @@ fn bandwidth_text(bandwidth: Option<&Bandwidth>) -> String {
 fn nccl_text(nccl: &Nccl) -> String {
     match &nccl.version {
         Some(version) => {
-            format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or(""))
+            format!("{} {version} ({})", check_mark(true), nccl.library.as_deref().unwrap_or(""))
         }
-        None => format!("{} {}", mark(false), nccl.problem.as_deref().unwrap_or("not found")),
+        None => format!("{} {}", check_mark(false), nccl.problem.as_deref().unwrap_or("not found")),
     }
 }
 
@@ -248,120 +240,6 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
         serde_json::Value::String(text) => rows.push(vec![Shown::text(prefix), Shown::text(text)]),
         other => rows.push(vec![Shown::text(prefix), Shown::text(other)]),
     }
-}
-
-/// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
-/// something did, 2 without a GPU.
-fn check_gpus(format: Format) -> Result<u8> {
-    let gpus = match usable_gpus() {
-        Ok(gpus) if !gpus.is_empty() => gpus,
-        Ok(_) => return nothing_to_check("no GPU", format),
-        Err(why) => return nothing_to_check(&why.to_string(), format),
-    };
-    let mut all = Vec::new();
-    for info in &gpus {
-        let gpu = Gpu::open(info.index)?;
-        let checked =
-            check::check(&gpu, &mut |what| stderr::note(&format!("GPU {}: {what}", info.index)));
-        check::keep(&gpu, &checked);
-        all.push(PrintedGpuChecks::new(format!("{} ({})", info.index, info.name), checked));
-    }
-    let is_good = all.iter().all(|gpu| check::passed(&gpu.checks));
-    print_checks(all, format)?;
-    Ok(u8::from(!is_good))
-}
-
-/// Lists the checks as not done, if there is no GPU.
-fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
-    let checks: Vec<Checked> = CHECKS
-        .iter()
-        .map(|(name, asks)| Checked {
-            name: (*name).into(),
-            found: Found::NotDone,
-            said: format!("not run; checks that {asks}"),
-        })
-        .collect();
-    print_checks(vec![PrintedGpuChecks::new("none".into(), checks)], format)?;
-    stderr::warn(&format!("nothing was checked: {why}"));
-    Ok(2)
-}
-
-/// Output of the checks in JSON.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct PrintedChecks {
-    gpus: Vec<PrintedGpuChecks>,
-}
-
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedGpuChecks {
-    /// Number and name of the GPU; `none` without a GPU.
-    gpu: String,
-    /// True if checks ran and none failed.
-    passed: bool,
-    checks: Vec<Checked>,
-}
-
-impl PrintedGpuChecks {
-    fn new(gpu: String, checks: Vec<Checked>) -> Self {
-        let is_any = checks.iter().any(|check| check.found == Found::Passed);
-        Self { gpu, passed: is_any && check::passed(&checks), checks }
-    }
-}
-
-fn print_checks(gpus: Vec<PrintedGpuChecks>, format: Format) -> Result<()> {
-    let mut table = Table::new(["gpu", "check", "found", "result"]);
-    for PrintedGpuChecks { gpu, checks, .. } in &gpus {
-        for check in checks {
-            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
-            table.push(row.into_iter().map(Shown::text).collect());
-        }
-    }
-    output::table(format, &PrintedChecks { gpus }, &table, Sourced::NoRuns)
-}
-
-/// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.
-fn check_store(dir: &Path, format: Format) -> Result<u8> {
-    if !dir.is_dir() {
-        return Err(Error::input(format!("{}: no such directory", dir.display())));
-    }
-    let check = Store::open(dir).check()?;
-    match format {
-        Format::Json => output::json(&check)?,
-        Format::Csv => output::emit(&store_table(&check).csv(Sourced::NoRuns))?,
-        Format::Table => {
-            let found = match check.damaged.len() {
-                0 => "✔ no damage found".into(),
-                files => format!("✘ {} damaged", counted(files, "file")),
-            };
-            let StoreCheck { runs, segments, traces, .. } = check;
-            output::emit(&format!(
-                "{found}: checked {}, {} of simulated runs and {} in {}\n",
-                counted(runs, "measured run"),
-                counted(segments, "file"),
-                counted(traces, "trace"),
-                dir.display()
-            ))?;
-            if !check.damaged.is_empty() || !check.foreign.is_empty() {
-                output::emit(&output::aligned(&store_table(&check)))?;
-            }
-            if check.without_checksum > 0 {
-                let files = counted(check.without_checksum, "file");
-                stderr::note(&format!("{files} without a checksum were only parsed"));
-            }
-        }
-    }
-    Ok(u8::from(!check.damaged.is_empty()))
-}
-
-fn store_table(check: &StoreCheck) -> Table {
-    let mut table = Table::new(["path", "state", "problem"]);
-    for file in &check.damaged {
-        table.push(vec![Shown::text(&file.path), Shown::text("damaged"), Shown::text(&file.problem)]);
-    }
-    for path in &check.foreign {
-        table.push(vec![Shown::text(path), Shown::text("foreign"), Shown::None]);
-    }
-    table
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::select::FilterArgs;
+use super::filter::FilterArgs;
 use super::stderr;
 use crate::desk::figure::{FigureKind, FigureRequest};
 use crate::desk::{self, OpenOptions, Stores, adapt};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::calibrate_collectives::{self, CollectiveFiles};
+use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
-use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
 use crate::desk::calibrate::write_links;

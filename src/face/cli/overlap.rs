@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use super::filter::FilterArgs;
+use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::{FilterArgs, OpenArgs, SelectArgs};
+use super::select::SelectArgs;
 use super::{overlap_text, stderr};
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};

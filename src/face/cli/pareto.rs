@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};

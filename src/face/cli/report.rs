@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::select::{FilterArgs, OpenArgs, SelectArgs};
+use super::filter::FilterArgs;
+use super::open::OpenArgs;
+use super::select::SelectArgs;
 use super::{overlap, stderr};
 use crate::desk::{self, Stores, report_of_runs};
 use base::error::{Error, Result};

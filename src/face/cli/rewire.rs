@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use super::filter::FilterArgs;
+use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
-use super::select::{FilterArgs, OpenArgs};
 use super::stderr;
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use super::filter::{FILTER_SYNTAX, FilterArgs, select_runs};
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{Annotated, RecordPrinter, without_samples};
-use super::select::{self, FilterArgs};
 use super::stderr;
 use crate::desk::{self, RunSelection, export};
 use base::error::{Error, Result};
@@ -23,7 +23,7 @@ use table::{Record, Status};
 
 /// Arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = select::FILTER_SYNTAX)]
+#[command(args_conflicts_with_subcommands = true, after_help = FILTER_SYNTAX)]
 pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -67,7 +67,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.output.format == Format::Table && !chosen {
         return print_summary(&dir);
     }
-    let RunSelection { records, annotations, .. } = select::select_runs(&[], &dir)?;
+    let RunSelection { records, annotations, .. } = select_runs(&[], &dir)?;
     let stored = records.len();
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
@@ -240,7 +240,7 @@ impl RunNames {
     /// Selected ids, at least one. Names refer only to runs in this directory, because others have their own
     /// annotations and trash.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
-        let mut chosen = select::select_runs(&[], store.dir())?;
+        let mut chosen = select_runs(&[], store.dir())?;
         if !self.runs.is_empty() {
             if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
                 return Err(Error::input_help(
@@ -377,7 +377,7 @@ pub struct ExportArgs {
 }
 
 pub fn export_parquet(args: &ExportArgs, dir: PathBuf) -> Result<u8> {
-    let RunSelection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
+    let RunSelection { records, annotations, .. } = select_runs(&args.runs, &dir)?;
     let table = RunTable::new(&records, &annotations);
     let mut rows = Filter::parse(args.filter.typed().unwrap_or_default()).rows(&table)?;
     if let Some(keys) = &args.sort {

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, generate, hardware,
-    import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, doctor_check, generate,
+    hardware, import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -107,7 +107,7 @@ kinds! {
     /// Output of `doctor --format json`
     Doctor = output_schema::<doctor::PrintedMachine>();
     /// Output of `doctor --check --format json`
-    DoctorCheck = output_schema::<doctor::PrintedChecks>();
+    DoctorCheck = output_schema::<doctor_check::PrintedChecks>();
     /// Output of `doctor --store DIR --format json`
     DoctorStore = output_schema::<lab::store::StoreCheck>();
     /// Error: the last line on standard error

@@ -1,20 +1,12 @@
-//! Options that select a part of a trace (`--phase`, `--step`, `--from`, `--to`), and of every verb that opens a trace from
-//! another profiler (`--rules`, `--recording`).
-//!
-//! Option `--filter` of every verb that selects stored runs.
-
-use std::path::Path;
+//! Options that select a part of a trace: `--phase`, `--step`, `--from`, `--to`.
 
 use clap::ValueEnum;
 
 use super::stderr;
-use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
-use base::text::{counted, latency};
+use base::text::latency;
 use plan::Phase;
-use study::analysis::filter::Filter;
-use study::analysis::{Axis, RunTable, compared_rows, untied_clocks};
-use table::Record;
+use study::analysis::untied_clocks;
 use trace::overlap::Selection;
 use trace::{NO_STEP, Span, Trace};
 
@@ -37,7 +29,7 @@ pub struct SelectArgs {
     pub to: Option<i64>,
 }
 
-/// Phase selection.
+/// Value of `--phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
     /// Prefill of the prompt
@@ -67,14 +59,17 @@ fn parse_time(text: &str) -> Result<i64> {
 
 impl SelectArgs {
     pub fn is_any(&self) -> bool {
-        self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
+        self.phase.is_some() || self.step.is_some() || self.has_time_range()
+    }
+
+    fn has_time_range(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
     }
 
     /// Resolves and checks the selection for an analysis of this trace. Prints a note about the default if the user
     /// selected nothing.
     pub fn resolve(&self, trace: &Trace) -> Result<Selection> {
         self.check(trace)?;
-        let timed = self.from.is_some() || self.to.is_some();
         let phase = match self.phase {
             Some(PhaseArg::Prefill) => Some(Phase::Prefill),
             Some(PhaseArg::Decode) => Some(Phase::Decode),
@@ -83,7 +78,7 @@ impl SelectArgs {
                 self.step.map(|step| phase_of(trace, step))
             }
             Some(PhaseArg::All) => None,
-            None if timed => None,
+            None if self.has_time_range() => None,
             None => Selection::default_of(trace).phase,
         };
         if self.phase.is_none() && self.step.is_none() && phase.is_some() {
@@ -116,8 +111,7 @@ impl SelectArgs {
             };
             check_step(trace, step, phase)?;
         }
-        let is_cut = self.from.is_some() || self.to.is_some();
-        if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
+        if let Some(warning) = self.has_time_range().then(|| untied_clocks(trace)).flatten() {
             stderr::note(&warning);
         }
         match (self.from, self.to) {
@@ -138,23 +132,24 @@ impl SelectArgs {
 
     /// Window of a selection that [`Self::resolve`] has checked.
     pub fn interval(&self, trace: &Trace) -> Result<(i64, i64)> {
-        let all = extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
+        let all =
+            time_extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
         let (from, to) = match (self.step, self.phase) {
-            (Some(step), _) => extent(last_sample(trace, step)).unwrap_or(all),
+            (Some(step), _) => time_extent(last_sample(trace, step)).unwrap_or(all),
             (None, Some(PhaseArg::All)) => all,
             (None, Some(PhaseArg::Prefill)) => {
-                extent(trace.spans.iter().filter(|s| s.phase == Phase::Prefill)).unwrap_or(all)
+                time_extent(trace.spans.iter().filter(|s| s.phase == Phase::Prefill)).unwrap_or(all)
             }
-            (None, Some(PhaseArg::Decode)) => extent(decode(trace)).unwrap_or(all),
-            (None, None) if self.from.is_some() || self.to.is_some() => all,
+            (None, Some(PhaseArg::Decode)) => time_extent(decode_spans(trace)).unwrap_or(all),
+            (None, None) if self.has_time_range() => all,
             // Default to one step: a whole generation has thousands of operations, too many for a figure.
-            (None, None) => match decode(trace).map(|s| s.step).max() {
+            (None, None) => match decode_spans(trace).map(|s| s.step).max() {
                 Some(last) if trace.meta.spec.is_some() => {
                     stderr::note(&format!(
                         "drawing decode step {} of 0 to {last}; choose others with --step, --from, --to",
                         last / 2
                     ));
-                    extent(last_sample(trace, last / 2)).unwrap_or(all)
+                    time_extent(last_sample(trace, last / 2)).unwrap_or(all)
                 }
                 _ => all,
             },
@@ -176,7 +171,7 @@ impl SelectArgs {
     }
 }
 
-fn decode(trace: &Trace) -> impl Iterator<Item = &Span> {
+fn decode_spans(trace: &Trace) -> impl Iterator<Item = &Span> {
     trace.spans.iter().filter(|span| span.phase == Phase::Decode)
 }
 
@@ -190,11 +185,12 @@ fn last_sample(trace: &Trace, step: u32) -> impl Iterator<Item = &Span> {
 
 /// Phase of the step with this number, decode if both have it: numbers of imported traces may run through both.
 fn phase_of(trace: &Trace, step: u32) -> Phase {
-    let is_prefill = trace.meta.import.is_some() && decode(trace).all(|span| span.step != step);
+    let is_prefill = trace.meta.import.is_some() && decode_spans(trace).all(|span| span.step != step);
     if is_prefill { Phase::Prefill } else { Phase::Decode }
 }
 
-fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
+/// First start and last end (ns); `None` without spans.
+fn time_extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
     spans.fold(None, |extent, span| match extent {
         None => Some((span.start_ns, span.end_ns)),
         Some((from, to)) => Some((span.start_ns.min(from), span.end_ns.max(to))),
@@ -215,151 +211,36 @@ fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
     }
     steps.sort_unstable();
     steps.dedup();
-    let what = match phase {
+    let step_kind = match phase {
         Some(Phase::Prefill) => "prefill step",
         Some(Phase::Decode) => "decode step",
         None => "step",
     };
-    let has = match &steps[..] {
+    let existing = match &steps[..] {
         [] => "no steps".into(),
-        [one] => format!("only step {one}"),
-        steps => format!("steps {}", listed(steps)),
+        [only] => format!("only step {only}"),
+        steps => format!("steps {}", step_ranges(steps)),
     };
-    Err(Error::input(format!("no {what} {step} in this trace; it contains {has}")))
+    Err(Error::input(format!("no {step_kind} {step} in this trace; it contains {existing}")))
 }
 
 /// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
-fn listed(steps: &[u32]) -> String {
+fn step_ranges(steps: &[u32]) -> String {
     /// Maximum ranges in an error.
-    const LISTED_GROUPS: usize = 12;
+    const MAX_RANGES: usize = 12;
     let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
     let mut names: Vec<String> = groups
         .iter()
-        .take(LISTED_GROUPS)
+        .take(MAX_RANGES)
         .map(|group| match group {
             [first, .., last] => format!("{first} to {last}"),
             group => group.iter().map(u32::to_string).collect(),
         })
         .collect();
-    if let (true, Some(last)) = (groups.len() > LISTED_GROUPS, steps.last()) {
+    if let (true, Some(last)) = (groups.len() > MAX_RANGES, steps.last()) {
         names.push(format!("... up to {last}"));
     }
     names.join(", ")
-}
-
-const DEFAULT_RULES: &str = "default";
-
-/// The options, to be flattened into a verb's arguments.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct OpenArgs {
-    /// Rules that identify communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
-    #[arg(long, value_name = "RULES", default_value = DEFAULT_RULES)]
-    pub rules: String,
-    /// Recording to open if a directory holds several of the same ranks, by name [default: the newest with all ranks]
-    #[arg(long, value_name = "NAME")]
-    pub recording: Option<String>,
-}
-
-impl OpenArgs {
-    /// Options for opening a trace of which at least the steps up to `upto` are needed.
-    pub fn options(&self, upto: Option<u32>) -> OpenOptions<'_> {
-        OpenOptions {
-            rules: (self.rules != DEFAULT_RULES).then_some(self.rules.as_str()),
-            recording: self.recording.as_deref(),
-            upto,
-        }
-    }
-}
-
-/// Filter option of every verb that selects stored runs.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct FilterArgs {
-    /// Only runs that match this filter, for example 'arch:ladder tp:4,8 tpot<12 -failed' (syntax: `runs --help`)
-    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
-    pub filter: Option<String>,
-}
-
-/// Filter syntax in `runs --help`.
-pub const FILTER_SYNTAX: &str = "\
-Filter syntax: terms separated by spaces must all match. Case is ignored; - and _ are equal.
-  ladder 70b            fuzzy match in any text of a run (upb finds upper-bound)
-  \"gpt-fast\" -failed    exact substring; a leading - negates
-  arch:ladder tp:4,8    substring of a text, equality of a number; commas mean or; range: tp:2..8
-  tok/s>1000 tpot<=5    also = and != (exact), < and >=; units: memory>60GB, ttft<2s, hidden>50%
-  tag:good -tag:*       tag; * matches any value, so -tag:* finds runs without tags
-  NCCL_ALGO:Ring        environment variables and overrides by name";
-
-impl FilterArgs {
-    pub fn typed(&self) -> Option<&str> {
-        self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
-    }
-
-    /// Records of the named runs and directories (see [`desk::RunSelection::named`]) that match the filter; with a filter,
-    /// notes how many do. Fails like [`desk::RunSelection::named`], or if the filter has an unknown field or an invalid value.
-    pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
-        let chosen = select_runs(named, dir)?;
-        let all = chosen.records.len();
-        let records = desk::filter_runs(chosen, self.typed(), None)?;
-        if let Some(typed) = self.typed() {
-            note_matches(records.len(), all, typed);
-        }
-        Ok(records)
-    }
-
-    /// Records of [`Self::records`], plus those that they are compared with along an axis ([`compared_rows`]). Fails
-    /// like [`Self::records`].
-    pub fn compared(
-        &self,
-        named: &[String],
-        dir: &Path,
-        axis: &Axis,
-        baseline: Option<&str>,
-    ) -> Result<Vec<Record>> {
-        let Some(typed) = self.typed() else { return self.records(named, dir) };
-        let desk::RunSelection { records, annotations, .. } = select_runs(named, dir)?;
-        let table = RunTable::new(&records, &annotations);
-        let filter = Filter::parse(typed);
-        filter.check_whole()?;
-        let (rows, wrong) = compared_rows(&filter, &table, &records, axis, baseline);
-        if let Some(error) = wrong.into_iter().next() {
-            return Err(error);
-        }
-        note_matches(rows.len(), records.len(), typed);
-        Ok(desk::take_rows(records, &rows))
-    }
-
-    /// Run for a verb that takes one: the named run, or the newest that matches the filter. Fails like
-    /// [`Self::records`], if no run matches, or without a name and a filter.
-    pub fn one_run(&self, named: Option<&String>, dir: &Path) -> Result<String> {
-        let Some(filter) = self.typed() else {
-            return named.cloned().ok_or_else(|| {
-                let help = "pass a run, or select one with --filter, for example 'arch:ladder tp:8'";
-                Error::input_help("no run is named", help)
-            });
-        };
-        let mut records = self.records(named.map_or(&[], std::slice::from_ref), dir)?;
-        let found = records.len();
-        let newest = records.pop().ok_or_else(|| {
-            let help = "`ladderscope runs --filter ...` shows what a filter chooses";
-            Error::input_help(format!("no run in {} meets the filter '{filter}'", dir.display()), help)
-        })?;
-        if found > 1 {
-            stderr::note(&format!("the newest of them: {}", newest.run));
-        }
-        Ok(newest.run)
-    }
-}
-
-/// Notes how many runs the output covers.
-fn note_matches(matching: usize, all: usize, filter: &str) {
-    stderr::note(&format!("{matching} of {}, filter {filter}", counted(all, "run")));
-}
-
-/// Selects records for verbs over many runs and warns about damaged files. See [`desk::RunSelection::named`], also for errors.
-pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::RunSelection> {
-    let chosen = desk::RunSelection::named(named, dir)?;
-    chosen.damaged.iter().for_each(|damaged| stderr::warn(damaged));
-    Ok(chosen)
 }
 
 #[cfg(test)]
@@ -445,10 +326,10 @@ mod tests {
 
     #[test]
     fn consecutive_steps_are_listed_as_ranges() {
-        assert_eq!(listed(&[4]), "4");
-        assert_eq!(listed(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
+        assert_eq!(step_ranges(&[4]), "4");
+        assert_eq!(step_ranges(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
         let odd: Vec<u32> = (0..100).map(|n| 2 * n).collect();
-        assert!(listed(&odd).ends_with("22, ... up to 198"), "{}", listed(&odd));
+        assert!(step_ranges(&odd).ends_with("22, ... up to 198"), "{}", step_ranges(&odd));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
-use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::{self, FirstSteps, RunOrTrace};
 use base::error::{Error, Result};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
-use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
 use base::error::{Error, Result};

@@ -4,7 +4,9 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::select::{self, FilterArgs, OpenArgs, SelectArgs};
+use super::filter::{FilterArgs, select_runs};
+use super::open::OpenArgs;
+use super::select::SelectArgs;
 use super::{output, stderr};
 use crate::desk;
 use crate::desk::export::FileKind;
@@ -27,7 +29,7 @@ pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
 }
 
 fn summary(dir: &Path) -> Result<String> {
-    let records = select::select_runs(&[], dir)?.records;
+    let records = select_runs(&[], dir)?.records;
     let count = |status| records.iter().filter(|record| record.status == status).count();
     let running = match count(Status::Running) {
         0 => String::new(),

@@ -6,12 +6,12 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::ranks::RankExit;
-use crate::with_outcome;
+use crate::outcome::with_outcome;
 use run::Outcome;
 use table::{Record, Status};
 
 /// Log lines quoted in the reason of a failed run.
-const QUOTED: usize = 10;
+const QUOTED_LINES: usize = 10;
 
 /// Reason for which the parent stopped a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct ChildEnd {
     pub outcome: Option<Outcome>,
     pub error: Option<String>,
     pub warnings: Vec<String>,
-    /// Last [`QUOTED`] lines of the log.
+    /// Last [`QUOTED_LINES`] lines of the log.
     tail: VecDeque<String>,
     /// Exit status or signal; `None` if waiting for the process failed.
     pub status: Option<ExitStatus>,
@@ -42,9 +42,9 @@ impl ChildEnd {
         Self { error: Some(why), ..Self::default() }
     }
 
-    /// Appends a log line, keeping the last [`QUOTED`].
+    /// Appends a log line, keeping the last [`QUOTED_LINES`].
     pub fn log(&mut self, line: &str) {
-        if self.tail.len() == QUOTED {
+        if self.tail.len() == QUOTED_LINES {
             self.tail.pop_front();
         }
         self.tail.push_back(line.to_owned());

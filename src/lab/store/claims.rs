@@ -147,7 +147,7 @@ impl Process {
             start_ticks: stat(pid).map(|(_, start)| start),
             boot: boot(),
             host: host(),
-            slurm: slurm::current(),
+            slurm: slurm::current_task(),
         }
     }
 

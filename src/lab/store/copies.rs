@@ -22,7 +22,7 @@ pub const RECORDINGS: &str = "recordings";
 pub(super) const TRACE: &str = "trace.parquet";
 
 /// Subdirectory of a recording with one file per process.
-const PARTS: &str = "parts";
+const PROCESSES_FOLDER: &str = "parts";
 
 /// Runs and batches copied from another store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -266,15 +266,16 @@ impl Store {
 
     /// Returns false if the name is taken, and the first damaged file with what is wrong with it.
     fn copy_recording(&self, from: &Path, into: &Path) -> Result<Result<bool, (String, String)>> {
-        let parts = names(&from.join(PARTS), |entry| (!entry.is_dir).then(|| entry.name.clone()));
+        let parts =
+            names(&from.join(PROCESSES_FOLDER), |entry| (!entry.is_dir).then(|| entry.name.clone()));
         let parts = match parts {
             Ok(parts) => parts,
-            Err(error) => return Ok(Err((PARTS.to_owned(), error.to_string()))),
+            Err(error) => return Ok(Err((PROCESSES_FOLDER.to_owned(), error.to_string()))),
         };
         let recordings = self.dir().join(RECORDINGS);
         regular::make_folder(&recordings).map_err(Error::io(&recordings))?;
         let folder = UnfinishedDir::create(into)?;
-        let parts = parts.iter().map(|part| format!("{PARTS}/{part}"));
+        let parts = parts.iter().map(|part| format!("{PROCESSES_FOLDER}/{part}"));
         for file in std::iter::once(TRACE.to_owned()).chain(parts) {
             let check = |copy: &Path| if file == TRACE { trace::check(copy) } else { Ok(()) };
             if let Err(problem) = copy_checked(&from.join(&file), &folder.path().join(&file), check)? {
@@ -506,8 +507,8 @@ mod tests {
             folder
         };
         std::fs::write(recording("damaged").join(TRACE), "PAR1").unwrap();
-        std::os::unix::fs::symlink("/etc", recording("linked").join(PARTS)).unwrap();
-        let parts = recording("whole").join(PARTS);
+        std::os::unix::fs::symlink("/etc", recording("linked").join(PROCESSES_FOLDER)).unwrap();
+        let parts = recording("whole").join(PROCESSES_FOLDER);
         std::fs::create_dir(&parts).unwrap();
         std::fs::write(parts.join("process"), "part").unwrap();
         let mut damaged = Vec::new();

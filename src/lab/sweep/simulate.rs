@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use crate::launch::Cancel;
+use crate::outcome::with_outcome;
 use crate::store::Store;
-use crate::with_outcome;
 use base::error::{Error, Result, catch_panic};
 use run::RunResult;
 use run::sim::Simulator;

@@ -279,13 +279,13 @@ impl Profile {
 }
 
 /// Accepted ratio of a GPU's memory to the profile's; drivers count differently.
-const MEMORY: std::ops::RangeInclusive<f64> = 0.9..=1.15;
+const MEMORY_RATIO: std::ops::RangeInclusive<f64> = 0.9..=1.15;
 
 /// Profile of a GPU with this name and memory in bytes, if known.
 pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
     let profile = board(name)?;
     let expected = Profile::load(profile).ok()?.memory_bytes;
-    MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(profile)
+    MEMORY_RATIO.contains(&(memory_bytes as f64 / expected as f64)).then_some(profile)
 }
 
 /// Profile of a GPU known only by name. Parses no profile unless the name states a memory size.

@@ -234,7 +234,7 @@ impl Section {
     fn all(text: &'static str) -> Vec<Self> {
         let mut parts = text.split("\n>");
         let head = parts.next().unwrap_or_default();
-        let one = |part: &'static str| {
+        let section = |part: &'static str| {
             let (title, text) = part.split_once('\n')?;
             let (what, engine) = title.split_once(' ')?;
             let rate = match what {
@@ -245,7 +245,7 @@ impl Section {
             let peaks = Peaks::in_head(head, rate);
             Some(Self { what, engine, peaks, text, products: OnceLock::new(), kernel: OnceLock::new() })
         };
-        parts.filter_map(one).collect()
+        parts.filter_map(section).collect()
     }
 
     /// True for a section of this engine, of whatever version.

@@ -1,6 +1,6 @@
 //! Likelihood, KL divergence and agreement from logits.
 //!
-//! The head is applied to [`ROWS`] positions and [`COLUMNS`] vocabulary tokens at a time, so logits take a few
+//! The head is applied to [`ROWS_PER_PASS`] positions and [`COLUMNS`] vocabulary tokens at a time, so logits take a few
 //! megabytes for any vocabulary, context and number of architectures. Each position keeps its maximum logit so far
 //! and sums relative to it, which are rescaled when a larger logit appears.
 
@@ -13,7 +13,7 @@ use arithmetic::{Panel, Seen, TakeOther, TakeReference};
 use super::kernels::Kernels;
 use crate::generate::WindowQuality;
 
-const ROWS: usize = 512;
+const ROWS_PER_PASS: usize = 512;
 
 const COLUMNS: usize = 1024;
 
@@ -47,8 +47,8 @@ impl Loss {
         following: &[u32],
     ) -> Vec<WindowQuality> {
         let mut sums = vec![WindowQuality::default(); others.len() + 1];
-        for first in (0..following.len()).step_by(ROWS) {
-            let rows = first..(first + ROWS).min(following.len());
+        for first in (0..following.len()).step_by(ROWS_PER_PASS) {
+            let rows = first..(first + ROWS_PER_PASS).min(following.len());
             let part = |normed: &'_ [f32]| {
                 let width = normed.len() / following.len();
                 rows.start * width..rows.end * width

@@ -7,7 +7,7 @@ use crate::{RunEvent, StepLanes};
 use trace::Span;
 
 /// Minimum time between two reported steps (ns).
-const INTERVAL: i64 = 100_000_000;
+const MIN_REPORT_INTERVAL_NS: i64 = 100_000_000;
 
 /// State shared by the ranks: the next wanted step, and the one before for ranks that are behind.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Pace {
 
     pub fn prefilled(&mut self, watch: &Watch, generation: u32, now: i64) -> Option<Note> {
         self.since = (0, now);
-        let due = self.reported_ns.is_none_or(|reported| now - reported >= INTERVAL);
+        let due = self.reported_ns.is_none_or(|reported| now - reported >= MIN_REPORT_INTERVAL_NS);
         if due {
             self.reported_ns = Some(now);
         }
@@ -85,7 +85,8 @@ impl Pace {
     /// Next step to report: the first one that ends after the interval. The step time exists after the first
     /// report.
     fn next(&self, done: u32, now: i64) -> u32 {
-        let wait = self.reported_ns.map_or(0, |reported| (reported + INTERVAL - now).max(0));
+        let wait =
+            self.reported_ns.map_or(0, |reported| (reported + MIN_REPORT_INTERVAL_NS - now).max(0));
         let steps = if self.step_ns > 0 { (wait + self.step_ns - 1) / self.step_ns } else { 1 };
         done.saturating_add(u32::try_from(steps.max(1)).unwrap_or(u32::MAX))
     }
@@ -161,7 +162,9 @@ mod tests {
         assert!((fast.len() as f64) <= seconds * 10.0 + 3.0 && fast.len() >= 18, "{fast:?}");
         // all but the first two, which are told to learn how long a step takes
         assert!(
-            fast.windows(2).skip(1).all(|pair| pair[1].2 - pair[0].2 >= INTERVAL - 1_000_000),
+            fast.windows(2)
+                .skip(1)
+                .all(|pair| pair[1].2 - pair[0].2 >= MIN_REPORT_INTERVAL_NS - 1_000_000),
             "{fast:?}"
         );
     }

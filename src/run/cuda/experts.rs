@@ -5,7 +5,7 @@
 //! [`PRODUCT_ROWS`] rows per expert, always eager, use cuBLASLt expert by expert ([`PerExpert`]): the host waits for the number
 //! of rows of each. Weights in fp8 are expanded before each product.
 //!
-//! Steps with many rows are processed in parts of [`ROWS`], which bounds scratch memory.
+//! Steps with many rows are processed in parts of [`MAX_ROWS`], which bounds scratch memory.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::fp8;
 use super::kernels::KernelCall;
 use super::kernels::geometry::{self, Grouped, MOST_CHOICES, MOST_EXPERTS, SLOT_ROWS};
 use super::launches::{Binder, Call};
-use super::matmul::{MatvecChoice, Product, Way};
+use super::matmul::{MatvecChoice, Product, ProductKernel};
 use super::program::{Program, StepSize};
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Function, Launch, Memory, Stream, arguments};
@@ -26,7 +26,7 @@ use plan::{
 use table::shared_gpu;
 
 /// Maximum rows that the experts process at a time.
-const ROWS: u32 = 2048;
+const MAX_ROWS: u32 = 2048;
 /// Rows per expert, if routing is balanced, from which prefill uses cuBLASLt. For each 16 rows the grouped kernel reads an
 /// expert's weights, and as many numbers of x, through the second-level cache: at 64 rows 8 times the weights (fp8: 12).
 /// cuBLASLt reads them once and costs two launches per expert (fp8: 5 bytes per weight and four launches). Counted, not
@@ -85,10 +85,11 @@ impl Scratch {
         let own = gate_up.parts.first().map_or(0, |part| part.experts(shape, 0, program.plan.tp).len());
         let (top_k, count) = experts.map_or((0, 0), |e| (u64::from(e.top_k), u64::from(e.count)));
         let phase = program.plan.phase;
-        let per_expert = experts.is_some_and(|experts| is_per_expert(phase, experts, rows.min(ROWS)));
+        let per_expert =
+            experts.is_some_and(|experts| is_per_expert(phase, experts, rows.min(MAX_ROWS)));
         let is_expanded = program.precision.of_weight(gate_up, shape) == DType::Fp8;
         let mut scratch =
-            Self { own: own as u32, width: down.inputs, rows: rows.min(ROWS), ..Self::default() };
+            Self { own: own as u32, width: down.inputs, rows: rows.min(MAX_ROWS), ..Self::default() };
         let (own, rows) = (own as u64, u64::from(scratch.rows));
         let mut take = |bytes: u64| {
             let at = scratch.bytes;
@@ -185,11 +186,11 @@ impl Binder<'_> {
                 multiprocessors: self.multiprocessors,
             };
             let x = x.offset(u64::from(first) * u64::from(hidden) * dtype.bytes());
-            let by_own = *self.matvec != MatvecChoice::Asked(Way::Library)
-                && MatvecChoice::usual(dtype).way((rows, hidden, experts.count)) == Way::Own
+            let by_own = *self.matvec != MatvecChoice::Asked(ProductKernel::Library)
+                && MatvecChoice::usual(dtype).kernel_for(product.shape()) == ProductKernel::Own
                 && product.fits_own_kernel();
             calls.push(match by_own {
-                true => self.early(product.call(self.kernels, [x, weight, logits], None)?),
+                true => self.with_early_start(product.call(self.kernels, [x, weight, logits], None)?),
                 false => {
                     Call::MatMul { shape: product.by_library(dtype, None), x, w: weight, out: logits }
                 }
@@ -252,7 +253,7 @@ impl Binder<'_> {
                 outputs: u64::from(outputs),
                 dtype: self.program.dtype,
                 f32_output: true,
-                sm_target: (free < self.whole).then_some(free),
+                sm_target: (free < self.gpu_multiprocessors).then_some(free),
             },
             x,
             weight,
@@ -265,7 +266,7 @@ impl Binder<'_> {
             let choices = all_choices.offset(8 * u64::from(first) * u64::from(top_k));
             let arguments = arguments![choices, counts, lists, rows, top_k, first_own, own];
             calls.push(self.kernel("group_choices", geometry::group_choices(own), arguments)?);
-            let by_own = *self.matvec == MatvecChoice::Asked(Way::Own);
+            let by_own = *self.matvec == MatvecChoice::Asked(ProductKernel::Own);
             let per_expert = !by_own && is_per_expert(plan.phase, experts, rows);
             if per_expert {
                 let mut arguments = arguments![counts, lists, rows_of, experts_of, slots, rows];
@@ -315,7 +316,7 @@ impl Binder<'_> {
     ) -> Result<Call> {
         let function = self.kernels.get_with(name, &chosen.defines)?;
         function.set_shared(chosen.geometry.shared_bytes)?;
-        Ok(self.early(KernelCall { function, launch: chosen.geometry, arguments }))
+        Ok(self.with_early_start(KernelCall { function, launch: chosen.geometry, arguments }))
     }
 }
 

@@ -25,7 +25,7 @@ use table::shared_gpu;
 
 /// Number of decode steps to enqueue ahead: enough that the GPU never waits for the host, few enough that the
 /// driver's queue never blocks.
-const AHEAD: usize = 64;
+const MAX_STEPS_AHEAD: usize = 64;
 
 /// Minimum interval between step reports to a watcher.
 const STEP_REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ impl Purpose {
             _ if shared_gpu::is_on() => 1,
             // CUPTI keeps records in flight in GPU memory
             Self::Recorded => 16,
-            Self::Sample | Self::Stamped => AHEAD,
+            Self::Sample | Self::Stamped => MAX_STEPS_AHEAD,
         }
     }
 }

@@ -19,12 +19,17 @@ use base::error::Result;
 use machine::driver::{DevicePtr, arguments};
 use plan::{DType, Element, Kind, Lane, Phase};
 
-/// Rows, inputs and outputs of a product.
-type ProductShape = (u32, u32, u32);
+/// Matrix `[inputs, outputs]` times `rows` rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProductShape {
+    pub rows: u32,
+    pub inputs: u32,
+    pub outputs: u32,
+}
 
 /// Implementation of a product with few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ProductKernel {
     /// cuBLASLt.
     Library,
     /// Our kernel.
@@ -39,7 +44,7 @@ pub enum MatvecChoice {
     /// Measured choice: our kernel for these products, else cuBLASLt.
     Measured(Vec<ProductShape>),
     /// Fixed implementation wherever possible, for experiments.
-    Asked(Way),
+    Asked(ProductKernel),
 }
 
 impl MatvecChoice {
@@ -54,11 +59,12 @@ impl MatvecChoice {
     pub fn describe(&self) -> String {
         match self {
             Self::UpTo(most) => format!("up to {most} rows"),
-            Self::Asked(Way::Library) => "as asked: none".into(),
-            Self::Asked(Way::Own) => "as asked: all that can be".into(),
+            Self::Asked(ProductKernel::Library) => "as asked: none".into(),
+            Self::Asked(ProductKernel::Own) => "as asked: all that can be".into(),
             Self::Measured(better) => {
-                let shape =
-                    |(rows, inputs, outputs): &ProductShape| format!("{rows} x [{inputs}, {outputs}]");
+                let shape = |&ProductShape { rows, inputs, outputs }: &ProductShape| {
+                    format!("{rows} x [{inputs}, {outputs}]")
+                };
                 let shapes: Vec<String> = better.iter().map(shape).collect();
                 let shapes = if shapes.is_empty() { "none".into() } else { shapes.join(", ") };
                 format!("as measured: {shapes}")
@@ -66,13 +72,13 @@ impl MatvecChoice {
         }
     }
 
-    pub(super) fn way(&self, product: ProductShape) -> Way {
+    pub(super) fn kernel_for(&self, product: ProductShape) -> ProductKernel {
         match self {
-            Self::UpTo(most) if product.0 <= *most => Way::Own,
-            Self::UpTo(_) => Way::Library,
-            Self::Asked(way) => *way,
-            Self::Measured(better) if better.contains(&product) => Way::Own,
-            Self::Measured(_) => Way::Library,
+            Self::UpTo(most) if product.rows <= *most => ProductKernel::Own,
+            Self::UpTo(_) => ProductKernel::Library,
+            Self::Asked(kernel) => *kernel,
+            Self::Measured(better) if better.contains(&product) => ProductKernel::Own,
+            Self::Measured(_) => ProductKernel::Library,
         }
     }
 }
@@ -92,8 +98,8 @@ pub(super) struct Product {
 }
 
 impl Product {
-    fn shape(&self) -> ProductShape {
-        (self.rows, self.inputs, self.outputs)
+    pub fn shape(&self) -> ProductShape {
+        ProductShape { rows: self.rows, inputs: self.inputs, outputs: self.outputs }
     }
 
     pub fn fits_own_kernel(&self) -> bool {
@@ -184,15 +190,19 @@ pub struct ProductTimes {
 }
 
 impl ProductTimes {
+    fn shape(&self) -> ProductShape {
+        ProductShape { rows: self.rows, inputs: self.inputs, outputs: self.outputs }
+    }
+
     /// Selected implementation: cuBLASLt unless our kernel is clearly faster.
-    pub fn way(&self) -> Way {
-        let Some(own_us) = self.matvec_us else { return Way::Library };
+    pub fn kernel(&self) -> ProductKernel {
+        let Some(own_us) = self.matvec_us else { return ProductKernel::Library };
         let is_faster = match self.layer_us {
             // the saving per layer must be a clear share of the product's latency
             Some([own, library]) => own < library - (1.0 - CLEARLY) * self.cublaslt_us,
             None => own_us < CLEARLY * self.cublaslt_us,
         };
-        if is_faster { Way::Own } else { Way::Library }
+        if is_faster { ProductKernel::Own } else { ProductKernel::Library }
     }
 }
 
@@ -200,8 +210,8 @@ impl ProductTimes {
 pub(super) fn choice(dtype: DType, products: &[TimedProduct], times: &[ProductTimes]) -> MatvecChoice {
     let usual = MatvecChoice::usual(dtype);
     let is_own = |shape: &ProductShape| {
-        let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape);
-        timed.map_or_else(|| usual.way(*shape), ProductTimes::way) == Way::Own
+        let timed = times.iter().find(|times| times.shape() == *shape);
+        timed.map_or_else(|| usual.kernel_for(*shape), ProductTimes::kernel) == ProductKernel::Own
     };
     MatvecChoice::Measured(products.iter().map(TimedProduct::shape).filter(is_own).collect())
 }
@@ -216,21 +226,21 @@ pub(super) fn choice(dtype: DType, products: &[TimedProduct], times: &[ProductTi
 pub(super) fn measure(
     engine: &Engine,
     products: &[TimedProduct],
-    asked: Option<Way>,
+    asked: Option<ProductKernel>,
     is_single_rank: bool,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
-    if asked == Some(Way::Own) {
+    if asked == Some(ProductKernel::Own) {
         return Ok(Vec::new());
     }
     let timed: Vec<_> =
         products.iter().filter(|p| p.has_choice() && (is_single_rank || !p.is_replicated)).collect();
-    let mut one = |(at, product): (usize, &&TimedProduct)| {
-        on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
+    let mut time_product = |(index, product): (usize, &&TimedProduct)| {
+        on_phase(&format!("timing matrix products, {} of {}", index + 1, timed.len()));
         let times_own_kernel = asked.is_none() && product.product.fits_own_kernel();
         measure_one(engine, product, times_own_kernel, products)
     };
-    timed.iter().enumerate().map(&mut one).collect()
+    timed.iter().enumerate().map(&mut time_product).collect()
 }
 
 fn measure_one(
@@ -241,11 +251,11 @@ fn measure_one(
 ) -> Result<ProductTimes> {
     let &TimedProduct { product: Product { rows, inputs, outputs, multiprocessors, .. }, .. } = product;
     // this product as given, all others by default
-    let layer = |way: Way| {
+    let layer = |kernel: ProductKernel| {
         let usual = MatvecChoice::usual(engine.dtype());
         let is_own = |shape: &ProductShape| match *shape == product.shape() {
-            true => way == Way::Own,
-            false => usual.way(*shape) == Way::Own,
+            true => kernel == ProductKernel::Own,
+            false => usual.kernel_for(*shape) == ProductKernel::Own,
         };
         engine.layer_us(&MatvecChoice::Measured(
             all.iter().map(TimedProduct::shape).filter(is_own).collect(),
@@ -264,7 +274,9 @@ fn measure_one(
         matvec_us: times_own_kernel.then(|| time_own(engine, product)).transpose()?,
         cublaslt_us: tuned.best_us,
         heuristic_us: tuned.first_us,
-        layer_us: among.then(|| Ok([layer(Way::Own)?, layer(Way::Library)?])).transpose()?,
+        layer_us: among
+            .then(|| Ok([layer(ProductKernel::Own)?, layer(ProductKernel::Library)?]))
+            .transpose()?,
     })
 }
 
@@ -400,14 +412,19 @@ mod tests {
         };
         let all = [times(1, Some(5.0), 6.0), times(2, Some(5.95), 6.0), times(3, None, 6.0)];
         let products = [product(2, 1), product(2, 2), product(2, 3), product(4, 9), product(5, 9)];
-        let own = vec![(2, 1, 64), (4, 9, 64)];
+        let own =
+            [(2, 1), (4, 9)].map(|(rows, inputs)| ProductShape { rows, inputs, outputs: 64 }).to_vec();
         assert_eq!(choice(DType::F32, &products, &all), MatvecChoice::Measured(own));
         // among its neighbours it is the other way round, or hardly differs
         let among =
             |own, theirs| ProductTimes { layer_us: Some([own, theirs]), ..times(1, Some(5.0), 6.0) };
         let slower = ProductTimes { layer_us: Some([49.0, 50.0]), ..times(1, Some(7.0), 6.0) };
-        let found = [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.way());
-        assert_eq!(found, [Way::Own, Way::Library, Way::Library, Way::Own]);
+        let found =
+            [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.kernel());
+        assert_eq!(
+            found,
+            [ProductKernel::Own, ProductKernel::Library, ProductKernel::Library, ProductKernel::Own]
+        );
     }
 
     #[test]

@@ -12,12 +12,14 @@
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `program`, `schedule` | lowered plan with buffers assigned; launches, records and waits on streams |
 //! | `memory`, `load`, `fp8` | memory of a rank; loading of weights; fp8 weights |
-//! | `launches`, `matmul`, `experts` | operations to kernel launches; our kernel or cuBLASLt for products; mixtures of experts |
+//! | `launches`, `attention`, `products`, `experts` | operations to kernel launches |
+//! | `matmul` | our kernel or cuBLASLt for a product, as measured |
 //! | `kernels`, `blas` | our own kernels: compilation, cache, launch geometry; cuBLASLt |
 //! | `collective`, `one_shot` | loopback, emulated and NCCL collectives; all-reduces that read other ranks' memory |
 //! | `instrumented`, `timing`, `cupti` | the instrumented pass; clocks, events and stamps; CUPTI records |
 //! | `check`, `measure` | self-check of this program on this GPU; peak rates of a GPU |
 
+mod attention;
 mod backend;
 pub mod blas;
 pub mod check;
@@ -38,6 +40,7 @@ pub mod measure;
 mod memory;
 #[doc(hidden)]
 pub mod one_shot;
+mod products;
 pub mod program;
 mod ranks;
 mod run;

@@ -16,7 +16,7 @@ use super::cupti;
 use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
-use super::matmul::{self, MatvecChoice, ProductTimes, Way};
+use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
 use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
@@ -352,7 +352,7 @@ fn samples(
 /// all ranks, because ranks with the same data must compute the same bits.
 fn choose_products(
     engine: &mut Engine,
-    asked: Option<Way>,
+    asked: Option<ProductKernel>,
     peers: Option<&Arc<Peers>>,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {

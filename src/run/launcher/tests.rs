@@ -127,13 +127,13 @@ fn all_ranks_of_a_launch_look_in_the_same_places() {
         let mine = with(&variables).unwrap().unwrap().meeting;
         let first = with(&changed(&variables, rank, "0")).unwrap().unwrap().meeting;
         assert_eq!(Meeting { rank: 0, ..mine.clone() }, first);
-        assert!(mine.ports.len() == usize::from(PORTS));
+        assert!(mine.ports.len() == usize::from(PORTS_PER_RUN));
     }
     let ports = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().meeting.ports;
     assert_eq!(ports(&TORCHRUN), (29_501..=29_508).collect::<Vec<_>>());
     assert_eq!(ports(&changed(&TORCHRUN, "MASTER_PORT", "65530"))[7], 65_529);
     assert_eq!(ports(&changed(&TORCHRUN, PORT, "4000"))[0], 4000);
-    assert!(DERIVED.contains(&ports(&SRUN)[0]));
+    assert!(DERIVED_PORTS.contains(&ports(&SRUN)[0]));
     let other = changed(&SRUN, "SLURM_JOB_ID", "78");
     let job = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().meeting.job;
     assert_ne!(job(&other), job(&SRUN));

@@ -12,7 +12,7 @@ use plan::{Kind, Lane, OpId, Operation, Plan, ValueId};
 use table::{Overlap, Split, overlap_pct};
 
 /// Producer index that means the step's tokens.
-const TOKENS: u32 = u32::MAX;
+const STEP_TOKENS: u32 = u32::MAX;
 
 /// End time of an operation in flight (ns).
 const PENDING: i64 = i64::MAX;
@@ -75,7 +75,7 @@ impl Wiring {
             };
             let writer = |value: &ValueId| writers[value.index()];
             let reads = operation.reads.iter().map(writer).filter(|op| !op.as_ref().is_some_and(own));
-            let reads = reads.map(|op| op.map_or(TOKENS, |op| op.0));
+            let reads = reads.map(|op| op.map_or(STEP_TOKENS, |op| op.0));
             let from = producers.len();
             producers.extend(reads.chain(operation.after.iter().map(|op| op.0)));
             producers[from..].sort_unstable();
@@ -98,7 +98,7 @@ impl Wiring {
         let range = self.first[operation] as usize..self.first[operation + 1] as usize;
         self.producers[range]
             .iter()
-            .map(|&producer| if producer == TOKENS { tokens } else { ends[producer as usize] })
+            .map(|&producer| if producer == STEP_TOKENS { tokens } else { ends[producer as usize] })
             .fold(tokens, i64::max)
     }
 

@@ -223,10 +223,10 @@ fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
 
 /// Share of the simulated time by cost source (0 to 1, three digits), for each phase.
 fn shares(sources: &Sources) -> serde_json::Value {
-    let of = |us: &[f64; 4]| -> serde_json::Value {
+    let phase_shares = |us: &[f64; 4]| -> serde_json::Value {
         let all: f64 = us.iter().sum();
         let share = |us: &f64| if all > 0.0 { (us / all * 1e3).round() / 1e3 } else { 0.0 };
         CostSource::ALL.iter().zip(us).map(|(source, us)| (source.as_str(), json!(share(us)))).collect()
     };
-    sources.iter().map(|(phase, us)| ((*phase).to_owned(), of(us))).collect()
+    sources.iter().map(|(phase, us)| ((*phase).to_owned(), phase_shares(us))).collect()
 }

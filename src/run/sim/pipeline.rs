@@ -11,7 +11,7 @@ use super::link::transfers;
 use plan::{Lane, Phase};
 
 /// Steps of a pipeline simulated before the one that is predicted, so that it is full.
-const FILLING: u32 = 3;
+const FILLING_STEPS: u32 = 3;
 
 /// Lanes and clocks of all stages.
 struct Stages {
@@ -142,7 +142,7 @@ impl SimulatedCell<'_> {
     ) -> (f64, i64) {
         let durations = self.stage_durations(phase, step);
         let mut stages = Stages::new(self, phase);
-        let filling = if phase == Phase::Decode { FILLING } else { 0 };
+        let filling = if phase == Phase::Decode { FILLING_STEPS } else { 0 };
         let before = (0..filling).fold(0, |_, _| stages.step(&durations, |_, _| {}).0);
         let earlier = |event: Event| Event {
             ready: event.ready - before,

@@ -18,9 +18,9 @@ use machine::hardware::{Schedule, Serving};
 use plan::{Phase, Step};
 
 /// Requests of a benchmark per request in flight; the first wave finds an idle engine.
-const WAVES: usize = 10;
+const REQUEST_WAVES: usize = 10;
 /// Nodes of the context between the shortest prompt and the longest sequence.
-const CONTEXTS: usize = 3;
+const CONTEXT_NODES: usize = 3;
 
 /// Requests of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -258,7 +258,7 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -
     let mut state = Loop {
         engine,
         load,
-        requests: Vec::with_capacity((WAVES + 1) * concurrency),
+        requests: Vec::with_capacity((REQUEST_WAVES + 1) * concurrency),
         next: 0,
         partial: None,
         running: Vec::with_capacity(concurrency),
@@ -271,7 +271,7 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -
         is_queued: false,
     };
     (0..concurrency).for_each(|_| state.send());
-    let counted = WAVES * concurrency;
+    let counted = REQUEST_WAVES * concurrency;
     let mut first = 0;
     while first < counted {
         state.step(times);
@@ -335,7 +335,7 @@ impl<'a> CellTimes<'a> {
 
     fn context(&self, node: usize) -> f64 {
         let [shortest, longest] = self.contexts;
-        shortest + (longest - shortest) * node as f64 / (CONTEXTS - 1) as f64
+        shortest + (longest - shortest) * node as f64 / (CONTEXT_NODES - 1) as f64
     }
 
     fn decoded_us(&mut self, batch: u32, node: usize) -> f64 {
@@ -385,17 +385,17 @@ impl StepTimes for CellTimes<'_> {
         let least = 1 << batch.ilog2();
         let most = (least * 2).min(self.cell.spec.concurrency.max(batch));
         let [shortest, longest] = self.contexts;
-        let place = (context - shortest) / (longest - shortest).max(1.0) * (CONTEXTS - 1) as f64;
-        let node = (place.max(0.0) as usize).min(CONTEXTS - 2);
-        let mut at = |batch| {
+        let place = (context - shortest) / (longest - shortest).max(1.0) * (CONTEXT_NODES - 1) as f64;
+        let node = (place.max(0.0) as usize).min(CONTEXT_NODES - 2);
+        let mut decoded_us = |batch| {
             let low = self.decoded_us(batch, node);
             low + (self.decoded_us(batch, node + 1) - low) * (place - node as f64)
         };
-        let low = at(least);
+        let low = decoded_us(least);
         if batch == least {
             return low;
         }
-        low + (at(most) - low) * f64::from(batch - least) / f64::from(most - least)
+        low + (decoded_us(most) - low) * f64::from(batch - least) / f64::from(most - least)
     }
 
     fn prefill_us(&mut self, tokens: f64) -> f64 {

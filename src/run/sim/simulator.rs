@@ -17,9 +17,9 @@ use table::options::{OptionEntry, SET_PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
 /// Maximum cached models, targets and memory needs.
-const SMALL: usize = 1024;
+const MAX_CACHED: usize = 1024;
 /// Maximum cached pairs of plans; a large model's take about a megabyte.
-const LARGE: usize = 64;
+const MAX_CACHED_PLANS: usize = 64;
 
 type TargetKey = (String, String, Vec<(String, String)>);
 
@@ -48,7 +48,7 @@ pub struct Plans {
 impl Simulator {
     /// Cached [`Model::resolve`]; errors are not cached.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
-        self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
+        self.models.get(name_or_dir.to_owned(), MAX_CACHED, || Model::resolve(name_or_dir))
     }
 
     /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
@@ -64,14 +64,14 @@ impl Simulator {
             (hardware.to_owned(), stack.to_owned(), pairs)
         };
         let plain = || {
-            self.targets.get(key(&BTreeMap::new()), SMALL, || {
+            self.targets.get(key(&BTreeMap::new()), MAX_CACHED, || {
                 Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
             })
         };
         if set.is_empty() {
             return plain();
         }
-        self.targets.get(key(set), SMALL, || plain()?.with(set))
+        self.targets.get(key(set), MAX_CACHED, || plain()?.with(set))
     }
 
     /// Cell with the model, hardware, stack and overrides that it names.
@@ -103,13 +103,13 @@ impl Simulator {
     pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<MemoryNeed> {
         let plan = plan_spec(spec, shape, target);
         let of_plans = || Ok(self.plans(spec, &plan)?.memory(shape, plan.precision).clone());
-        let memory = self.memory.get(format!("{plan:?}"), SMALL, of_plans)?;
+        let memory = self.memory.get(format!("{plan:?}"), MAX_CACHED, of_plans)?;
         Ok(need(spec, shape, plan.precision, &memory, target).0)
     }
 
     /// Builds both plans in parallel, or finds them.
     fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
-        self.plans.get(format!("{decode:?}"), LARGE, || {
+        self.plans.get(format!("{decode:?}"), MAX_CACHED_PLANS, || {
             let plan = |phase| {
                 Plan::stages(&PlanSpec { phase, ..decode.clone() })
                     .map_err(|error| Error::input(format!("{}: {error}", spec.label())))

@@ -13,11 +13,11 @@ use machine::hardware::Skew;
 use plan::{Lane, Plan};
 
 /// Lower bound of the random factors.
-const LEAST: f64 = 0.05;
+const MIN_FACTOR: f64 = 0.05;
 
 /// Number of steps averaged by [`Skewed::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
 /// draw equally often.
-const PACED: i64 = 2 * DRAWS as i64;
+const PACED_STEPS: i64 = 2 * DRAWS as i64;
 
 /// Normal random numbers from a seed: the same on any machine and any number of threads.
 pub(super) struct Normal(fastrand::Rng);
@@ -109,7 +109,7 @@ impl Skewed {
                 clock,
                 // a rank's speed is the same in prefill and decode
                 speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
-                    .max(LEAST),
+                    .max(MIN_FACTOR),
                 ends: vec![i64::MAX; wiring.len()],
                 durations: vec![0; wiring.len()],
                 host: vec![0; wiring.len()],
@@ -149,7 +149,7 @@ impl Skewed {
     /// Mean step of the slowest rank (ns) where no rank waits for another.
     pub(super) fn pace_without_waiting(&mut self, durations: &Durations<'_>) -> i64 {
         let mut sums = vec![0_i64; self.ranks.len()];
-        for _ in 0..PACED {
+        for _ in 0..PACED_STEPS {
             self.draw(durations);
             for (sum, rank) in sums.iter_mut().zip(&self.ranks) {
                 let times = rank.durations.iter().chain(&rank.host);
@@ -157,7 +157,7 @@ impl Skewed {
             }
             self.steps += 1;
         }
-        sums.into_iter().max().unwrap_or(0) / PACED
+        sums.into_iter().max().unwrap_or(0) / PACED_STEPS
     }
 
     /// Replays one step with measured durations and floors, by rank and operation (ns).
@@ -246,7 +246,8 @@ impl Skewed {
             let mut normal = Normal::new(self.seed, index, self.steps);
             rank.host.clone_from(&durations.host);
             for (own, &ns) in rank.durations.iter_mut().zip(&durations.ns) {
-                let jitter = if share > 0.0 { (1.0 + share * normal.next()).max(LEAST) } else { 1.0 };
+                let jitter =
+                    if share > 0.0 { (1.0 + share * normal.next()).max(MIN_FACTOR) } else { 1.0 };
                 *own = (ns as f64 * rank.speed * jitter).round() as i64;
             }
             // by layer, so that every wiring meets the same loads; an odd stride meets all of them

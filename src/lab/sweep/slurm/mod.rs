@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::tasks::{Impossible, Submitted, submit};
 use crate::launch::Cancel;
-use crate::slurm::{self, State, Task};
+use crate::slurm::{self, Task, TaskState};
 use crate::store::{Ended, Store};
 use crate::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
 use crate::sweep::{SweepState, not_run, without_run};
@@ -265,7 +265,7 @@ impl Followed<'_> {
     /// Status for the unfinished cells of the task, from Slurm's state.
     fn status(&self) -> Status {
         match self.last.as_ref().map(|task| task.state) {
-            Some(State::Stopped) => Status::Interrupted,
+            Some(TaskState::Stopped) => Status::Interrupted,
             _ => Status::Failed,
         }
     }
@@ -391,17 +391,19 @@ impl<'a> Queue<'a> {
     /// Summary of running, waiting and ended tasks.
     fn summary(&self) -> String {
         let last = || self.tasks.iter().filter_map(|followed| followed.last.as_ref());
-        let count = |state: State| last().filter(|task| task.state == state).count();
+        let count = |state: TaskState| last().filter(|task| task.state == state).count();
         let (runs, waits, over) = (
-            count(State::UnderWay),
-            count(State::Pending),
+            count(TaskState::UnderWay),
+            count(TaskState::Pending),
             last().filter(|task| task.state.is_over()).count(),
         );
         let listed = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(", ");
-        let nodes = last().filter(|task| task.state == State::UnderWay).map(|task| task.nodes.as_str());
+        let nodes =
+            last().filter(|task| task.state == TaskState::UnderWay).map(|task| task.nodes.as_str());
         let nodes = listed(nodes.filter(|nodes| !nodes.is_empty()).collect());
-        let reasons =
-            last().filter(|task| task.state == State::Pending).filter_map(|task| task.reason.as_deref());
+        let reasons = last()
+            .filter(|task| task.state == TaskState::Pending)
+            .filter_map(|task| task.reason.as_deref());
         let reasons = listed(reasons.collect());
         let mut said = Vec::new();
         if runs > 0 {
@@ -437,7 +439,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("ladderscope-x-1");
         std::fs::create_dir(&folder).unwrap();
-        let (experiment, nodes) = (Experiment::default(), slurm::Nodes { gpus: 8, cpus: 8 });
+        let (experiment, nodes) = (Experiment::default(), slurm::NodeLimits { gpus: 8, cpus: 8 });
         let sweep = Submitted::new(&experiment, Choice::Missing, Duration::ZERO, Vec::new(), nodes);
         let sweep = Submitted { folder, ..sweep };
         let followed = |array, task, last| {
@@ -458,13 +460,13 @@ mod tests {
             let over = followed(0, 3, Some(task));
             (over.status(), over.reason(began))
         };
-        let (status, why) = said(State::Failed, "NODE_FAIL", true);
+        let (status, why) = said(TaskState::Failed, "NODE_FAIL", true);
         assert_eq!(status, Status::Failed);
         assert_eq!(why, "its node failed while it ran (Slurm job 12_3 on gpu7: NODE_FAIL)");
-        let (status, why) = said(State::Stopped, "TIMEOUT", false);
+        let (status, why) = said(TaskState::Stopped, "TIMEOUT", false);
         assert_eq!(status, Status::Interrupted);
         assert!(why.contains("before it ran") && why.contains("--time HH:MM:SS"), "{why}");
-        let (_, why) = said(State::Failed, "FAILED", false);
+        let (_, why) = said(TaskState::Failed, "FAILED", false);
         assert_eq!(
             why,
             "Slurm job 12_3 on gpu7 ended before it ran: FAILED; its log ends: error: no GPU"

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::OnSlurm;
 use crate::launch::Cancel;
 use crate::slurm;
-use crate::slurm::{Job, Nodes};
+use crate::slurm::{JobArray, NodeLimits};
 use crate::store::{Claimed, Store};
 use crate::sweep::{Cell, Choice, Experiment};
 use base::error::{Error, Result};
@@ -42,7 +42,7 @@ pub(super) struct Needs {
 
 impl Needs {
     /// Resources for a cell on nodes of this size.
-    pub fn of(spec: &Spec, largest: Nodes) -> Self {
+    pub fn of(spec: &Spec, largest: NodeLimits) -> Self {
         // a rank uses one thread for compute and one for communication
         let cpus = |ranks: u32| ranks.saturating_mul(2).clamp(1, largest.cpus.max(1));
         let gpus = executor(spec.backend).map_or(0, |executor| executor.gpus(spec));
@@ -91,7 +91,7 @@ pub(super) struct Array {
 }
 
 /// Groups cells into job arrays by the needs of their tasks. Cells keep their order.
-pub(super) fn arrays(cells: &[Spec], largest: Nodes) -> Vec<Array> {
+pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<Array> {
     // key shared by cells that are compared with each other
     let setting = |spec: &Spec| {
         let common = Spec {
@@ -142,7 +142,7 @@ impl Submitted {
         choice: Choice,
         timeout: Duration,
         cells: Vec<Spec>,
-        largest: Nodes,
+        largest: NodeLimits,
     ) -> Self {
         Self {
             schema: SUBMITTED_SCHEMA,
@@ -384,7 +384,7 @@ fn queue(
     let dir = std::path::absolute(store.dir()).map_err(Error::io(store.dir()))?;
     sweep.write(&Store::open(&dir), &how.binary, &dir)?;
     for (number, array) in sweep.arrays.iter().enumerate() {
-        let job = Job {
+        let job = JobArray {
             name: sweep.name(number),
             script: &sweep.script(number),
             logs: &sweep.folder,
@@ -415,13 +415,13 @@ mod tests {
     use super::*;
     use table::Backend;
 
-    const NODES: Nodes = Nodes { gpus: 8, cpus: 96 };
+    const NODES: NodeLimits = NodeLimits { gpus: 8, cpus: 96 };
 
     fn spec(backend: Backend, tp: u32) -> Spec {
         Spec { backend, tp, ..Spec::default() }
     }
 
-    fn needs(tp: u32, nodes: Nodes) -> Needs {
+    fn needs(tp: u32, nodes: NodeLimits) -> Needs {
         Needs::of(&spec(Backend::Cuda, tp), nodes)
     }
 
@@ -431,9 +431,9 @@ mod tests {
         assert_eq!(needs(16, NODES), Needs { nodes: 2, processes: 8, gpus: 8, cpus: 2 });
         // 12 ranks on nodes of 8: as many on each
         assert_eq!(needs(12, NODES), Needs { nodes: 2, processes: 6, gpus: 6, cpus: 2 });
-        assert_eq!(needs(7, Nodes { gpus: 4, cpus: 64 }).nodes, 7, "a prime number of ranks");
+        assert_eq!(needs(7, NodeLimits { gpus: 4, cpus: 64 }).nodes, 7, "a prime number of ranks");
         assert_eq!(
-            needs(16, Nodes { gpus: 0, cpus: 4 }),
+            needs(16, NodeLimits { gpus: 0, cpus: 4 }),
             Needs { nodes: 2, processes: 8, gpus: 8, cpus: 1 }
         );
         let shard =
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_cell_on_cpus_has_two_for_a_rank_as_far_as_a_node_has_them() {
-        let of = |tp, cpus| Needs::of(&spec(Backend::Cpu, tp), Nodes { gpus: 8, cpus });
+        let of = |tp, cpus| Needs::of(&spec(Backend::Cpu, tp), NodeLimits { gpus: 8, cpus });
         assert_eq!(of(4, 96), Needs { nodes: 1, processes: 1, gpus: 0, cpus: 8 });
         assert_eq!(of(4, 6).cpus, 6);
         assert!(!of(4, 96).options().iter().any(|option| option.contains("gres")));

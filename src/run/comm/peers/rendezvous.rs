@@ -22,7 +22,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of handshakes in progress beyond the awaited ranks; the oldest is dropped.
 const EXTRA_HANDSHAKES: usize = 32;
 /// Maximum number of failed handshakes in the error; the rest are counted.
-const LISTED: usize = 8;
+const MAX_LISTED_HANDSHAKES: usize = 8;
 /// Timeout for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -250,7 +250,7 @@ struct FailedHandshakes {
 
 impl FailedHandshakes {
     fn push(&mut self, why: String) {
-        match self.listed.len() < LISTED {
+        match self.listed.len() < MAX_LISTED_HANDSHAKES {
             true => self.listed.push(why),
             false => self.more += 1,
         }

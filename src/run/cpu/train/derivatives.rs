@@ -4,7 +4,7 @@ use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, Vie
 
 use super::attention::Windows;
 use super::experts::ExpertGradients;
-use super::pass::{Batch, Pass, RankContext, Stopped, combine, experts, router};
+use super::pass::{Batch, Pass, RankContext, Stopped, combine, experts, router, weight_of};
 use super::program::{Program, Slot};
 use crate::comm::Broken;
 use crate::cpu::attention::Heads;
@@ -65,6 +65,7 @@ impl<T: Real> Pass<T> {
         }
     }
 
+    /// Gradient of the operands of `forward`.
     fn operand(
         &mut self,
         context: &RankContext<'_, T>,
@@ -72,15 +73,12 @@ impl<T: Real> Pass<T> {
         forward: &Operation,
         operation: &BackwardOperation,
     ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, .. } = context.program;
+        let Program { plan, shape, .. } = context.program;
         let rows = batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
         let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
-        let weight: &[T] = match forward.weight {
-            Some(weight) => &context.weights[parameter[weight.index()]],
-            None => &[],
-        };
+        let weight = weight_of(context, forward);
         let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
         let arch = self.arch;
         let mut dx = self.buffer(rows * width(0));
@@ -161,6 +159,7 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
+    /// Adds to the gradient of the weights of `forward`.
     fn weight(
         &mut self,
         context: &RankContext<'_, T>,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use arithmetic::{View, ViewMut, gemm};
 
 /// Matrix side: large enough to be fast, small enough for a core's cache.
-const SIDE: usize = 384;
+const MATRIX_SIDE: usize = 384;
 
 /// Time to measure the peak.
 const PEAK_TIME: Duration = Duration::from_millis(300);
@@ -33,23 +33,28 @@ const PEAK_TIME: Duration = Duration::from_millis(300);
 /// FLOP/s of f32 matrix products on `threads` threads, each with its own matrices: the upper bound for the training
 /// kernels. The fastest of five intervals counts, since other programs only slow it down.
 pub fn gemm_peak(threads: usize) -> f64 {
-    let one = || {
-        let (a, b) = (vec![0.5f32; SIDE * SIDE], vec![0.25f32; SIDE * SIDE]);
-        let mut out = vec![0.0; SIDE * SIDE];
+    let peak_of_thread = || {
+        let (a, b) = (vec![0.5f32; MATRIX_SIDE * MATRIX_SIDE], vec![0.25f32; MATRIX_SIDE * MATRIX_SIDE]);
+        let mut out = vec![0.0; MATRIX_SIDE * MATRIX_SIDE];
         let (began, mut best) = (Instant::now(), 0.0f64);
         while began.elapsed() < PEAK_TIME {
             let (part, mut products) = (Instant::now(), 0.0);
             while part.elapsed() < PEAK_TIME / 5 {
-                let (a, b) = (View::rows(&a, 0, SIDE), View::rows(&b, 0, SIDE));
-                gemm([SIDE, SIDE, SIDE], [a, b], ViewMut::rows(&mut out, 0, SIDE));
+                let (a, b) = (View::rows(&a, 0, MATRIX_SIDE), View::rows(&b, 0, MATRIX_SIDE));
+                gemm(
+                    [MATRIX_SIDE, MATRIX_SIDE, MATRIX_SIDE],
+                    [a, b],
+                    ViewMut::rows(&mut out, 0, MATRIX_SIDE),
+                );
                 products += 1.0;
             }
-            best = best.max(products * 2.0 * (SIDE as f64).powi(3) / part.elapsed().as_secs_f64());
+            best =
+                best.max(products * 2.0 * (MATRIX_SIDE as f64).powi(3) / part.elapsed().as_secs_f64());
         }
         best
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(one)).collect();
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(peak_of_thread)).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
     })
 }

@@ -266,31 +266,44 @@ impl<T: Real> Pass<T> {
         batch: &Batch,
         operation: &Operation,
     ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, tp, .. } = context.program;
         let value = |at: usize| Slot::Value(operation.reads[at].index());
         let to = Slot::Value(operation.writes[0].index());
-        if operation.kind == Kind::AllReduce {
-            return self.all_reduce(context, value(0), to);
+        let width = || context.program.numbers_per_row(operation.writes[0]);
+        match operation.kind {
+            Kind::AllReduce => self.all_reduce(context, value(0), to),
+            Kind::AllGather => {
+                let read = &context.program.plan.plan.values[operation.reads[0].index()];
+                let to = InFlight { slot: to, gathers: Some([read.columns as usize, width()]) };
+                self.exchange(context, Exchange::AllGather, value(0), to)
+            }
+            Kind::Embed => {
+                let (weight, width) = (weight_of(context, operation), width());
+                let mut y = self.buffer(batch.tokens.len() * width);
+                for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
+                    y.copy_from_slice(&weight[*token as usize * width..][..width]);
+                }
+                self.buffers.insert(to, y);
+                Ok(())
+            }
+            _ => self.compute(context, batch, operation),
         }
+    }
+
+    /// Operation on values of this rank.
+    fn compute(
+        &mut self,
+        context: &RankContext<'_, T>,
+        batch: &Batch,
+        operation: &Operation,
+    ) -> Result<(), Stopped> {
+        let Program { plan, shape, tp, .. } = context.program;
+        let value = |at: usize| Slot::Value(operation.reads[at].index());
+        let to = Slot::Value(operation.writes[0].index());
         let rows = batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = context.program.numbers_per_row(operation.writes[0]);
-        if operation.kind == Kind::AllGather {
-            let to = InFlight { slot: to, gathers: Some([columns(0), width]) };
-            return self.exchange(context, Exchange::AllGather, value(0), to);
-        }
-        let weight: &[T] = match operation.weight {
-            Some(weight) => &context.weights[parameter[weight.index()]],
-            None => &[],
-        };
+        let weight = weight_of(context, operation);
         let mut y = self.buffer(rows * width);
-        if operation.kind == Kind::Embed {
-            for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
-                y.copy_from_slice(&weight[*token as usize * width..][..width]);
-            }
-            self.buffers.insert(to, y);
-            return Ok(());
-        }
         for at in 0..operation.reads.len() {
             self.fetch(context, value(at))?;
         }
@@ -324,9 +337,7 @@ impl<T: Real> Pass<T> {
                 let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
                 combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
                 if operation.reads.len() == 4 {
-                    for ((y, sum), part) in y.iter_mut().zip(read(2)).zip(read(3)) {
-                        *y += *sum - *part;
-                    }
+                    replace_part(&mut y, read(2), read(3));
                 } else if operation.reads.len() == 3 {
                     let rows = y.chunks_exact_mut(width).zip(read(0).chunks_exact(width));
                     for ((y, x), sum) in rows.zip(read(2).chunks_exact(columns(2))) {
@@ -372,6 +383,21 @@ impl<T: Real> Pass<T> {
         }
         self.buffers.insert(to, y);
         Ok(())
+    }
+}
+
+/// Replaces a rank's own part in `y` by the sum of all parts.
+fn replace_part<T: Real>(y: &mut [T], sum: &[T], part: &[T]) {
+    for ((y, sum), part) in y.iter_mut().zip(sum).zip(part) {
+        *y += *sum - *part;
+    }
+}
+
+/// Weight of an operation on this rank; empty if it has none.
+pub(super) fn weight_of<'a, T>(context: &RankContext<'a, T>, operation: &Operation) -> &'a [T] {
+    match operation.weight {
+        Some(weight) => &context.weights[context.program.parameter[weight.index()]],
+        None => &[],
     }
 }
 

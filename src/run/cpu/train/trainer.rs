@@ -17,10 +17,10 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Target number of positions per pass of a replica: enough for fast products.
-const ROWS: usize = 1024;
+const ROWS_PER_PASS: usize = 1024;
 
 /// Values that one thread sums or updates at a time.
-const CHUNK: usize = 1 << 16;
+const VALUES_PER_TASK: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
@@ -149,9 +149,14 @@ impl<T: Real> Trainer<T> {
             for (at, ((weights, moments), gradient)) in parameters {
                 let decay = if self.program.decays(at) { optimiser.weight_decay } else { 0.0 };
                 let one = Move { step, rate, decay, scale };
-                let moments =
-                    moments.first.par_chunks_mut(CHUNK).zip(moments.second.par_chunks_mut(CHUNK));
-                let numbers = weights.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(moments);
+                let moments = moments
+                    .first
+                    .par_chunks_mut(VALUES_PER_TASK)
+                    .zip(moments.second.par_chunks_mut(VALUES_PER_TASK));
+                let numbers = weights
+                    .par_chunks_mut(VALUES_PER_TASK)
+                    .zip(gradient.par_chunks(VALUES_PER_TASK))
+                    .zip(moments);
                 numbers.for_each(|((weights, gradient), (first, second))| {
                     one.apply(weights, gradient, first, second);
                 });
@@ -162,14 +167,16 @@ impl<T: Real> Trainer<T> {
 
     pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<Lost> {
         for numbers in self.gradients.iter_mut().flatten().flatten() {
-            numbers.par_chunks_mut(CHUNK).for_each(|chunk| chunk.fill(T::ZERO));
+            numbers.par_chunks_mut(VALUES_PER_TASK).for_each(|chunk| chunk.fill(T::ZERO));
         }
         let lost = self.passes(windows, true, false).map_err(|stopped| failed(&stopped))?;
         let Some((first, others)) = self.gradients.split_first_mut() else { return Ok(lost) };
         for (rank, numbers) in first.iter_mut().enumerate() {
             for (at, sum) in numbers.iter_mut().enumerate() {
                 for other in others.iter() {
-                    let chunks = sum.par_chunks_mut(CHUNK).zip(other[rank][at].par_chunks(CHUNK));
+                    let chunks = sum
+                        .par_chunks_mut(VALUES_PER_TASK)
+                        .zip(other[rank][at].par_chunks(VALUES_PER_TASK));
                     chunks.for_each(|(sum, more)| add(sum, more));
                 }
             }
@@ -248,7 +255,7 @@ impl<T: Real> Trainer<T> {
             for (at, gradient) in numbers.iter().enumerate() {
                 if rank == 0 || !self.program.weight(at).is_whole() {
                     let of_chunk = |chunk: &[T]| chunk.iter().map(|g| g.wide() * g.wide()).sum::<f64>();
-                    let sums: Vec<f64> = gradient.par_chunks(CHUNK).map(of_chunk).collect();
+                    let sums: Vec<f64> = gradient.par_chunks(VALUES_PER_TASK).map(of_chunk).collect();
                     squares += sums.iter().sum::<f64>();
                 }
             }
@@ -343,7 +350,7 @@ impl<T: Real> Work<'_, T> {
         mut gradients: Option<&mut [Vec<T>]>,
     ) -> Result<Lost, Stopped> {
         let mut lost = Lost::default();
-        for windows in self.windows[part].chunks((ROWS / self.context).max(1)) {
+        for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
             let batch = Batch::of(windows, self.context);
             let taught = match self.teacher {
                 Some(Taught { program, weights, .. }) => {

@@ -195,7 +195,7 @@ fn over<R: Send>(
 ) -> Result<R> {
     let nccl = Nccl::load()?;
     let rank = |peers: &Arc<Peers>| -> Result<R> {
-        let one = || {
+        let check_rank = || {
             let gpu = Gpu::open(shared_gpu::device(peers.rank()))?;
             let on = gpu.clone();
             let communicator = Communicator::join(nccl, peers, move || on.bind())?;
@@ -204,7 +204,7 @@ fn over<R: Send>(
             peers.barrier()?;
             Ok(done)
         };
-        one().inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
+        check_rank().inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
     };
     on_threads(Peers::threads(ranks, PEER_TIMEOUT), rank, rank)
 }

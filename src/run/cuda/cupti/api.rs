@@ -1,4 +1,4 @@
-//! CUPTI's functions, loaded once. Its activity records are read by the recorder's reader (`inject::records`).
+//! CUPTI's functions, loaded once, and its errors.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -7,7 +7,6 @@ use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
-use inject::records::{self, What};
 use machine::driver::libraries::functions;
 use machine::driver::libraries::{self, Library};
 
@@ -21,7 +20,7 @@ pub(super) type Callback =
     unsafe extern "C" fn(user: *mut c_void, domain: u32, id: u32, data: *const c_void);
 
 functions! {
-    /// CUPTI functions used here.
+    /// CUPTI functions that a recording needs. All return a status, 0 on success.
     pub(super) struct Api;
     fn cuptiGetVersion(version: *mut u32) -> u32;
     fn cuptiGetResultString(result: u32, text: *mut *const c_char) -> u32;
@@ -77,17 +76,19 @@ pub fn version() -> Option<u32> {
 
 impl Api {
     /// Converts a status to an error with CUPTI's text and, for common causes, the remedy.
-    pub fn check(&self, code: u32, doing: &str) -> Result<()> {
+    pub fn check(&self, code: u32, action: &str) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
-        let mut text: *const c_char = std::ptr::null();
+        let mut address: *const c_char = std::ptr::null();
         // SAFETY: writes the address of a static text; an unknown code leaves it unchanged.
-        let known = unsafe { (self.cuptiGetResultString)(code, &mut text) } == 0 && !text.is_null();
-        // SAFETY: CUPTI's texts are static and zero-terminated.
-        let text = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
-        let text = text.unwrap_or_else(|| "an unknown error".into());
-        let message = format!("CUPTI: {doing}: {text} ({code})");
+        let status = unsafe { (self.cuptiGetResultString)(code, &mut address) };
+        let text = match status == 0 && !address.is_null() {
+            // SAFETY: CUPTI's texts are static and zero-terminated.
+            true => unsafe { CStr::from_ptr(address) }.to_string_lossy(),
+            false => "an unknown error".into(),
+        };
+        let message = format!("CUPTI: {action}: {text} ({code})");
         Err(match code {
             INSUFFICIENT_PRIVILEGES => Error::failed(format!(
                 "{message}; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder stamps"
@@ -98,40 +99,5 @@ impl Api {
             NOT_INITIALIZED => Error::failed(format!("{message}; is there an NVIDIA driver?")),
             _ => Error::failed(message),
         })
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Activity {
-    /// False for copies and fills.
-    pub is_kernel: bool,
-    /// Start on CUPTI's clock (ns); 0 if unknown.
-    pub start_ns: u64,
-    /// End on CUPTI's clock (ns).
-    pub end_ns: u64,
-    /// CUDA device index within this process.
-    pub device: u32,
-    pub stream: u32,
-    /// Correlation id of the launching call; shared by all kernels of a graph launch.
-    pub correlation: u32,
-    /// Node id in the executable graph; 0 for eager launches.
-    pub graph_node: u64,
-    /// Mangled kernel name; `None` for copies and memsets.
-    pub name: Option<String>,
-}
-
-impl From<records::Work<'_>> for Activity {
-    fn from(work: records::Work<'_>) -> Self {
-        let name = if let What::Kernel(name) = work.what { name } else { None };
-        Self {
-            is_kernel: matches!(work.what, What::Kernel(_)),
-            start_ns: work.start_ns,
-            end_ns: work.end_ns,
-            device: work.device,
-            stream: work.stream,
-            correlation: work.correlation,
-            graph_node: work.node,
-            name: name.map(|name| name.to_string_lossy().into_owned()),
-        }
     }
 }

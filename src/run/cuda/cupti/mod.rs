@@ -4,14 +4,16 @@
 //! each kernel has to be matched to its operation. Eager kernels carry an external correlation id pushed
 //! around the launch. Graph kernels carry their node id: nodes are mapped to operations when captured, and
 //! again when the graph is instantiated. A session captures all GPU activity of the process between start and stop; `api`
-//! has the library's functions and the layout of its records.
+//! has the library's functions, `activity` what is kept of a record.
 //!
 //! CUPTI calls back on its own threads and supports one subscriber per process, so the state is global behind
 //! a lock. Buffers and stored activities are bounded; the overflow is counted.
 
+mod activity;
 mod api;
 
-pub use api::{Activity, check, version};
+pub use activity::Activity;
+pub use api::{check, version};
 
 use std::alloc::Layout as Allocation;
 use std::cell::Cell;
@@ -28,17 +30,17 @@ use inject::records;
 use inject::records::{GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
 
 /// Size of one buffer (bytes), about ten thousand records.
-const BUFFER: usize = 4 << 20;
+const BUFFER_BYTES: usize = 4 << 20;
 /// Maximum number of buffers CUPTI may hold.
-const BUFFERS: usize = 32;
+const MAX_BUFFERS: usize = 32;
 /// Maximum number of stored activities.
-const MOST: usize = 8_000_000;
+const MAX_ACTIVITIES: usize = 8_000_000;
 /// Buffer alignment required by CUPTI (bytes).
 const ALIGNMENT: usize = 8;
 /// Round trips for tying the clocks; the shortest counts.
 const ROUND_TRIPS: usize = 200;
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`, reserved for this program.
-const CUSTOM: u32 = 3;
+const EXTERNAL_KIND: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label {
@@ -91,7 +93,7 @@ impl Belongs {
         // SAFETY: takes plain numbers; if the push fails, the kernels have no step and are counted as
         // unassigned.
         let pushed = api.is_some_and(|(step, api)| unsafe {
-            (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
+            (api.cuptiActivityPushExternalCorrelationId)(EXTERNAL_KIND, step.external(label)) == 0
         });
         // built in one expression: dropping a partial guard would restore the previous values too early
         Self {
@@ -115,7 +117,7 @@ impl Drop for Belongs {
         if let (true, Ok(api)) = (self.pushed, api()) {
             let mut last = 0;
             // SAFETY: writes one number to a valid address.
-            unsafe { (api.cuptiActivityPopExternalCorrelationId)(CUSTOM, &mut last) };
+            unsafe { (api.cuptiActivityPopExternalCorrelationId)(EXTERNAL_KIND, &mut last) };
         }
     }
 }
@@ -138,7 +140,7 @@ struct State {
     nodes: HashMap<u64, Label>,
     /// Number of buffers CUPTI currently holds.
     held: usize,
-    /// Number of activities beyond [`MOST`], not stored.
+    /// Number of activities beyond [`MAX_ACTIVITIES`], not stored.
     beyond: u64,
 }
 
@@ -288,14 +290,14 @@ fn poisoned() -> Error {
 }
 
 fn allocation() -> Option<Allocation> {
-    Allocation::from_size_align(BUFFER, ALIGNMENT).ok()
+    Allocation::from_size_align(BUFFER_BYTES, ALIGNMENT).ok()
 }
 
 /// Gives CUPTI an empty buffer. Beyond the limit it gives none, and CUPTI drops records and counts them.
 unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
     let mut given = std::ptr::null_mut();
     if let (Ok(mut state), Some(allocation)) = (STATE.lock(), allocation())
-        && let Some(state) = state.as_mut().filter(|state| state.held < BUFFERS)
+        && let Some(state) = state.as_mut().filter(|state| state.held < MAX_BUFFERS)
     {
         // SAFETY: the size is not 0.
         given = unsafe { std::alloc::alloc(allocation) };
@@ -304,7 +306,7 @@ unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most
     // SAFETY: CUPTI passes valid addresses for the results.
     unsafe {
         *buffer = given;
-        *size = if given.is_null() { 0 } else { BUFFER };
+        *size = if given.is_null() { 0 } else { BUFFER_BYTES };
         *most = 0;
     }
 }
@@ -325,7 +327,7 @@ unsafe extern "C" fn complete_buffer(
     {
         state.held = state.held.saturating_sub(1);
         let take = |record: Record<'_>| match record {
-            Record::Work(_) if state.activities.len() >= MOST => state.beyond += 1,
+            Record::Work(_) if state.activities.len() >= MAX_ACTIVITIES => state.beyond += 1,
             Record::Work(work) => state.activities.push(work.into()),
             Record::External { id, correlation } => {
                 state.external.insert(correlation, id);

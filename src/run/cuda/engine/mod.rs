@@ -21,6 +21,7 @@ pub use step::{Checked, LinkCheck, Step, Timing};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::cuda::collective::{CollectiveTransport, EmulatedScratch, LoopbackTabl
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
 use crate::cuda::load::Loader;
 use crate::cuda::matmul::MatvecChoice;
-use crate::cuda::memory::{Activations, RankMemory};
+use crate::cuda::memory::{Activations, RankMemory, Sizes};
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Layout, Schedule, StreamId};
@@ -141,11 +142,7 @@ impl Engine {
         // loopback collectives are ordinary kernels
         let is_loopback = matches!(local.transport, CollectiveTransport::Loopback);
         let is_divided = setup.comm_sms > 0 && !is_loopback;
-        let layout = match is_loopback {
-            true => Layout::loopback(ranks),
-            false if ranks == 1 => Layout { chained: !is_divided, ..Layout::ONE },
-            false => return Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
-        };
+        let layout = layout(ranks, is_loopback, is_divided)?;
         let divided = is_divided.then(|| gpu.divide(setup.comm_sms)).transpose()?;
         let for_compute =
             divided.as_ref().map_or(gpu.info().multiprocessors, |divided| divided.multiprocessors().0);
@@ -178,15 +175,8 @@ impl Engine {
             precision: decode.precision,
             tp: setup.tp,
         };
-        let weights = loader.weights_of(local.ranks.clone(), &decode.plan, &*alive, on_phase)?;
-        on_phase("allocating the KV cache");
-        let rope = Arc::new(rope_table(gpu, main, shape, setup.capacity)?);
-        let scratch =
-            [sizes.expanded_bytes(shape, prefill, decode), sizes.expert_bytes(shape, prefill, decode)];
-        let memory = |(rank, weights)| {
-            RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope), scratch)
-        };
-        let memories = local.ranks.clone().zip(weights).map(memory).collect::<Result<Vec<_>>>()?;
+        let memories =
+            rank_memories(&loader, setup, &programs, &sizes, local.ranks.clone(), &alive, on_phase)?;
         let phase = |program: &Program, schedule: Schedule| {
             PhaseState::new(gpu, main, program, schedule, &sizes.buffers(program))
         };
@@ -194,9 +184,9 @@ impl Engine {
         let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
         let emulated = match local.transport {
             CollectiveTransport::Emulated(_) => {
-                let row = u64::from(shape.hidden) * setup.dtype.bytes();
                 let rows = rows.max(u64::from(setup.sequences));
-                Some(EmulatedScratch::new(gpu, main, rows * row)?)
+                let bytes = rows * u64::from(shape.hidden) * setup.dtype.bytes();
+                Some(EmulatedScratch::new(gpu, main, bytes)?)
             }
             _ => None,
         };
@@ -452,6 +442,37 @@ fn open_streams(
         }
     }
     Ok(streams)
+}
+
+/// Layout of the local ranks' streams. Collectives with SMs of their own keep their own stream.
+fn layout(ranks: u32, is_loopback: bool, is_divided: bool) -> Result<Layout> {
+    match is_loopback {
+        true => Ok(Layout::loopback(ranks)),
+        false if ranks == 1 => Ok(Layout { chained: !is_divided, ..Layout::ONE }),
+        false => Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
+    }
+}
+
+/// Loads the weights of the local ranks and allocates their caches and scratch memory.
+fn rank_memories(
+    loader: &Loader<'_>,
+    setup: &Setup,
+    programs: &Programs,
+    sizes: &Sizes,
+    ranks: Range<u32>,
+    alive: &PeerCheck,
+    on_phase: &mut dyn FnMut(&str),
+) -> Result<Vec<RankMemory>> {
+    let Programs { prefill, decode } = programs;
+    let (gpu, shape) = (loader.gpu, loader.shape);
+    let weights = loader.weights_of(ranks.clone(), &decode.plan, &**alive, on_phase)?;
+    on_phase("allocating the KV cache");
+    let rope = Arc::new(rope_table(gpu, loader.stream, shape, setup.capacity)?);
+    let scratch =
+        [sizes.expanded_bytes(shape, prefill, decode), sizes.expert_bytes(shape, prefill, decode)];
+    let memory =
+        |(rank, weights)| RankMemory::new(gpu, shape, sizes, rank, weights, Arc::clone(&rope), scratch);
+    ranks.zip(weights).map(memory).collect()
 }
 
 /// Pairs of cosine and sine, `[capacity][head_dim / 2]`.

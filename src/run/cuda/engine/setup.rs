@@ -9,7 +9,7 @@ use crate::comm::{Exchange, Progress};
 use crate::cuda::blas;
 use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::kernels::{Ahead, geometry};
-use crate::cuda::matmul::{MatvecChoice, Way};
+use crate::cuda::matmul::{MatvecChoice, ProductKernel};
 use crate::cuda::memory::Sizes;
 use crate::cuda::one_shot::{GpuAllReduce, OneShot};
 use crate::cuda::program::{Program, StepSize};
@@ -326,7 +326,7 @@ pub struct Tuning {
     /// SMs left to an overlapping collective; `None` means as many as it uses.
     pub sms_for_comm: Option<u32>,
     /// Implementation of all products that have a choice; `None` means the fastest.
-    pub products: Option<Way>,
+    pub products: Option<ProductKernel>,
     /// Prefetch of the next product's weights; off by default.
     pub ahead: Ahead,
 }
@@ -365,15 +365,15 @@ impl Tuning {
             })
         };
         let sms_for_comm = set(SMS_FOR_COMM).map(number).transpose()?;
-        let way = |text: String| match text.trim() {
-            "library" => Ok(Way::Library),
-            "own" => Ok(Way::Own),
+        let kernel = |text: String| match text.trim() {
+            "library" => Ok(ProductKernel::Library),
+            "own" => Ok(ProductKernel::Own),
             other => {
                 let wanted = "it must be library or own";
                 Err(Error::input(format!("{PRODUCTS} is '{other}'; {wanted}")))
             }
         };
-        let products = set(PRODUCTS).map(way).transpose()?;
+        let products = set(PRODUCTS).map(kernel).transpose()?;
         let kb = |name| match set(name).as_deref().map(|text| (text, text.trim().parse::<u32>())) {
             None => Ok(0),
             Some((_, Ok(kb))) if kb <= MOST_AHEAD => Ok(kb),

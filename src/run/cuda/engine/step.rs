@@ -151,7 +151,7 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.multiprocessors(),
-                whole: self.gpu.info().multiprocessors,
+                gpu_multiprocessors: self.gpu.info().multiprocessors,
                 overlapped: OverlappedSms {
                     sms: self.collective_sms(size.of_group(program.plan.groups, 0).rows()),
                     is_overlapped: &beside,

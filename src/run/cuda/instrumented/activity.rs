@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::{Context, RankTimes, StepTimes, settled};
-use crate::cuda::cupti::{Label, OperationSpan, Session, StepId, assemble};
+use crate::cuda::cupti::{Label, OperationSpan, Recording, Session, StepId, assemble};
+use crate::cuda::engine::Engine;
 use crate::cuda::generation::{Generation, Purpose};
 use crate::cuda::timing::Skeleton;
 use crate::cuda::timing::collectives::CollectiveEvents;
@@ -17,11 +18,10 @@ use plan::Phase;
 /// Times one generation. On rank 0 of a multi-threaded run the result contains the steps of all ranks, which
 /// [`super::combine_ranks`] separates.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
-    let (engine, spec) = (context.engine, context.spec);
-    let steps = context.steps();
-    let shared = context.peers.is_some_and(|peers| peers.in_one_process());
+    let engine = context.engine;
+    let is_one_process = context.peers.is_some_and(|peers| peers.in_one_process());
     let clock = context.clock;
-    let session = match !shared || context.rank() == 0 {
+    let session = match !is_one_process || context.rank() == 0 {
         true => Some(Session::start(move || clock.now())?),
         false => None,
     };
@@ -31,64 +31,78 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let mut generation =
         Generation::timed(engine, context.sizes(), Purpose::Recorded, [None; 2], events)?;
     context.prepare()?;
-    let begun = clock.now();
+    let start_ns = clock.now();
     let times = generation.run(engine, "timing operations", false, &mut |_| ())?;
-    let duration_ns = clock.now() - begun;
+    let duration_ns = clock.now() - start_ns;
     // all ranks must finish before recording stops
     context.barrier()?;
-    let mut of_rank = RankTimes { rank: context.rank(), duration_ns, ..RankTimes::default() };
-    of_rank.by_events = generation.collectives()?;
+    let mut rank_times = RankTimes { rank: context.rank(), duration_ns, ..RankTimes::default() };
+    rank_times.by_events = generation.collectives()?;
     if let Some(session) = session {
         let recording = session.finish(move || clock.now())?;
-        of_rank.uncertainty_ns = recording.timeline.uncertainty_ns();
-        of_rank.drift_ns = recording.timeline.drift_ns();
-        let ranks: Vec<u32> = match shared {
-            true => (0..spec.tp).collect(),
+        let ranks: Vec<u32> = match is_one_process {
+            true => (0..context.spec.tp).collect(),
             false => vec![context.rank()],
         };
-        let programs = &engine.programs;
-        let expected = |id: StepId| {
-            let (prefill, decode) = generation.steps();
-            let (step, program) = match id {
-                StepId(0) => (Some(prefill), &programs.prefill),
-                _ => (decode, &programs.decode),
-            };
-            let Some(step) = step else { return Vec::new() };
-            // rank 0 has rows whenever any rank has
-            let operations = step.launches(0);
-            let of_rank = |rank: &u32| {
-                let rank = *rank;
-                let operations = operations.iter().filter(move |at| step.concerns(program, **at, rank));
-                operations.map(move |at| Label { rank: rank as u8, operation: *at })
-            };
-            ranks.iter().flat_map(of_rank).collect()
-        };
-        let assembled = assemble(&recording, expected);
-        let (prefill, decode) =
-            (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));
-        let kept = assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps);
-        for (step, found) in kept {
-            let skeleton = if *step == StepId(0) { &prefill } else { &decode };
-            for rank in &ranks {
-                of_rank.steps.extend(of_step(skeleton, *step, *rank, found));
-            }
-        }
-        of_rank.events_per_step =
-            assembled.report.activities as f64 / (steps as f64 + 1.0) / ranks.len() as f64;
-        of_rank.report = Some(assembled.report);
+        add_recording(context, &generation, &recording, &ranks, &mut rank_times);
     }
-    Ok((times, of_rank))
+    Ok((times, rank_times))
+}
+
+/// Adds the steps of `ranks`, and the accuracy of their times, to `rank_times`.
+fn add_recording(
+    context: &Context<'_>,
+    generation: &Generation,
+    recording: &Recording,
+    ranks: &[u32],
+    rank_times: &mut RankTimes,
+) {
+    rank_times.uncertainty_ns = recording.timeline.uncertainty_ns();
+    rank_times.drift_ns = recording.timeline.drift_ns();
+    let assembled = assemble(recording, |step| launched(context.engine, generation, step, ranks));
+    let programs = &context.engine.programs;
+    let (prefill, decode) = (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));
+    let steps = context.steps();
+    for (step, spans) in assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps) {
+        let skeleton = if *step == StepId(0) { &prefill } else { &decode };
+        for rank in ranks {
+            rank_times.steps.extend(step_times(skeleton, *step, *rank, spans));
+        }
+    }
+    rank_times.events_per_step =
+        assembled.report.activities as f64 / (steps as f64 + 1.0) / ranks.len() as f64;
+    rank_times.report = Some(assembled.report);
+}
+
+/// Operations of a step that launch something on each of `ranks`.
+fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32]) -> Vec<Label> {
+    let programs = &engine.programs;
+    let (prefill, decode) = generation.steps();
+    let (step, program) = match id {
+        StepId(0) => (Some(prefill), &programs.prefill),
+        _ => (decode, &programs.decode),
+    };
+    let Some(step) = step else { return Vec::new() };
+    // rank 0 has rows whenever any rank has
+    let operations = step.launches(0);
+    let labels_of = |rank: &u32| {
+        let rank = *rank;
+        let operations =
+            operations.iter().filter(move |operation| step.concerns(program, **operation, rank));
+        operations.map(move |operation| Label { rank: rank as u8, operation: *operation })
+    };
+    ranks.iter().flat_map(labels_of).collect()
 }
 
 /// Times of one rank's step on the host's clock; `None` without records.
-fn of_step(
+fn step_times(
     skeleton: &Skeleton,
     step: StepId,
     rank: u32,
-    found: &BTreeMap<Label, OperationSpan>,
+    spans: &BTreeMap<Label, OperationSpan>,
 ) -> Option<StepTimes> {
     let operations: Vec<Option<OperationSpan>> = (0..skeleton.lanes.len() as u32)
-        .map(|operation| found.get(&Label { rank: rank as u8, operation }).copied())
+        .map(|operation| spans.get(&Label { rank: rank as u8, operation }).copied())
         .collect();
     let start = operations.iter().flatten().map(|span| span.start_ns).min()?;
     let (length_ns, operations) = settled(skeleton, &operations, start);

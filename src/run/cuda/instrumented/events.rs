@@ -10,8 +10,7 @@ use crate::cuda::generation::{ns, step_ends};
 use crate::cuda::program::Program;
 use crate::cuda::schedule::Schedule;
 use crate::cuda::timing::{Bracket, Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
-use crate::recorder::Times;
-use crate::recorder::{Clock, range};
+use crate::recorder::{Clock, Times, range};
 use base::error::{Error, Result};
 use machine::driver::Event;
 use plan::Phase;
@@ -43,11 +42,13 @@ impl Instruments {
         Ok(Self { steps: steps.collect::<Result<_>>()?, skeleton: parts.skeleton(&program.plan), marks })
     }
 
+    /// Copy that executes this step.
     fn step(&mut self, step: usize) -> &mut Step {
         let count = self.steps.len();
         &mut self.steps[step % count]
     }
 
+    /// Event at the start of a step.
     fn start(&self, step: usize) -> Result<&Event> {
         let events = self.steps[step % self.steps.len()].marks(0);
         let start = self.marks.start().and_then(|mark| events.get(mark as usize));
@@ -72,7 +73,7 @@ fn parts(engine: &Engine, program: &Program) -> Parts {
     Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
 }
 
-/// Operations table of a generation timed by events.
+/// Operations table of a generation timed by events: a row for each part.
 pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     let programs = &engine.programs;
     let operations = trace::operations([&programs.prefill.plan], [&programs.decode.plan]);
@@ -82,6 +83,14 @@ pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     table
 }
 
+/// Decode step as read from its events.
+struct TimedDecodeStep {
+    /// Delay between the previous step's end and this step's start.
+    delay_ns: i64,
+    parts: Vec<Option<OperationSpan>>,
+}
+
+/// Times one generation.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (&engine.programs, context.steps());
@@ -104,42 +113,19 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         engine.run(prefill.step(0))?;
         engine.main().record(&ends[0])?;
     }
-    // per decode step: delay between the previous step's end and its start (ns), and its parts
-    let mut read: Vec<(i64, Vec<Option<OperationSpan>>)> = Vec::with_capacity(steps);
-    if let Some(decode) = &mut decode {
-        let _range = range("decode, timed");
-        let ahead = decode.steps.len() - 1;
-        for step in 0..steps + ahead {
-            // the step that used these events before has been read
-            if step < steps {
-                let _range = range("decode step, timed");
-                engine.run(decode.step(step))?;
-                engine.main().record(&ends[step + 1])?;
-            }
-            // while later steps run
-            if let Some(done) = step.checked_sub(ahead) {
-                wait_for(engine, &ends[done + 1], || {
-                    format!("timed decode step {} of {steps}", done + 1)
-                })?;
-                read.push((ns(decode.start(done)?.elapsed_ms(&ends[done])?), decode.read(done)?));
-            }
-        }
-    }
+    let decode_steps = match &mut decode {
+        Some(decode) => run_decode(engine, decode, &ends)?,
+        None => Vec::new(),
+    };
     wait_for(engine, &ends[steps], || "a timed generation".into())?;
     let (last, end_tie) = tie(engine, &context.clock, last_ties)?;
-    // sum differences that are short enough for f32, starting at the first tie
-    let to_prefill = ns(prefill.start(0)?.elapsed_ms(&first_ties[first])?);
-    let mut starts = vec![to_prefill];
-    let mut at = to_prefill + ns(ends[0].elapsed_ms(prefill.start(0)?)?);
-    for (pair, (late, _)) in ends.windows(2).zip(&read) {
-        starts.push(at + late);
-        at += ns(pair[1].elapsed_ms(&pair[0])?);
-    }
-    let duration_ns = at + ns(last_ties[last].elapsed_ms(&ends[steps])?);
+
+    let axis = StepAxis::new(&first_ties[first], prefill.start(0)?, &ends, &decode_steps)?;
+    let duration_ns = axis.end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
     let timeline = Timeline::between(start_tie, end_tie, duration_ns);
 
     let rank = context.rank();
-    let mut of_rank = RankTimes {
+    let mut rank_times = RankTimes {
         rank,
         uncertainty_ns: timeline.uncertainty_ns(),
         drift_ns: timeline.drift_ns(),
@@ -147,18 +133,73 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         events_per_step: decode.as_ref().map_or(0.0, |decode| decode.marks.count() as f64),
         ..RankTimes::default()
     };
-    let of_prefill = [(Phase::Prefill, 0, &prefill, prefill.read(0)?)];
-    let of_decode = read
+    let timed_prefill = [(Phase::Prefill, 0, &prefill, prefill.read(0)?)];
+    let timed_decode = decode_steps
         .into_iter()
         .zip(0..)
-        .filter_map(|((_, found), step)| Some((Phase::Decode, step, decode.as_ref()?, found)));
-    for ((phase, step, instruments, found), start) in of_prefill.into_iter().chain(of_decode).zip(starts)
+        .filter_map(|(timed, step)| Some((Phase::Decode, step, decode.as_ref()?, timed.parts)));
+    for ((phase, step, instruments, parts), start_ns) in
+        timed_prefill.into_iter().chain(timed_decode).zip(axis.starts_ns)
     {
-        let (length_ns, operations) = settled(&instruments.skeleton, &found, 0);
-        let start_ns = timeline.host_ns(start);
-        of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
+        let (length_ns, operations) = settled(&instruments.skeleton, &parts, 0);
+        let start_ns = timeline.host_ns(start_ns);
+        rank_times.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
-    Ok((step_ends(&started, &ends)?, of_rank))
+    Ok((step_ends(&started, &ends)?, rank_times))
+}
+
+/// Runs and times the decode steps; `ends` has the end of prefill, then of each step.
+fn run_decode(
+    engine: &Engine,
+    decode: &mut Instruments,
+    ends: &[Event],
+) -> Result<Vec<TimedDecodeStep>> {
+    let _range = range("decode, timed");
+    let steps = ends.len() - 1;
+    let mut timed = Vec::with_capacity(steps);
+    let ahead = decode.steps.len() - 1;
+    for step in 0..steps + ahead {
+        // the step that used these events before has been read
+        if step < steps {
+            let _range = range("decode step, timed");
+            engine.run(decode.step(step))?;
+            engine.main().record(&ends[step + 1])?;
+        }
+        // while later steps run
+        if let Some(done) = step.checked_sub(ahead) {
+            wait_for(engine, &ends[done + 1], || format!("timed decode step {} of {steps}", done + 1))?;
+            let delay_ns = ns(decode.start(done)?.elapsed_ms(&ends[done])?);
+            timed.push(TimedDecodeStep { delay_ns, parts: decode.read(done)? });
+        }
+    }
+    Ok(timed)
+}
+
+/// Steps on the GPU's clock, in ns since the first tie.
+struct StepAxis {
+    /// Starts of prefill and of each decode step.
+    starts_ns: Vec<i64>,
+    /// End of the last step.
+    end_ns: i64,
+}
+
+impl StepAxis {
+    /// Sums differences of events that are short enough for f32.
+    fn new(
+        first_tie: &Event,
+        prefill_start: &Event,
+        ends: &[Event],
+        decode_steps: &[TimedDecodeStep],
+    ) -> Result<Self> {
+        let to_prefill = ns(prefill_start.elapsed_ms(first_tie)?);
+        let mut starts_ns = vec![to_prefill];
+        let mut end_ns = to_prefill + ns(ends[0].elapsed_ms(prefill_start)?);
+        for (pair, step) in ends.windows(2).zip(decode_steps) {
+            starts_ns.push(end_ns + step.delay_ns);
+            end_ns += ns(pair[1].elapsed_ms(&pair[0])?);
+        }
+        Ok(Self { starts_ns, end_ns })
+    }
 }
 
 /// Ties the GPU's clock to the host's with the best of these events; returns its index and time.
@@ -173,6 +214,7 @@ fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)>
     RoundTrip::best(&trips).ok_or_else(|| Error::failed("no events to tie clocks by"))
 }
 
-pub(super) fn wait_for(engine: &Engine, event: &Event, what: impl Fn() -> String) -> Result<()> {
+/// Waits for an event, which `what` names in the error.
+fn wait_for(engine: &Engine, event: &Event, what: impl Fn() -> String) -> Result<()> {
     engine.wait(|| event.is_done(), what)
 }

@@ -70,18 +70,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     let tick = Tick::measure(&engine.gpu, engine.main(), &engine.kernels.get("clock_probe")?)?;
     let (recorder, warning) = recorder(context, &tick)?;
     let offsets = compare_clocks(context)?;
-    let (times, mut of_rank) = match recorder {
+    let (times, mut rank_times) = match recorder {
         Recorder::Events => events::run(context)?,
         Recorder::Cupti => activity::run(context)?,
         Recorder::Stamps | Recorder::Off => stamps::run(context, tick)?,
     };
-    of_rank.warnings.extend(warning);
+    rank_times.warnings.extend(warning);
     let programs = &engine.programs;
     let operations = match recorder {
         Recorder::Events => events::table(engine),
         _ => trace::operations([&programs.prefill.plan], [&programs.decode.plan]),
     };
-    combine_ranks(context, recorder, operations, (times, of_rank), &offsets)
+    combine_ranks(context, recorder, operations, (times, rank_times), &offsets)
 }
 
 /// Selects the same recorder on all ranks: CUPTI instead of stamps if the clock of any rank is too coarse and
@@ -194,7 +194,7 @@ pub(super) fn settled(
 }
 
 /// Clock queries per rank.
-const QUESTIONS: usize = 200;
+const CLOCK_QUERIES: usize = 200;
 
 /// Offsets to add to each rank's clock to get rank 0's, on rank 0.
 fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
@@ -205,7 +205,7 @@ fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
         Some(peers) if peers.in_one_process() => Ok(vec![same; peers.ranks()]),
         Some(peers) => {
             let clock = context.clock;
-            let answers = peers.compare_clocks(QUESTIONS, move || clock.now())?;
+            let answers = peers.compare_clocks(CLOCK_QUERIES, move || clock.now())?;
             Ok(answers.iter().map(|answers| rank_tie(answers).unwrap_or(same)).collect())
         }
     }
@@ -216,10 +216,10 @@ fn combine_ranks(
     context: &Context<'_>,
     recorder: Recorder,
     operations: Vec<OperationInfo>,
-    (times, of_rank): (Times, RankTimes),
+    (times, rank_times): (Times, RankTimes),
     offsets: &[Tie],
 ) -> Result<Option<Traced>> {
-    let Some(all) = ranks::gather(context.peers, "timings", (times, of_rank))? else {
+    let Some(all) = ranks::gather(context.peers, "timings", (times, rank_times))? else {
         return Ok(None);
     };
     let (times, mut ranks): (Vec<Times>, Vec<RankTimes>) = all.into_iter().unzip();

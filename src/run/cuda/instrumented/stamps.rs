@@ -156,7 +156,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     let host = |at: u64| timeline.host_ns(at as i64 - first as i64);
 
     let rank = context.rank();
-    let mut of_rank = RankTimes {
+    let mut rank_times = RankTimes {
         rank,
         uncertainty_ns: timeline.uncertainty_ns() + tick.longest_ns as i64,
         drift_ns: timeline.drift_ns(),
@@ -165,7 +165,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         stamp_us,
         ..RankTimes::default()
     };
-    of_rank.by_events = generation.collectives()?;
+    rank_times.by_events = generation.collectives()?;
     let skeletons = [&programs.prefill, &programs.decode].map(|program| Skeleton::of(&program.plan));
     for (phase, step, times) in found {
         let (skeleton, launched) = match phase {
@@ -181,9 +181,9 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         let spans: Vec<Option<OperationSpan>> = times.iter().map(|times| times.map(span)).collect();
         let (length_ns, operations) = settled(skeleton, &spans, 0);
         let start_ns = host(start);
-        of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
+        rank_times.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
-    Ok((generated, of_rank))
+    Ok((generated, rank_times))
 }
 
 /// Returns an error if a launched operation wrote no stamp.

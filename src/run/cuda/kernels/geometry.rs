@@ -9,7 +9,7 @@ const WARP: u32 = 32;
 /// Threads per block of element-wise kernels.
 const FLAT: u32 = 256;
 /// Threads per block of [`silu_mul`] and [`rope_append`].
-const PART: u32 = 128;
+const ELEMENT_THREADS: u32 = 128;
 /// Logits per part in [`sample_parts`].
 const LOGITS: u32 = 2048;
 /// Maximum number of candidates that [`sample_random`] sorts in shared memory.
@@ -78,7 +78,7 @@ pub fn norm_heads(rows: u32, heads: u32) -> Launch {
 
 /// One thread per piece of each row.
 fn parts(rows: u32, pieces: u32) -> Launch {
-    Launch::grid([rows, pieces.div_ceil(PART).max(1), 1], PART)
+    Launch::grid([rows, pieces.div_ceil(ELEMENT_THREADS).max(1), 1], ELEMENT_THREADS)
 }
 
 /// Number of vocabulary parts for [`sample_part`].
@@ -93,7 +93,7 @@ pub fn sample_part(parts: u32, sequences: u32) -> Launch {
 
 /// Launch of `sample_greedy`, which reduces the parts: one block per sequence.
 pub fn sample_greedy(sequences: u32) -> Launch {
-    Launch::flat(sequences, PART)
+    Launch::flat(sequences, ELEMENT_THREADS)
 }
 
 /// Launch of `sample_random`, which draws a candidate: one block per sequence.

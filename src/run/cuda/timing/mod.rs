@@ -8,15 +8,18 @@
 //! | file | contents |
 //! |---|---|
 //! | `clock` | clocks of host and device, and a stopwatch on a stream |
-//! | `parts` | segments of a step, and the CUDA events that bracket them |
+//! | `parts` | segments of a step that are timed as one |
+//! | `marks` | CUDA events that bracket them |
 //! | `collectives` | events around collectives, in every timed step |
 
 pub(super) mod clock;
 pub(super) mod collectives;
+mod marks;
 mod parts;
 
 pub use clock::{RoundTrip, Tick, Tie, Timeline, rank_tie};
-pub use parts::{Bracket, Mark, Marks, Part, Parts, Skeleton};
+pub use marks::{Bracket, Mark, Marks};
+pub use parts::{Part, Parts, Skeleton};
 
 /// Ready, start and end time of an operation (ns since the start of the step).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,15 @@
-//! Segments of a step ([`Parts`]) and the CUDA events that bracket them ([`Marks`]).
+//! Segments of a step that are timed as one ([`Parts`]), and what they depend on ([`Skeleton`]).
 
 use std::collections::HashMap;
 
-use crate::cuda::schedule::{Item, Place, Schedule, StreamId};
+use crate::cuda::schedule::{Item, Schedule, StreamId};
 use plan::{Lane, Operation, Plan};
 use trace::OperationInfo;
 
 /// Lanes and dependencies of operations, or of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skeleton {
+    /// Lane of each operation.
     pub lanes: Vec<Lane>,
     /// Operations whose results each operation reads or awaits. Excludes the previous operation of the lane
     /// unless it is read.
@@ -64,8 +65,8 @@ struct LastPart {
 
 /// True if two operations of one stream may be timed as one: same module, and not a collective.
 fn belong_together(a: &Operation, b: &Operation) -> bool {
-    let what = |o: &Operation| (o.module, o.layer, o.group, o.kind.is_collective());
-    what(a) == what(b) && !a.kind.is_collective()
+    let module = |o: &Operation| (o.module, o.layer, o.group);
+    module(a) == module(b) && !a.kind.is_collective() && !b.kind.is_collective()
 }
 
 impl Parts {
@@ -86,10 +87,9 @@ impl Parts {
                 Item::Launch { stream, operation } if stream.rank == 0 => {
                     let before = last.get(&stream).copied();
                     let joins = |last: &LastPart| {
-                        let first = parts[last.part].operations[0] as usize;
-                        let (first, this) =
-                            (&plan.operations[first], &plan.operations[operation as usize]);
-                        last.is_open && belong_together(first, this)
+                        let first = &plan.operations[parts[last.part].operations[0] as usize];
+                        let launched = &plan.operations[operation as usize];
+                        last.is_open && belong_together(first, launched)
                     };
                     let part = match before.filter(joins) {
                         Some(last) => last.part,
@@ -111,18 +111,15 @@ impl Parts {
 
     /// Lanes and dependencies of the parts.
     pub fn skeleton(&self, plan: &Plan) -> Skeleton {
-        let each = Skeleton::of(plan);
-        let reads_from = |(at, part): (usize, &Part)| {
-            let read =
-                part.operations.iter().flat_map(|operation| &each.reads_from[*operation as usize]);
-            let mut from: Vec<u32> = read.map(|operation| self.part_of[*operation as usize]).collect();
-            from.retain(|from| *from as usize != at);
-            from.sort_unstable();
-            from.dedup();
-            from
+        let of_operations = Skeleton::of(plan);
+        let reads_from = |(index, part): (usize, &Part)| {
+            let operations = part.operations.iter();
+            let read = operations.flat_map(|operation| &of_operations.reads_from[*operation as usize]);
+            self.other_parts(index, read.copied())
         };
+        let lane = |part: &Part| of_operations.lanes[part.operations[0] as usize];
         Skeleton {
-            lanes: self.parts.iter().map(|part| each.lanes[part.operations[0] as usize]).collect(),
+            lanes: self.parts.iter().map(lane).collect(),
             reads_from: self.parts.iter().enumerate().map(reads_from).collect(),
         }
     }
@@ -132,109 +129,33 @@ impl Parts {
     /// named after the scope of its first operation.
     pub fn table(&self, operations: &[OperationInfo], first: u32, base: u32) -> Vec<OperationInfo> {
         let info_of = |operation: u32| &operations[(first + operation) as usize];
-        let mut seen: HashMap<String, u32> = HashMap::new();
-        let mut info = |(at, part): (usize, &Part)| {
+        let mut parts_of_scope: HashMap<String, u32> = HashMap::new();
+        let mut info = |(index, part): (usize, &Part)| {
             let all = || part.operations.iter().map(|operation| info_of(*operation));
             let mut info = info_of(part.operations[0]).clone();
             if part.operations.len() > 1 {
                 let scope = info.name.rsplit_once('/').map_or(info.name.as_str(), |(scope, _)| scope);
-                let times = seen.entry(scope.to_owned()).and_modify(|times| *times += 1).or_insert(1);
-                info.name = if *times == 1 { scope.to_owned() } else { format!("{scope}:{times}") };
+                let count = parts_of_scope.entry(scope.to_owned()).and_modify(|n| *n += 1).or_insert(1);
+                info.name = if *count == 1 { scope.to_owned() } else { format!("{scope}:{count}") };
                 info.kind = "module".into();
                 info.shape = String::new();
                 info.origins = all().flat_map(|info| info.origins.iter().cloned()).collect();
                 info.cost = all().skip(1).fold(info.cost, |sum, info| sum + info.cost);
             }
-            let waits =
-                all().flat_map(|info| &info.waits_for).map(|on| self.part_of[(on - first) as usize]);
-            let mut waits: Vec<u32> = waits.filter(|on| *on as usize != at).collect();
-            waits.sort_unstable();
-            waits.dedup();
-            info.waits_for = waits.into_iter().map(|on| base + on).collect();
+            let awaited = all().flat_map(|info| &info.waits_for).map(|operation| operation - first);
+            let parts = self.other_parts(index, awaited).into_iter();
+            info.waits_for = parts.map(|part| base + part).collect();
             info
         };
         self.parts.iter().enumerate().map(&mut info).collect()
     }
-}
 
-/// Timing event of one rank: index into the step's events.
-pub type Mark = u32;
-
-/// Events before and after a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bracket {
-    pub start: Mark,
-    pub end: Mark,
-}
-
-/// Timing events of a step. If a part directly follows another on its stream without a wait, they share the
-/// event in between.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks {
-    start: Option<Mark>,
-    /// Event before each operation of the plan.
-    before: Vec<Option<Mark>>,
-    after: Vec<Option<Mark>>,
-    /// Events around each part; `None` if it is not timed.
-    brackets: Vec<Option<Bracket>>,
-    count: Mark,
-}
-
-impl Marks {
-    /// Places events around the parts selected by `is_timed`, and at the start of the step if `starts`.
-    pub fn around(parts: &Parts, starts: bool, is_timed: impl Fn(&Part) -> bool) -> Self {
-        let operations = parts.parts.iter().map(|part| part.operations.len()).sum();
-        let mut marks = Self {
-            start: starts.then_some(0),
-            before: vec![None; operations],
-            after: vec![None; operations],
-            brackets: Vec::with_capacity(parts.parts.len()),
-            count: u32::from(starts),
-        };
-        for part in &parts.parts {
-            let (Some(first), Some(last)) = (part.operations.first(), part.operations.last()) else {
-                continue;
-            };
-            if !is_timed(part) {
-                marks.brackets.push(None);
-                continue;
-            }
-            let before = part.follows.and_then(|before| marks.brackets[before]);
-            let start = before.map_or_else(|| marks.next(), |before| before.end);
-            if before.is_none() {
-                marks.before[*first as usize] = Some(start);
-            }
-            let end = marks.next();
-            marks.after[*last as usize] = Some(end);
-            marks.brackets.push(Some(Bracket { start, end }));
-        }
-        marks
-    }
-
-    fn next(&mut self) -> Mark {
-        self.count += 1;
-        self.count - 1
-    }
-
-    pub fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    pub fn at(&self, place: Place) -> Option<Mark> {
-        let beside = |all: &[Option<Mark>], operation: usize| all.get(operation).copied().flatten();
-        match place {
-            Place::Start => self.start,
-            Place::Before(operation) => beside(&self.before, operation),
-            Place::After(operation) => beside(&self.after, operation),
-        }
-    }
-
-    pub fn start(&self) -> Option<Mark> {
-        self.start
-    }
-
-    /// Events around a part; `None` if it is not timed.
-    pub fn bracket(&self, part: usize) -> Option<Bracket> {
-        self.brackets.get(part).copied().flatten()
+    /// Parts of these operations in ascending order, without part `own`.
+    fn other_parts(&self, own: usize, operations: impl Iterator<Item = u32>) -> Vec<u32> {
+        let parts = operations.map(|operation| self.part_of[operation as usize]);
+        let mut parts: Vec<u32> = parts.filter(|part| *part as usize != own).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        parts
     }
 }
