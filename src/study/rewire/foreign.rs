@@ -103,14 +103,14 @@ impl<'a> Repeated<'a> {
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
         let is_longer = |gap: u64, common: u64| kernels[&gap].len() >= kernels[&common].len() + HEAD;
-        let starts_step = |gap: u64, first: u64, is_few: bool| {
+        let starts_step = |gap: u64, first: u64, is_likely: bool| {
             let (gap, first) = (&kernels[&gap], &kernels[&first]);
             let continues = gap.len() >= first.len() + HEAD && gap.ends_with(first) && !first.is_empty();
-            continues
-                && (is_few || asked.is_some() || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
+            continues && (is_likely || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
         };
         let found = first.at_first_layers(trace);
-        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer, starts_step));
+        let found = found
+            .unwrap_or_else(|| split_steps(&gaps, asked.is_some(), extends, is_longer, starts_step));
         let mark_forwards = marks_forwards(trace);
         let fits = |step: &Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
         let steps = first.at_markers(found, mark_forwards, fits);
