@@ -128,7 +128,29 @@ impl<'a> Repeated<'a> {
         chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         let whole = chosen;
-        Ok(Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps })
+        let mut repeated =
+            Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps };
+        repeated.leave_ranks_without_common_steps();
+        Ok(repeated)
+    }
+
+    /// Leaves out ranks that recorded none of the whole steps that the ranks before them have in common.
+    fn leave_ranks_without_common_steps(&mut self) {
+        let mut common = self.whole.clone();
+        let mut keeps = vec![true];
+        for rank in 1..self.ranks.len() {
+            let shared: Vec<Range<usize>> =
+                common.iter().filter(|step| self.on_rank(rank, step).is_some()).cloned().collect();
+            keeps.push(!shared.is_empty());
+            if !shared.is_empty() {
+                common = shared;
+            }
+        }
+        self.is_partial |= keeps.contains(&false);
+        let mut of_ranks = keeps.iter();
+        self.ranks.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
+        let mut of_ranks = keeps.iter();
+        self.counterparts.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
     }
 
     /// Range of a step's collectives on another rank; `None` if the rank lacks some.
@@ -176,8 +198,9 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
     if ranks.len() > 1 && ranks.len() < size {
+        let how = if repeated.is_partial { "used" } else { "recorded" };
         notes.push(format!(
-            "{} of the process group's {size} ranks were recorded, so transfer times may include waiting for the others",
+            "{} of the process group's {size} ranks were {how}, so transfer times may include waiting for the others",
             ranks.len()
         ));
     }
