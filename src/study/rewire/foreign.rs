@@ -40,7 +40,7 @@ pub(super) struct Repeated<'a> {
     pub usual: usize,
     /// True if ranks have different numbers of collectives.
     pub is_uneven: bool,
-    /// True if ranks are left out whose collectives or clocks do not match the first rank's.
+    /// True if ranks are left out: their collectives or clocks do not match the first rank's, or no step is on all ranks.
     pub is_partial: bool,
     /// For each rank, the indices of its collectives that match the first rank's.
     counterparts: Vec<Vec<Option<usize>>>,
