@@ -29,6 +29,8 @@ pub struct Clocks {
     pub apart_ns: i64,
     /// Median of that distance (ns).
     pub typically_apart_ns: i64,
+    /// The same for each rank that is not the first of its collectives.
+    pub(super) typically_apart_by_rank: BTreeMap<u32, i64>,
 }
 
 /// Aligns the ranks of an imported trace that comes from several files. Own traces and single files have one clock and
@@ -93,8 +95,8 @@ struct Drift {
     per_s: f64,
 }
 
-/// Largest drift between two clocks (ns in a second): oscillators are off by up to 50 ppm each.
-const LARGEST_DRIFT: f64 = 100_000.0;
+/// Largest drift between two clocks (ns in a second): oscillators are off by up to 50 ppm each, with a margin.
+const LARGEST_DRIFT: f64 = 120_000.0;
 
 /// Drifts against the first rank of each set that collectives connect. Ranks whose clocks hardly drift have none.
 fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
@@ -292,14 +294,16 @@ impl Clocks {
         clocks.untied =
             ranks.iter().copied().filter(|rank| Some(*rank) != first && !is_tied(rank)).collect();
         let offset = |rank: &u32| clocks.offsets.get(rank).copied().unwrap_or(0);
-        let apart: Vec<f64> = pairs
-            .iter()
-            .flat_map(|((a, b), differences)| {
-                let tied = offset(b).saturating_sub(offset(a)) as f64;
-                differences.iter().map(move |difference| (difference - tied).abs())
-            })
-            .collect();
+        let mut by_rank: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for ((a, b), differences) in &pairs {
+            let tied = offset(b).saturating_sub(offset(a)) as f64;
+            let apart = differences.iter().map(|difference| (difference - tied).abs());
+            by_rank.entry(*b).or_default().extend(apart);
+        }
+        let apart: Vec<f64> = by_rank.values().flatten().copied().collect();
         let rounded = |ns: Option<f64>| ns.map_or(0, |ns| ns.round() as i64);
+        let typically = |(rank, apart): (&u32, &Vec<f64>)| (*rank, rounded(median(apart)));
+        clocks.typically_apart_by_rank = by_rank.iter().map(typically).collect();
         clocks.apart_ns = rounded(percentile(&apart, 90.0));
         clocks.typically_apart_ns = rounded(median(&apart));
         clocks

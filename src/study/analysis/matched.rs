@@ -205,13 +205,24 @@ impl Matching {
         matching
     }
 
+    /// Leaves out the collectives of ranks whose matches are implausible.
     pub(super) fn drop_contradicted(&mut self, trace: &Trace) {
-        if self.is_contradicted(trace) {
-            self.unmatched.append(&mut self.places);
-            self.collectives.clear();
-            self.partial.clear();
+        let ranks = self.contradicted(trace);
+        if ranks.is_empty() {
+            return;
+        }
+        let is_contradicted = |place: &usize| ranks.contains(&trace.spans[*place].rank);
+        let (dropped, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.collectives)
+            .into_iter()
+            .partition(|(_, range)| self.places[range.clone()].iter().any(is_contradicted));
+        for (_, range) in dropped {
+            self.partial.remove(&range.start);
+            self.unmatched.extend_from_slice(&self.places[range]);
+        }
+        if kept.is_empty() {
             self.step_shifts.clear();
         }
+        self.collectives = kept;
     }
 
     /// Renumbers the steps of the parts so that those with common collectives have one number on all ranks. Returns the
@@ -367,20 +378,31 @@ impl Matching {
         self.obstacles.extend(obstacle);
     }
 
-    /// True if the matches are implausible: after clock alignment, their ends are typically further apart than they
-    /// last. Matches by order alone have a stricter limit, a quarter of the duration or 10 us: ranks whose recordings
-    /// start one collective apart have equal counts too.
-    fn is_contradicted(&self, trace: &Trace) -> bool {
-        let length = |collective: MatchedCollective<'_>| {
-            let spans = collective.places.iter().map(|place| &trace.spans[*place]);
-            spans.map(|span| span.end_ns.saturating_sub(span.start_ns)).min().map(|ns| ns as f64)
-        };
-        let lengths: Vec<f64> = self.collectives().filter_map(length).collect();
+    /// Ranks whose matches are implausible: after clock alignment, their ends are typically further from those of the
+    /// first ranks than they last; all ranks if that is so of most matches. Matches by order alone have a stricter limit,
+    /// a quarter of the duration or 10 us: ranks whose recordings start one collective apart have equal counts too.
+    fn contradicted(&self, trace: &Trace) -> BTreeSet<u32> {
+        let mut all: Vec<f64> = Vec::new();
+        let mut by_rank: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for collective in self.collectives() {
+            let spans = || collective.places.iter().map(|place| &trace.spans[*place]);
+            let lengths = spans().map(|span| span.end_ns.saturating_sub(span.start_ns));
+            let Some(length) = lengths.min().map(|ns| ns as f64) else { continue };
+            all.push(length);
+            spans().skip(1).for_each(|span| by_rank.entry(span.rank).or_default().push(length));
+        }
         let is_by_order = self.places.iter().all(|at| trace.spans[*at].sequence == Span::NO_SEQUENCE);
         let most =
             |length: f64| if is_by_order { length.min((length / 4.0).max(10_000.0)) } else { length };
-        let apart = Clocks::of(trace, self).typically_apart_ns as f64;
-        median(&lengths).is_some_and(|length| apart > most(length))
+        let is_beyond = |apart_ns: i64, lengths: &[f64]| {
+            median(lengths).is_some_and(|length| apart_ns as f64 > most(length))
+        };
+        let clocks = Clocks::of(trace, self);
+        if is_beyond(clocks.typically_apart_ns, &all) {
+            return self.places.iter().map(|place| trace.spans[*place].rank).collect();
+        }
+        let apart = |rank: &u32| clocks.typically_apart_by_rank.get(rank).copied().unwrap_or(0);
+        by_rank.iter().filter(|(rank, of)| is_beyond(apart(rank), of)).map(|(rank, _)| *rank).collect()
     }
 
     /// Arrivals of the ranks at a collective, on one clock.

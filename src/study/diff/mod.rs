@@ -318,12 +318,16 @@ fn outlier(steps: &[[StepTime; 2]], keys: &[[StepKey; 2]]) -> Option<String> {
     let deltas: Vec<f64> = steps.iter().map(|[a, b]| b.step_us - a.step_us).collect();
     let (at, most) = deltas.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
     let rest = deltas.iter().sum::<f64>() - most;
+    let others = deltas.iter().enumerate().filter(|(other, _)| *other != at);
+    let next = others.map(|(_, delta)| delta.abs()).fold(0.0, f64::max);
     let rest_before: f64 = steps.iter().map(|[a, _]| a.step_us).sum::<f64>() - steps[at][0].step_us;
-    let is_outlier = steps.len() >= 3 && most.abs() > 2.0 * rest.abs() && keys[at][0].step != NO_STEP;
+    // the others may cancel out
+    let is_alone = most.abs() > 2.0 * rest.abs().max(next);
+    let is_outlier = steps.len() >= 3 && is_alone && keys[at][0].step != NO_STEP;
     let is_large = 100.0 * most.abs() >= LITTLE_PCT * (rest_before + steps[at][0].step_us);
     (is_outlier && is_large && rest_before > 0.0).then(|| {
         format!(
-            "step {} alone explains most of the change ({:+.1} %); the other {}: {:+.1} %",
+            "step {} ({:+.1} %) alone explains most of the change; the other {}: {:+.1} %",
             keys[at][0].step,
             100.0 * most / steps[at][0].step_us,
             counted(steps.len() - 1, "pair"),

@@ -40,7 +40,7 @@ pub(super) struct Repeated<'a> {
     pub usual: usize,
     /// True if ranks have different numbers of collectives.
     pub is_uneven: bool,
-    /// True if ranks are left out whose collectives or clocks do not match the first rank's.
+    /// True if ranks are left out: their collectives or clocks do not match the first rank's, or no step is on all ranks.
     pub is_partial: bool,
     /// For each rank, the indices of its collectives that match the first rank's.
     counterparts: Vec<Vec<Option<usize>>>,
@@ -103,14 +103,14 @@ impl<'a> Repeated<'a> {
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
         let is_longer = |gap: u64, common: u64| kernels[&gap].len() >= kernels[&common].len() + HEAD;
-        let starts_step = |gap: u64, first: u64, is_few: bool| {
+        let starts_step = |gap: u64, first: u64, is_likely: bool| {
             let (gap, first) = (&kernels[&gap], &kernels[&first]);
             let continues = gap.len() >= first.len() + HEAD && gap.ends_with(first) && !first.is_empty();
-            continues
-                && (is_few || asked.is_some() || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
+            continues && (is_likely || gap.iter().any(|kernel| is_at_ends(trace, *kernel)))
         };
         let found = first.at_first_layers(trace);
-        let found = found.unwrap_or_else(|| split_steps(&gaps, extends, is_longer, starts_step));
+        let found = found
+            .unwrap_or_else(|| split_steps(&gaps, asked.is_some(), extends, is_longer, starts_step));
         let mark_forwards = marks_forwards(trace);
         let fits = |step: &Range<usize>| asked.is_some_and(|layers| ends.fits(layers, step.len()));
         let steps = first.at_markers(found, mark_forwards, fits);
@@ -128,7 +128,29 @@ impl<'a> Repeated<'a> {
         chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         let whole = chosen;
-        Ok(Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps })
+        let mut repeated =
+            Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps };
+        repeated.leave_ranks_without_common_steps();
+        Ok(repeated)
+    }
+
+    /// Leaves out ranks that recorded none of the whole steps that the ranks before them have in common.
+    fn leave_ranks_without_common_steps(&mut self) {
+        let mut common = self.whole.clone();
+        let mut keeps = vec![true];
+        for rank in 1..self.ranks.len() {
+            let shared: Vec<Range<usize>> =
+                common.iter().filter(|step| self.on_rank(rank, step).is_some()).cloned().collect();
+            keeps.push(!shared.is_empty());
+            if !shared.is_empty() {
+                common = shared;
+            }
+        }
+        self.is_partial |= keeps.contains(&false);
+        let mut of_ranks = keeps.iter();
+        self.ranks.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
+        let mut of_ranks = keeps.iter();
+        self.counterparts.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
     }
 
     /// Range of a step's collectives on another rank; `None` if the rank lacks some.
@@ -176,8 +198,9 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
     if ranks.len() > 1 && ranks.len() < size {
+        let how = if repeated.is_partial { "used" } else { "recorded" };
         notes.push(format!(
-            "{} of the process group's {size} ranks were recorded, so transfer times may include waiting for the others",
+            "{} of the process group's {size} ranks were {how}, so transfer times may include waiting for the others",
             ranks.len()
         ));
     }

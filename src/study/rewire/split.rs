@@ -27,9 +27,11 @@ const OTHER_STEP: usize = 4;
 /// in every fourth layer. A step starts at a rare gap that `extends` a common one (kernels of the head and the embedding
 /// precede the layer's), or where the layers' period breaks (the embedding has an all-reduce of its own). Models of up to
 /// three layers have no rare gaps; their steps start at the only gap that `starts_step`, given the trace's first gap and
-/// whether it occurs at most once in two layers.
+/// whether anything but the gap's kernels says so: it occurs at most once in two layers, or the layers are asked for.
+/// Next to rare gaps, as those of a prefill, only its kernels count.
 pub(super) fn split_steps(
     gaps: &[u64],
+    is_asked: bool,
     extends: impl Fn(u64, u64) -> bool,
     is_longer: impl Fn(u64, u64) -> bool,
     starts_step: impl Fn(u64, u64, bool) -> bool,
@@ -80,17 +82,16 @@ pub(super) fn split_steps(
         let long = runs.iter().filter(|run| gaps[(*run).clone()].iter().any(is_long));
         begins.extend(long.filter(|run| run.start > 1).filter_map(rarest));
     }
-    let start = if begins.is_empty() {
-        // a step has at least two all-reduces
-        let mut starts = counts.iter().filter(|(gap, count)| {
-            gaps.get(1) != Some(*gap) && starts_step(**gap, gaps[0], 2 * **count <= *most)
-        });
-        starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap)
-    } else {
-        most_common(begins.iter().map(|at| gaps[*at]))
-    };
+    // a step has at least two all-reduces
+    let mut starts = counts.iter().filter(|(gap, count)| {
+        let is_likely = begins.is_empty() && (is_asked || 2 * **count <= *most);
+        gaps.get(1) != Some(*gap) && starts_step(**gap, gaps[0], is_likely)
+    });
+    let only = starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap);
+    let usual_start = most_common(begins.iter().map(|at| gaps[*at]));
     // also within a run, after a step of another kind
-    begins.extend((1..gaps.len()).filter(|at| Some(gaps[*at]) == start));
+    let is_start = |at: &usize| [only, usual_start].contains(&Some(gaps[*at]));
+    begins.extend((1..gaps.len()).filter(is_start));
     begins.sort_unstable();
     begins.dedup();
     begins.insert(0, 0);
@@ -196,7 +197,9 @@ mod tests {
     }
 
     fn steps_in(gaps: &[u64]) -> Vec<Range<usize>> {
-        split_steps(gaps, starts, starts, |gap, first, is_few| is_few && (gap, first) == (901, 900))
+        split_steps(gaps, false, starts, starts, |gap, first, is_likely| {
+            is_likely && (gap, first) == (901, 900)
+        })
     }
 
     proptest! {
@@ -290,6 +293,17 @@ mod tests {
             assert_eq!(found, (0..6).map(|at| each * at..each * (at + 1)).collect::<Vec<_>>());
             assert_eq!(repeat(&gaps[found[1].clone()]), Repeat::Two);
         }
+    }
+
+    /// Only the prefill has rare gaps; the kernels of the embedding tell where the other steps start.
+    #[test]
+    fn steps_of_two_layers_are_found_beside_a_prefill() {
+        let mut gaps = gaps(6, 2, false, 1);
+        gaps[0] = 900;
+        gaps[8..12].iter_mut().for_each(|gap| *gap += 2_000);
+        let found =
+            split_steps(&gaps, false, starts, starts, |gap, first, _| (gap, first) == (901, 900));
+        assert_eq!(found, (0..6).map(|at| 4 * at..4 * (at + 1)).collect::<Vec<_>>());
     }
 
     /// Without gaps like those between steps, everything is one step.

@@ -602,6 +602,26 @@ fn steps_have_the_numbers_of_the_traces_markers() {
     assert_eq!(only(&twice, 1).unwrap().rewired_steps(), 2);
 }
 
+/// One of four ranks recorded the last three steps only.
+#[test]
+fn ranks_that_recorded_fewer_steps_are_rewired_in_those() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let mut foreign = disguised(&simulated(&standard));
+    let whole = rewiring(&foreign, &standard);
+    let bounds: Vec<(u32, i64, i64)> = whole.steps.times().collect();
+    for span in &mut foreign.spans {
+        let start = span.start_ns - i64::from(span.rank) * 3_000_000;
+        let before = bounds.iter().filter(|(_, begin, _)| *begin <= start).count();
+        span.step = before.saturating_sub(1) as u32;
+    }
+    let first = bounds.len() as u32 - 3;
+    foreign.spans.retain(|span| span.rank != 1 || span.step >= first);
+    let fewer = rewiring(&foreign, &standard);
+    assert_eq!((fewer.steps.ranks, fewer.steps.len()), (4, 3));
+    let (found, all) = (fewer.measured().step_us, whole.measured().step_us);
+    assert!((found / all - 1.0).abs() < 0.01, "{found} against {all}");
+}
+
 /// The last kernel of each step is launched when the one before it ends.
 #[test]
 fn a_kernel_that_is_launched_late_is_named_as_the_limit() {

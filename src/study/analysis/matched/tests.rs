@@ -442,6 +442,11 @@ fn collectives_that_end_further_apart_than_they_last_are_not_matched() {
     let matching = Matching::of(&contradicted);
     assert_eq!((ranks_of(&contradicted).len(), matching.unmatched.len()), (0, 40));
     assert_eq!(estimated_skew(&contradicted, &Selection::default()), None);
+    // nor if the three other ranks agree
+    let paces = [200_000, 200_000, 500_000, 200_000];
+    let spans: Vec<Span> = (0..).zip(paces).flat_map(|(rank, pace)| at_pace(rank, pace)).collect();
+    let of_four = of_groups(vec![group("0", "", &[0, 1, 2, 3])], spans);
+    assert!(ranks_of(&of_four).is_empty());
 }
 
 /// Rank 1 was recorded from the second collective to one after rank 0's last: as many, and not the same ones.

@@ -99,7 +99,9 @@ impl RankSpans<'_> {
         let partners: Vec<Option<usize>> = own.iter().enumerate().map(partner).collect();
         let matched = || partners.iter().enumerate().filter_map(|(at, found)| Some((at, (*found)?)));
         let apart = matched().map(|(at, found)| own[at].abs_diff(others[found]) as i64);
-        let is_clear = 2 * matched().count() > own.len() && NEAR * middle(apart) <= distance;
+        // one of the ranks may have recorded fewer steps
+        let least = own.len().min(others.len());
+        let is_clear = 2 * matched().count() > least && NEAR * middle(apart) <= distance;
         if is_clear { Some(partners) } else { in_order() }
     }
 
@@ -175,6 +177,11 @@ mod tests {
             counterparts([&missing, &other], Some(true)),
             Some(vec![Some(0), Some(1), Some(3), None])
         );
+        // one rank was recorded for less time
+        let short = [301, 399];
+        let within = Some(vec![None, None, Some(0), Some(1), None]);
+        assert_eq!(counterparts([&whole, &short], Some(true)), within);
+        assert_eq!(counterparts([&short, &whole], Some(true)), Some(vec![Some(2), Some(3)]));
         let late = whole.map(|end| end + 200);
         let in_order: Option<Vec<Option<usize>>> = Some((0..5).map(Some).collect());
         assert_eq!(counterparts([&whole, &late], None), in_order);
