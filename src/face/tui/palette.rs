@@ -215,7 +215,7 @@ const SYNONYMS: [(&str, &str); 10] = [
     ("filter", "search narrow query"),
     ("timeline", "trace gantt"),
     ("slider", "predict simulate"),
-    ("alpha", "all-reduce latency double half"),
+    ("ar latency", "all-reduce double half alpha"),
     ("memory bw", "roofline memory-bound bandwidth hbm"),
 ];
 

@@ -188,7 +188,7 @@ fn a_screen_without_a_sweep_offers_no_key_that_does_nothing() {
 #[test]
 fn the_footer_of_the_grid_has_the_keys_of_the_selected_row() {
     use crossterm::event::KeyCode;
-    let mut driver = on(Tab::Experiments, (80, 24));
+    let mut driver = on(Tab::Experiments, (100, 24));
     driver.shows("a add value");
     driver.hides("u undo");
     // into the grid, from its axis to a setting

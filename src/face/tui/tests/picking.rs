@@ -430,7 +430,7 @@ fn help_takes_two_columns_in_a_wide_window() {
 #[test]
 fn the_palette_finds_sliders_by_what_they_model_and_says_why_an_action_is_off() {
     let mut driver = Driver::full(80, 24);
-    for (typed, name) in [("double latency", "alpha"), ("roofline", "memory bw")] {
+    for (typed, name) in [("double latency", "AR latency"), ("roofline", "memory bw")] {
         driver.keys(&format!("7:{typed}"));
         assert!(offered(&driver).contains(&name.to_owned()), "{typed}: {:?}", offered(&driver));
         driver.press(KeyCode::Esc);

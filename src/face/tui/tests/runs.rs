@@ -751,7 +751,7 @@ fn order_and_columns_outlive_the_workbench() {
 fn the_details_of_a_batchs_row_read_its_environment_once() {
     let mut runs = many().0;
     runs.iter_mut().for_each(|run| run.environment.clear());
-    let mut driver = Driver::empty(120, 40);
+    let mut driver = Driver::empty(120, 50);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
     let effects = driver.keys("3d");
     let [Effect::Ask(task)] = &effects[..] else { panic!("{effects:?}") };
@@ -817,7 +817,7 @@ fn a_narrow_window_has_what_its_columns_leave_out_of_the_selected_run() {
     let mut driver = driver((60, 16));
     driver.keys("/tag:good 20260102");
     driver.enter();
-    driver.shows("setting cpu emulated:alpha_us=100,gb_s=20 host");
+    driver.shows("setting cpu 100us+20GB/s host");
     driver.shows("run 20260102");
     driver.keys("d");
     driver.hides("setting cpu emulated");

@@ -134,7 +134,7 @@ fn a_value_typed_while_experiments_load_is_no_action() {
     let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
     driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
     driver.taps("a");
-    driver.taps("xq");
+    driver.taps("32");
     assert_eq!((driver.state.experiments.later.len(), driver.state.cx.overlays.len()), (2, 0));
     driver.press(KeyCode::Esc);
     assert!(driver.state.experiments.later.is_empty() && driver.state.experiments.early.is_none());

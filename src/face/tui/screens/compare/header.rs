@@ -130,7 +130,8 @@ fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u1
             shown if shown < all => format!("{shown} of {}", counted(all, "setting")),
             _ => counted(all, "setting"),
         };
-        let hidden = match compare.filter.typing {
+        // a filter needs the room
+        let hidden = match compare.filter.typing || !compare.filter.value().is_empty() {
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
         };

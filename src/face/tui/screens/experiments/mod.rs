@@ -169,8 +169,11 @@ impl Experiments {
     }
 
     /// Holds a key behind an earlier one that waits for its experiment; Escape, and leaving the screen, drop them all.
+    /// After an act that asks for text, a number is no key of a screen.
     fn hold(&mut self, key: KeyEvent, cx: &Context) -> bool {
-        let action = cx.keys.lookup(cx.tab, &key);
+        const ASKS_FOR_TEXT: [Act; 3] = [Act::AddValue, Act::AddAxis, Act::SaveAs];
+        let is_text = self.early.is_some_and(|act| ASKS_FOR_TEXT.contains(&act));
+        let action = cx.keys.lookup(cx.tab, &key).filter(|_| !is_text);
         let is_dropped = key.code == KeyCode::Esc || action.is_some_and(Action::leaves_screen);
         match is_dropped {
             true => (self.early, self.later) = (None, Vec::new()),

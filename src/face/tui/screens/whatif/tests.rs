@@ -86,7 +86,7 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
     assert!(shown.contains("(base 15.9)"), "the value before stands beside: {shown}");
-    driver.shows("AR latency: base 15.9, 0 resets; latency of a small");
+    driver.shows("AR latency: base 15.9, 0 resets; latency of a");
     driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");

@@ -48,7 +48,7 @@ fn differences_keep_the_names_in_the_smallest_window() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
     driver.taps("c");
-    driver.shows("ladder exp.   operation");
+    driver.shows("exp. us: standard   ladder   change   operation");
     driver.shows("/all_reduce");
     driver.taps("s");
     driver.shows("change us   operation");
