@@ -192,7 +192,7 @@ fn one_p2p_setting_over_two_links_is_two_series() {
         record(name, |s| s.link = link, 0, &[(1.0, alpha_us)])
     };
     let points = pareto(&[over("slow", 400.0), over("fast", 100.0)]);
-    assert_eq!(points[0].setting, "400us+4GB/s");
+    assert_eq!(points[0].setting, "emulated:alpha_us=400,gb_s=4");
     assert_eq!(points.iter().map(|p| p.on_series_frontier).collect::<Vec<_>>(), [true, true]);
     assert_eq!(points.iter().map(|p| p.on_frontier).collect::<Vec<_>>(), [false, true]);
     assert_eq!(points[0].dominated_by.as_deref(), Some("fast"));
