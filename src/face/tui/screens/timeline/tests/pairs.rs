@@ -400,10 +400,10 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (140, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" B: back to ");
+    driver.shows(" B goes back to ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_none(), "and stays so");
-    driver.shows(" B: start from trace ");
+    driver.shows(" B starts from trace ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.taps("f");
