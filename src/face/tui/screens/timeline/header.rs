@@ -122,17 +122,20 @@ fn hidden(view: &View, at: usize) -> [String; 4] {
         None => "all steps",
     };
     let place = step.map_or_else(|| all.to_owned(), |key| pane.index.step_label(key));
+    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
+    let brief = |part| match pane.overlap.get(&part) {
+        Some(None) => "no communication".to_owned(),
+        _ => format!("{} of comm hidden", pct(part)),
+    };
     if pane.overlap.get(&step) == Some(&None) {
         let none = format!("no communication in {place}");
-        return [none.clone(), none.clone(), "no communication".into(), none];
+        return [none.clone(), none, brief(step), brief(None)];
     }
-    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let own = format!("{} of communication hidden in {place}", pct(step));
     let whole = match step {
         Some(_) => format!("{own}, {} in {all}", pct(None)),
         None => own.clone(),
     };
-    let brief = |part| format!("{} of comm hidden", pct(part));
     [whole, own, brief(step), brief(None)]
 }
 
