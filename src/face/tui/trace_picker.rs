@@ -7,6 +7,7 @@ use super::pick::Search;
 use super::prelude::*;
 use crate::desk::files::{self, FileEntry, folder_of};
 use crate::desk::record::record_shell;
+use base::text::without_middle;
 use table::Record;
 
 /// Path chosen in a dialog that is being opened, and the screen below the dialog.
@@ -19,15 +20,49 @@ pub struct TypedPath {
 
 const RECENT: usize = 20;
 
-const BEFORE: &str = "opened before";
+/// Description of traces opened before; as short as a size, so that both are aligned.
+const BEFORE: &str = "opened";
 
 fn folder_exists(path: &str) -> bool {
     files::expanded(folder_of(path)).is_dir()
 }
 
-const FILES: &str = "open a trace: letters of its name, or a path";
+/// Begins the title of the picker of files.
+const FILES: &str = "open a trace";
 const RUNS: &str = "open below: a trace, or a run (words or a filter)";
 const RUNS_ALONE: &str = "open: a trace, or a run (words or a filter)";
+
+/// Title of the picker of files, with the folder of the files that are listed by their names alone.
+fn files_title(folder: &str) -> String {
+    /// Columns of a folder; the rest of the title has to fit into the smallest window.
+    const MOST: usize = 30;
+    match folder {
+        "" => format!("{FILES}: letters of its name, or a path"),
+        folder => format!("{FILES} in {}: letters, or a path", without_middle(folder, MOST)),
+    }
+}
+
+/// Name of a file in a picker whose title names `folder`: without that folder, and with `./` in the current one.
+fn shown_in(folder: &str, path: &str) -> String {
+    let inside = path.strip_prefix(folder).filter(|name| !name.is_empty() && !name.contains('/'));
+    match inside {
+        _ if folder.is_empty() => path.to_owned(),
+        Some(name) => name.to_owned(),
+        None if path.contains('/') => path.to_owned(),
+        None => format!("./{path}"),
+    }
+}
+
+/// Path of a file shown by [`shown_in`], or of a typed one; the id of a run stays.
+fn path_in(folder: &str, name: String) -> String {
+    if let Some(here) = name.strip_prefix("./").filter(|here| !here.is_empty()) {
+        return here.to_owned();
+    }
+    let inside = format!("{folder}{name}");
+    let exists = |path: &str| files::expanded(path).exists();
+    let is_inside = exists(&inside) || looks_like_path(&name) && !exists(&name);
+    if is_inside && !name.contains('/') { inside } else { name }
+}
 
 fn files_as_lines(files: Vec<FileEntry>) -> Vec<(String, String)> {
     files.into_iter().map(|file| (file.path, file.about)).collect()
@@ -48,11 +83,13 @@ impl Pick {
 }
 
 impl Context {
-    /// Opens a picker of trace files: from the last trace's directory, recent ones, and near the current directory.
+    /// Opens a picker of trace files: from the last trace's directory, which the title names, recent ones, and near the
+    /// current directory.
     pub fn pick_file(&mut self, typed: &str, opening: Opening) {
-        let before = |path: &String| (path.clone(), BEFORE.to_owned());
+        let folder = self.recent.first().map_or("", |last| folder_of(last)).to_owned();
+        let before = |path: &String| (shown_in(&folder, path), BEFORE.to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
-        let pick = self.trace_pick(FILES, lines, opening);
+        let pick = self.trace_pick(&files_title(&folder), lines, folder.clone(), opening);
         self.lay(pick.searched_by(Search::Paths).typed(&clean(typed)));
         let (runs, recent) = (self.dir.clone(), self.recent.clone());
         self.ask_own(
@@ -60,14 +97,19 @@ impl Context {
             move |_| {
                 let last = recent.iter().find(|path| folder_exists(path));
                 let mut siblings = last.map(|last| files::siblings(last)).unwrap_or_default();
-                for file in siblings.iter_mut().filter(|file| recent.contains(&file.path)) {
-                    file.about = format!("{BEFORE}  {}", file.about);
+                let is_recent = |file: &&mut FileEntry| recent.contains(&file.path) && !file.is_refused;
+                for file in siblings.iter_mut().filter(is_recent) {
+                    file.about = BEFORE.to_owned();
                 }
-                Ok((siblings, files::near(Path::new("."), &runs)))
+                let mut near = files::near(Path::new("."), &runs);
+                for file in siblings.iter_mut().chain(&mut near) {
+                    file.path = shown_in(&folder, &file.path);
+                }
+                Ok((siblings, near))
             },
             |found, cx| {
                 let (siblings, near) = found.unwrap_or_default();
-                if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == FILES) {
+                if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title.starts_with(FILES)) {
                     pick.list_files(siblings, near);
                 }
             },
@@ -82,7 +124,7 @@ impl Context {
         let before = self.recent.iter().filter(|path| !shown.contains(path));
         let before = before.map(|path| (path.clone(), BEFORE.to_owned()));
         let title = if shown.is_empty() { RUNS_ALONE } else { RUNS };
-        let mut pick = self.trace_pick(title, lines.chain(before).collect(), opening);
+        let mut pick = self.trace_pick(title, lines.chain(before).collect(), String::new(), opening);
         pick.left_out = shown.to_vec();
         self.lay(pick.searched_by(Search::Runs(stored)));
         self.add_near(title, "");
@@ -104,19 +146,25 @@ impl Context {
         );
     }
 
-    /// Picker of traces; typed text is a choice if it is a path or the id of a run.
-    fn trace_pick(&self, title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
-        let stored = self.stored.clone();
+    /// Picker of traces, those of `folder` by their names; typed text is a choice if it is a path or the id of a run.
+    fn trace_pick(
+        &self,
+        title: &str,
+        lines: Vec<(String, String)>,
+        folder: String,
+        opening: Opening,
+    ) -> Pick {
+        let (stored, typed_in) = (self.stored.clone(), folder.clone());
         let is_run = move |name: &str| stored.as_ref().is_some_and(|stored| stored.find(name).is_some());
         let literal = move |text: &str, nothing_matches: bool| {
             let name = clean(text);
             let is_meant = nothing_matches && (looks_like_path(text) || is_run(&name));
             let below = if opening == Opening::Beneath { " below the open trace" } else { "" };
-            is_meant.then(|| format!("Enter opens {name}{below}"))
+            is_meant.then(|| format!("Enter opens {}{below}", path_in(&typed_in, name)))
         };
         Pick::new(title, lines, literal, move |state, chosen| {
             if let Chosen::Text(name) = chosen {
-                state.cx.open_named(clean(&name), opening);
+                state.cx.open_named(path_in(&folder, clean(&name)), opening);
             }
         })
     }
@@ -248,6 +296,27 @@ mod tests {
         for words in ["undo", "open the run", "20260102-0304-1", ""] {
             assert!(!looks_like_path(words), "{words}");
         }
+    }
+
+    #[test]
+    fn a_file_of_the_folder_in_the_title_is_shown_by_its_name_and_opened_by_its_path() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let folder = format!("{}/", dir.path().display());
+        std::fs::write(dir.path().join("a.json"), "{}").expect("a file");
+        let shown = |path: &str| shown_in(&folder, path);
+        let inside = format!("{folder}a.json");
+        assert_eq!(shown(&inside), "a.json");
+        assert_eq!(path_in(&folder, shown(&inside)), inside);
+        // a file of the same name in the current directory is another one
+        assert_eq!(shown("a.json"), "./a.json");
+        assert_eq!(path_in(&folder, shown("a.json")), "a.json");
+        for elsewhere in ["/elsewhere/b.json", "sub/b.json"] {
+            assert_eq!(path_in(&folder, shown(elsewhere)), elsewhere);
+        }
+        assert_eq!(shown_in("", "a.json"), "a.json");
+        // one that is gone is named whole in the error
+        assert_eq!(path_in(&folder, "gone.json".into()), format!("{folder}gone.json"));
+        assert_eq!(path_in(&folder, "20260102-0304-1".into()), "20260102-0304-1");
     }
 
     #[test]

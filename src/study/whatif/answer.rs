@@ -372,14 +372,19 @@ impl Answer {
         Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
-    /// Rows with the lowest TPOT and those that tie with it, in the order of the table; `upper-bound` is no choice.
+    /// Row with the lowest TPOT, then those within [`LEAST_DIFFERENCE`] of it, ascending; `standard` leads if it is one of
+    /// them, and `upper-bound` is no choice.
     pub fn fastest(&self) -> Vec<(&Row, &Numbers)> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
         let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
         let ran: Vec<(&Row, &Numbers)> = ran.collect();
         let least = ran.iter().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
         let ties = |numbers: &Numbers| numbers.tpot_ms < least * (1.0 + LEAST_DIFFERENCE);
-        ran.into_iter().filter(|(_, numbers)| ties(numbers)).collect()
+        let mut fastest: Vec<_> = ran.into_iter().filter(|(_, numbers)| ties(numbers)).collect();
+        fastest.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
+        let standard = self.row(&Architecture::Standard);
+        fastest.sort_by_key(|(row, _)| standard != Some(*row));
+        fastest
     }
 
     pub fn chosen(&self) -> Option<&Numbers> {

@@ -232,17 +232,24 @@ impl BreakEven {
     }
 
     /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % at AR latency
-    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`.
+    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`, or `hides 95 % at AR latency <= 59.4 us; bandwidth alone
+    /// cannot; now 61 %`.
     pub fn beside_values(found: &[Self]) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
-        let limits: Vec<String> = found.iter().map(Self::brief_limit).collect();
-        let alone = if limits.len() > 1 { " (each alone)" } else { "" };
-        format!(
-            "hides {hidden_pct} % at {}{alone}; now {}{}",
-            limits.join(", "),
-            hidden_words(*now_hidden_pct),
-            Self::charged_in_words(found)
-        )
+        let (never, limited): (Vec<&Self>, Vec<&Self>) =
+            found.iter().partition(|one| one.crossing == Crossing::Never);
+        let limits: Vec<String> = limited.into_iter().map(Self::brief_limit).collect();
+        let each = if limits.len() > 1 { " (each alone)" } else { "" };
+        let limits = limits.join(", ");
+        let never: Vec<&str> = never.into_iter().map(|one| one.slider().name()).collect();
+        let never = never.join(" or ");
+        let hides = match (limits.as_str(), never.as_str()) {
+            ("", never) => format!("cannot hide {hidden_pct} % by {never} alone"),
+            (limits, "") => format!("hides {hidden_pct} % at {limits}{each}"),
+            (limits, never) => format!("hides {hidden_pct} % at {limits}; {never} alone cannot"),
+        };
+        let charged = Self::charged_in_words(found);
+        format!("{hides}; now {}{charged}", hidden_words(*now_hidden_pct))
     }
 
     fn charged_in_words(found: &[Self]) -> String {

@@ -264,6 +264,33 @@ fn a_break_even_is_where_it_says() {
     assert!(standard.break_even(&simulator, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
 }
 
+#[test]
+fn a_break_even_says_which_value_alone_cannot_hide_communication() {
+    let latency = BreakEven {
+        over: Over::AlphaUs,
+        link: CrossedLink::Node,
+        hidden_pct: HIDDEN_PCT,
+        now: 100.0,
+        is_of_profile: true,
+        now_hidden_pct: 61.0,
+        range: Over::AlphaUs.range(),
+        crossing: Crossing::At(59.4),
+        all_reduce_us: None,
+        charged_us: None,
+    };
+    let range = Over::GbS.range();
+    let bandwidth = BreakEven { over: Over::GbS, range, crossing: Crossing::Never, ..latency.clone() };
+    assert_eq!(
+        BreakEven::beside_values(&[latency.clone(), bandwidth.clone()]),
+        "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61 %"
+    );
+    let latency = BreakEven { crossing: Crossing::Never, ..latency };
+    assert_eq!(
+        BreakEven::beside_values(&[latency, bandwidth]),
+        "cannot hide 95 % by AR latency or bandwidth alone; now 61 %"
+    );
+}
+
 /// Between nodes the network decides: break-even is searched there, and nothing inside a node changes.
 #[test]
 fn a_break_even_between_nodes_is_of_the_network() {
@@ -342,6 +369,8 @@ fn the_fastest_come_with_their_ties_and_without_the_limit() {
         fastest.into_iter().map(|(row, _)| answer.label(row)).collect::<Vec<_>>()
     };
     assert_eq!(labels(&answer), ["ladder", "delayed:2"]);
+    let fastest = answer.fastest();
+    assert!(fastest.is_sorted_by(|(_, a), (_, b)| a.tpot_ms <= b.tpot_ms), "{fastest:?}");
     let mut alone = Variant::default();
     alone.cell.tp = 1;
     assert!(labels(&alone.answer(&Simulator::default()).unwrap()).is_empty(), "none fits in memory");

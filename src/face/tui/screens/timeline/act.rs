@@ -51,6 +51,10 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
             None => cx.inform("no numbers yet: select something, or set marks A and B"),
         },
+        Act::WholeName if !matches!(view.panel, Some(Panel::Operations(_))) => {
+            let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
+            cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
+        }
         Act::Operations => list_operations(view, cx),
         Act::Stretches => list_stretches(view, cx),
         Act::FoldRanks => fold_ranks(view, cx),
@@ -248,15 +252,14 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             return done(sorted, "no table is open that this sorts");
         }
         Act::WholeName => {
-            let Some(operations) = view.panel.as_mut().and_then(Panel::operations) else {
-                return Err("this is for the table of operations, and it is not open".into());
-            };
-            operations.whole = !operations.whole;
+            if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
+                operations.whole = !operations.whole;
+            }
         }
         Act::LookUp => return look_up(view),
         Act::Legend => {
             view.panel = match view.panel.take() {
-                Some(Panel::Legend(_, covered)) => covered.map(|covered| *covered),
+                Some(legend @ Panel::Legend(..)) => legend.covered(),
                 other => Some(Panel::Legend(Default::default(), other.map(Box::new))),
             };
         }

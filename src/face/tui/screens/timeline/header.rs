@@ -41,12 +41,13 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, 
     }
     let room = usize::from(below.width).saturating_sub(busy.width());
     let pieces = if view.panes.len() > 1 {
-        let other = &names(view)[1 - view.focus.min(1)];
-        let aligned = view.aligned_words(area.width < 80, other);
-        fitting_pair_header(view.compared_words(), &aligned, &window, room)
+        let names = names(view);
+        let aligned = view.aligned_words(area.width < 80, &names[1 - view.focus.min(1)]);
+        fitting_pair_header(view.compared_words(&names), &aligned, &window, room)
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
-        fitting_header(verdict, &hidden(view, view.focus), beside, room)
+        let [whole, own, _, all] = hidden(view, view.focus);
+        fitting_header(verdict, &[whole, own, all], beside, room)
     };
     let styles = [theme.style(Role::Title), text, dim];
     let pieces = pieces.iter().map(String::as_str).zip(styles);
@@ -79,15 +80,15 @@ fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usiz
 }
 
 /// Comparison of two aligned steps, their alignment and the window for a line of this width: drops the window, then the
-/// exposed communication.
+/// exposed communication, then the lengths.
 fn fitting_pair_header(
-    [whole, lengths]: [String; 2],
+    [whole, lengths, ratio]: [String; 3],
     aligned: &str,
     window: &str,
     room: usize,
 ) -> [String; 3] {
     let mut lines = Vec::new();
-    for compared in [whole, lengths, String::new()] {
+    for compared in [whole, lengths, ratio, String::new()] {
         for window in [window, ""] {
             lines.push([compared.clone(), aligned.to_owned(), window.to_owned()]);
         }
@@ -111,8 +112,9 @@ fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [Strin
 }
 
 /// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
-/// 71.2 % in decode`, then in fewer words. Imported traces whose steps have no names show all steps.
-fn hidden(view: &View, at: usize) -> [String; 3] {
+/// 71.2 % in decode`; that of the step in fewer words, then in fewest; last that of all steps, of which the verdict speaks.
+/// Imported traces whose steps have no names show all steps.
+fn hidden(view: &View, at: usize) -> [String; 4] {
     let pane = &view.panes[at.min(view.panes.len() - 1)];
     let step = view.step_looked_at(at).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
     let all = match pane.index.default_phase {
@@ -120,17 +122,21 @@ fn hidden(view: &View, at: usize) -> [String; 3] {
         None => "all steps",
     };
     let place = step.map_or_else(|| all.to_owned(), |key| pane.index.step_label(key));
+    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
+    let brief = |part| match pane.overlap.get(&part) {
+        Some(None) => "no communication".to_owned(),
+        _ => format!("{} of comm hidden", pct(part)),
+    };
     if pane.overlap.get(&step) == Some(&None) {
         let none = format!("no communication in {place}");
-        return [none.clone(), none, "no communication".into()];
+        return [none.clone(), none, brief(step), brief(None)];
     }
-    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let own = format!("{} of communication hidden in {place}", pct(step));
     let whole = match step {
         Some(_) => format!("{own}, {} in {all}", pct(None)),
         None => own.clone(),
     };
-    [whole, own, format!("{} of comm hidden", pct(step))]
+    [whole, own, brief(step), brief(None)]
 }
 
 /// Draws a trace's title after its provenance, which is never cut.
@@ -144,7 +150,7 @@ pub fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme)
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
     // in a narrow window, fewer words leave room for the name
-    let [whole, own, short] = hidden(view, at);
+    let [whole, own, short, _] = hidden(view, at);
     let hidden = match area.width {
         140.. => whole,
         100.. => own,
@@ -248,7 +254,8 @@ mod tests {
         view.panes[0].overlap = [(step, Some(76.1)), (None, Some(71.2))].into();
         let words = hidden(&view, 0);
         assert_eq!(words[0], "76.1 % of communication hidden in step 2, 71.2 % in decode");
-        assert_eq!(words[1..], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
+        assert_eq!(words[1..3], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
+        assert_eq!(words[3], "71.2 % of comm hidden", "beside a verdict on all steps");
         view.panes[0].overlap.insert(step, None);
         assert_eq!(hidden(&view, 0)[0], "no communication in step 2", "a share of nothing is no number");
     }

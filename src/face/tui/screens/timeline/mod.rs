@@ -300,13 +300,15 @@ fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
     typing
 }
 
-/// Closes the list below the lanes, else ends the search, else clears the selection.
+/// Closes the list below the lanes (a legend leaves the list that it covers), else ends the search, else clears the
+/// selection.
 fn close(view: &mut View, cx: &mut Context) {
     if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
         && operations.filter.drop_text()
     {
         operations.arrange();
-    } else if view.panel.take().is_some() {
+    } else if let Some(closed) = view.panel.take() {
+        view.panel = closed.covered();
     } else if view.search.line.value().is_empty() {
         view.unselect();
     } else {

@@ -47,18 +47,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
             draw_strip(buf, areas.strip, theme, (label, answer.strips.as_slice()), whole_step);
         }
     }
-    if areas.pins.height > 0 {
-        frontier(buf, areas.frontier, whatif, answer, cx);
-        pins(buf, areas.pins, whatif, cx);
-    } else if whatif.pins.is_empty() {
-        frontier(buf, areas.frontier, whatif, answer, cx);
-    } else {
-        pins(buf, areas.frontier, whatif, cx);
-    }
+    frontier(buf, areas.frontier, whatif, answer, cx);
+    pins(buf, areas.pins, whatif, cx);
     if whatif.error.is_some() && whatif.current().is_none() {
         stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
     }
-    draw_notes(buf, areas.notes, whatif, answer, cx);
+    draw_notes(buf, &areas, whatif, answer, cx);
 }
 
 /// Reason why no architecture can run, and the keys that lead back.
@@ -97,9 +91,10 @@ type Words = Vec<(String, Role)>;
 pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words, bool) {
     let width = |words: &Words| words.iter().map(|(text, _)| text.width()).sum::<usize>();
     let (mut shown, mut is_whole) = (Words::new(), true);
-    let [facts, starts] = header_pieces(whatif, areas, cx);
+    let [facts, base, other] = header_pieces(whatif, areas, cx);
     let pieces = facts.into_iter().map(|forms| (forms, true));
-    for (mut forms, is_fact) in pieces.chain(starts.into_iter().map(|forms| (forms, false))) {
+    let starts = other.into_iter().chain(base).map(|forms| (forms, false));
+    for (mut forms, is_fact) in pieces.chain(starts) {
         let left = usize::from(room).saturating_sub(width(&shown));
         let at = forms.iter().position(|words| width(words) <= left);
         is_whole &= at.is_some() || !is_fact;
@@ -110,10 +105,17 @@ pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words
     (shown, is_whole)
 }
 
+/// Facts of the header and the base in their longest forms, without the other start, which is no caveat.
+pub fn whole_header(whatif: &WhatIf, areas: &Areas, cx: &Context) -> String {
+    let [facts, base, _] = header_pieces(whatif, areas, cx);
+    let longest = facts.into_iter().chain(base).filter_map(|forms| forms.into_iter().next());
+    longest.flatten().map(|(text, _)| text).collect()
+}
+
 /// Facts: provenance, the run's measurement, kept variants without a table of their own, missing validation without a
 /// sentence of its own, and the present cell. Then its base, and another start with its key. Each piece has shorter forms,
 /// the last the shortest.
-fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words>>; 2] {
+fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words>>; 3] {
     let cell = &whatif.variant.cell;
     let words = |texts: Vec<String>, role: Role| -> Vec<Words> {
         texts.into_iter().map(|text| vec![(text, role)]).collect()
@@ -130,7 +132,7 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
             let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
             let what = vec![format!("{what}; link of {}", cell.hardware), what];
             let labels = step_names(whatif, traced.number).map(label).to_vec();
-            (labels, what, Vec::new(), Some(("back to", whatif.cell_name())))
+            (labels, what, Vec::new(), Some(("goes back to", whatif.cell_name())))
         }
         None => {
             let what = vec![
@@ -147,7 +149,7 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
                 format!("{} on {}", cell.model, cell.hardware),
             ];
             let from = vec![format!("  {changed}from {}", whatif.base_name)];
-            let trace = cx.open_trace.clone().map(|name| ("start from trace", name));
+            let trace = cx.open_trace.clone().map(|name| ("starts from trace", name));
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
@@ -164,7 +166,7 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
     });
     let other = other.map(|(verb, name)| {
         let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
-        let forms = [34, 20, 12].map(|most| format!(": {verb} {}", without_middle(&name, most)));
+        let forms = [34, 20, 12].map(|most| format!(" {verb} {}", without_middle(&name, most)));
         forms.map(|form| vec![(key.clone(), Role::Key), (form, Role::Dim)]).to_vec()
     });
     let mut facts = vec![words(labels, Role::Simulated)];
@@ -173,10 +175,8 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
     facts.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
     facts.push(words(what, Role::Text));
     facts.retain(|forms| !forms.is_empty());
-    let mut starts: Vec<Vec<Words>> = other.into_iter().collect();
-    starts.push(words(from, Role::Dim));
-    starts.retain(|forms| !forms.is_empty());
-    [facts, starts]
+    let base = Some(words(from, Role::Dim)).filter(|forms| !forms.is_empty());
+    [facts, base.into_iter().collect(), other.into_iter().collect()]
 }
 
 /// Names of a traced step, the longest first; the short ones leave out the format of the trace and the phase.

@@ -14,15 +14,18 @@ pub struct Areas {
     pub bars: Rect,
     pub strip: Rect,
     pub frontier: Rect,
+    /// Break-even where the frontier has no room, below the reason; empty if the notes have it.
+    pub break_even: Rect,
     /// Break-even and the help of the selected slider, under the sliders or at the bottom.
     pub notes: Rect,
+    /// Kept variants, or the key that keeps one.
     pub pins: Rect,
 }
 
 impl Areas {
     /// True if kept variants have a table.
     pub fn has_pins(&self) -> bool {
-        self.pins.height > 0 || self.frontier.height > 1
+        self.pins.height > 1
     }
 }
 
@@ -45,7 +48,7 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let large = body.height >= 34;
     // in a small window they scroll; a trace has fewer, but the notes stay in place
     let all = sliders.max(Slider::DENSE) as u16;
-    // a large window has room for kept variants; a small one shows them instead of the frontier
+    // a large window has rows of its own for kept variants
     let pins = match (large, kept) {
         (true, 0) => 1,
         (true, kept) => (kept as u16 + 1).max(3),
@@ -73,11 +76,19 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { STRIP } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
+    // in a small window they take the first rows of the frontier
+    let rows = if large || kept == 0 || frontier.height < 2 { 0 } else { kept as u16 + 1 };
+    let (of_frontier, frontier) = cut_top(frontier, rows);
+    let pins = if rows > 0 { of_frontier } else { pins };
+    let (frontier, break_even) = match frontier.height {
+        3..FRONTIER if !beside && below.height <= 2 => cut_top(frontier, 1),
+        _ => (frontier, Rect::ZERO),
+    };
     // a row for the number of sliders out of sight, if any
     let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
     let (sliders, under) = cut_top(left, all);
     let notes = if beside { cut_top(under, 1).1 } else { below };
-    Areas { header, fastest, sliders, bars, strip, frontier, notes, pins }
+    Areas { header, fastest, sliders, bars, strip, frontier, break_even, notes, pins }
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {
@@ -105,11 +116,12 @@ pub fn rows_for_strip(body: Rect, whatif: &WhatIf) -> Option<u16> {
 
 /// Rows that the window lacks for the frontier; `None` if it has room.
 pub fn rows_for_frontier(body: Rect, whatif: &WhatIf) -> Option<u16> {
-    missing_rows(body, |body| {
-        let areas = areas_of(body, whatif);
-        // a window without a table of kept variants shows them instead
-        areas.frontier.height >= FRONTIER && (whatif.pins.is_empty() || areas.pins.height > 0)
-    })
+    missing_rows(body, |body| areas_of(body, whatif).frontier.height >= FRONTIER)
+}
+
+/// True if the frontier has room once the strip is hidden.
+pub fn fits_without_strip(body: Rect, whatif: &WhatIf) -> bool {
+    whatif.strip != StripView::Hidden && areas_with(body, whatif, false).frontier.height >= FRONTIER
 }
 
 fn missing_rows(body: Rect, has_room: impl Fn(Rect) -> bool) -> Option<u16> {

@@ -159,10 +159,8 @@ impl WhatIf {
         if self.traced.is_some() {
             return cx.inform("a trace has one batch size: no frontier over batches");
         }
-        if let Some(rows) = layout::rows_for_frontier(cx.body(), self) {
-            let kept = if self.pins.is_empty() { "" } else { " beside the kept variants" };
-            let rows = cx.size.1 + rows;
-            return cx.inform(format!("no room for the frontier{kept}: it needs {rows} rows"));
+        if let Some(why) = plots::no_room(self, cx) {
+            return cx.inform(why);
         }
         self.by_tpot = !self.by_tpot;
         let over = if self.by_tpot { "TPOT" } else { "completion latency" };

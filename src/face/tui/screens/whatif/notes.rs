@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, stand_in};
-use super::layout::{NOTES, areas_of};
+use super::draw::{base_text, header, stand_in, whole_header};
+use super::layout::{Areas, NOTES, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::text::latency;
 use plan::Architecture;
+use study::analysis::LEAST_DIFFERENCE;
 use study::whatif::{
     Answer, BreakEven, LaunchGaps, NetworkValues, Slider, about_architecture, with_article,
 };
+
+/// Heading of the break-even.
+const BREAK_EVEN: &str = "break-even:";
 
 /// Text below the sliders, with its heading.
 struct Sentence {
@@ -96,7 +100,8 @@ fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
     let fastest = answer.fastest();
     let Some((_, numbers)) = fastest.first() else { return Vec::new() };
     let labels: Vec<String> = fastest.iter().map(|(row, _)| answer.label(row)).collect();
-    let [long, middle, short, one] = ties_in_words(&labels);
+    let [one, ties @ ..] = &labels[..] else { return Vec::new() };
+    let [within, tie, short, least] = ties_in_words(ties);
     let ms = latency(1e3 * numbers.tpot_ms);
     let numbers_of =
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
@@ -105,47 +110,49 @@ fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
         false => numbers.speedup,
     };
     let gain = match over_standard {
-        _ if labels.first().is_some_and(|label| label == "standard") => "; none is faster".to_owned(),
+        _ if one == "standard" => "; none is faster".to_owned(),
         Some(speedup) => format!(", {speedup:.2}x standard"),
         None => String::new(),
     };
     if let (Some(traced), Some(speedup)) = (&whatif.traced, numbers.speedup) {
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
-        let over_trace = format!("{gain}, {speedup:.2}x the trace");
+        let over_trace = format!("{speedup:.2}x the trace");
         return vec![
-            format!("Fastest: {long}, {ms}{gain}, {speedup:.2}x the {times} step of {before}"),
-            format!("Fastest: {middle}, {ms}{over_trace}"),
-            format!("Fastest: {short}, {ms}{over_trace}"),
-            format!("Fastest: {one}, {ms}{over_trace}"),
-            format!("Fastest: {one}{over_trace}"),
+            format!("Fastest: {one}, {ms}{gain}{within}, {speedup:.2}x the {times} step of {before}"),
+            format!("Fastest: {one}, {ms}{gain}{within}, {over_trace}"),
+            format!("Fastest: {one}, {ms}{gain}{tie}, {over_trace}"),
+            format!("Fastest: {one}, {ms}{gain}{short}, {over_trace}"),
+            format!("Fastest: {one}, {ms}{gain}{least}, {over_trace}"),
+            format!("Fastest: {one}{gain}{least}, {over_trace}"),
         ];
     }
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
     let limit = limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
     vec![
-        format!("Fastest: {long}, {ms}{gain}{limit}"),
-        format!("Fastest: {long}, {ms}{gain}"),
-        format!("Fastest: {middle}, {ms}{gain}"),
-        format!("Fastest: {short}, {ms}{gain}"),
-        format!("Fastest: {one}, {ms}{gain}"),
+        format!("Fastest: {one}, {ms}{gain}{within}{limit}"),
+        format!("Fastest: {one}, {ms}{gain}{within}"),
+        format!("Fastest: {one}, {ms}{gain}{tie}"),
+        format!("Fastest: {one}, {ms}{gain}{short}"),
+        format!("Fastest: {one}, {ms}{gain}{least}"),
     ]
 }
 
-/// Architectures that tie, the longest form first; all but the last say whether `ladder` is among them.
-pub fn ties_in_words(labels: &[String]) -> [String; 4] {
-    let [one, rest @ ..] = labels else { return Default::default() };
-    let Some(first) = rest.first() else { return [(); 4].map(|()| one.clone()) };
-    let second = rest.iter().find(|label| *label == "ladder").unwrap_or(first);
-    let more = match rest.len() {
+/// Architectures that tie with the fastest, in brackets, the longest form first; all but the last say whether `ladder` is
+/// among them. Empty without ties.
+pub fn ties_in_words(ties: &[String]) -> [String; 4] {
+    let Some(first) = ties.first() else { return Default::default() };
+    let one = ties.iter().find(|label| *label == "ladder").unwrap_or(first);
+    let more = match ties.len() {
         1 => String::new(),
-        others => format!(" and {} more", others - 1),
+        all => format!(" and {} more", all - 1),
     };
+    let all = ties.join(", ");
     [
-        format!("{one} and {} (tie)", rest.join(", ")),
-        format!("{} (tie)", labels.join(", ")),
-        format!("{one}, {second}{more} (tie)"),
-        format!("{one} (tie)"),
+        format!(" ({all} within {} %)", 100.0 * LEAST_DIFFERENCE),
+        format!(" (tie: {all})"),
+        format!(" (tie: {one}{more})"),
+        " (tie)".to_owned(),
     ]
 }
 
@@ -165,9 +172,7 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
             let assumptions = answer.assumptions.clone().unwrap_or_default();
             Sentence::new("predicted:", Role::Title, assumptions, Role::Text)
         }
-        (None, None) => {
-            Sentence::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text)
-        }
+        (None, None) => Sentence::new(BREAK_EVEN, Role::Title, break_even(whatif, answer), Role::Text),
     };
     let name = format!("{}:", whatif.slider().name());
     let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer, cx), Role::Dim);
@@ -194,20 +199,43 @@ pub fn unvalidated(answer: &Answer) -> Option<&str> {
     answer.spec.set.is_empty().then_some(error)
 }
 
-pub fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+/// Sentence with its rows, and the place of the first one.
+struct PlacedSentence {
+    sentence: Sentence,
+    area: Rect,
+    row: u16,
+    rows: Vec<String>,
+}
+
+/// Places the sentences: the break-even in an area of its own if it has one, all others in the notes.
+fn placed(areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<PlacedSentence> {
+    let mut from = 0;
+    let place = |sentence: Sentence| {
+        let own = areas.break_even;
+        if sentence.head == BREAK_EVEN && !own.is_empty() {
+            let rows = leading_clauses(&sentence.whole(), own.width, own.height.into());
+            return PlacedSentence { sentence, area: own, row: 0, rows };
+        }
+        let (area, row) = (areas.notes, from);
+        let rows = sentence.rows(area, row);
+        from += rows.len() as u16 + u16::from(area.height >= NOTES);
+        PlacedSentence { sentence, area, row, rows }
+    };
+    sentences(areas.notes, whatif, answer, cx).into_iter().map(place).collect()
+}
+
+pub fn draw_notes(buf: &mut Buffer, areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
     let theme = cx.theme;
-    let mut row = 0;
-    for sentence in sentences(area, whatif, answer, cx) {
-        for (at, words) in sentence.rows(area, row).iter().enumerate() {
+    for PlacedSentence { sentence, area, row, rows } in placed(areas, whatif, answer, cx) {
+        for (at, words) in rows.iter().enumerate() {
             let (head, words) = match words.split_at_checked(sentence.head.len()) {
                 Some(split) if at == 0 => split,
                 _ => ("", words.as_str()),
             };
             let pieces = [(" ", Role::Text), (head, sentence.role), (words, sentence.style)];
-            line(buf, area, row, &pieces.map(|(text, role)| (text, theme.style(role))));
-            row += 1;
+            let pieces = pieces.map(|(text, role)| (text, theme.style(role)));
+            line(buf, area, row + at as u16, &pieces);
         }
-        row += u16::from(area.height >= NOTES);
     }
 }
 
@@ -216,20 +244,16 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let Some(answer) = &whatif.answer else { return Vec::new() };
     let areas = areas_of(body, whatif);
     let mut notes = Vec::new();
-    let mut row = 0;
-    for sentence in sentences(areas.notes, whatif, answer, cx) {
-        let rows = sentence.rows(areas.notes, row);
-        row += rows.len() as u16;
-        let is_wide = rows.iter().any(|row| row.width() + 1 > areas.notes.width.into());
+    for PlacedSentence { sentence, area, row, rows } in placed(&areas, whatif, answer, cx) {
+        let is_wide = rows.iter().any(|row| row.width() + 1 > area.width.into());
         let is_cut = is_wide || !is_whole(&rows, &sentence.whole());
-        notes.push(Note::new(sentence.whole(), is_cut || row > areas.notes.height));
-        row += u16::from(areas.notes.height >= NOTES);
+        let is_below = row + rows.len() as u16 > area.height;
+        notes.push(Note::new(sentence.whole(), is_cut || is_below));
     }
     // the hint takes its room from the header
     let room = areas.header.width.saturating_sub(notes_hint(&notes, cx).width() as u16);
     let (_, is_whole) = header(whatif, &areas, cx, room);
-    let (whole, _) = header(whatif, &areas, cx, u16::MAX);
-    let whole: String = whole.iter().map(|(text, _)| text.as_str()).collect();
+    let whole = whole_header(whatif, &areas, cx);
     notes.push(Note::beside_hint(whole.trim(), !is_whole));
     notes
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::layout::FRONTIER;
+use super::layout::{FRONTIER, fits_without_strip, rows_for_frontier};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, mark};
@@ -28,9 +28,7 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     let missing = match (whatif.traced.is_some(), area.height) {
         (true, _) => Some("a trace has one batch size: no frontier".to_owned()),
-        (false, ..FRONTIER) => {
-            Some(format!("no room for the frontier; {} hides the strip", cx.key::<WhatIf>(Act::Strip)))
-        }
+        (false, ..FRONTIER) => no_room(whatif, cx),
         (false, _) => None,
     };
     if let Some(missing) = missing {
@@ -88,6 +86,16 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
             put(buf, area, x, y, glyph(&frontier.architecture), style);
         }
     }
+}
+
+/// Reason why the frontier is not drawn, and what makes room for it; `None` if it has room.
+pub fn no_room(whatif: &WhatIf, cx: &Context) -> Option<String> {
+    let rows = rows_for_frontier(cx.body(), whatif)?;
+    let remedy = match fits_without_strip(cx.body(), whatif) {
+        true => format!("; {} hides the strip", cx.key::<WhatIf>(Act::Strip)),
+        false => format!(": it needs {} rows", cx.size.1 + rows),
+    };
+    Some(format!("no room for the frontier{remedy}"))
 }
 
 const LABELS: u16 = 9;

@@ -50,10 +50,17 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
     let line = shown.lines().find(|line| line.contains("▸ladder")).unwrap_or_default().to_owned();
     assert!(line.ends_with(&shares(&driver)), "{shown}");
     assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("  comm"), "{shown}");
-    // kept variants take the frontier's place, not theirs
+    // kept variants take the frontier's place, not theirs; the rows that are left have the break-even
     driver.taps("p");
+    search(&mut driver);
     let shown = driver.screen();
-    assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("hidden"), "{shown}");
+    assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("▸ A  ladder"), "{shown}");
+    driver.shows("no room for the frontier; t hides the strip");
+    driver.shows(" break-even: ladder hides 95 % at AR");
+    driver.taps("tt");
+    driver.shows("▸ A  ladder");
+    driver.shows("completion s");
+    driver.hides("no room");
 }
 
 #[test]
@@ -615,9 +622,9 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
     for (size, said) in [
-        ((60, 16), " Fastest: ladder, delayed:2 (tie), 9.58 ms, 1.35x standard"),
-        ((80, 24), " Fastest: ladder and delayed:2 (tie), 9.58 ms, 1.35x standard"),
-        ((120, 40), "(tie), 9.58 ms, 1.35x standard; without communication 1.44x"),
+        ((60, 16), " Fastest: ladder, 9.58 ms, 1.35x standard (tie: delayed:2)"),
+        ((80, 24), " Fastest: ladder, 9.58 ms, 1.35x standard (delayed:2 within 0.5 %)"),
+        ((120, 40), " 1.35x standard (delayed:2 within 0.5 %); without communication 1.44x"),
     ] {
         let mut driver = on(size);
         search(&mut driver);
@@ -706,8 +713,8 @@ fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
 
 #[test]
 fn a_tie_names_ladder() {
-    let labels = ["standard", "parallel", "ladder", "desync:2"].map(str::to_owned);
-    let [.., short, one] = super::notes::ties_in_words(&labels);
-    assert_eq!(short, "standard, ladder and 2 more (tie)");
-    assert_eq!(one, "standard (tie)");
+    let ties = ["parallel", "ladder", "desync:2"].map(str::to_owned);
+    let [within, _, short, _] = super::notes::ties_in_words(&ties);
+    assert_eq!(within, " (parallel, ladder, desync:2 within 0.5 %)");
+    assert_eq!(short, " (tie: ladder and 2 more)");
 }

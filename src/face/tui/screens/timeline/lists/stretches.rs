@@ -46,17 +46,17 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
 
 const COMPUTING: &str = "computing…";
 
-/// Titles of the table, `None` while it is computed, from the longest to the shortest. The share comes first: a narrow
-/// window cuts the end.
+/// Titles of the table, `None` while it is computed, from the longest to the shortest: the part of the trace, then the
+/// share. A narrow window cuts the end.
 fn titles(view: &View, part: &str, table: Option<&ExposedStretches>) -> Vec<String> {
     let of = which(view);
     let table = match table {
         None => {
-            let titles = [format!("exposed communication: {of}{part}"), format!("exposed: {part}")];
+            let titles = [format!("{of}{part}: exposed communication"), format!("{part}: exposed")];
             return titles.map(|title| format!("{title} · {COMPUTING}")).into();
         }
         Some(table) if table.count == 0 => {
-            return vec![format!("no communication is exposed: {of}{part}")];
+            return vec![format!("{of}{part}: no communication is exposed")];
         }
         Some(table) => table,
     };
@@ -73,10 +73,10 @@ fn titles(view: &View, part: &str, table: Option<&ExposedStretches>) -> Vec<Stri
         (_, steps) => (format!(" per rank and step, mean of {steps} steps"), " per rank and step"),
     };
     vec![
-        format!("exposed: {sum}{basis}, {of}{part}"),
-        format!("exposed: {sum}{basis}, {part}"),
+        format!("{of}{part}: exposed {sum}{basis}"),
+        format!("{part}: exposed {sum}{basis}"),
         format!("{part}: exposed {sum}{short}"),
-        format!("exposed: {sum}, {part}"),
+        format!("{part}: exposed {sum}"),
     ]
 }
 

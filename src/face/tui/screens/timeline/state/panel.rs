@@ -161,6 +161,14 @@ impl Panel {
         }
     }
 
+    /// List that returns when this one closes.
+    pub fn covered(self) -> Option<Self> {
+        match self {
+            Self::Legend(_, covered) => covered.map(|covered| *covered),
+            _ => None,
+        }
+    }
+
     /// Moves the selection, or scrolls a text.
     pub fn move_by(&mut self, by: isize, len: usize) {
         match self {

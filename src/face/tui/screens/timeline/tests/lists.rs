@@ -122,6 +122,8 @@ fn a_name_is_shown_whole_and_copied() {
     let told = driver.state.cx.notice.as_mut().expect("it is told");
     told.text = format!("copied: {}", "long_kernel_".repeat(20));
     driver.shows("copied: long_kernel_long");
+    driver.taps("W");
+    driver.shows("press O first: W works in the full table of operations");
     driver.taps("O");
     driver.hides(kernel);
     driver.taps("/gemm");
@@ -274,8 +276,8 @@ fn enter_before_the_next_part_is_counted_waits_for_it() {
 fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E/decode reduce");
-    driver.shows("exposed: ");
-    driver.shows("per rank and step, mean of 4 steps, decode ─");
+    driver.shows("╭ decode: exposed ");
+    driver.shows(" per rank and step, mean of 4 steps ─");
     let shown = driver.screen();
     let row = shown.lines().nth(2).unwrap_or_default();
     assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
@@ -302,6 +304,9 @@ fn the_legend_has_every_mark_of_the_lanes() {
     assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
     driver.taps("L");
     assert_eq!(driver.screen(), table, "the list that it covered is there again, narrowed as it was");
+    driver.taps("L");
+    driver.tap(KeyCode::Esc);
+    assert_eq!(driver.screen(), table, "in the same way after Esc");
 }
 
 #[test]

@@ -122,10 +122,10 @@ fn two_aligned_steps_are_compared_above_them() {
         vec![simulated(|_| {}), ladder]
     };
     let driver = with(pair(), (120, 40));
-    driver.shows("144 against 99.5 us per step, 1.45x; exposed 63.9 against ");
+    driver.shows(" ladder 1.45x faster: 99.5 against 144 us per step; exposed 9.66 against 63.9 us");
     driver.shows("   aligned: step 0 over step 0");
     let driver = with(pair(), (60, 16));
-    driver.shows(" 144 against 99.5 us, 1.45x   aligned: step 0");
+    driver.shows(" ladder 1.45x faster: 99.5 against 144 us   aligned: step 0");
 }
 
 /// A profile, whose first stream works in the last step only, over a run.
@@ -400,10 +400,10 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (140, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" B: back to ");
+    driver.shows(" B goes back to ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_none(), "and stays so");
-    driver.shows(" B: start from trace ");
+    driver.shows(" B starts from trace ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.taps("f");
