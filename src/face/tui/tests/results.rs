@@ -112,7 +112,7 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
         "emulated-link, 9 samples a cell",
         "speedup",
         "6 compare  5 pareto  3 runs",
-        "more rows",
+        "more lines",
     ] {
         driver.shows(kept);
     }
@@ -186,11 +186,11 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let last = driver.state.live.wrapped.1.last().unwrap().0.trim().to_owned();
     assert!(last.starts_with("Quality of ladder"), "{last}");
     let screen = driver.screen();
-    assert!(screen.contains("[ ] scroll") && screen.contains("more rows"), "{screen}");
+    assert!(screen.contains("[ ] scroll") && screen.contains("more lines"), "{screen}");
     assert!(!screen.contains(&last), "{screen}");
     keys(&mut driver, &"]".repeat(90));
     let screen = driver.screen();
-    assert!(screen.contains(&last) && !screen.contains("more rows"), "{screen}");
+    assert!(screen.contains(&last) && !screen.contains("more lines"), "{screen}");
     // no key is lost beyond the end
     let lines = driver.state.live.wrapped.1.len();
     keys(&mut driver, &"[".repeat(lines));

@@ -325,9 +325,10 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 const LOG_ROWS: usize = 2;
 
 /// Words of the screen in the frame of a cell, for wide and narrow windows.
-const LEGENDS: [&str; 2] = [
-    " round: one pass over all cells · TPOT: time per output token · CI: confidence interval · exposed: not hidden ",
-    " round: one pass over all cells · TPOT: time per output token ",
+const LEGENDS: [&str; 3] = [
+    " tok/s: with prefill · TPOT: time per output token · round: one pass over all cells · exposed: not hidden ",
+    " tok/s: with prefill · TPOT: time per output token · round: all cells once ",
+    " tok/s: with prefill · TPOT: time per output token ",
 ];
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
@@ -396,7 +397,8 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
         put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
     }
     let taken = if beside { 0 } else { memory.width() + 2 };
-    let mut second = vec![(" tok/s ".to_owned(), dim)];
+    let title = if running { " decode tok/s " } else { " tok/s " };
+    let mut second = vec![(title.to_owned(), dim)];
     let speed = &cell.doing.speed;
     match (speed.back(), cell.tokens_per_s) {
         (Some(now), _) if running => second.push((digits(*now), text)),
@@ -407,9 +409,10 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
-        let which = if running { "this" } else { "last" };
+        let which = if running { "this" } else { "decode, last" };
         let range = format!("  {which} run {} to {} ", digits(least), digits(most));
-        let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
+        let columns =
+            usize::from(area.width).saturating_sub(title.width() + 13 + range.width() + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
     }
