@@ -124,6 +124,23 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
 }
 
 #[test]
+fn a_sweep_whose_runs_all_failed_has_no_samples_and_stores_no_others() {
+    let mut driver = started_sweep((120, 40));
+    for cell in 0..6 {
+        let spec = driver.state.live.cells[cell].spec.clone();
+        for (round, mut record) in rounds(&format!("c{cell}"), &spec, 5.0, 3).into_iter().enumerate() {
+            (record.status, record.metrics) = (Status::Failed, None);
+            let round = round as u32;
+            send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+        }
+    }
+    send(&mut driver, ended(18, false));
+    driver.shows("all 18 runs of the sweep failed");
+    driver.shows("0/18 runs");
+    driver.shows("···· 0/");
+}
+
+#[test]
 fn cells_are_named_by_all_that_differs_at_any_width() {
     let text = "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-70b\"\n[grid]\n\
                 stack = [\"native\", \"vllm-0.15\"]\narchitecture = [\"upper-bound\"]\n\

@@ -1,6 +1,6 @@
 //! Screen 2: the current or most recent sweep.
 
-use super::progress::{alike, communication, coverage, exposed, sparkline};
+use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
@@ -294,8 +294,13 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         }
         1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
         2 => {
-            let (done, of) = cell.samples;
-            let (done, of) = (cell.round * of + done, live.rounds.max(1) * of);
+            let (now, of) = cell.samples;
+            let is_running = cell.state == CellState::Running;
+            // failed rounds have none
+            let is_finished = |round: &&u32| !is_running || **round != cell.round;
+            let finished = cell.rounds.keys().filter(is_finished).count() as u32;
+            let done = finished * of + if is_running { now } else { 0 };
+            let of = live.rounds.max(1) * of;
             let share = if of == 0 { 0.0 } else { f64::from(done) / f64::from(of) };
             (format!("{} {done}/{of}", bar(share, 4)), text)
         }
@@ -475,16 +480,24 @@ fn draw_lanes(
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
+    let is_apart = comm == 0 && groups.len() > 1;
     groups.truncate(usize::from((area.height - 1) / 2));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
-    let head = format!(
-        " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
-        ns(i64::from(end)),
-        percent(overlap)
-    );
+    let head = match is_apart {
+        // each rank is at another step by the clock
+        true => {
+            let longest = lanes.iter().map(duration).max().unwrap_or(0);
+            format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))
+        }
+        false => format!(
+            " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
+            ns(i64::from(end)),
+            percent(overlap)
+        ),
+    };
     line(buf, area, 0, &[(&head, text)]);
     let key = "▓▒ hidden ▖▚▜╱ exposed ";
     let x = area.right().saturating_sub(key.width() as u16);
