@@ -52,7 +52,7 @@ fn the_name_of_the_scope_gives_way_to_the_filter() {
     driver.shows("[paper-70b-edited-2be3cd]");
     driver.taps("/arch:ladder tp:4,8 batch>=4");
     driver.tap(KeyCode::Enter);
-    driver.shows("…] filter: arch:ladder tp:4,8 batch>=4 ");
+    driver.shows("…] filter: arch:ladder tp:4,8 batch>=4");
 }
 
 #[test]
