@@ -135,7 +135,7 @@ fn a_sweep_whose_runs_all_failed_has_no_samples_and_stores_no_others() {
         }
     }
     send(&mut driver, ended(18, false));
-    driver.shows("all 18 runs of the sweep failed");
+    driver.shows("no run of the sweep has a result: 18 failed");
     driver.shows("0/18 runs");
     driver.shows("···· 0/");
 }

@@ -41,9 +41,10 @@ fn driver() -> Driver {
 #[test]
 fn the_name_of_the_scope_gives_way_to_the_filter() {
     let mut driver = Driver::empty(80, 24);
-    let rename = |record: &Record| Record {
-        experiment: Some("paper-70b-edited-2be3cd".into()),
-        ..record.clone()
+    let rename = |record: &Record| {
+        let name =
+            record.experiment.as_ref().map(|name| name.replace("later", "paper-70b-edited-2be3cd"));
+        Record { experiment: name, ..record.clone() }
     };
     let records = two_experiments().records.iter().map(rename).collect();
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));

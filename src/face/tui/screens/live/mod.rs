@@ -398,7 +398,7 @@ impl Live {
         }
         if let Some(Ended { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
             cx.fail(match self.progress(cx.now_ms).done {
-                0 => format!("all {} of the sweep failed", counted(failed, "run")),
+                0 => format!("no run of the sweep has a result: {failed} failed"),
                 done => format!("{failed} of the sweep's runs failed; the other {done} are stored"),
             });
         }
