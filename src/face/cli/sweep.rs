@@ -255,14 +255,13 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
         true => String::new(),
         false => format!("\n{}", output::aligned(&answer.table)),
     };
-    let rows = match answer.left_out {
-        0 => String::new(),
-        rows => {
+    let rows = match answer.left_out.words() {
+        None => String::new(),
+        Some(more) => {
             let filter = Filter { terms: vec![Filter::is("experiment", experiment)] }.to_string();
             let (by, dir) = (answer.by.as_str(), dir.to_string_lossy());
             let words = ["ladderscope", "compare", "--by", by, "--filter", &filter, "--dir", &dir];
-            let more = counted(rows, "more row");
-            format!("... and {more}, of smaller gains; all: `{}`\n", shell_command(words))
+            format!("... and {more}; all: `{}`\n", shell_command(words))
         }
     };
     format!("{card}{table}{rows}{details}\n")

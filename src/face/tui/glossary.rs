@@ -100,7 +100,7 @@ const RARE_TERMS: [Meaning; 14] = [
     ),
     (
         "frontier area",
-        "area that a frontier gains over that of standard, from matched cells; not a speedup",
+        "area that a frontier gains over that of standard, from matched cells; ranks whole frontiers, not a speedup",
         "pareto gained hypervolume",
     ),
     ("rewire", "a traced step under another architecture: its kernels, other dependencies", "what-if"),

@@ -367,7 +367,7 @@ mod tests {
     }
 
     /// Keys that mean one thing on every screen, with the bindings that may have them.
-    const GRAMMAR: [(&str, &[&str]); 34] = [
+    const GRAMMAR: [(&str, &[&str]); 35] = [
         ("r", &["run", "retry-failed"]),
         ("R", &["run-all"]),
         ("/", &["filter", "search", "find"]),
@@ -378,6 +378,7 @@ mod tests {
         ("I", &["sort-reverse"]),
         ("g", &["group", "choose-group"]),
         ("b", &["open-beneath", "open"]),
+        ("Delete", &["delete", "remove", "reset-all"]),
         ("u", &["undo"]),
         ("ctrl-r", &["redo"]),
         ("x", &["export"]),

@@ -29,6 +29,9 @@ pub const MOST_RUNS: usize = 10_000;
 const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standard that an architecture reaches. \
                       Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
+/// Why the speedups of a card differ from the ratios of its latencies.
+const RATES: &str = "Tokens/s include the prefill, so their ratios differ a little from those of TPOT.";
+
 /// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
 const SCOPE: &str = " · ";
 
@@ -50,11 +53,38 @@ pub struct Answer {
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
-    pub left_out: usize,
+    pub left_out: LeftOut,
     /// Key of the headline's cell; `None` without a winner.
     pub lead: Option<String>,
     /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
     pub by: String,
+}
+
+/// Part of a comparison that the table of its answer leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Rows.
+    pub cells: usize,
+    /// Settings, of `all_settings`; 0 if only some choices of the one setting are left out.
+    pub settings: usize,
+    pub all_settings: usize,
+}
+
+impl LeftOut {
+    /// `17 more settings, of smaller gains`; `None` if the table is whole.
+    pub fn words(self) -> Option<String> {
+        let more = match self.settings {
+            0 => counted(self.cells, "more cell"),
+            settings => counted(settings, "more setting"),
+        };
+        (self.cells > 0).then(|| format!("{more}, of smaller gains"))
+    }
+
+    /// Settings in the table: `first 3 of 20 settings`; `None` if it has all.
+    pub fn shown_settings(self) -> Option<String> {
+        let shown = self.all_settings - self.settings;
+        (self.settings > 0).then(|| format!("first {shown} of {} settings", self.all_settings))
+    }
 }
 
 /// Line of a card, for its style.
@@ -177,6 +207,7 @@ impl Answer {
         bullets.extend(unfinished.others);
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
+        details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
         details.extend(question.tied());
         details.extend(question.unclear());
         if is_of_architectures {

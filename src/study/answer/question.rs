@@ -8,6 +8,7 @@ pub use headline::{headlines, headlines_of_all};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::LeftOut;
 use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
     PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
@@ -414,9 +415,8 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Table of the cells with their ratios, the baseline of each setting first; and the number of omitted
-    /// rows.
-    pub fn table(&self) -> (Table, usize) {
+    /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out.
+    pub fn table(&self) -> (Table, LeftOut) {
         let by = self.report.by.replace('_', " ");
         let (latency, speedup) = match self.report.latency() {
             "TPOT" => ("TPOT ms", "speedup (tokens/s)"),
@@ -492,9 +492,9 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Settings of the table with their pairs, and the number of omitted rows. If not all fit: the headline's setting, then
-    /// whole settings by their largest gains.
-    fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, usize) {
+    /// Settings of the table with their pairs, and the part left out. If not all fit: the headline's setting, then whole
+    /// settings by their largest gains.
+    fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, LeftOut) {
         let mut settings: Vec<(String, Vec<&Comparison>)> = Vec::new();
         for pair in &self.report.pairs {
             let setting = self.settings.words(&pair.side.spec);
@@ -506,7 +506,7 @@ impl<'a> Question<'a> {
         // the baseline of a setting has a row too
         let all = self.report.pairs.len() + settings.len();
         if all <= MOST_ROWS {
-            return (settings, 0);
+            return (settings, LeftOut::default());
         }
         let gain = |pairs: &[&Comparison]| {
             let choices = pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
@@ -527,10 +527,10 @@ impl<'a> Question<'a> {
             rows += pairs.len() + 1;
             rows <= MOST_ROWS
         });
-        let kept = kept.count();
+        let (kept, all_settings) = (kept.count(), settings.len());
         settings.truncate(kept);
         let shown: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
-        (settings, all - shown)
+        (settings, LeftOut { cells: all - shown, settings: all_settings - kept, all_settings })
     }
 }
 

@@ -78,7 +78,7 @@ fn a_clear_result_says_who_by_how_much_and_which_gap_is_closed() {
     assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
     let table = answer.table.aligned();
     assert!(table.contains("the limit") && table.contains("speedup (tokens/s)"), "{table}");
-    assert_eq!((answer.table.len(), answer.left_out), (6, 0));
+    assert_eq!((answer.table.len(), answer.left_out), (6, LeftOut::default()));
 }
 
 #[test]
@@ -354,7 +354,9 @@ fn a_sweep_of_latencies_says_from_which_on_converting_pays_off() {
     assert!(answer.bullets[0].starts_with("Parallel is "), "{answer:?}");
     // settings are whole, the headline's first
     let table = answer.table.csv(Sourced::NoRuns);
-    assert_eq!((answer.table.len(), answer.left_out), (12, 4), "{table}");
+    assert_eq!((answer.table.len(), answer.left_out.cells), (12, 4), "{table}");
+    assert_eq!(answer.left_out.words().as_deref(), Some("1 more setting, of smaller gains"));
+    assert_eq!(answer.left_out.shown_settings().as_deref(), Some("first 3 of 4 settings"));
     assert!(
         table.lines().nth(1).is_some_and(|row| row.starts_with("100us+300GB/s,standard,")),
         "{table}"

@@ -112,7 +112,7 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
         "emulated-link, 9 samples a cell",
         "speedup",
         "6 compare  5 pareto  3 runs",
-        "more rows",
+        "more lines",
     ] {
         driver.shows(kept);
     }
@@ -121,6 +121,23 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
     // columns that do not fit are named with the screen that has them
     let told = &driver.state.live.wrapped.1;
     assert!(told.iter().any(|(text, _)| text.contains("no room for")), "{told:?}");
+}
+
+#[test]
+fn a_sweep_whose_runs_all_failed_has_no_samples_and_stores_no_others() {
+    let mut driver = started_sweep((120, 40));
+    for cell in 0..6 {
+        let spec = driver.state.live.cells[cell].spec.clone();
+        for (round, mut record) in rounds(&format!("c{cell}"), &spec, 5.0, 3).into_iter().enumerate() {
+            (record.status, record.metrics) = (Status::Failed, None);
+            let round = round as u32;
+            send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+        }
+    }
+    send(&mut driver, ended(18, false));
+    driver.shows("no run of the sweep has a result: 18 failed");
+    driver.shows("0/18 runs");
+    driver.shows("···· 0/");
 }
 
 #[test]
@@ -186,11 +203,11 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let last = driver.state.live.wrapped.1.last().unwrap().0.trim().to_owned();
     assert!(last.starts_with("Quality of ladder"), "{last}");
     let screen = driver.screen();
-    assert!(screen.contains("[ ] scroll") && screen.contains("more rows"), "{screen}");
+    assert!(screen.contains("[ ] scroll") && screen.contains("more lines"), "{screen}");
     assert!(!screen.contains(&last), "{screen}");
     keys(&mut driver, &"]".repeat(90));
     let screen = driver.screen();
-    assert!(screen.contains(&last) && !screen.contains("more rows"), "{screen}");
+    assert!(screen.contains(&last) && !screen.contains("more lines"), "{screen}");
     // no key is lost beyond the end
     let lines = driver.state.live.wrapped.1.len();
     keys(&mut driver, &"[".repeat(lines));

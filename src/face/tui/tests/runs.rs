@@ -342,11 +342,26 @@ fn a_change_of_another_screen_is_named_then_undone_there_and_redone() {
 }
 
 #[test]
+fn without_groups_the_order_before_them_returns() {
+    let mut driver = driver((80, 24));
+    let before = shown(&driver);
+    driver.keys("g");
+    assert_ne!(shown(&driver), before, "by architecture");
+    driver.keys("g");
+    assert_eq!(shown(&driver), before);
+    // an order chosen since stays
+    driver.keys("gI");
+    let reversed = shown(&driver);
+    driver.keys("g");
+    assert_eq!(shown(&driver), reversed);
+}
+
+#[test]
 fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     let mut driver = driver((80, 24));
     let before = shown(&driver);
     driver.keys("j");
-    let effects = driver.keys("D");
+    let effects = driver.press(KeyCode::Delete);
     assert!(
         matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if *runs == [before[1].clone()])
     );

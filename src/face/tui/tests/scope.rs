@@ -39,6 +39,24 @@ fn driver() -> Driver {
 }
 
 #[test]
+fn the_name_of_the_scope_gives_way_to_the_filter() {
+    let mut driver = Driver::empty(80, 24);
+    let rename = |record: &Record| {
+        let name =
+            record.experiment.as_ref().map(|name| name.replace("later", "paper-70b-edited-2be3cd"));
+        Record { experiment: name, ..record.clone() }
+    };
+    let records = two_experiments().records.iter().map(rename).collect();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("3");
+    driver.shows("[paper-70b-edited-2be3cd]");
+    driver.taps("/arch:ladder tp:4,8 batch>=4");
+    driver.tap(KeyCode::Enter);
+    driver.shows("…] filter: arch:ladder tp:4,8 batch>=4");
+}
+
+#[test]
 fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
     let mut driver = driver();
     driver.taps("3/tp:4,8 arch:ladder");

@@ -721,6 +721,20 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
 }
 
 #[test]
+fn ranks_that_nothing_synchronizes_have_the_time_of_one_rank() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    let lanes = |rank: u32| {
+        let start = 10_000_000 * rank;
+        StepLanes { rank, compute: vec![[start, start + 9_000_000]], comm: Vec::new() }
+    };
+    let lanes = vec![lanes(0), lanes(1)];
+    let event = RunEvent::Step { done: 17, of: 32, steps: 1, ms: 9.0, lanes };
+    send(&mut driver, news(SweepEvent::Run { cell: 2, round: 0, event }));
+    driver.shows("ms, ranks not synchronized");
+    driver.hides("overlap -");
+}
+
+#[test]
 fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
     // it has no log, so that a small window has room for them
     for size in [(120, 40), (80, 24), (60, 16)] {

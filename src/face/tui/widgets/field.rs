@@ -337,11 +337,21 @@ impl FilterBox {
 
     /// Like [`Self::draw`], with another label.
     pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
+        /// Least width of the name of a scope.
+        const LEAST_CHIP: u16 = 6;
         let mut x = area.x;
+        let has_text = self.typing || !self.value().is_empty();
         if let Some(scope) = &self.scope {
-            x = put(buf, area, x, area.y, &scope.chip(), theme.style(Role::Title)) + 1;
+            // the text comes first
+            let text = if has_text { (name.width() + self.value().width() + 3) as u16 } else { 0 };
+            let (chip, room) = (scope.chip(), area.width.saturating_sub(text).max(LEAST_CHIP));
+            let chip = match chip.width() > room.into() {
+                true => format!("{}]", cut(&chip, room - 1)),
+                false => chip,
+            };
+            x = put(buf, area, x, area.y, &chip, theme.style(Role::Title)) + 1;
         }
-        if self.typing || !self.value().is_empty() {
+        if has_text {
             x = put(buf, area, x, area.y, name, theme.style(Role::Key));
             let room = Rect { x, width: area.right().saturating_sub(x + 1), ..area };
             x = if self.typing {

@@ -50,18 +50,17 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
                 _ => Role::Text,
             };
             // of the whole result, not of the rows shown
-            let (rows, all) = (answer.table.len(), answer.table.len() + answer.left_out);
-            let own = format!("all {rows} rows:");
-            let line = match answer.left_out {
-                0 => line.to_owned(),
-                _ => line.replacen(&own, &format!("{rows} of {all} rows, all with"), 1),
+            let (rows, left_out) = (answer.table.len(), answer.left_out);
+            let of = match (left_out.shown_settings(), left_out.cells) {
+                (Some(settings), _) => format!("{settings}, all with"),
+                (None, 0) => format!("all {rows} cells:"),
+                (None, cells) => format!("{rows} of {} cells, all with", rows + cells),
             };
-            lines.push((line, role));
+            lines.push((line.replacen(&format!("all {rows} rows:"), &of, 1), role));
         }
         let compare = Tab::Compare.title();
-        if answer.left_out > 0 {
-            let more = counted(answer.left_out, "more row");
-            lines.push((format!("… and {more}, of smaller gains: screen {compare} has all"), Role::Dim));
+        if let Some(more) = answer.left_out.words() {
+            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
         }
         if !table.left_out.is_empty() {
             let columns = table.left_out.join(", ");

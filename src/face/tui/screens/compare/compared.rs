@@ -51,9 +51,12 @@ impl Compared {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
         let pair_settings = PairSettings::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
         let slices = slices(&report);
+        let mut axes = cells.axes.clone();
+        // an axis without pairs has nothing to compare
+        axes.sort_by_key(|axis| axis.pairs == 0);
         let mut compared = Self {
             axis: asked.axis.clone(),
-            axes: cells.axes.clone(),
+            axes,
             map_slices: Arc::new(MapSlices {
                 axes: HeatAxes::default(),
                 names: slice_names(&report, &slices, &pair_settings.settings),

@@ -1,6 +1,6 @@
 //! Screen 2: the current or most recent sweep.
 
-use super::progress::{alike, communication, coverage, exposed, sparkline};
+use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
@@ -294,8 +294,13 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         }
         1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
         2 => {
-            let (done, of) = cell.samples;
-            let (done, of) = (cell.round * of + done, live.rounds.max(1) * of);
+            let (now, of) = cell.samples;
+            let is_running = cell.state == CellState::Running;
+            // failed rounds have none
+            let is_finished = |round: &&u32| !is_running || **round != cell.round;
+            let finished = cell.rounds.keys().filter(is_finished).count() as u32;
+            let done = finished * of + if is_running { now } else { 0 };
+            let of = live.rounds.max(1) * of;
             let share = if of == 0 { 0.0 } else { f64::from(done) / f64::from(of) };
             (format!("{} {done}/{of}", bar(share, 4)), text)
         }
@@ -325,9 +330,10 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 const LOG_ROWS: usize = 2;
 
 /// Words of the screen in the frame of a cell, for wide and narrow windows.
-const LEGENDS: [&str; 2] = [
-    " round: one pass over all cells · TPOT: time per output token · CI: confidence interval · exposed: not hidden ",
-    " round: one pass over all cells · TPOT: time per output token ",
+const LEGENDS: [&str; 3] = [
+    " tok/s: with prefill · TPOT: time per output token · round: one pass over all cells · exposed: not hidden ",
+    " tok/s: with prefill · TPOT: time per output token · round: all cells once ",
+    " tok/s: with prefill · TPOT: time per output token ",
 ];
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
@@ -396,7 +402,8 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
         put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
     }
     let taken = if beside { 0 } else { memory.width() + 2 };
-    let mut second = vec![(" tok/s ".to_owned(), dim)];
+    let title = if running { " decode tok/s " } else { " tok/s " };
+    let mut second = vec![(title.to_owned(), dim)];
     let speed = &cell.doing.speed;
     match (speed.back(), cell.tokens_per_s) {
         (Some(now), _) if running => second.push((digits(*now), text)),
@@ -407,9 +414,10 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
-        let which = if running { "this" } else { "last" };
+        let which = if running { "this" } else { "decode, last" };
         let range = format!("  {which} run {} to {} ", digits(least), digits(most));
-        let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
+        let columns =
+            usize::from(area.width).saturating_sub(title.width() + 13 + range.width() + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
     }
@@ -472,16 +480,24 @@ fn draw_lanes(
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
+    let is_apart = comm == 0 && groups.len() > 1;
     groups.truncate(usize::from((area.height - 1) / 2));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
-    let head = format!(
-        " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
-        ns(i64::from(end)),
-        percent(overlap)
-    );
+    let head = match is_apart {
+        // each rank is at another step by the clock
+        true => {
+            let longest = lanes.iter().map(duration).max().unwrap_or(0);
+            format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))
+        }
+        false => format!(
+            " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
+            ns(i64::from(end)),
+            percent(overlap)
+        ),
+    };
     line(buf, area, 0, &[(&head, text)]);
     let key = "▓▒ hidden ▖▚▜╱ exposed ";
     let x = area.right().saturating_sub(key.width() as u16);

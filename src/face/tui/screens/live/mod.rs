@@ -397,7 +397,10 @@ impl Live {
             return cx.perform(Effect::Quit { interrupted: ended.interrupted });
         }
         if let Some(Ended { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
-            cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
+            cx.fail(match self.progress(cx.now_ms).done {
+                0 => format!("no run of the sweep has a result: {failed} failed"),
+                done => format!("{failed} of the sweep's runs failed; the other {done} are stored"),
+            });
         }
         self.ask_result(cx);
         cx.perform(Effect::Store(StoreTask::Read));

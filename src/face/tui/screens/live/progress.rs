@@ -105,6 +105,12 @@ pub fn communication(lanes: &StepLanes) -> (u64, u64) {
     (sum(&lanes.comm), sum(&exposed(lanes)))
 }
 
+/// Time of one rank from its first interval to its last, in ns.
+pub fn duration(lanes: &StepLanes) -> u32 {
+    let starts = lanes.compute.iter().chain(&lanes.comm).map(|[start, _]| *start);
+    lanes.end().saturating_sub(starts.min().unwrap_or(0))
+}
+
 /// The first of the ranks with the same lanes, and the others.
 pub fn alike(lanes: &[StepLanes]) -> Vec<(&StepLanes, Vec<u32>)> {
     let mut groups: Vec<(&StepLanes, Vec<u32>)> = Vec::new();
@@ -172,6 +178,7 @@ mod tests {
         assert_eq!(of(&[[0, 30]], &[[5, 25]]), [[0u32; 2]; 0]);
         assert_eq!(of(&[[8, 9], [10, 12]], &[[5, 20]]), [[5, 8], [9, 10], [12, 20]]);
         assert_eq!(communication(&lanes(&[[8, 9], [10, 12]], &[[5, 20]])), (15, 12));
+        assert_eq!(duration(&lanes(&[[8, 9], [10, 12]], &[])), 4);
     }
 
     #[test]

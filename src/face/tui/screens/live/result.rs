@@ -127,7 +127,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         line(buf, inner, row as u16, &[(" ", style), (words, style)]);
     }
     if left > fits {
-        let more = format!(" ↓ {}", counted(left - fits, "more row"));
+        let more = format!(" ↓ {}", counted(left - fits, "more line"));
         line(buf, inner, fits as u16, &[(&more, cx.theme.style(Role::Dim))]);
     }
 }

@@ -5,6 +5,7 @@ use super::layout::{areas, meaning, meanings, plot};
 use super::limit::named;
 use super::state::Pareto;
 use super::{Act, errors};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, XAxis, published_of};
@@ -37,10 +38,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
             (&point_text.cell, title),
             (&point_text.here, text),
             (&point_text.standing, text),
-            (
-                if area.width < NARROW && point_text.is_cut(area.width) { "" } else { &point_text.more },
-                text,
-            ),
+            (point_text.fitting_more(area.width), text),
         ],
     );
     // the hint ends the last row
@@ -86,6 +84,8 @@ struct PointText {
     /// Points that dominate this one, and whether their lead is within noise.
     more: String,
     numbers: String,
+    /// Contradiction within the published numbers of the cell.
+    contradiction: Option<String>,
     /// Area gained; the area of two cells is a single step, whose size depends on their arbitrary distance.
     gained: Option<String>,
 }
@@ -95,27 +95,42 @@ impl PointText {
         let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
             let key = cx.key::<Pareto>(Act::Next);
             match width {
-                ..NARROW => format!(" ({at}/{of}, {key})"),
+                ..NARROW => format!(" ({at} of {of} here, {key}: next)"),
                 _ => format!(" ({at} of {of} points here, {key}: next)"),
             }
         });
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
-        let (standing, more) = standing(pareto, point, width);
+        let (standing, more) = standing(pareto, point);
+        let contradiction = published(pareto, point).and_then(OverlayPoint::contradiction);
+        let help = contradiction.is_some().then(|| cx.keys.label(Action::Help));
         Self {
             label: format!("{} ", label(point)),
             cell: point.cell_label(),
             here,
             standing,
             more,
-            numbers: numbers(pareto, point, width),
+            numbers: numbers(pareto, point, width, help),
+            contradiction,
             gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
         }
     }
 
+    /// Columns that the first row has left behind the standing.
+    fn room(&self, width: u16) -> u16 {
+        let texts = [&self.label, &self.cell, &self.here, &self.standing];
+        width.saturating_sub(texts.map(|text| text.width()).iter().sum::<usize>() as u16)
+    }
+
     /// True if the first row has no room for all of it.
     fn is_cut(&self, width: u16) -> bool {
-        let texts = [&self.label, &self.cell, &self.here, &self.standing, &self.more];
-        texts.map(|text| text.width()).iter().sum::<usize>() > width.into()
+        self.more.width() >= self.room(width).into()
+    }
+
+    /// Clauses of `more` that the first row has room for.
+    fn fitting_more(&self, width: u16) -> &str {
+        let room = self.room(width);
+        let clauses = whole_clauses(&self.more, room);
+        if clauses.width() < room.into() { clauses } else { "" }
     }
 
     /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, on the
@@ -164,6 +179,8 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
         [&*point_text.cell, &point_text.here, &point_text.standing, &point_text.more].concat();
     let is_short = areas.info.height == 1;
     notes.push(Note::new(standing, is_short || point_text.is_cut(areas.info.width)));
+    notes
+        .extend(point_text.contradiction.iter().map(|why| Note::new(format!("published: {why}"), true)));
     let (rows, below) =
         (point_text.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
     let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
@@ -181,13 +198,13 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     notes
 }
 
-/// Error of a place on the x axis against the published one, with its measure: `tok/s -7.5 %`. A latency counts
-/// as its rate, as on the command line and in comparisons: a plus is faster. Other measures keep their sign.
+/// Error of a place on the x axis against the published one, with its measure: `tok/s -7.5 %`. A latency with a rate
+/// counts as that rate, as on the command line and in comparisons: a plus is faster. Other measures keep their sign.
 fn speed_error(x: XAxis, own: f64, published: f64) -> String {
     let (measure, own, published) = match x {
         XAxis::Completion => ("tok/s".to_owned(), published, own),
         XAxis::Tpot => ("tok/s/user".to_owned(), published, own),
-        XAxis::Ttft => ("1/TTFT".to_owned(), published, own),
+        XAxis::Ttft => ("TTFT".to_owned(), own, published),
         XAxis::User | XAxis::Of(_) => (x.title(), own, published),
     };
     format!("{measure} {}", errors::percent(own, published))
@@ -261,8 +278,8 @@ pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context
     line(buf, area, 0, &[(&label(point), provenance), (" ", text), (&headline, text)]);
 }
 
-/// Frontier that the point is on, and what dominates it. In a window without room for the second, the first stands alone.
-fn standing(pareto: &Pareto, point: &ParetoPoint, width: u16) -> (String, String) {
+/// Frontier that the point is on or that it is dominated, and the point that dominates it.
+fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
     if pareto.marked != pareto.axes {
         return Default::default();
     }
@@ -280,17 +297,23 @@ fn standing(pareto: &Pareto, point: &ParetoPoint, width: u16) -> (String, String
     let by =
         point.dominated_by.as_ref().and_then(|run| pareto.point(run)).map_or_else(String::new, |by| {
             let is_shown = pareto.visible().any(|p| p.run == by.run);
-            format!(" by {}{}", by.cell_label(), if is_shown { "" } else { ", which is not shown" })
+            format!(" (by {}{})", by.cell_label(), if is_shown { "" } else { ", not shown" })
         });
-    match (point.on_series_frontier, width) {
-        (true, ..NARROW) => (": own frontier".into(), format!(", dominated{by}{close}")),
-        (true, _) => (": on its own frontier".into(), format!(", dominated{by}{close}")),
-        (false, _) => (": dominated".into(), format!("{by}{close}")),
+    match point.on_series_frontier {
+        true => (": best of its series".into(), format!(", dominated overall{by}{close}")),
+        false => (": dominated".into(), format!("{by}{close}")),
     }
 }
 
-/// Coordinates of a point, what they rest on, and its run where there is room for an id.
-fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
+/// Published point of the same cell. Measurements of other machines are compared if asked for.
+fn published(pareto: &Pareto, point: &ParetoPoint) -> Option<&'static OverlayPoint> {
+    let is_asked = point.provenance == Provenance::Simulated || !pareto.published.is_empty();
+    published_of(&point.spec).filter(|_| is_asked)
+}
+
+/// Coordinates of a point, what they rest on, and its run where there is room for an id. `help` is the key that shows why
+/// the published numbers contradict each other.
+fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String>) -> String {
     let (x, y) = (pareto.axes.x, pareto.axes.y);
     let with = |value: Option<f64>, ci: Option<[f64; 2]>, by: f64| {
         let value = value.map_or("-".into(), |value| digits(value / by));
@@ -313,15 +336,12 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
     if x != XAxis::Tpot && point.tpot_ms > 0.0 {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
-    // measurements of other machines are compared if asked for
-    let is_asked = point.provenance == Provenance::Simulated || !pareto.published.is_empty();
-    let published = published_of(&point.spec).filter(|_| is_asked);
-    let contradiction = published.and_then(OverlayPoint::contradiction);
-    let published = published.and_then(|other| other.place(pareto.axes));
-    if let (Some((own, _)), Some((x, _))) = (pareto.axes.coordinates(point), published) {
+    let place = published(pareto, point).and_then(|other| other.place(pareto.axes));
+    if let (Some((own, _)), Some((x, _))) = (pareto.axes.coordinates(point), place) {
         let error = speed_error(pareto.axes.x, own, x);
-        text.push_str(&format!(", published {} {unit} ({error})", digits(x / by)));
-        text.extend(contradiction.map(|why| format!(" ({why})")));
+        let disagree = help.map(|key| format!("; the published numbers disagree: {key}"));
+        let disagree = disagree.unwrap_or_default();
+        text.push_str(&format!(", published {} {unit} ({error}{disagree})", digits(x / by)));
     }
     // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
@@ -360,10 +380,10 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
         a.provenance,
     );
     if width < 100 {
-        return format!("{gained}; not a speedup");
+        return format!("{gained}; ranks whole frontiers, not a speedup");
     }
     format!(
-        "{gained} (up to {} {}, from {} {}, {scale}; not a speedup)",
+        "{gained} (up to {} {}, from {} {}, {scale}; ranks whole frontiers, not a speedup)",
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),

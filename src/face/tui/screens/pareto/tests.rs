@@ -147,7 +147,7 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     // a dominated point says so; what dominates it is a note
     driver.send(Message::Resize(60, 16));
     driver.keys("jjjjj?");
-    driver.shows("dominated by");
+    driver.shows("(by");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
     let at = driver.state.pareto.visible().position(|p| p.dominated_by.is_some()).unwrap();
     driver.state.pareto.selected = at;
     let by = driver.state.pareto.current().unwrap().dominated_by.clone();
-    assert!(driver.screen().contains("dominated by"), "{}", driver.screen());
+    assert!(driver.screen().contains("(by "), "{}", driver.screen());
     driver.taps("d");
     assert_eq!(driver.state.pareto.current().map(|p| p.run.clone()), by);
 }

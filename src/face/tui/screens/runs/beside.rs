@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Runs;
+use super::state::{EXPOSED, TPOT};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
 use base::text::without_middle;
@@ -66,7 +67,13 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         lines.push(vec![("none: two runs of the same cell".into(), Role::Dim)]);
     }
     lines.push(vec![("results, and the ratio of the second to the first".into(), Role::Title)]);
-    for measure in &both.measures {
+    let mut measures: Vec<_> = both.measures.iter().collect();
+    measures.sort_by_key(|both| match both.measure.name {
+        TPOT => 0,
+        EXPOSED => 1,
+        _ => 2,
+    });
+    for measure in measures {
         let shown = |value: Option<f64>| value.map_or("-".into(), |value| measure.measure.amount(value));
         let [a, b] = measure.values.map(shown);
         let ratio = measure.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));

@@ -41,7 +41,7 @@ acts! {
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
-    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
+    Delete: "delete", "D Delete", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
     Undo: "undo", "u", "undo the last tag, note, deletion, unmarking, filter, order or grouping", None, "revert restore back";
     Redo: "redo", "ctrl-r", "redo", None;
     MarkAll: "mark-all", "a", "mark all runs shown", None;
@@ -102,13 +102,7 @@ impl Acts for Runs {
             }
             Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
-                self.leave_order(cx, |runs| {
-                    runs.grouped = !runs.grouped;
-                    if runs.grouped && runs.sort.first().is_none_or(|(name, _)| name == "run") {
-                        // with creation order, every run would be its own group
-                        runs.sort_by("architecture", table::Unit::Text);
-                    }
-                });
+                self.leave_order(cx, Self::toggle_groups);
                 let key = cx.key::<Runs>(Act::Group);
                 cx.inform(match (self.grouped, self.sort.first()) {
                     (true, Some((name, _))) => format!("grouped by {name}; {key} shows one list again"),

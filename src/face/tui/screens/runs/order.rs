@@ -160,6 +160,24 @@ impl Runs {
         }
     }
 
+    /// Groups by the sort column, or by architecture in creation order, which would make each run its own group. Without
+    /// groups, the order before that returns.
+    pub fn toggle_groups(&mut self) {
+        const BY: &str = "architecture";
+        self.grouped = !self.grouped;
+        let before = self.ungrouped.take();
+        if self.grouped {
+            if self.sort.first().is_none_or(|(name, _)| name == "run") {
+                self.ungrouped = Some(self.sort.clone());
+                self.sort_by(BY, Unit::Text);
+            }
+        } else if let Some(before) = before
+            && self.sort == [(BY.to_owned(), false)]
+        {
+            self.sort = before;
+        }
+    }
+
     pub fn reverse(&mut self) {
         match self.sort.first_mut() {
             Some((_, down)) => *down = !*down,

@@ -127,6 +127,8 @@ pub struct Runs {
     /// Edits to redo, newest last.
     pub undone: Vec<Done>,
     pub grouped: bool,
+    /// Order that grouping replaced.
+    pub ungrouped: Option<SortOrder>,
     /// Width of the groups of a numeric column with many values.
     pub bin: Option<f64>,
     /// Run that an undo brings back, until it is listed again.
@@ -168,6 +170,7 @@ impl Default for Runs {
             done: Vec::new(),
             undone: Vec::new(),
             grouped: false,
+            ungrouped: None,
             bin: None,
             restored: None,
             deleting: HashSet::new(),

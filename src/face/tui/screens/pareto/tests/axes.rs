@@ -5,12 +5,33 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::super::{layout, state::Scale};
-use super::{asks, driver, records};
+use super::{asks, driver, records, records_of};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
 use study::analysis::{XAxis, YAxis};
 use table::{Backend, Record};
+
+#[test]
+fn published_numbers_that_disagree_are_explained_in_the_help() {
+    let mut driver = driver(120, 40);
+    let records = records_of(|spec| {
+        (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
+    });
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("D");
+    let label = "ladder tp8 b1 p2p-off";
+    let at = driver.state.pareto.visible().position(|point| point.spec.label() == label);
+    driver.state.pareto.selected = at.expect(label);
+    driver.shows("disagree: ?");
+    driver.taps("?");
+    driver.shows("published: the latency of 6.20 s contradicts");
+    driver.tap(KeyCode::Esc);
+    // a shorter TTFT is a minus
+    driver.taps("aa");
+    driver.shows("(TTFT -");
+}
 
 #[test]
 fn axes_change_at_once_and_their_marks_follow() {
