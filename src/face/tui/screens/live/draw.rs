@@ -402,15 +402,14 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
         put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
     }
     let taken = if beside { 0 } else { memory.width() + 2 };
-    let title = if running { " decode tok/s " } else { " tok/s " };
-    let mut second = vec![(title.to_owned(), dim)];
     let speed = &cell.doing.speed;
-    match (speed.back(), cell.tokens_per_s) {
-        (Some(now), _) if running => second.push((digits(*now), text)),
-        (_, Some(rate)) => second.push((digits(rate), text)),
-        (Some(now), None) => second.push((digits(*now), text)),
-        (None, None) => second.push(("-".to_owned(), text)),
-    }
+    // that of steps leaves out the prefill
+    let (title, rate) = match (speed.back(), cell.tokens_per_s) {
+        (Some(now), rate) if running || rate.is_none() => (" decode tok/s ", Some(*now)),
+        (_, rate) => (" tok/s ", rate),
+    };
+    let rate = rate.map_or_else(|| "-".to_owned(), digits);
+    let mut second = vec![(title.to_owned(), dim), (rate, text)];
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
