@@ -143,7 +143,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     };
     let shown = driver.screen();
     assert!(
-        shown.contains("per rank and step, mean of 4 steps, decode"),
+        shown.contains("decode: exposed") && shown.contains("per rank and step, mean of 4 steps"),
         "who decodes is first: {shown}"
     );
     let decode = table(&driver);
@@ -435,7 +435,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("E");
-    driver.shows("steps, standard [simulated], decode");
+    driver.shows("standard [simulated], decode: exposed 44.3 %");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
         shown.families().cloned().collect::<Vec<_>>()

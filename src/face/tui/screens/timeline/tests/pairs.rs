@@ -125,7 +125,7 @@ fn two_aligned_steps_are_compared_above_them() {
     driver.shows(" ladder 1.45x faster: 99.5 against 144 us per step; exposed 9.66 against 63.9 us");
     driver.shows("   aligned: step 0 over step 0");
     let driver = with(pair(), (60, 16));
-    driver.shows(" ladder 1.45x faster: 99.5 against 144 us   aligned: step 0");
+    driver.shows(" ladder 1.45x faster   aligned: step 0");
 }
 
 /// A profile, whose first stream works in the last step only, over a run.
