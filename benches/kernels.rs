@@ -17,7 +17,7 @@ fn matvec(criterion: &mut Criterion) {
     group.sample_size(10);
     let numbers: Vec<f32> = (0..OUTPUTS * INPUTS).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
     let narrow = MatrixData::Bf16(numbers.iter().map(|n| bf16::from_f32(*n)).collect());
-    let mut packed = (vec![0; OUTPUTS * INPUTS / 2], vec![0; OUTPUTS * INPUTS / mxfp4::TOGETHER]);
+    let mut packed = (vec![0; OUTPUTS * INPUTS / 2], vec![0; OUTPUTS * INPUTS / mxfp4::MXFP4_BLOCK]);
     mxfp4::quantize(&numbers, &mut packed.0, &mut packed.1);
     let packed = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
     for (name, data) in [("mxfp4", packed), ("bf16", narrow), ("f32", MatrixData::F32(numbers))] {

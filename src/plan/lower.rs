@@ -67,13 +67,13 @@ fn fuse_add_norm(mut plan: Plan) -> Plan {
             add.origins.extend(operation.origins);
             add.after.extend(operation.after);
             let sum_read = add.cost.bytes_written;
-            add.cost.flops = add.cost.flops + operation.cost.flops;
-            add.cost.bytes_written = add.cost.bytes_written + operation.cost.bytes_written;
+            add.cost.flops += operation.cost.flops;
+            add.cost.bytes_written += operation.cost.bytes_written;
             // the sum is not read again, only the norm's weight
             let mut weight_read = operation.cost.bytes_read;
             weight_read.row -= sum_read.row;
             weight_read.sequence -= sum_read.sequence;
-            add.cost.bytes_read = add.cost.bytes_read + weight_read;
+            add.cost.bytes_read += weight_read;
             moved.push(OpId(at as u32));
         } else {
             moved.push(OpId(fused.len() as u32));

@@ -484,7 +484,7 @@ impl<'a> Question<'a> {
             self.twins.iter().find(|(twin, _)| *twin == value).map_or(value, |(_, of)| of.clone());
         let is_same =
             |own: &&Comparison| own.baseline_run == pair.baseline_run && self.value(own) == value;
-        match leaders.iter().find(|(_, fastest)| fastest.iter().any(|own| is_same(own))) {
+        match leaders.iter().find(|(_, fastest)| fastest.iter().any(&is_same)) {
             Some((_, fastest)) if fastest.len() > 1 => "tied for fastest",
             Some((true, _)) => "fastest",
             _ if pair.verdict.is_tie() => "tied",

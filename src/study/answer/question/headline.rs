@@ -153,7 +153,7 @@ impl Question<'_> {
         let faster = pairs.filter(|pair| pair.verdict == PairVerdict::Faster);
         let level = largest(&faster.collect::<Vec<_>>());
         let is_own = |pair: &&Comparison| own.iter().any(|own| std::ptr::eq(*own, *pair));
-        match level.first().filter(|_| !level.iter().any(|pair| is_own(pair))) {
+        match level.first().filter(|_| !level.iter().any(is_own)) {
             Some(best) => format!(
                 "; the largest gain is {}'s, {} at {}",
                 self.value(best),

@@ -130,6 +130,9 @@ pub enum View {
 /// Pairs that the headline covers, its text, and the simulator's error on them.
 type Headline = (PartOf<Arc<Vec<usize>>>, String, Option<String>);
 
+/// Filtered pairs, and the sentence on who wins where among them.
+pub type Winners = (PartOf<Arc<Vec<usize>>>, Option<String>);
+
 #[derive(Debug, Default)]
 pub struct Compare {
     pub asked: Asked,
@@ -149,7 +152,7 @@ pub struct Compare {
     /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
     pub headline: Option<Headline>,
     /// Their winners by setting, if these differ; `None` until computed.
-    pub winners: Option<(PartOf<Arc<Vec<usize>>>, Option<String>)>,
+    pub winners: Option<Winners>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,

@@ -212,30 +212,39 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
 pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     let Some(limit) = pareto.limit else { return };
     let more = pareto.axes.y.is_more_better();
-    let mut rows: Vec<(&Entry, LimitCell, Option<(String, f64)>)> = entries(pareto)
+    struct SeriesRow<'a> {
+        entry: &'a Entry,
+        cell: LimitCell,
+        run: Option<String>,
+        /// Smaller is better; infinite without a point.
+        rank: f64,
+    }
+    let mut rows: Vec<SeriesRow<'_>> = entries(pareto)
         .map(|entry| {
             let best = row_of(pareto, entry, limit).and_then(|row| row.best.as_ref());
-            let best = best.map(|best| (best.run.clone(), if more { -best.y } else { best.y }));
-            (entry, LimitCell::of(pareto, entry, limit), best)
+            SeriesRow {
+                entry,
+                cell: LimitCell::of(pareto, entry, limit),
+                run: best.map(|best| best.run.clone()),
+                rank: best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y }),
+            }
         })
         .collect();
     // nobody can choose upper-bound
-    rows.sort_by(|(a, _, best_a), (b, _, best_b)| {
-        let order = |best: &Option<(String, f64)>| best.as_ref().map_or(f64::INFINITY, |best| best.1);
-        let is_limit = |entry: &Entry| entry.series.architecture.is_limit();
-        is_limit(a).cmp(&is_limit(b)).then(order(best_a).total_cmp(&order(best_b)))
+    rows.sort_by(|a, b| {
+        let is_limit = |row: &SeriesRow<'_>| row.entry.series.architecture.is_limit();
+        is_limit(a).cmp(&is_limit(b)).then(a.rank.total_cmp(&b.rank))
     });
-    let label_width = rows.iter().map(|(_, cell, _)| cell.label.width()).max().unwrap_or(0);
-    let line = |(entry, cell, _): &(&Entry, LimitCell, _)| {
+    let label_width = rows.iter().map(|row| row.cell.label.width()).max().unwrap_or(0);
+    let line = |SeriesRow { entry, cell, .. }: &SeriesRow<'_>| {
         let name = format!("{} {}", entry.mark(), entry.series.label());
         (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside.text()))
     };
     let lines = rows.iter().map(line).collect();
     let bound = limit_words(pareto.axes.x, limit, pareto.unit());
     let title = format!("best {} {bound}", pareto.axes.y.title());
-    let meanings = meanings(rows.iter().map(|(_, cell, _)| cell));
-    let runs: Vec<Option<String>> =
-        rows.into_iter().map(|(_, _, best)| best.map(|(run, _)| run)).collect();
+    let meanings = meanings(rows.iter().map(|row| &row.cell));
+    let runs: Vec<Option<String>> = rows.into_iter().map(|row| row.run).collect();
     let take = move |state: &mut State, chosen: Chosen| {
         let Chosen::Line(at) = chosen else { return };
         let (pareto, cx) = (&mut state.pareto, &mut state.cx);

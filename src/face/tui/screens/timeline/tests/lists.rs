@@ -152,7 +152,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert!(shown.contains(&format!(" %, {per_step} of ")), "{per_step}: {shown}");
     assert_eq!((decode.steps, decode.ranks, family.calls), (4, 2, 8));
     driver.taps("E");
-    driver.shows("per rank, prefill");
+    driver.shows("prefill: exposed");
     driver.taps("E");
     driver.shows("per rank, the whole trace");
     driver.taps("EE");
@@ -443,7 +443,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
     driver.taps("J");
-    driver.shows("steps, ladder [simulated], decode");
+    driver.shows("ladder [simulated], decode: exposed");
     assert_ne!(rows(&driver), upper);
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).focus, 1);
