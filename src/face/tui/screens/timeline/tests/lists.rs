@@ -154,7 +154,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.taps("E");
     driver.shows("prefill: exposed");
     driver.taps("E");
-    driver.shows("per rank, the whole trace");
+    driver.shows("the whole trace: exposed");
     driver.taps("EE");
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
