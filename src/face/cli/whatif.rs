@@ -14,7 +14,7 @@ use plan::Architecture;
 use run::Resolve;
 use run::sim::{Simulator, switches_in_words};
 use study::diff::{PredictedRow, Prediction};
-use study::validate::nearest_error;
+use study::validate::{TieBand, nearest_error};
 use study::whatif::{
     Answer, BreakEven, CellLink, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant, whole_pct,
 };
@@ -513,7 +513,10 @@ fn headline(slider: &str, points: &[SweepPoint]) -> String {
     let limit = Architecture::UpperBound.to_string();
     let ran = |label: &&String| speedups[*label].len() == points.len();
     let choices = speedups.keys().filter(|label| !label.starts_with(&limit) && ran(label));
-    let Some(fastest) = choices.max_by(|a, b| mean(a).total_cmp(&mean(b))) else { return String::new() };
+    let choices: Vec<&String> = choices.collect();
+    let Some(fastest) = choices.iter().copied().max_by(|a, b| mean(a).total_cmp(&mean(b))) else {
+        return String::new();
+    };
     let first = &points[0].answer;
     let chosen = first.row(&first.spec.architecture).map(|row| first.label(row));
     let is_choice = |label: &String| label != "standard" && ran(&label);
@@ -531,13 +534,47 @@ fn headline(slider: &str, points: &[SweepPoint]) -> String {
         true => format!("No architecture decodes faster than standard{over}"),
         false => format!("{label} decodes {} as fast as standard{over}", range(&label)),
     };
-    if range(fastest) != range(&label) {
+    let (ties, share) = ties(&label, &choices, points, |other| {
+        ((mean(&other) - mean(&&label)) / points.len() as f64).exp()
+    });
+    if !ties.is_empty() {
+        let named = ties.iter().map(|tie| match tie.as_str() {
+            "standard" => "standard".to_owned(),
+            tie => format!("{tie} {}", range(tie)),
+        });
+        let named = named.collect::<Vec<String>>().join(", ");
+        line += &format!("; tied within {:.0} % (simulator error): {named}", 100.0 * share);
+    }
+    if range(fastest) != range(&label) && !ties.contains(&fastest) {
         line += &format!("; fastest: {fastest}, {}", range(fastest));
     }
     if speedups.get(&limit).is_some_and(|all| all.len() == points.len()) {
         line += &format!("; limit without communication: {}", range(&limit));
     }
     output::wrapped("", &(line + "."), 0)
+}
+
+/// Labels whose mean speedup is too close to that of `label` to call, and the share that decides it. `lead` is the mean speedup
+/// of a label over `label`.
+fn ties<'a>(
+    label: &str,
+    choices: &[&'a String],
+    points: &[SweepPoint],
+    lead: impl Fn(&String) -> f64,
+) -> (Vec<&'a String>, f64) {
+    let near = choices.iter().copied().filter(|other| TieBand::UNKNOWN.holds(lead(other)));
+    let near: Vec<&String> = near.collect();
+    let share_of = |SweepPoint { answer, .. }: &SweepPoint| {
+        answer.tie_share(
+            answer.rows.iter().filter(|row| near.iter().any(|label| **label == answer.label(row))),
+        )
+    };
+    let share = points.iter().map(share_of).fold(0.0, f64::max);
+    let is_tie = |other: &&String| {
+        let lead = lead(other);
+        other.as_str() != label && lead.max(1.0 / lead) - 1.0 < share
+    };
+    (near.iter().copied().filter(is_tie).collect(), share)
 }
 
 /// Settings of the cell, with those options that differ from their defaults.

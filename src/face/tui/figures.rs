@@ -498,7 +498,7 @@ pub fn copy_command(state: &mut State) {
     let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
     let missing = match beyond.as_slice() {
         [] => String::new(),
-        beyond => format!(", but for {}", beyond.join(" and ")),
+        beyond => format!(" (without {})", beyond.join(" and ")),
     };
     let whole = format!("copied{missing}: {command}");
     cx.inform(match view::is_note_whole(&whole, cx.size) {

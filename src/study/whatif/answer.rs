@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::slider;
 use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
-use crate::validate::nearest_error;
+use crate::validate::{TieBand, nearest_error};
 use base::error::{Error, Result};
 use base::text::latency;
 use machine::hardware::{InterNode, LinkTable, Profile, Target};
@@ -263,6 +263,15 @@ pub struct Answer {
     pub arguments: Vec<String>,
 }
 
+/// Architectures whose lead over each other is too small to call.
+#[derive(Clone, Debug)]
+pub struct Fastest<'a> {
+    /// Ascending by TPOT, but `standard` first if it is one of them; empty if none can run.
+    pub rows: Vec<(&'a Row, &'a Numbers)>,
+    /// [`Answer::tie_share`] of these rows.
+    pub tie_share: f64,
+}
+
 impl Answer {
     /// Row of an architecture, with the variant's own number of micro-batches.
     pub fn row(&self, architecture: &Architecture) -> Option<&Row> {
@@ -372,19 +381,30 @@ impl Answer {
         Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
-    /// Row with the lowest TPOT, then those within [`LEAST_DIFFERENCE`] of it, ascending; `standard` leads if it is one of
-    /// them, and `upper-bound` is no choice.
-    pub fn fastest(&self) -> Vec<(&Row, &Numbers)> {
+    /// Row with the lowest TPOT and its ties. `upper-bound` is no choice.
+    pub fn fastest(&self) -> Fastest<'_> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
         let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
-        let ran: Vec<(&Row, &Numbers)> = ran.collect();
-        let least = ran.iter().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
-        let ties = |numbers: &Numbers| numbers.tpot_ms < least * (1.0 + LEAST_DIFFERENCE);
-        let mut fastest: Vec<_> = ran.into_iter().filter(|(_, numbers)| ties(numbers)).collect();
-        fastest.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
+        let mut rows: Vec<(&Row, &Numbers)> = ran.collect();
+        let least = rows.iter().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
+        // the band is that of the rows it may join
+        rows.retain(|(_, numbers)| TieBand::UNKNOWN.holds(numbers.tpot_ms / least));
+        let tie_share = self.tie_share(rows.iter().map(|(row, _)| *row));
+        rows.retain(|(_, numbers)| numbers.tpot_ms / least - 1.0 < tie_share);
+        rows.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
         let standard = self.row(&Architecture::Standard);
-        fastest.sort_by_key(|(row, _)| standard != Some(*row));
-        fastest
+        rows.sort_by_key(|(row, _)| standard != Some(*row));
+        Fastest { rows, tie_share }
+    }
+
+    /// Smallest lead between these rows that is called one, as a share: the simulator's error ([`TieBand`]), or
+    /// [`LEAST_DIFFERENCE`] in a step of a trace, whose kernels are measured.
+    pub fn tie_share<'a>(&self, rows: impl IntoIterator<Item = &'a Row>) -> f64 {
+        if self.error.is_none() {
+            return LEAST_DIFFERENCE;
+        }
+        let specs: Vec<Spec> = rows.into_iter().map(|row| row.applied_to(&self.spec)).collect();
+        TieBand::of(&specs).share
     }
 
     pub fn chosen(&self) -> Option<&Numbers> {

@@ -255,7 +255,7 @@ impl BreakEven {
     fn charged_in_words(found: &[Self]) -> String {
         let charged = found.iter().find_map(|one| one.charged_us);
         charged.map_or(String::new(), |us| {
-            format!("; an all-reduce then takes {us:.1} us inside the model")
+            format!("; at the break-even an all-reduce takes {us:.1} us inside the model")
         })
     }
 

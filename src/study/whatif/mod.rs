@@ -16,11 +16,11 @@ mod variant;
 mod tests;
 
 pub use answer::{
-    Answer, CellLink, Exposure, Frontier, FrontierPoint, LaunchGaps, NetworkValues, Numbers,
+    Answer, CellLink, Exposure, Fastest, Frontier, FrontierPoint, LaunchGaps, NetworkValues, Numbers,
     ProfileValues, Row, Strip, StripSpan, with_article,
 };
 pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, hidden_words, whole_pct};
-pub use slider::{ARCHITECTURES, Slider, about_architecture, meaning_of_architecture};
+pub use slider::{ARCHITECTURES, Slider, about_architecture, meaning_of_architecture, own_meaning};
 pub use traced_step::TracedStep;
 pub use variant::Variant;
 pub(crate) use variant::{NETWORK_KEYS, set_link};

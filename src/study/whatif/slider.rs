@@ -292,14 +292,27 @@ pub fn meaning_of_architecture(architecture: &Architecture) -> &'static str {
     found.map_or("", |(_, meaning)| meaning)
 }
 
+/// Meaning of an architecture with its own number: `one residual per rank, synchronised every 2 modules`.
+pub fn own_meaning(architecture: &Architecture) -> String {
+    let (name, meaning) = (architecture.to_string(), meaning_of_architecture(architecture));
+    let Some((_, number)) = name.split_once(':') else {
+        // without a number, all layers have it
+        return meaning.split(" in the last K layers").next().unwrap_or(meaning).to_owned();
+    };
+    let is_placeholder = |word: &str| matches!(word, "D" | "K" | "N" | "S");
+    if number.parse::<u32>().is_err() {
+        return meaning.to_owned();
+    }
+    let words = meaning.split(' ').map(|word| if is_placeholder(word) { number } else { word });
+    words.collect::<Vec<&str>>().join(" ")
+}
+
 /// Meaning of an architecture, and its cost for a model of today.
 pub fn about_architecture(architecture: &Architecture) -> String {
-    let (name, meaning) = (architecture.to_string(), meaning_of_architecture(architecture));
+    let (name, meaning) = (architecture.to_string(), own_meaning(architecture));
     match architecture {
         Architecture::Standard | Architecture::UpperBound => format!("{name}: {meaning}"),
-        _ => format!(
-            "{name}: {meaning}; a model trained as standard needs retraining, which may cost quality"
-        ),
+        _ => format!("{name}: {meaning}; a standard model needs retraining and may lose quality"),
     }
 }
 

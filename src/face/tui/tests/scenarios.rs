@@ -297,7 +297,7 @@ fn a_copied_command_too_long_for_the_window_is_counted() {
     let effects = driver.keys("Y");
     let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
     assert!(command.matches("absent01").count() == 50, "{command}");
-    driver.shows(&format!("copied {} characters, but for the default order", command.chars().count()));
+    driver.shows(&format!("copied {} characters (without the default order)", command.chars().count()));
 }
 
 #[test]

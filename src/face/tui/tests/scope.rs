@@ -286,7 +286,7 @@ fn an_experiment_that_never_ran_has_the_stored_runs_of_its_cells() {
         "{effects:?}"
     );
     driver.shows(
-        "copied, but for the exact cells of experiment never, which experiment=NAME does not select",
+        "copied (without the exact cells of experiment never, which experiment=NAME does not select",
     );
     // without any stored run, the screens show all
     driver.state.experiments.entries.as_mut().unwrap()[2].keys = Arc::default();

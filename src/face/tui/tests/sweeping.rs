@@ -794,9 +794,9 @@ fn the_copied_sweep_says_that_its_edits_are_not_saved() {
     at_tp(&mut driver);
     keys(&mut driver, "DY");
     let command = "ladderscope sweep experiments/hide.toml";
-    driver.shows(&format!("copied, but for your unsaved edits (tp 2 8): {command}"));
+    driver.shows(&format!("copied (without your unsaved edits (tp 2 8)): {command}"));
     keys(&mut driver, "rY");
-    driver.shows(&format!("copied, but for its unsaved edits: {command}"));
+    driver.shows(&format!("copied (without its unsaved edits): {command}"));
     let mut saved = workbench((120, 40));
     keys(&mut saved, "rY");
     saved.shows("copied: ladderscope sweep");

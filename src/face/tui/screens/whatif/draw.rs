@@ -1,7 +1,7 @@
 //! Drawing of screen 7: header and sliders; the tables, plots and notes have their own files.
 
 use super::Act;
-use super::layout::{Areas, areas_of, tracks};
+use super::layout::{Areas, NOTES, areas_of, tracks};
 use super::notes::{draw_notes, headline, notes, unvalidated};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
@@ -153,16 +153,25 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
+    // a tall window has a sentence on it
+    let elsewhere = whatif.measured_elsewhere.filter(|_| areas.notes.height < NOTES);
+    let elsewhere = elsewhere.map(|(ms, machine)| {
+        let ms = digits(ms);
+        let hardware = &whatif.base.cell.hardware;
+        vec![
+            format!("measured {ms} ms on {machine}, not {hardware}  "),
+            format!("measured {ms} ms on {machine}  "),
+        ]
+    });
     let unvalidated = whatif.answer.as_deref().and_then(unvalidated);
     // another version of the engine is in the notes
     let unvalidated = unvalidated.and_then(|why| why.split(';').next());
     let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2).map(|why| {
-        let forms = [why.to_owned(), whole_words(why, 40), "not validated".to_owned()];
-        forms
-            .into_iter()
-            .filter(|form| !form.is_empty())
-            .map(|form| form + "  ")
-            .collect::<Vec<String>>()
+        let place = why.split(" with ").next().unwrap_or(why);
+        let forms = [why, place, "not validated"];
+        // the machine of the run needs the rest
+        let first = if elsewhere.is_some() { 2 } else { 0 };
+        forms[first..].iter().map(|form| format!("{form}  ")).collect::<Vec<String>>()
     });
     let other = other.map(|(verb, name)| {
         let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
@@ -173,6 +182,7 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
     facts.push(words(measured_in_words(whatif), Role::Title));
     facts.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
     facts.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
+    facts.extend(elsewhere.map(|forms| words(forms, Role::Warn)));
     facts.push(words(what, Role::Text));
     facts.retain(|forms| !forms.is_empty());
     let base = Some(words(from, Role::Dim)).filter(|forms| !forms.is_empty());
@@ -293,7 +303,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
 }
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.
-fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValues>) -> String {
+pub fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValues>) -> String {
     match (slider, slider.number(variant, values)) {
         (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
         (Slider::Serving, Some(0.0)) => "static batch".into(),
@@ -310,19 +320,29 @@ pub fn stand_in(values: &ProfileValues) -> Option<&str> {
     values.link_note.as_deref().filter(|note| note.starts_with("stand-in"))
 }
 
-/// Value of a changed slider in the base; `None` if it is unchanged.
+/// Value of a slider in the base if it is another one: changed, or the profile's, which follows TP, P2P and hardware.
 pub fn base_text(whatif: &WhatIf, slider: Slider) -> Option<String> {
     let base = whatif.base_answer.as_ref();
-    let is_changed = slider.is_changed(&whatif.variant, &whatif.base);
-    is_changed.then(|| match slider {
+    let (variant, values) = (&whatif.variant, whatif.profile_values());
+    let base_values = match slider.is_of_network() {
+        // the base may be within a node
+        true => values,
+        false => base.map(|answer| &answer.profile_values),
+    };
+    let before = || match slider {
         Slider::LaunchGaps => match base.and_then(|answer| answer.launch_gaps) {
             Some(gaps) => format!("trace: {}", latency(1e3 * gaps.ms)),
             None => "trace: little".to_owned(),
         },
-        // the base may be within a node
-        slider if slider.is_of_network() => value_text(slider, &whatif.base, whatif.profile_values()),
-        slider => value_text(slider, &whatif.base, base.map(|answer| &answer.profile_values)),
-    })
+        slider => value_text(slider, &whatif.base, base_values),
+    };
+    if slider.is_changed(variant, &whatif.base) {
+        return Some(before());
+    }
+    let has_both = [(variant, values), (&whatif.base, base_values)]
+        .iter()
+        .all(|(of, values)| slider.number(of, *values).is_some());
+    has_both.then(before).filter(|before| *before != value_text(slider, variant, values))
 }
 
 /// Slider track with its knob, such as `──●────`.

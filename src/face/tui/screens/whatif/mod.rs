@@ -31,7 +31,7 @@ use machine::hardware::Profile;
 use run::sim::Simulator;
 use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
 use table::render::{Shown, Sourced, Table};
-use table::{Provenance, Record};
+use table::{Backend, Provenance, Record};
 
 /// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -63,6 +63,7 @@ impl Acts for WhatIf {
             Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
             Act::ResetAll => self.variant != self.base,
             Act::Undo => self.edits() > 0,
+            Act::Strip => self.has_strip_rows,
             Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
             _ => true,
         }
@@ -180,7 +181,10 @@ impl WhatIf {
         }
         let note = self.start(&spec, format!("run {}", selected.run));
         let measured = run.and_then(|run| Some((run.metrics.as_ref()?.tpot_ms.p50, run.provenance)));
-        self.measured = measured.filter(|(ms, _)| note.is_none() && *ms > 0.0);
+        let measured = measured.filter(|(ms, _)| *ms > 0.0);
+        self.measured = measured.filter(|_| note.is_none());
+        let machine = if selected.spec.backend == Backend::Cpu { "a CPU" } else { "another GPU" };
+        self.measured_elsewhere = measured.filter(|_| note.is_some()).map(|(ms, _)| (ms, machine));
         if let Some(note) = note {
             cx.inform(note);
         }
@@ -308,7 +312,8 @@ impl Screen for WhatIf {
         Some(OwnEdits { count: self.edits(), are_views: false })
     }
 
-    fn settle(&mut self, _body: Rect, cx: &mut Context) {
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        self.has_strip_rows = layout::rows_for_strip(body, self).is_none();
         // an open trace is what the user looks at, unless sliders of a cell were moved already
         let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
         if is_another && (self.follows_trace || self.is_untouched()) {
@@ -350,7 +355,7 @@ impl Screen for WhatIf {
             (None, Some(_)) => return Err(NONE),
             (None, None) => return Err("still simulating; press the key again in a moment"),
         };
-        let beyond = if self.pins.is_empty() { Vec::new() } else { vec!["kept variants".into()] };
+        let beyond = if self.pins.is_empty() { Vec::new() } else { vec!["the kept variants".into()] };
         Ok(Command { words, beyond })
     }
 

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, stand_in, whole_header};
+use super::draw::{base_text, header, stand_in, value_text, whole_header};
 use super::layout::{Areas, NOTES, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
+use base::statistics::extent;
 use base::text::latency;
-use plan::Architecture;
-use study::analysis::LEAST_DIFFERENCE;
+use plan::{Architecture, LayerSet};
 use study::whatif::{
-    Answer, BreakEven, LaunchGaps, NetworkValues, Slider, about_architecture, with_article,
+    Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Slider, about_architecture,
+    own_meaning, with_article,
 };
 
 /// Heading of the break-even.
@@ -50,13 +51,13 @@ impl Sentence {
 }
 
 /// Rows of a text, at most `most`: too long a text loses its last clauses, then the remark in brackets at its end. Words are cut
-/// only if less than half of the room would be used.
+/// only if less than two thirds of the room would be used.
 fn leading_clauses(text: &str, width: u16, most: usize) -> Vec<String> {
     let columns = usize::from(width.saturating_sub(1));
     let mut kept = text;
     loop {
         let rows = wrap(kept, columns);
-        if rows.len() <= most && 2 * kept.width() > columns * most {
+        if rows.len() <= most && 3 * kept.width() > 2 * columns * most {
             return rows;
         }
         let shorter = match kept.rsplit_once("; ") {
@@ -95,65 +96,119 @@ fn hidden_gains(answer: &Answer, gaps: LaunchGaps, [alone, wired]: [f64; 2], key
     ]
 }
 
-/// Fastest architecture, its ties, its speedup over `standard` and over a traced step; shorter forms last.
+/// Fastest architecture or those that tie for it, their speedup over `standard` and over a traced step; shorter forms last.
 fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
-    let fastest = answer.fastest();
-    let Some((_, numbers)) = fastest.first() else { return Vec::new() };
-    let labels: Vec<String> = fastest.iter().map(|(row, _)| answer.label(row)).collect();
-    let [one, ties @ ..] = &labels[..] else { return Vec::new() };
-    let [within, tie, short, least] = ties_in_words(ties);
-    let ms = latency(1e3 * numbers.tpot_ms);
+    let Fastest { rows, tie_share } = answer.fastest();
+    let Some((_, first)) = rows.first() else { return Vec::new() };
+    let labels: Vec<String> = rows.iter().map(|(row, _)| answer.label(row)).collect();
+    let [all, short] = leaders(&labels, tie_share);
     let numbers_of =
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
-    let over_standard = match whatif.traced.is_some() {
-        true => numbers_of(&Architecture::Standard).map(|standard| standard.tpot_ms / numbers.tpot_ms),
+    let standard = numbers_of(&Architecture::Standard);
+    let over_standard = |numbers: &Numbers| match whatif.traced.is_some() {
+        true => standard.map(|standard| standard.tpot_ms / numbers.tpot_ms),
         false => numbers.speedup,
     };
-    let gain = match over_standard {
-        _ if one == "standard" => "; none is faster".to_owned(),
-        Some(speedup) => format!(", {speedup:.2}x standard"),
+    let ms = extent(rows.iter().map(|(_, numbers)| numbers.tpot_ms));
+    let ms = ms.map_or_else(String::new, |ms| from_to(ms.map(|ms| latency(1e3 * ms))));
+    let is_none_faster = labels[0] == "standard";
+    let gains = extent(rows.iter().filter_map(|(_, numbers)| over_standard(numbers)));
+    let gains = gains.filter(|_| !is_none_faster);
+    let gain = match gains {
+        _ if is_none_faster && labels.len() == 1 => "; none is faster".to_owned(),
+        Some(gains) => {
+            format!(", {} standard", from_to(gains.map(|gain| format!("{gain:.2}x"))))
+        }
         None => String::new(),
     };
-    if let (Some(traced), Some(speedup)) = (&whatif.traced, numbers.speedup) {
+    let most = gains.map_or_else(String::new, |[_, most]| format!(", up to {most:.2}x"));
+    if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         let over_trace = format!("{speedup:.2}x the trace");
         return vec![
-            format!("Fastest: {one}, {ms}{gain}{within}, {speedup:.2}x the {times} step of {before}"),
-            format!("Fastest: {one}, {ms}{gain}{within}, {over_trace}"),
-            format!("Fastest: {one}, {ms}{gain}{tie}, {over_trace}"),
-            format!("Fastest: {one}, {ms}{gain}{short}, {over_trace}"),
-            format!("Fastest: {one}, {ms}{gain}{least}, {over_trace}"),
-            format!("Fastest: {one}{gain}{least}, {over_trace}"),
+            format!("{all}, {ms}{gain}, {speedup:.2}x the {times} step of {before}"),
+            format!("{all}, {ms}{gain}, {over_trace}"),
+            format!("{short}, {ms}{gain}, {over_trace}"),
+            format!("{short}{gain}, {over_trace}"),
+            format!("{short}, {over_trace}"),
         ];
     }
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
     let limit = limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
     vec![
-        format!("Fastest: {one}, {ms}{gain}{within}{limit}"),
-        format!("Fastest: {one}, {ms}{gain}{within}"),
-        format!("Fastest: {one}, {ms}{gain}{tie}"),
-        format!("Fastest: {one}, {ms}{gain}{short}"),
-        format!("Fastest: {one}, {ms}{gain}{least}"),
+        format!("{all}, {ms}{gain}{limit}"),
+        format!("{all}, {ms}{gain}"),
+        format!("{short}, {ms}{gain}"),
+        format!("{short}{gain}"),
+        format!("{short}{most}"),
     ]
 }
 
-/// Architectures that tie with the fastest, in brackets, the longest form first; all but the last say whether `ladder` is
-/// among them. Empty without ties.
-pub fn ties_in_words(ties: &[String]) -> [String; 4] {
-    let Some(first) = ties.first() else { return Default::default() };
-    let one = ties.iter().find(|label| *label == "ladder").unwrap_or(first);
-    let more = match ties.len() {
-        1 => String::new(),
-        all => format!(" and {} more", all - 1),
+/// The fastest architecture, or those that tie for it: all, and in few words, which name `ladder`.
+pub fn leaders(labels: &[String], tie_share: f64) -> [String; 2] {
+    // without the binary form of the share
+    let within = format!("within {} %", (1000.0 * tie_share).round() / 10.0);
+    match labels {
+        [] => [String::new(), String::new()],
+        [one] => [format!("Fastest: {one}"), format!("Fastest: {one}")],
+        [first, others @ ..] if first == "standard" => {
+            let are = if others.len() > 1 { "are" } else { "is" };
+            [
+                format!("No clear gain over standard: {} {are} {within}", all_of(others)),
+                format!("No clear gain over standard ({within})"),
+            ]
+        }
+        all => [
+            format!("Fastest, tied {within}: {}", all_of(all)),
+            format!("Tied {within}: {}", few_of(all)),
+        ],
+    }
+}
+
+/// `parallel, delayed:2 and ladder`.
+fn all_of(labels: &[String]) -> String {
+    match labels {
+        [] => String::new(),
+        [one] => one.clone(),
+        [firsts @ .., last] => format!("{} and {last}", firsts.join(", ")),
+    }
+}
+
+/// First label and `ladder`, and the number of others: `parallel, ladder and 3 more`.
+fn few_of(labels: &[String]) -> String {
+    let mut named: Vec<&str> = labels.iter().take(1).map(String::as_str).collect();
+    named.extend(labels.iter().skip(1).map(String::as_str).find(|label| *label == "ladder"));
+    match labels.len() - named.len() {
+        0 => named.join(" and "),
+        1 => all_of(labels),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// Range of two numbers with their unit, which is named once: `10.1 to 10.2 ms`.
+fn from_to([low, high]: [String; 2]) -> String {
+    if low == high {
+        return low;
+    }
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+/// Meanings of the architectures that are fastest, without the two of the main question and the chosen one.
+fn unfamiliar(answer: &Answer) -> Option<Sentence> {
+    let rows = answer.fastest().rows;
+    let architectures = rows.iter().map(|(row, _)| &row.architecture);
+    let is_familiar = |one: &Architecture| {
+        let main = [Architecture::Standard, Architecture::Ladder(LayerSet::All)];
+        main.contains(one) || *one == answer.spec.architecture
     };
-    let all = ties.join(", ");
-    [
-        format!(" ({all} within {} %)", 100.0 * LEAST_DIFFERENCE),
-        format!(" (tie: {all})"),
-        format!(" (tie: {one}{more})"),
-        " (tie)".to_owned(),
-    ]
+    let others = architectures.filter(|one| !is_familiar(one));
+    let others: Vec<String> = others.map(|one| format!("{one}: {}", own_meaning(one))).collect();
+    let words = others.join(". ");
+    (!others.is_empty()).then(|| Sentence::new("fastest:", Role::Dim, words, Role::Dim))
 }
 
 /// Missing validation, launch gaps, break-even or assumptions, meaning of the slider, and the error; two rows have room for
@@ -185,18 +240,28 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     let validated = answer.error.as_ref().filter(|_| unvalidated.is_none()).map(error);
     let unvalidated = unvalidated.map(|why| Sentence::new("", Role::Text, why.to_owned(), Role::Warn));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let first = unvalidated.into_iter().chain(launches);
-    let mut all: Vec<Sentence> = first.chain([said, of_slider]).chain(link).chain(validated).collect();
+    // a low window has it in the header
+    let elsewhere = whatif.measured_elsewhere.filter(|_| area.height >= NOTES);
+    let elsewhere = elsewhere.map(|(ms, machine)| {
+        let words = format!(
+            "run measured {} ms on {machine}; no profile of it, so {} is simulated: compare speedups, not times",
+            digits(ms),
+            whatif.base.cell.hardware
+        );
+        Sentence::new("", Role::Text, words, Role::Warn)
+    });
+    let first = elsewhere.into_iter().chain(unvalidated).chain(launches);
+    let last = link.into_iter().chain(validated).chain(unfamiliar(answer));
+    let mut all: Vec<Sentence> = first.chain([said, of_slider]).chain(last).collect();
     if is_last {
         all[1..].rotate_left(1);
     }
     all
 }
 
-/// Missing validation of a cell with the profile's values; `None` if a slider changed them, which says so itself.
+/// Missing validation of a cell, of which the screen warns.
 pub fn unvalidated(answer: &Answer) -> Option<&str> {
-    let error = answer.error.as_deref().filter(|error| error.starts_with("not validated"))?;
-    answer.spec.set.is_empty().then_some(error)
+    answer.error.as_deref().filter(|error| error.starts_with("not validated"))
 }
 
 /// Sentence with its rows, and the place of the first one.
@@ -264,7 +329,7 @@ fn about(whatif: &WhatIf, answer: &Answer, cx: &Context) -> String {
     let key = |act| cx.key::<WhatIf>(act);
     let before = base_text(whatif, slider).map_or_else(String::new, |before| match slider {
         Slider::LaunchGaps => format!("{before}; "),
-        _ => format!("base {before}, {} resets; ", key(Act::ResetOne)),
+        _ => format!("{}; ", base_and_reset(whatif, slider, &before, &key(Act::ResetOne))),
     });
     let about = about_value(whatif, answer);
     let values = Some(&answer.profile_values);
@@ -274,6 +339,30 @@ fn about(whatif: &WhatIf, answer: &Answer, cx: &Context) -> String {
     let is_typed = slider.option().is_none() || slider.number(&whatif.variant, values).is_some();
     let enter = if is_typed { "types a value" } else { "lists all" };
     format!("{before}{about}; {} {enter}", key(Act::Type))
+}
+
+/// Base value of a slider and the value that its reset gives: another one if the profile's follows sliders that are changed.
+fn base_and_reset(whatif: &WhatIf, slider: Slider, before: &str, key: &str) -> String {
+    let (now, base) = (&whatif.variant.cell, &whatif.base.cell);
+    let place = if now.tp != base.tp {
+        format!(" at TP {}", base.tp)
+    } else if now.hardware != base.hardware {
+        format!(" on {}", base.hardware)
+    } else if now.p2p != base.p2p {
+        format!(" with P2P {}", base.p2p.as_str())
+    } else {
+        String::new()
+    };
+    if !slider.is_changed(&whatif.variant, &whatif.base) {
+        return format!("base {before}{place}");
+    }
+    let mut reset = whatif.variant.clone();
+    slider.reset(&mut reset, &whatif.base);
+    let after = value_text(slider, &reset, whatif.profile_values());
+    match slider.option().is_some() || after == before {
+        true => format!("base {before} (key {key} restores it)"),
+        false => format!("base {before}{place}, key {key} resets to {after}"),
+    }
 }
 
 fn about_value(whatif: &WhatIf, answer: &Answer) -> String {

@@ -190,12 +190,26 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     };
     let mut columns = KEPT.to_vec();
     columns[2].title = step_ms(whatif).into();
+    // without room for the settings, the changes are beside the architecture
+    let is_narrow = area.width < KEPT.iter().map(|column| column.width + 1).sum::<u16>();
+    if is_narrow {
+        columns[1] = Column::text("variant", 20, 0).growing(20);
+        columns[2].width = 8;
+        columns.truncate(6);
+    }
     table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
         let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
         let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);
         match column {
             0 => format!("{now} {}", letter(row)),
+            1 if is_narrow => {
+                let own = pin.answer.spec.architecture.to_string();
+                match whatif.changes(&pin.variant, &pin.answer.profile_values) {
+                    changes if changes.is_empty() => own,
+                    changes => format!("{own}, {changes}"),
+                }
+            }
             1 => pin.answer.spec.architecture.to_string(),
             2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
             3 => number(&|n| match base_of(&pin.answer) {
@@ -207,7 +221,11 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             _ => {
                 let spec = &pin.answer.spec;
                 let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
-                format!("tp{} {}: {changes}", spec.tp, spec.load_label())
+                let cell = format!("tp{} {}", spec.tp, spec.load_label());
+                match changes.as_str() {
+                    "" => cell,
+                    changes => format!("{cell}: {changes}"),
+                }
             }
         }
     });

@@ -19,6 +19,8 @@ pub struct WhatIf {
     /// Measured TPOT of the run that is the base (ms), over a real or an emulated link; `None` if it was simulated, or is
     /// simulated on another machine.
     pub measured: Option<(f64, Provenance)>,
+    /// Measured TPOT of the run that is the base (ms), and its machine without a profile, for which another is simulated.
+    pub measured_elsewhere: Option<(f64, &'static str)>,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
     /// Name of its trace.
@@ -52,6 +54,8 @@ pub struct WhatIf {
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<Variant>,
     pub strip: StripView,
+    /// False if the window has no rows for the strip.
+    pub has_strip_rows: bool,
     /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
 }
@@ -130,6 +134,7 @@ impl Default for WhatIf {
             base: Variant::default(),
             base_name: "the paper's 70B cell".into(),
             measured: None,
+            measured_elsewhere: None,
             traced: None,
             trace: String::new(),
             follows_trace: false,
@@ -151,6 +156,7 @@ impl Default for WhatIf {
             waiting: Vec::new(),
             unanswered: Vec::new(),
             strip: StripView::Layer,
+            has_strip_rows: true,
             by_tpot: false,
         }
     }
@@ -370,10 +376,11 @@ impl WhatIf {
         Ok(letter(self.pins.len() - 1))
     }
 
-    /// Sliders in which a variant differs from the base: `AR latency 40 us, TP 4`.
+    /// Sliders but the architecture in which a variant differs from the base: `AR latency 40 us, TP 4`.
     pub fn changes(&self, variant: &Variant, profile_values: &ProfileValues) -> String {
         let moved = Slider::ALL.into_iter().filter(|slider| slider.is_changed(variant, &self.base));
         let words: Vec<String> = moved
+            .filter(|slider| *slider != Slider::Architecture)
             .map(|slider| {
                 let value = slider.text(variant, Some(profile_values));
                 let unit = slider.unit();
@@ -381,7 +388,7 @@ impl WhatIf {
                 format!("{} {value}{gap}{unit}", slider.name())
             })
             .collect();
-        if words.is_empty() { "as the base".into() } else { words.join(", ") }
+        words.join(", ")
     }
 }
 

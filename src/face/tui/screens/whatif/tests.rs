@@ -93,7 +93,7 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
     assert!(shown.contains("(base 15.9)"), "the value before stands beside: {shown}");
-    driver.shows("AR latency: base 15.9, 0 resets; latency of a");
+    driver.shows("AR latency: base 15.9 (key 0 restores it);");
     driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     driver.taps("u");
@@ -130,7 +130,7 @@ fn a_value_is_whole_and_that_of_the_base_is_beside_it_or_in_the_note() {
     };
     take(&mut driver, "farskip");
     assert!(row(&driver).ends_with(" farskip"), "{}", row(&driver));
-    driver.shows("architecture: base ladder, 0 resets; farskip: ");
+    driver.shows("architecture: base ladder (key 0 restores it); farskip: ");
     take(&mut driver, "stale:2");
     assert!(row(&driver).ends_with("stale:2"), "no room for the base: {}", row(&driver));
     // a value too wide beside the track takes its place
@@ -207,7 +207,7 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
     // kept variants are not in the command, and the message says so
     driver.taps("p");
     driver.keys("Y");
-    driver.shows("copied, but for kept variants: ladderscope whatif");
+    driver.shows("copied (without the kept variants): ladderscope whatif");
 }
 
 /// The profile's formula for P2P off has the latency inside a model already; the stack scales measured latencies alone.
@@ -557,9 +557,11 @@ fn the_network_has_two_sliders_where_tp_spans_nodes() {
     assert!(tpot(&driver.state, "standard") > before);
     let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
     let note = notes.iter().find(|note| note.text.starts_with("net latency: ")).expect("a note");
-    for part in
-        ["base 26.04, 0 resets; ", "2 nodes of 8 GPUs; default of h100_sxm: ", "arXiv 2501.06589"]
-    {
+    for part in [
+        "base 26.04 (key 0 restores it); ",
+        "2 nodes of 8 GPUs; default of h100_sxm: ",
+        "arXiv 2501.06589",
+    ] {
         assert!(note.text.contains(part), "'{part}' is missing in {}", note.text);
     }
     // the command has it, and within a node the sliders vanish above the selected one
@@ -595,7 +597,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     };
     open(&mut driver, "first");
     driver.shows("[predicted from step 2 of first]");
-    driver.shows("Fastest: ");
+    driver.shows(" Fastest");
     driver.shows("predicted ms  x trace");
     select(&mut driver, Slider::Alpha);
     driver.taps("L");
@@ -622,9 +624,9 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
     for (size, said) in [
-        ((60, 16), " Fastest: ladder, 9.58 ms, 1.35x standard (tie: delayed:2)"),
-        ((80, 24), " Fastest: ladder, 9.58 ms, 1.35x standard (delayed:2 within 0.5 %)"),
-        ((120, 40), " 1.35x standard (delayed:2 within 0.5 %); without communication 1.44x"),
+        ((60, 16), " Tied within 5 %: ladder and delayed:2, 1.35x standard"),
+        ((80, 24), " Fastest, tied within 5 %: ladder and delayed:2, 9.58 ms, 1.35x standard"),
+        ((120, 40), ": ladder and delayed:2, 9.58 ms, 1.35x standard; without communication 1.44x"),
     ] {
         let mut driver = on(size);
         search(&mut driver);
@@ -661,6 +663,7 @@ fn the_footer_offers_resets_and_undo_once_a_slider_is_changed() {
 #[test]
 fn keys_of_parts_without_room_say_how_many_rows_they_need() {
     let mut driver = on((60, 16));
+    driver.hides("t strip");
     driver.taps("t");
     driver.shows("no room for the strip: it needs 20 rows");
     driver.taps("f");
@@ -713,8 +716,86 @@ fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
 
 #[test]
 fn a_tie_names_ladder() {
-    let ties = ["parallel", "ladder", "desync:2"].map(str::to_owned);
-    let [within, _, short, _] = super::notes::ties_in_words(&ties);
-    assert_eq!(within, " (parallel, ladder, desync:2 within 0.5 %)");
-    assert_eq!(short, " (tie: ladder and 2 more)");
+    let ties = ["parallel", "desync:2", "ladder", "sync-drop"].map(str::to_owned);
+    let [all, short] = super::notes::leaders(&ties, 0.05);
+    assert_eq!(all, "Fastest, tied within 5 %: parallel, desync:2, ladder and sync-drop");
+    assert_eq!(short, "Tied within 5 %: parallel, ladder and 2 more");
+    let [with_standard, _] = super::notes::leaders(&["standard", "ladder"].map(str::to_owned), 0.005);
+    assert_eq!(with_standard, "No clear gain over standard: ladder is within 0.5 %");
+}
+
+#[test]
+fn leads_within_the_error_of_an_unvalidated_cell_are_ties() {
+    for (size, said) in [((60, 16), "Tied within 5 %: "), ((120, 40), "Fastest, tied within 5 %: ")] {
+        let mut driver = on(size);
+        select(&mut driver, Slider::Tp);
+        driver.taps("l");
+        let shown = driver.screen();
+        let headline = shown.lines().nth(2).unwrap_or_default();
+        assert!(headline.contains(said) && headline.contains("ladder"), "{shown}");
+        driver.shows("not validated for TP 16");
+    }
+}
+
+#[test]
+fn a_profile_value_that_follows_tp_has_its_base_and_says_what_a_reset_gives() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Tp);
+    driver.taps("h");
+    assert_eq!(driver.state.whatif.variant.cell.tp, 4);
+    let note = |driver: &Driver| {
+        let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
+        notes.into_iter().find(|note| note.text.starts_with("AR latency: ")).expect("a note").text
+    };
+    driver.shows("(base 15.9)");
+    select(&mut driver, Slider::Alpha);
+    assert!(note(&driver).starts_with("AR latency: base 15.9 at TP 8; "), "{}", note(&driver));
+    let of_tp_4 = Slider::Alpha.text(&driver.state.whatif.variant, driver.state.whatif.profile_values());
+    driver.taps("L");
+    let wanted = format!("AR latency: base 15.9 at TP 8, key 0 resets to {of_tp_4}; ");
+    assert!(note(&driver).starts_with(&wanted), "{}", note(&driver));
+}
+
+#[test]
+fn a_missing_validation_stays_when_hardware_is_changed() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(size);
+        select(&mut driver, Slider::Alpha);
+        driver.taps("L");
+        driver.shows("not validated");
+    }
+}
+
+#[test]
+fn a_run_of_a_machine_without_a_profile_says_so_until_the_base_changes() {
+    let mut of_host = spec("ladder", 2, P2p::On, Backend::Cpu);
+    of_host.hardware = "host".into();
+    let run = record("run-1", of_host, 1000.0);
+    let selected = SelectedRun { spec: run.spec.clone(), run: run.run.clone() };
+    let stored = Arc::new(Snapshot::new(vec![run], Vec::new()));
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(size);
+        driver.state.cx.stored = Some(Arc::clone(&stored));
+        let effects = driver.send(Message::Request(Request::WhatIf(Some(Box::new(selected.clone())))));
+        driver.answer(effects);
+        driver.taps("jk");
+        driver.shows("measured 4.00 ms on a CPU");
+    }
+}
+
+#[test]
+fn a_kept_variant_names_what_was_changed() {
+    let mut driver = on((80, 24));
+    select(&mut driver, Slider::Batch);
+    driver.taps("lp");
+    driver.shows("▸ A  ladder, batch 2");
+}
+
+#[test]
+fn an_unfamiliar_architecture_that_is_fastest_is_explained() {
+    let driver = on((120, 40));
+    let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
+    let is_said =
+        |text: &str| text == "fastest: delayed:2: other ranks' partial sums join 2 modules later";
+    assert!(notes.iter().any(|note| is_said(&note.text)), "{}", driver.screen());
 }

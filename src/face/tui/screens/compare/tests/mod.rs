@@ -150,13 +150,13 @@ fn the_copied_command_says_what_it_leaves_out() {
     assert!(told.contains("copied: ladderscope"), "{told}");
     driver.taps("gg j ");
     let (_, told) = copied(&mut driver);
-    assert!(told.contains("but for the 2 marks: "), "{told}");
+    assert!(told.contains("(without the 2 marks): "), "{told}");
     driver.taps("t");
     let slice = driver.state.compare.slice_name().to_owned();
     assert_eq!(slice, "ladder / standard", "P2P is an axis of the map");
     let (command, told) = copied(&mut driver);
     assert!(command.ends_with("--heatmap"), "{command}");
-    assert!(told.contains("but for the rows and columns of the map: "), "{told}");
+    assert!(told.contains("(without the rows and columns of the map): "), "{told}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn rules_stay_with_the_trace_that_they_classify() {
     let mut two = with(vec![of(None), of(hta())], (200, 40));
     let (command, told) = copied(&mut two);
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
-    assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
+    assert!(told.contains("copied (without the rules in which the traces differ)"), "{told}");
     two.tap(KeyCode::Esc);
     driver.taps("v");
     driver.tap(KeyCode::Right);

@@ -195,7 +195,7 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
         "{shown}"
     );
     driver.press(KeyCode::Char('Y'));
-    driver.shows("copied, but for the simulated trace below: ");
+    driver.shows("copied (without the simulated trace below): ");
     driver.taps("c");
     let report = view(&driver).differences.clone().expect("they are compared");
     assert_eq!((report.steps.0.step, report.steps.1.step), (1, 1));
