@@ -3,7 +3,7 @@
 //!
 //! Immutable snapshot of the runs directory.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -297,12 +297,29 @@ impl Snapshot {
         Self { table, annotations, ..self.clone() }
     }
 
-    /// Appends the runs that are not present yet.
+    /// Adds runs that are not present yet, and replaces those that were running when the store was read.
     pub fn and(&self, records: Vec<Record>) -> Self {
-        let there: HashSet<&str> = self.records.iter().map(|r| r.run.as_str()).collect();
-        let new = records.into_iter().filter(|r| !there.contains(r.run.as_str()));
-        let all = self.records.iter().cloned().chain(new).collect();
+        let places: HashMap<&str, usize> = self
+            .records
+            .iter()
+            .enumerate()
+            .map(|(place, record)| (record.run.as_str(), place))
+            .collect();
+        let mut all = self.records.to_vec();
+        for record in records {
+            match places.get(record.run.as_str()) {
+                Some(place) if all[*place].status == Status::Running => all[*place] = record,
+                Some(_) => {}
+                None => all.push(record),
+            }
+        }
         Self::annotated(all, self.damaged.clone(), self.annotations.clone())
+    }
+
+    /// Ids of the running runs.
+    pub fn running_runs(&self) -> impl Iterator<Item = &str> {
+        let running = self.records.iter().filter(|record| record.status == Status::Running);
+        running.map(|record| record.run.as_str())
     }
 
     /// True if both snapshots share the same runs; tags and notes may differ.

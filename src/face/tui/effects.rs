@@ -214,7 +214,11 @@ fn work_on(
                 _ => None,
             }
         }
-        (StoreTask::Append(records), known) => known.map(|known| known.and(records)),
+        (StoreTask::Append(mut records), known) => known.map(|known| {
+            // one that another process ran, or that was cancelled, ends without being handed over
+            records.extend(known.running_runs().filter_map(|run| store.get(run).ok()));
+            known.and(records)
+        }),
         (StoreTask::Annotate { runs, edit }, known) => {
             store.annotate(&runs, &edit)?;
             known.map(|known| known.with(store.annotations()))
@@ -243,4 +247,29 @@ fn work_on(
         }
     };
     Ok(Arc::clone(sent.runs.insert(Arc::new(snapshot))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::tests::fixtures::{record, spec};
+    use table::{Backend, P2p};
+
+    #[test]
+    fn a_run_that_was_running_at_an_undo_is_listed_as_ended_once_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).remembering();
+        let spec = spec("ladder", 2, P2p::On, Backend::Cpu);
+        let begin = || store.begin(&spec, None, 0).unwrap().id;
+        let finish = |id: &str| store.finish(&record(id, spec.clone(), 900.0)).unwrap();
+        let (first, second) = (begin(), begin());
+        finish(&first);
+        let mut sent = SentRuns::default();
+        let mut work = |task| work_on(&store, task, &mut sent, &mut |_| ()).unwrap();
+        work(StoreTask::Delete(vec![first]));
+        assert_eq!(work(StoreTask::Restore).running, 1);
+        finish(&second);
+        let runs = work(StoreTask::Append(Vec::new()));
+        assert_eq!((runs.running, runs.records.len()), (0, 2));
+    }
 }

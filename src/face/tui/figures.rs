@@ -318,7 +318,7 @@ fn described(kind: FileKind) -> &'static str {
 
 /// Formats in which the current screen can be written, or the reason why there is none.
 fn formats(state: &mut State, figure: bool) -> Result<Vec<FormatChoice>, String> {
-    const PICTURE: &str = "picture of this screen";
+    const PICTURE: &str = "picture of this screen, with tabs and footer";
     if !figure {
         return Ok(FileKind::FIGURES.map(|kind| (kind, PICTURE.to_owned())).into());
     }

@@ -174,16 +174,25 @@ impl Context {
         text: impl Into<String>,
         yes: impl FnOnce(&mut S, &mut Self) + 'static,
     ) {
-        self.question(text, |state| {
-            let (screen, cx) = S::of(state);
-            yes(screen, cx);
-        });
+        self.question(text, on_screen::<S>(yes));
+    }
+
+    /// Like [`Self::confirm`], with another answer: only the selected item. Enter answers neither.
+    pub fn confirm_or_selected<S: Placed>(
+        &mut self,
+        text: impl Into<String>,
+        yes: impl FnOnce(&mut S, &mut Self) + 'static,
+        only_selected: impl FnOnce(&mut S, &mut Self) + 'static,
+    ) {
+        self.drop_questions();
+        let (yes, only_selected) = (on_screen::<S>(yes), Some(on_screen::<S>(only_selected)));
+        self.lay(Question { text: text.into(), yes, only_selected });
     }
 
     /// Asks a question, replacing an open one.
     pub fn question(&mut self, text: impl Into<String>, yes: impl FnOnce(&mut State) + 'static) {
         self.drop_questions();
-        self.lay(Question { text: text.into(), yes: Box::new(yes) });
+        self.lay(Question { text: text.into(), yes: Box::new(yes), only_selected: None });
     }
 
     pub fn drop_questions(&mut self) {
@@ -385,9 +394,20 @@ impl Overlay for Prompt {
     }
 }
 
+type Answer = Box<dyn FnOnce(&mut State)>;
+
+fn on_screen<S: Placed>(answer: impl FnOnce(&mut S, &mut Context) + 'static) -> Answer {
+    Box::new(move |state| {
+        let (screen, cx) = S::of(state);
+        answer(screen, cx);
+    })
+}
+
 pub struct Question {
     pub text: String,
-    pub yes: Box<dyn FnOnce(&mut State)>,
+    pub yes: Answer,
+    /// Answer `s`. With it, Enter is no answer.
+    pub only_selected: Option<Answer>,
 }
 
 impl Overlay for Question {
@@ -400,17 +420,28 @@ impl Overlay for Question {
         for (row, words) in (0..).zip(&lines) {
             line(buf, area, row, &[(" ", text), (words, text)]);
         }
-        let answers = [(" y", key), (" yes   ", text), ("n", key), (" no", text)];
+        let mut answers = vec![(" y", key), (" yes   ", text)];
+        if self.only_selected.is_some() {
+            answers.extend([("s", key), (" only the selected one   ", text)]);
+        }
+        answers.extend([("n", key), (" no", text)]);
         line(buf, area, lines.len() as u16 + 1, &answers);
     }
 
     fn hints(&self) -> Hints {
-        &[("y Enter", "yes"), ("n Esc", "no")]
+        match self.only_selected.is_some() {
+            true => &[("y", "yes"), ("s", "only the selected one"), ("n Esc", "no")],
+            false => &[("y Enter", "yes"), ("n Esc", "no")],
+        }
     }
 
     fn key(self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         match key.code {
-            KeyCode::Char('y' | 'Y') | KeyCode::Enter => (self.yes)(state),
+            KeyCode::Char('y' | 'Y') => (self.yes)(state),
+            KeyCode::Enter if self.only_selected.is_none() => (self.yes)(state),
+            KeyCode::Char('s' | 'S') if self.only_selected.is_some() => {
+                self.only_selected.into_iter().for_each(|answer| answer(state));
+            }
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => {}
             _ => return Some(self),
         }

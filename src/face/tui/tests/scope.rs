@@ -39,7 +39,7 @@ fn driver() -> Driver {
 }
 
 #[test]
-fn the_name_of_the_scope_gives_way_to_the_filter() {
+fn the_scope_and_a_long_filter_have_the_second_line() {
     let mut driver = Driver::empty(80, 24);
     let rename = |record: &Record| {
         let name =
@@ -53,7 +53,7 @@ fn the_name_of_the_scope_gives_way_to_the_filter() {
     driver.shows("[paper-70b-edited-2be3cd]");
     driver.taps("/arch:ladder tp:4,8 batch>=4");
     driver.tap(KeyCode::Enter);
-    driver.shows("…] filter: arch:ladder tp:4,8 batch>=4");
+    driver.shows("\n [paper-70b-edited-2be3cd] filter: arch:ladder tp:4,8 batch>=4");
 }
 
 #[test]

@@ -160,6 +160,9 @@ pub struct FilterBox {
     pub wrong: Option<String>,
 }
 
+/// Label before the text of a filter.
+const LABEL: &str = "filter: ";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
     /// The text may have changed; filter again.
@@ -172,7 +175,7 @@ pub enum Typed {
 impl FilterBox {
     /// Hints while it has focus.
     pub fn taken(&self) -> Option<Hints> {
-        const KEYS: Hints = &[("Enter", "keep"), ("Tab", "take an offer"), ("Esc", "drop")];
+        const KEYS: Hints = &[("Enter", "keep"), ("Tab", "complete"), ("Esc", "drop")];
         self.typing.then_some(KEYS)
     }
 
@@ -286,6 +289,17 @@ impl FilterBox {
         BEFORE + self.chip_width() + self.value().width() + wrong.width() <= row.width.into()
     }
 
+    /// Columns of the whole box in a row, with the gap after it.
+    pub fn whole_width(&self, row: Rect) -> usize {
+        let has_text = self.typing || !self.value().is_empty();
+        let text = if has_text { LABEL.width() + self.value().width() + 2 } else { 0 };
+        let wrong = self.wrong.as_ref().map_or(0, |wrong| match self.has_room(wrong, row) {
+            true => wrong.width() + 2,
+            false => 2,
+        });
+        self.chip_width() + text + wrong
+    }
+
     /// Columns of the name of the scope, with the gap after it.
     pub fn chip_width(&self) -> usize {
         self.scope.as_ref().map_or(0, |scope| scope.chip().width() + 1)
@@ -332,7 +346,7 @@ impl FilterBox {
     /// Draws the name of the scope and the box, followed by its error, or by a hint while typing; draws nothing if
     /// empty. Returns the next free column.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
-        self.draw_named(buf, area, theme, "filter: ", hint)
+        self.draw_named(buf, area, theme, LABEL, hint)
     }
 
     /// Like [`Self::draw`], with another label.

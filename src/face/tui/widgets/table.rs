@@ -103,15 +103,14 @@ pub fn draw(
     let selected = list.selected.checked_sub(list.offset).filter(|_| list.selected < len);
     table.render(area, buf, &mut TableState::new().with_selected(selected));
     let Some(place) = rows_out_of_view(list, len, area) else { return };
-    // at the end of the header, or of its first title, whichever leaves room
-    let ends = [Some(area.right()), places.first().map(|first| first.x + first.width)];
-    let mut marks = ends.into_iter().flatten().map(|end| {
-        let x = end.saturating_sub(place.width() as u16);
-        Rect { x, width: place.width() as u16, height: 1, ..area }.intersection(buf.area)
-    });
-    let is_blank = |row: &Rect| row.positions().all(|at| buf[at].symbol() == " ");
-    if let Some(row) = marks.find(is_blank) {
-        put(buf, area, row.x, area.y, &place, theme.style(Role::Dim));
+    // at the right end of the header, or of the line above it (below the tabs) where the titles leave no room
+    let (_, end) = cut_left(cut_top(area, 1).0, area.width.saturating_sub(place.width() as u16));
+    let above = Rect { y: end.y.saturating_sub(1).max(1).min(end.y), ..end };
+    let is_free = |row: &Rect| {
+        row.intersection(buf.area).positions().all(|at| matches!(buf[at].symbol(), " " | "─"))
+    };
+    if let Some(row) = [end, above].into_iter().find(is_free) {
+        put(buf, row, row.x, row.y, &place, theme.style(Role::Dim));
     }
 }
 

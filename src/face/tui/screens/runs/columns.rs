@@ -60,7 +60,26 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         };
         (RunColumn { column, name }, spec)
     };
-    wanted.into_iter().enumerate().map(column).unzip()
+    let (columns, mut specs): (Vec<RunColumn>, Vec<table::Column>) =
+        wanted.into_iter().enumerate().map(column).unzip();
+    let is_crowded = |(column, spec): (&RunColumn, &table::Column)| {
+        mark_behind(runs, &table.columns()[column.column], spec).is_some()
+    };
+    if let Some(at) = columns.iter().zip(&specs).position(is_crowded) {
+        // apart from the next title, if that hides no column
+        let mut wider = specs.clone();
+        let title = title(runs, &table.columns()[columns[at].column]);
+        wider[at].width = title.width() as u16;
+        wider[at].title = title.into();
+        let shown = |specs: &[table::Column]| -> Vec<usize> {
+            let layout = table::lay_out(specs, Rect::new(0, 0, width, 1), Some(runs.scroll));
+            layout.places.iter().map(|place| place.column).collect()
+        };
+        if shown(&wider) == shown(&specs) {
+            specs = wider;
+        }
+    }
+    (columns, specs)
 }
 
 /// Column title, shorter than the field's name where its values are short.

@@ -35,39 +35,36 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let runs_above = runs.lines.iter().take(runs.list.selected + 1);
     let place = (runs.lines.len() > rows)
         .then(|| runs_above.filter(|line| matches!(line, Line::Run(_))).count().max(1));
-    draw_top(buf, top, runs, cx, (stored, place), &shown);
+    let more = match runs.lines.is_empty() {
+        true => String::new(),
+        false => table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default(),
+    };
+    // the table writes the number of rows out of view there if its titles take the whole header
+    let about = Rect { width: area.width, ..about };
+    let (about, end) = cut_left(about, about.width.saturating_sub(more.width() as u16));
+    let (filter, rest) = draw_top(buf, (top, about), runs, cx, (stored, place), &shown);
     if runs.lines.is_empty() {
         empty(buf, area, &nothing(runs, cx), theme);
     } else {
         draw_table(buf, area, theme, runs, stored, (&columns, &specs));
-        let more = table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default();
-        let about = match ends_with(buf, cut_top(area, 1).0, &more) {
-            true => about,
-            false => {
-                // the titles take the whole header
-                let (rest, place) = cut_left(about, about.width.saturating_sub(more.width() as u16 + 1));
-                put(buf, place, place.x, place.y, &more, theme.style(Role::Key));
-                rest
-            }
-        };
-        draw_about(buf, about, cx, runs, (&stored.table, &columns, &shown));
+        let is_taken = end.intersection(buf.area).positions().any(|at| buf[at].symbol() != " ");
+        let rest = if is_taken { rest } else { Rect { width: rest.width + end.width, ..rest } };
+        draw_about(buf, rest, cx, runs, (&stored.table, &columns, &shown), filter == about);
         match runs.shows_detail(body.width) {
             true => draw_details(buf, details, cx, runs, stored),
             false => draw_hidden(buf, details, theme, runs, stored, (&columns, &shown)),
         }
     }
-    runs.filter.draw_offers(buf, top, body, theme);
-}
-
-/// True if a row ends with this text.
-fn ends_with(buf: &Buffer, row: Rect, text: &str) -> bool {
-    let end = cut_left(row, row.width.saturating_sub(text.width() as u16)).1.intersection(buf.area);
-    end.positions().map(|at| buf[at].symbol()).collect::<String>() == text
+    runs.filter.draw_offers(buf, filter, body, theme);
 }
 
 /// Reason no run is shown, and the keys that show runs again.
 fn nothing(runs: &Runs, cx: &Context) -> String {
-    let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
+    let why = match (&runs.nothing, runs.filter.experiment()) {
+        (Some(why), _) => why.clone(),
+        (None, Some(name)) => format!("no run of {name} matches the filter"),
+        (None, None) => "no run matches the filter".to_owned(),
+    };
     let [close, filter, marked] =
         [cx.keys.label(Action::Close), cx.key::<Runs>(Act::Filter), cx.key::<Runs>(Act::OnlyMarked)];
     let all = match runs.filter.experiment() {
@@ -81,23 +78,44 @@ fn nothing(runs: &Runs, cx: &Context) -> String {
     }
 }
 
+/// Draws the counts, the scope and the filter, which has the second row if the first has no room. Returns the row of the
+/// filter, and the rest of the second.
 fn draw_top(
     buf: &mut Buffer,
-    top: Rect,
+    (top, about): (Rect, Rect),
     runs: &Runs,
     cx: &Context,
     (stored, place): (&Snapshot, Option<usize>),
     shown: &TableLayout,
-) {
+) -> (Rect, Rect) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
-    let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
-    let is_narrow = top.width < 100 && is_filtered;
+    let mut states = String::new();
+    if stored.running > 0 {
+        states += &format!(", {} ▶ running", stored.running);
+    }
+    for (status, runs) in runs.bad.iter().filter(|_| top.width >= 100) {
+        states += &format!(", {runs} {} {}", status.glyph(), status.as_str());
+    }
+    if !runs.marked.is_empty() {
+        states += &format!(", {} marked", runs.marked.len());
+        let hidden = runs.hidden_marks(stored);
+        if hidden > 0 {
+            states += &format!(" ({hidden} not shown)");
+        }
+    }
+    if runs.only_marked {
+        states += " (only these)";
+    }
     let badge = runs.provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
-    // hidden columns are counted on the right; a filter takes the room of the longer words
-    let hidden = shown.words_in(if is_narrow { 0 } else { top.width });
-    // the name of the scope comes before the model and the row
-    let taken = badge.width() + runs.filter.chip_width() + hidden.width() + 2;
+    // hidden columns are counted on the right
+    let hidden = shown.words_in(top.width);
+    let taken = states.width() + badge.width() + hidden.width() + 2;
+    let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
+    let filter = runs.filter.whole_width(top);
+    let is_below = count.width() + taken + filter > top.width.into();
+    // the scope and the filter come before the model and the row
+    let taken = taken + if is_below { 0 } else { filter };
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
     let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
         let key = cx.keys.label(Action::Scope);
@@ -105,51 +123,41 @@ fn draw_top(
     });
     for more in [model, place.map(|place| format!(", row {place}")), out_of_scope] {
         let fits = |more: &String| count.width() + more.width() + taken <= top.width.into();
-        let more = more.filter(|more| !is_narrow && fits(more));
+        let more = more.filter(fits);
         count.extend(more);
     }
-    if stored.running > 0 {
-        count += &format!(", {} ▶ running", stored.running);
-    }
-    for (status, runs) in runs.bad.iter().filter(|_| top.width >= 100) {
-        count += &format!(", {runs} {} {}", status.glyph(), status.as_str());
-    }
-    if !runs.marked.is_empty() {
-        count += &format!(", {} marked", runs.marked.len());
-        let hidden = runs.hidden_marks(stored);
-        if hidden > 0 {
-            count += &format!(", {hidden} hidden by the filter");
-        }
-    }
-    if runs.only_marked {
-        count += " (only these)";
-    }
+    count += &states;
     let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title));
     if let Some(provenance) = runs.provenance {
         x = put(buf, top, x, top.y, &badge, theme.provenance(provenance));
     }
-    let x = x + 2;
-    let mut right = top.right();
-    if top.width > 60 || !is_filtered {
-        right = right.saturating_sub(hidden.width() as u16);
-        put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
-    }
-    let rest = Rect { x, width: right.saturating_sub(x), ..top };
-    let x = runs.filter.draw(buf, rest, theme, "");
+    let (first, columns) = cut_left(top, top.width.saturating_sub(hidden.width() as u16));
+    put(buf, columns, columns.x, columns.y, &hidden, theme.style(Role::Dim));
+    let row = match is_below {
+        true => cut_left(about, 1).1,
+        false => cut_left(first, (x + 2).saturating_sub(first.x)).1,
+    };
+    let x = runs.filter.draw(buf, row, theme, "");
     if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
     {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
-        put(buf, rest, x, top.y, &note, theme.style(Role::Bad));
+        put(buf, row, x, row.y, &note, theme.style(Role::Bad));
+    }
+    match is_below {
+        true => (about, cut_left(about, x.saturating_sub(about.x)).1),
+        false => (top, about),
     }
 }
 
-/// Draws the order, and the options in which the shown runs differ unseen or that they share.
+/// Draws the order, and the options in which the shown runs differ unseen or that they share. Beside the filter, only what
+/// fits whole.
 fn draw_about(
     buf: &mut Buffer,
     area: Rect,
     cx: &Context,
     runs: &Runs,
     (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
+    is_beside_filter: bool,
 ) {
     let order = runs.order_words(table);
     let hidden = columns::hidden_differences(runs, table, columns, shown);
@@ -175,7 +183,11 @@ fn draw_about(
         texts.push(format!("{}; {brief}", runs.short_order_words()));
         texts.push(count);
     }
-    let text = first_fitting(&texts, area.width.saturating_sub(2));
+    let room = area.width.saturating_sub(2);
+    let text = first_fitting(&texts, room);
+    if is_beside_filter && text.width() > room.into() {
+        return;
+    }
     put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
 }
 

@@ -8,6 +8,7 @@ use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use base::offer::Offer;
 use lab::store::Edit;
+use table::Record;
 
 #[derive(Clone, Debug)]
 pub enum Done {
@@ -141,7 +142,54 @@ impl Runs {
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
     }
 
-    pub(super) fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
+    /// Deletes the marked runs, or the selected one. Asks first if they are many or not all shown.
+    pub(super) fn delete_chosen(&mut self, cx: &mut Context) {
+        /// Maximum number of runs deleted without confirmation.
+        const MANY: usize = 3;
+        let Some(stored) = cx.stored.clone() else { return };
+        let runs = self.chosen(Some(&stored));
+        let shown = self.rows().filter_map(|row| stored.records.get(row as usize));
+        let shown: HashSet<&str> = shown.map(|record| record.run.as_str()).collect();
+        let hidden = runs.iter().filter(|run| !shown.contains(run.as_str()));
+        let hidden: Vec<&Record> = hidden.filter_map(|run| stored.find(run)).collect();
+        let is_small = runs.len() <= MANY && hidden.is_empty();
+        if runs.is_empty() || Self::is_refused(&runs, cx) {
+            return;
+        }
+        match (is_small, hidden.is_empty()) {
+            (true, _) => self.delete(runs, cx),
+            (false, true) => {
+                let text = format!("Delete {}? They go to the trash.", counted(runs.len(), "run"));
+                cx.confirm(text, move |screen: &mut Self, cx| screen.delete(runs, cx));
+            }
+            (false, false) => {
+                let text = hidden_question(runs.len(), &hidden);
+                let selected = self.selected(Some(&stored)).map(|record| vec![record.run.clone()]);
+                let only_selected = move |screen: &mut Self, cx: &mut Context| match selected {
+                    Some(run) => screen.delete(run, cx),
+                    None => cx.inform("no run is selected"),
+                };
+                let yes = move |screen: &mut Self, cx: &mut Context| screen.delete(runs, cx);
+                cx.confirm_or_selected(text, yes, only_selected);
+            }
+        }
+    }
+
+    /// True if one of these runs is running, which the store does not delete; shows that as an error.
+    fn is_refused(runs: &[String], cx: &mut Context) -> bool {
+        let Some(stored) = cx.stored.clone() else { return false };
+        let running: HashSet<&str> = stored.running_runs().collect();
+        let refused = runs.iter().find(|run| running.contains(run.as_str()));
+        if let Some(run) = refused {
+            cx.fail(format!("run {run} is still running: cancel it first; nothing was deleted"));
+        }
+        refused.is_some()
+    }
+
+    fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
+        if Self::is_refused(&runs, cx) {
+            return;
+        }
         let undo = cx.key::<Self>(Act::Undo);
         cx.inform(format!("deleted {}: {undo} undoes it", named(&runs)));
         self.deleting.extend(runs.iter().cloned());
@@ -195,4 +243,21 @@ impl Runs {
             Ok(())
         });
     }
+}
+
+/// Question before deleting `count` marked runs, of which these are not shown.
+fn hidden_question(count: usize, hidden: &[&Record]) -> String {
+    /// Maximum number of runs that are named.
+    const NAMED: usize = 4;
+    let mut names: Vec<String> = hidden.iter().take(NAMED).map(|run| run.spec.label()).collect();
+    if hidden.len() > NAMED {
+        names.push(format!("{} more", hidden.len() - NAMED));
+    }
+    let shown = match (count, count - hidden.len()) {
+        (1, _) => "not shown".to_owned(),
+        (_, 0) => "none of them shown".to_owned(),
+        _ => format!("{} of them not shown", hidden.len()),
+    };
+    let runs = if count == 1 { "the marked run".into() } else { format!("the {count} marked runs") };
+    format!("Delete {runs}, {shown}: {}? The trash keeps them.", names.join(", "))
 }

@@ -20,9 +20,6 @@ use plan::Architecture;
 use study::analysis::Column;
 use table::{Field, Record};
 
-/// Maximum number of runs deleted without confirmation.
-const MANY: usize = 3;
-
 acts! {
     Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
@@ -151,21 +148,7 @@ impl Acts for Runs {
             }
             Act::Tag => self.ask_for_tags(cx),
             Act::Note => self.ask_for_a_note(cx),
-            Act::Delete => {
-                let runs = self.chosen(stored.as_ref());
-                let hidden = stored.as_deref().map_or(0, |stored| self.hidden_marks(stored));
-                if runs.len() > MANY || hidden > 0 {
-                    let hidden = match hidden {
-                        0 => String::new(),
-                        hidden => format!(" ({hidden} hidden by the filter)"),
-                    };
-                    let many = counted(runs.len(), "run");
-                    let text = format!("Delete {many}{hidden}? They go to the trash.");
-                    cx.confirm(text, move |screen: &mut Self, cx| screen.delete(runs, cx));
-                } else if !runs.is_empty() {
-                    self.delete(runs, cx);
-                }
-            }
+            Act::Delete => self.delete_chosen(cx),
             Act::Undo => self.undo(cx),
             Act::Redo => self.redo(cx),
         }
@@ -383,7 +366,10 @@ impl Runs {
         } else if self.only_marked {
             self.only_marked = false;
             self.rearrange(cx);
-        } else if self.filter.drop_text() {
+        } else if !self.filter.value().is_empty() {
+            let undo = cx.key::<Self>(Act::Undo);
+            cx.inform(format!("dropped the filter {}: {undo} brings it back", self.filter.value()));
+            self.filter.drop_text();
             self.rearrange(cx);
         } else {
             self.unmark(cx);
@@ -442,7 +428,7 @@ impl Runs {
 }
 
 impl Runs {
-    /// Number of marked runs that the filter hides.
+    /// Number of marked runs that the filter or the scope hides.
     fn hidden_marks(&self, stored: &Snapshot) -> usize {
         // nothing to count in most frames
         if self.count == stored.records.len() {
@@ -484,7 +470,7 @@ impl Runs {
                 let hidden = cx.stored.as_deref().map_or(0, |stored| self.hidden_marks(stored));
                 let hidden = match hidden {
                     0 => String::new(),
-                    hidden => format!(" ({hidden} hidden by the filter)"),
+                    hidden => format!(" ({hidden} not shown)"),
                 };
                 cx.inform(format!(
                     "this takes two runs, {marked} are marked{hidden}: {key} {does} one{rest}"
