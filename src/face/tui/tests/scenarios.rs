@@ -118,7 +118,7 @@ fn escape_closes_what_lies_on_top_in_order() {
             (0, true, true, filter()),
             (0, false, true, filter()),
             (0, false, false, filter()),
-            (0, false, false, String::new())
+            (0, true, false, String::new())
         ]
     );
 }

@@ -181,7 +181,7 @@ pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> Table
         None => (fitting(columns, area.width), 0, 0),
     };
     let needed: u16 = shown.iter().map(|i| columns[*i].width + 1).sum();
-    let mut extra = (area.width + 1).saturating_sub(needed);
+    let mut extra = area.width.saturating_add(1).saturating_sub(needed);
     let mut x = area.x;
     let mut places = Vec::with_capacity(shown.len());
     for column in &shown {
@@ -202,7 +202,7 @@ fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, 
     let (fixed, loose): (Vec<usize>, Vec<usize>) =
         (0..columns.len()).partition(|column| columns[*column].spare == 0);
     let needed = |of: &[usize]| of.iter().map(|column| columns[*column].width + 1).sum::<u16>();
-    let room = (width + 1).saturating_sub(needed(&fixed));
+    let room = width.saturating_add(1).saturating_sub(needed(&fixed));
     // leftmost scroll position that shows the last column
     let last = (0..loose.len()).find(|from| needed(&loose[*from..]) <= room);
     let last = last.unwrap_or(loose.len().saturating_sub(1));
