@@ -253,14 +253,14 @@ impl<'a> Question<'a> {
             (_, true) => {
                 let has_steps = pairs.iter().any(|pair| pair.side.spec.output_tokens > 1);
                 let why = match has_steps {
-                    true => "upper-bound is no faster than standard",
+                    true => "upper-bound is not clearly faster than standard",
                     false => "one output token has no decode steps",
                 };
                 return Some(format!("Gap closed: unknown, because {why}."));
             }
             (count, false) => {
                 format!(
-                    "; unknown in {}, where upper-bound is missing or no faster",
+                    "; unknown in {}, where upper-bound is missing or not clearly faster",
                     counted(count, "setting")
                 )
             }

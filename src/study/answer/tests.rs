@@ -147,7 +147,7 @@ fn contradictions_are_named() {
     );
     assert!(
         text.contains(
-            "; unknown in 1 setting, where upper-bound is missing or no faster; above 100 % is noise"
+            "; unknown in 1 setting, where upper-bound is missing or not clearly faster; above 100 % is noise"
         ),
         "14 ms of 18 are beyond the bound's 12 not, but 15 of 20 are beyond 21: {text}"
     );
