@@ -443,7 +443,7 @@ fn the_largest_lead_is_named_with_the_settings_that_all_leads_of_its_size_share(
     records.extend(ladder.map(|(tp, batch, _)| cell(Architecture::Standard, tp, batch, 13.0)));
     let answer = one(&records);
     assert!(answer.headline.starts_with("Ladder is up to 1.4"), "{}", answer.headline);
-    let shared = "x faster than standard at TP 8 (batch 1: 1.44x simulated, 1.31x published)";
+    let shared = "x faster than standard at TP 8, batch 2 (the paper's cell, batch 1: 1.44x simulated, 1.31x published)";
     assert!(answer.headline.ends_with(shared), "{}", answer.headline);
     let wins = "Faster in all 3 settings: 1.08x to 1.4";
     assert!(answer.bullets[0].starts_with(wins), "{:?}", answer.bullets);
