@@ -187,7 +187,7 @@ impl Answer {
         // the latency from which on converting pays off answers such a sweep; who wins most settings comes next
         let (pays_off, headline) = (question.pays_off(), question.headline());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
-        bullets.extend(question.wins().map(|wins| format!("{}.", capitalized(&wins))));
+        bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));
         bullets.extend(question.elsewhere());
         if is_of_architectures
             && has(&Axis::P2P)

@@ -194,9 +194,7 @@ impl<'a> Question<'a> {
         // that of one setting is in the headline
         (known.len() > 1 || self.choices().len() > 1).then(|| {
             let cells = counted(known.len(), "published cell");
-            format!(
-                "Simulated speedups of {cells}: mean absolute error {mean:.1} %, largest for {largest}."
-            )
+            format!("Simulated speedups of {cells} miss by {mean:.1} % on average, most for {largest}.")
         })
     }
 

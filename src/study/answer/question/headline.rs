@@ -263,6 +263,15 @@ impl Question<'_> {
         Some(format!("{wins}{ties}{undecided}{range}{next}"))
     }
 
+    /// [`Self::wins`] as a sentence: `Ladder is fastest in 7 of 20 settings, ...`.
+    pub fn wins_of_winner(&self) -> Option<String> {
+        let (wins, winner) = (self.wins()?, self.winner()?);
+        // the lead over the runner-up alone
+        let verb = if wins.starts_with(|c: char| c.is_ascii_digit()) { "has" } else { "is" };
+        let text = format!("{} {verb} {wins}", winner.value);
+        Some(if *self.axis == Axis::ARCHITECTURE { capitalized(&text) } else { text })
+    }
+
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.
     fn unit(&self) -> &'static str {
         if self.report.latency() == "TPOT" { "tokens/s" } else { "speed to the first token" }
