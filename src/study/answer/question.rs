@@ -32,7 +32,7 @@ pub(super) const MOST_NAMED: usize = 3;
 const MOST_KEPT: usize = 6;
 
 /// Columns that a narrow window drops, last one first. The speedup stays.
-const LEAST: [&str; 5] = ["gap %", "exposed %", "published", "verdict", "TPOT ms"];
+const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
 
 pub(super) struct Question<'a> {
     pub axis: &'a Axis,
@@ -417,8 +417,8 @@ impl<'a> Question<'a> {
     pub fn table(&self) -> (Table, LeftOut) {
         let by = self.report.by.replace('_', " ");
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", "speedup (tokens/s)"),
-            _ => ("TTFT ms", "speedup (TTFT)"),
+            "TPOT" => ("TPOT ms", "!speedup (tokens/s)"),
+            _ => ("TTFT ms", "!speedup (TTFT)"),
         };
         let decodes = latency == "TPOT ms";
         let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {

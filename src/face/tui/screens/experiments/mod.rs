@@ -36,7 +36,7 @@ acts! {
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
-    Left: "back", "Left h", "previous value; on a name: back to the list", Some("list");
+    Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
     AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";

@@ -14,7 +14,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screens::experiments::{self, Experiments, history, is_edited};
-use crate::face::tui::update::{Ended, SweepOrder};
+use crate::face::tui::update::{Ended, SweepOrder, page_rows};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
@@ -44,7 +44,7 @@ acts! {
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
+    Result: "result", "a", "show the result, or the selected cell", Some("cell/result"), "answer outcome";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
@@ -152,8 +152,13 @@ impl Screen for Live {
         Some(ScreenList { len: self.cells.len(), area, rows: 1, list: &mut self.list })
     }
 
-    fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match input {
+            // the last row counts the lines below
+            Input::Page(pages) if self.shows_answer() && !self.in_queue => {
+                let shown = self.areas(cx.body()).detail.height.saturating_sub(3);
+                self.scroll(-pages * page_rows(shown.into()));
+            }
             Input::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
             Input::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
             Input::Step(rows) => {
@@ -227,6 +232,14 @@ impl Screen for Live {
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
         draw::notes(self, cx, body.width)
+    }
+
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
+        let run = |cell: &LiveCell| {
+            let run = cell.record.as_ref().map(|record| record.run.clone());
+            SelectedRun { spec: cell.spec.clone(), run: run.unwrap_or_else(|| cell.spec.label()) }
+        };
+        ScreenSelection { run: self.selected().map(run), ..ScreenSelection::default() }
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
