@@ -414,6 +414,16 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
     assert!(answers.contains("x simulated, published "), "{answers}");
     let table = answer.table.aligned();
     assert!(table.contains("published") && table.contains("1.31x, +9.9 %"), "{table}");
+    // their latency contradicts their TTFT and TPOT
+    let off = cells.clone().map(|mut record| {
+        record.spec.p2p = P2p::Off;
+        record
+    });
+    let headline = one(&off).headline;
+    assert!(
+        headline.contains(" (published 1.60x, ") && headline.contains(" %, 1.50x by its TPOT)"),
+        "{headline}"
+    );
     let other = cells.map(|mut record| {
         record.spec.stack = "native".into();
         record

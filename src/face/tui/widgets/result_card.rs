@@ -60,7 +60,9 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
                 (None, 0) => format!("all {rows} cells:"),
                 (None, cells) => format!("{rows} of {} cells, all with", rows + cells),
             };
-            lines.push((line.replacen(&format!("all {rows} rows:"), &of, 1), role));
+            let line = line.replacen(&format!("all {rows} rows:"), &of, 1);
+            let line = line.replacen(", all with setting ", ", all at ", 1);
+            lines.push((line.replacen(" cells: setting ", " cells: ", 1), role));
         }
         let compare = Tab::Compare.title();
         if let Some(more) = answer.left_out.words() {
