@@ -503,7 +503,7 @@ impl Experiments {
     }
 
     /// Starts the selected experiment with its edits, queued behind a running sweep.
-    fn run(&mut self, choice: Choice, cx: &mut Context) {
+    fn run(&self, choice: Choice, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let Some(draft) = self.draft().filter(|draft| draft.revisions.is_edited()) else {
             return self.run_file(choice, cx);
