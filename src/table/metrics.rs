@@ -244,35 +244,43 @@ pub fn aggregate(records: &[Record]) -> Vec<Record> {
     CellRuns::group(records).iter().filter_map(CellRuns::record).collect()
 }
 
+/// Least part of standard's TPOT that upper-bound saves: a share of a smaller gap is noise.
+const LEAST_GAP: f64 = 0.01;
+
 /// Closed share of the gap to upper-bound: (standard - x) / (standard - upper-bound) for median TPOTs in the same unit; `None` if upper-bound is
-/// not faster than standard.
+/// not clearly faster than standard.
 pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
-    (standard > upper_bound).then(|| (standard - it) / (standard - upper_bound))
+    let gap = standard - upper_bound;
+    (gap > LEAST_GAP * standard).then(|| (standard - it) / gap)
 }
 
 /// Closed share of the gap of each record, from medians over the records that match it in machine and in everything
-/// except architecture and plan variants. `None` if standard or upper-bound is missing or has no
-/// numbers.
+/// except architecture and plan variants. `None` if standard or upper-bound is missing, has no numbers, or if
+/// upper-bound has no more tokens/s than standard.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
-    let tpot = |record: &Record| {
+    let speed = |record: &Record| {
         let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
-        Some(metrics.tpot_ms.p50).filter(|ms| *ms > 0.0)
+        Some([metrics.tpot_ms.p50, metrics.tokens_per_s]).filter(|[ms, _]| *ms > 0.0)
     };
-    let key = |record: &R| tpot(record.borrow()).map(|ms| (common(record.borrow()), ms));
-    let keys: Vec<Option<(u64, f64)>> = records.par_iter().map(key).collect();
-    let mut limits: HashMap<u64, [Vec<f64>; 2], FixedState> = HashMap::default();
+    let key = |record: &R| speed(record.borrow()).map(|speed| (common(record.borrow()), speed));
+    let keys: Vec<Option<(u64, [f64; 2])>> = records.par_iter().map(key).collect();
+    let mut limits: HashMap<u64, [Vec<[f64; 2]>; 2], FixedState> = HashMap::default();
     for (record, key) in records.iter().zip(&keys) {
         let Some(limit) = limit(&record.borrow().spec) else { continue };
-        if let Some((common, ms)) = key {
-            limits.entry(*common).or_default()[limit].push(*ms);
+        if let Some((common, speed)) = key {
+            limits.entry(*common).or_default()[limit].push(*speed);
         }
     }
-    let medians = |(common, [standard, bound]): (u64, [Vec<f64>; 2])| {
-        Some((common, (median(&standard)?, median(&bound)?)))
+    let medians = |(common, [standard, bound]): (u64, [Vec<[f64; 2]>; 2])| {
+        let of = |runs: &[[f64; 2]], at: usize| {
+            median(&runs.iter().map(|speed| speed[at]).collect::<Vec<f64>>())
+        };
+        let is_faster = of(&bound, 1)? > of(&standard, 1)?;
+        Some((common, (of(&standard, 0)?, of(&bound, 0)?))).filter(|_| is_faster)
     };
     let limits: HashMap<u64, (f64, f64), FixedState> = limits.into_iter().filter_map(medians).collect();
-    let share = |key: &Option<(u64, f64)>| {
-        let (common, ms) = (*key)?;
+    let share = |key: &Option<(u64, [f64; 2])>| {
+        let (common, [ms, _]) = (*key)?;
         let (standard, bound) = *limits.get(&common)?;
         hidden_share([standard, ms, bound])
     };

@@ -256,6 +256,14 @@ impl Table {
         self
     }
 
+    /// Replaces the title of the column that starts with `title` by that.
+    pub fn with_short_title(mut self, title: &str) -> Self {
+        for column in self.columns.iter_mut().filter(|column| column.title.starts_with(title)) {
+            title.clone_into(&mut column.title);
+        }
+        self
+    }
+
     /// True if files have a column of this name.
     pub fn has(&self, name: &str) -> bool {
         !name.is_empty() && self.columns.iter().any(|column| column.name == name)

@@ -122,6 +122,8 @@ pub enum Request {
         /// Runs to start: missing, failed, or all.
         choice: Choice,
     },
+    /// Shows the result of the experiment in scope, with this name, of which no run is left.
+    StoredResult(String),
     CancelSweep,
     SweepNews(Box<SweepEvent>),
     /// End of the sweep; the error if it could not run.

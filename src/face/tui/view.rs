@@ -159,7 +159,7 @@ const SHORT_HINTS: [(&str, &str); 24] = [
     ("filter", "find"),
     ("follow", "track"),
     ("go to", "go"),
-    ("open trace", "open"),
+    ("open trace", "trace"),
     ("palette", "menu"),
     ("pause/resume", "pause"),
     ("published", "paper"),
@@ -167,7 +167,7 @@ const SHORT_HINTS: [(&str, &str); 24] = [
     ("resume", "retry"),
     ("reverse", "rev"),
     ("search", "find"),
-    ("timeline", "open"),
+    ("timeline", "time"),
     ("timelines", "open"),
     ("try ladder", "ladder"),
     ("verdict", "why"),
@@ -313,13 +313,15 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
 const SHORT_TITLES: [&str; 7] = ["exp", "live", "runs", "time", "par", "comp", "what"];
 
 /// Tabs with their label and first column: `1 experiments`. In a narrow window only the current tab has its whole
-/// title.
+/// title, and none while a sweep runs.
 pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
-    let (titles, current) = (cx.size.0 >= ALL_TITLES, cx.tab);
+    // the progress of a sweep needs the columns of a whole title
+    let current = Some(cx.tab).filter(|_| cx.sweeps.running.is_none());
+    let titles = cx.size.0 >= ALL_TITLES;
     let mut x = 0;
     Tab::ALL.into_iter().map(move |tab| {
         let number = tab as usize + 1;
-        let label = match titles || tab == current {
+        let label = match titles || Some(tab) == current {
             true => format!(" {number} {}", tab.title()),
             false => format!(" {number} {}", SHORT_TITLES[tab as usize]),
         };

@@ -83,7 +83,10 @@ impl LeftOut {
     /// Settings in the table: `first 3 of 20 settings`; `None` if it has all.
     pub fn shown_settings(self) -> Option<String> {
         let shown = self.all_settings - self.settings;
-        (self.settings > 0).then(|| format!("first {shown} of {} settings", self.all_settings))
+        (self.settings > 0).then(|| match shown {
+            1 => format!("first of {} settings", self.all_settings),
+            _ => format!("first {shown} of {} settings", self.all_settings),
+        })
     }
 }
 
@@ -187,7 +190,7 @@ impl Answer {
         // the latency from which on converting pays off answers such a sweep; who wins most settings comes next
         let (pays_off, headline) = (question.pays_off(), question.headline());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
-        bullets.extend(question.wins().map(|wins| format!("{}.", capitalized(&wins))));
+        bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));
         bullets.extend(question.elsewhere());
         if is_of_architectures
             && has(&Axis::P2P)
@@ -380,7 +383,13 @@ fn warnings(flags: &[Flag]) -> Vec<String> {
         "cells have links extrapolated to their TP",
         1,
     );
-    let wrong = sentence(&wrong, "Suspicious result", "suspicious results", MOST_NAMED);
+    let is_stall = |flag: &&Flag| flag.text.contains("is far above the median");
+    let wrong = match wrong.len() {
+        several @ 2.. if wrong.iter().all(is_stall) => Some(format!(
+            "{several} suspicious results, all stalls (mean far above the median): compare lists them."
+        )),
+        _ => sentence(&wrong, "Suspicious result", "suspicious results", MOST_NAMED),
+    };
     [extrapolated, wrong].into_iter().flatten().collect()
 }
 

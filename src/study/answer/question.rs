@@ -32,7 +32,7 @@ pub(super) const MOST_NAMED: usize = 3;
 const MOST_KEPT: usize = 6;
 
 /// Columns that a narrow window drops, last one first. The speedup stays.
-const LEAST: [&str; 5] = ["gap %", "exposed %", "published", "verdict", "TPOT ms"];
+const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
 
 pub(super) struct Question<'a> {
     pub axis: &'a Axis,
@@ -194,9 +194,7 @@ impl<'a> Question<'a> {
         // that of one setting is in the headline
         (known.len() > 1 || self.choices().len() > 1).then(|| {
             let cells = counted(known.len(), "published cell");
-            format!(
-                "Simulated speedups of {cells}: mean absolute error {mean:.1} %, largest for {largest}."
-            )
+            format!("Simulated speedups of {cells} miss by {mean:.1} % on average, most for {largest}.")
         })
     }
 
@@ -253,14 +251,14 @@ impl<'a> Question<'a> {
             (_, true) => {
                 let has_steps = pairs.iter().any(|pair| pair.side.spec.output_tokens > 1);
                 let why = match has_steps {
-                    true => "upper-bound is no faster than standard",
+                    true => "upper-bound is not clearly faster than standard",
                     false => "one output token has no decode steps",
                 };
                 return Some(format!("Gap closed: unknown, because {why}."));
             }
             (count, false) => {
                 format!(
-                    "; unknown in {}, where upper-bound is missing or no faster",
+                    "; unknown in {}, where upper-bound is missing or not clearly faster",
                     counted(count, "setting")
                 )
             }
@@ -419,8 +417,8 @@ impl<'a> Question<'a> {
     pub fn table(&self) -> (Table, LeftOut) {
         let by = self.report.by.replace('_', " ");
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", "speedup (tokens/s)"),
-            _ => ("TTFT ms", "speedup (TTFT)"),
+            "TPOT" => ("TPOT ms", "!speedup (tokens/s)"),
+            _ => ("TTFT ms", "!speedup (TTFT)"),
         };
         let decodes = latency == "TPOT ms";
         let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {

@@ -147,7 +147,7 @@ fn contradictions_are_named() {
     );
     assert!(
         text.contains(
-            "; unknown in 1 setting, where upper-bound is missing or no faster; above 100 % is noise"
+            "; unknown in 1 setting, where upper-bound is missing or not clearly faster; above 100 % is noise"
         ),
         "14 ms of 18 are beyond the bound's 12 not, but 15 of 20 are beyond 21: {text}"
     );
@@ -291,14 +291,14 @@ fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
     ];
     let of_two = said(&one(&[&ahead[..], &clear[..]].concat()));
     assert_eq!(of_two[0], "Ladder is 1.20x (TP 4) and 1.24x (TP 8) faster than standard");
-    let wins = "Fastest in 1 of 2 settings, tied for it within 5 % in 1 (parallel ahead in 1); where fastest, 1.08x ";
+    let wins = "Ladder is fastest in 1 of 2 settings, tied for it within 5 % in 1 (parallel ahead in 1); where fastest, 1.08x ";
     assert!(of_two[1].starts_with(wins), "{of_two:?}");
     let both = one(&[&close[..], &clear[..]].concat());
     let table = both.table.csv(Sourced::NoRuns);
     assert_eq!(table.matches("tied for fastest").count(), 2, "ladder and parallel at TP 2: {table}");
     assert_eq!(table.matches(",fastest").count(), 1, "ladder at TP 4: {table}");
     let both = said(&both);
-    let wins = "Fastest in 1 of 2 settings, tied for it within 5 % in 1; ";
+    let wins = "Ladder is fastest in 1 of 2 settings, tied for it within 5 % in 1; ";
     assert!(both[1].starts_with(wins), "{both:?}");
     let tied = "The fastest tie within 5 % in 1 setting: TP 2 (ladder 1.33x, parallel 1.32x).";
     assert!(both.iter().any(|text| text == tied), "{both:?}");
@@ -410,13 +410,20 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
     let slower =
         [paper(Architecture::Parallel, 10.0), paper(Architecture::Standard, 13.0), paper(LADDER, 9.0)];
     let answers = said(&one(&slower)).join(" ");
-    assert!(
-        answers.contains("Simulated speedups of 2 published cells: mean absolute error "),
-        "{answers}"
-    );
+    assert!(answers.contains("Simulated speedups of 2 published cells miss by "), "{answers}");
     assert!(answers.contains("x simulated, published "), "{answers}");
     let table = answer.table.aligned();
     assert!(table.contains("published") && table.contains("1.31x, +9.9 %"), "{table}");
+    // their latency contradicts their TTFT and TPOT
+    let off = cells.clone().map(|mut record| {
+        record.spec.p2p = P2p::Off;
+        record
+    });
+    let headline = one(&off).headline;
+    assert!(
+        headline.contains(" (published 1.60x, ") && headline.contains(" %, 1.50x by its TPOT)"),
+        "{headline}"
+    );
     let other = cells.map(|mut record| {
         record.spec.stack = "native".into();
         record
@@ -443,9 +450,9 @@ fn the_largest_lead_is_named_with_the_settings_that_all_leads_of_its_size_share(
     records.extend(ladder.map(|(tp, batch, _)| cell(Architecture::Standard, tp, batch, 13.0)));
     let answer = one(&records);
     assert!(answer.headline.starts_with("Ladder is up to 1.4"), "{}", answer.headline);
-    let shared = "x faster than standard at TP 8 (batch 1: 1.44x simulated, 1.31x published)";
+    let shared = "x faster than standard at TP 8, batch 2 (the paper's cell, batch 1: 1.44x simulated, 1.31x published)";
     assert!(answer.headline.ends_with(shared), "{}", answer.headline);
-    let wins = "Faster in all 3 settings: 1.08x to 1.4";
+    let wins = "Ladder is faster in all 3 settings: 1.08x to 1.4";
     assert!(answer.bullets[0].starts_with(wins), "{:?}", answer.bullets);
 }
 
@@ -471,7 +478,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
         said(&answer)[..4],
         [
             "Ladder is 1.11x (TP 2) and 1.33x (TP 4) faster than standard",
-            "Fastest in 2 of 3 settings, tied with standard in 1; where fastest, 1.11x the tokens/s of parallel, the runner-up (median).",
+            "Ladder is fastest in 2 of 3 settings, tied with standard in 1; where fastest, 1.11x the tokens/s of parallel, the runner-up (median).",
             "Elsewhere: parallel at TP 8 (1.40x).",
             "Gap closed: unknown, because upper-bound was not run.",
         ],
@@ -526,7 +533,7 @@ fn other_axes_are_named_with_their_values_and_losses_are_told() {
     let sim = |name: &str, tp, step| sim_record(name, move |spec| spec.tp = tp, 0.0, step);
     let answer = one(&[sim("a", 2, 8.0), sim("b", 4, 5.0), sim("c", 8, 4.0)]);
     assert_eq!(answer.headline, "TP 8 is 2.00x faster than TP 2 at batch 1, P2P on");
-    assert_eq!(answer.bullets[0], "1.25x the tokens/s of TP 4, the runner-up.");
+    assert_eq!(answer.bullets[0], "TP 8 has 1.25x the tokens/s of TP 4, the runner-up.");
     // one architecture with and without P2P: what is lost is the answer
     let [on, off] = [(P2p::On, 2.0), (P2p::Off, 3.0)]
         .map(|(p2p, step)| cell(p2p.as_str(), &Architecture::Standard, p2p, step));
@@ -702,7 +709,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     ];
     let answer = one(&records.concat());
     assert!(answer.headline.ends_with(" faster than standard at P2P off"), "{answer:?}");
-    let wins = "Faster in 1 of 2 settings, undecided in 1 (P2P on: 0.9";
+    let wins = "Ladder is faster in 1 of 2 settings, undecided in 1 (P2P on: 0.9";
     assert!(answer.bullets[0].starts_with(wins), "{answer:?}");
     let text = said(&answer).join("\n");
     assert!(!text.contains("level with") && !text.contains("no choice is faster"), "{text}");

@@ -11,7 +11,6 @@ use std::fmt;
 
 pub(super) use self::known::*;
 use super::set::Measure;
-use base::statistics::extent;
 use base::text::counted;
 use machine::hardware::{Profile, Stack};
 use run::sim::p2p_of;
@@ -253,23 +252,38 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
 }
 
-/// [`badge`] in a few words if the cells have several validations: `mean error 2 to 12 %, 20 of 80 cells not validated`.
+/// [`badge`] in a few words if the cells have several validations: `mean TPOT error 2 % (fitted) to 12 % (batch size left
+/// out), 20 of 80 cells not validated`.
 pub fn short_badge(specs: &[&Spec]) -> Option<String> {
     let (groups, total) = grouped(specs.iter().copied());
-    let errors = groups.iter().filter_map(|(_, trust)| match trust {
-        Trust::Fitted(of) | Trust::HeldOut(of) => Some(of.pct().ceil()),
-        Trust::NotValidated(_) => None,
-    });
-    let Some([low, high]) = extent(errors).filter(|_| groups.len() > 1) else {
+    let mut errors: Vec<(f64, &str, String)> = Vec::new();
+    for (_, trust) in &groups {
+        let (of, basis) = match trust {
+            Trust::Fitted(of) => (of, "fitted".to_owned()),
+            Trust::HeldOut(of) => {
+                let by = of.held_out.map_or("cells", |out| out.by.trim_start_matches("each "));
+                (of, format!("{by} left out"))
+            }
+            Trust::NotValidated(_) => continue,
+        };
+        errors.push((of.pct().ceil(), of.known.measure.title(), basis));
+    }
+    errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ends = errors.first().zip(errors.last()).filter(|_| groups.len() > 1);
+    let Some(((low, measure, low_basis), (high, _, high_basis))) = ends else {
         return badge(specs.iter().copied());
     };
-    let range = if low < high { format!("{low:.0} to {high:.0} %") } else { format!("{low:.0} %") };
+    let range = match low < high {
+        true => format!("{low:.0} % ({low_basis}) to {high:.0} % ({high_basis})"),
+        false if low_basis == high_basis => format!("{low:.0} % ({low_basis})"),
+        false => format!("{low:.0} %"),
+    };
     let unknown = groups.iter().filter(|(_, trust)| matches!(trust, Trust::NotValidated(_)));
     let unknown = match unknown.map(|(cells, _)| cells).sum::<usize>() {
         0 => String::new(),
         cells => format!(", {cells} of {} not validated", counted(total, "cell")),
     };
-    Some(format!("mean error {range}{unknown}"))
+    Some(format!("mean {measure} error {range}{unknown}"))
 }
 
 /// Links of these simulated cells that other GPUs stand in for: `P2P off on a100_sxm is a stand-in: all-reduces of l40s`.
@@ -600,7 +614,8 @@ mod tests {
              validated"
         );
         let all: Vec<&Spec> = cells.iter().collect();
-        let short = "mean error 2 to 12 %, 2 of 5 cells not validated";
+        let short =
+            "mean TPOT error 2 % (fitted) to 12 % (batch size left out), 2 of 5 cells not validated";
         assert_eq!(short_badge(&all).as_deref(), Some(short));
         assert_eq!(short_badge(&all[..1]), badge(&cells[..1]), "short as it is");
         let lines = nearest_errors(&cells);

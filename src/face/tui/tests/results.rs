@@ -8,7 +8,7 @@ use crossterm::event::KeyCode;
 use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{keys, press, read, send};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::screen::Tab;
+use crate::face::tui::screen::{Screen, Tab};
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
@@ -89,7 +89,7 @@ fn noise_and_failures_are_told_while_the_sweep_runs() {
 fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     let mut driver = ended_sweep((120, 40));
     let screen = driver.screen();
-    assert!(screen.contains("ladder p2p-off") && !screen.contains("all tiny f32 tp2"), "{screen}");
+    assert!(screen.contains("ladder p2p-off") && !screen.contains("  cells: "), "{screen}");
     assert!(screen.contains("Ladder is 1.25x [1.24, 1.28] (P2P on) and 1.33x ["), "{screen}");
     // medians of all rounds, not the last one's: that was slower by a tenth twice
     let cell = &driver.state.live.cells[0];
@@ -212,6 +212,27 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let lines = driver.state.live.wrapped.1.len();
     keys(&mut driver, &"[".repeat(lines));
     driver.shows("Ladder is 1.25x");
+}
+
+#[test]
+fn pages_scroll_the_result_and_leave_the_cells_to_the_arrows() {
+    let mut driver = ended_sweep((80, 24));
+    driver.shows("PgDn a page");
+    press(&mut driver, KeyCode::PageDown);
+    driver.hides("Ladder is 1.25x");
+    assert!(!driver.state.live.show_cell);
+    press(&mut driver, KeyCode::PageUp);
+    driver.shows("Ladder is 1.25x");
+    press(&mut driver, KeyCode::Up);
+    assert!(driver.state.live.show_cell);
+}
+
+#[test]
+fn what_if_starts_from_the_selected_cell() {
+    let driver = ended_sweep((120, 40));
+    let live = &driver.state.live;
+    let selected = live.selection(&driver.state.cx).run.unwrap();
+    assert_eq!(live.title(&selected.spec), "ladder p2p-off");
 }
 
 #[test]

@@ -83,3 +83,12 @@ fn the_footer_of_a_narrow_window_has_four_keys_of_the_screen() {
         assert!(hints >= 4 && footer.ends_with("? help  : menu  q quit"), "{screen}: {footer}");
     }
 }
+
+#[test]
+fn narrow_tabs_leave_room_for_the_progress_of_a_sweep() {
+    let mut driver = Driver::full(60, 16).with_sweep();
+    driver.taps("21");
+    let tabs = driver.screen().lines().next().unwrap_or_default().to_owned();
+    assert!(tabs.starts_with(" 1 exp 2 live") && tabs.contains(" 7 what  "), "{tabs}");
+    assert!(tabs.trim_end().ends_with("▶ 1/4"), "{tabs}");
+}

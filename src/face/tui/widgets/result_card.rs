@@ -41,7 +41,11 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
         let basis = (CardLine::Basis(answer.provenance), trust.as_str());
         let head = [(CardLine::Headline, answer.headline.as_str()), basis];
         lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
-        let table = answer.table.fitted(width);
+        let mut table = answer.table.fitted(width);
+        if !table.left_out.is_empty() {
+            // room for one more column
+            table = answer.table.clone().with_short_title("speedup").fitted(width);
+        }
         let rule = table.text.lines().position(|line| line.starts_with('─'));
         for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
             let role = match rule {
@@ -56,7 +60,9 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
                 (None, 0) => format!("all {rows} cells:"),
                 (None, cells) => format!("{rows} of {} cells, all with", rows + cells),
             };
-            lines.push((line.replacen(&format!("all {rows} rows:"), &of, 1), role));
+            let line = line.replacen(&format!("all {rows} rows:"), &of, 1);
+            let line = line.replacen(", all with setting ", ", all at ", 1);
+            lines.push((line.replacen(" cells: setting ", " cells: ", 1), role));
         }
         let compare = Tab::Compare.title();
         if let Some(more) = answer.left_out.words() {
@@ -76,12 +82,29 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
     lines
 }
 
-/// Writes into the bottom border of a result's frame the keys of the screens that show more of it.
-pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) {
+/// Definitions of the shares in the table, for wide and narrow windows.
+const LEGENDS: [&str; 2] = [
+    " gap %: part of upper-bound's TPOT saving over standard that is reached ",
+    " gap %: of upper-bound's TPOT saving ",
+];
+
+/// Writes the longest legend that fits into the bottom border of a result's frame, right of column `x`.
+pub fn legend(buf: &mut Buffer, area: Rect, x: u16, cx: &Context) {
+    let room = usize::from(area.right().saturating_sub(x + 2));
+    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() <= room) {
+        let y = area.bottom().saturating_sub(1);
+        put(buf, area, x + 1, y, legend, cx.theme.style(Role::Dim));
+    }
+}
+
+/// Writes into the bottom border of a result's frame the keys of the screens that show more of it; returns the next free
+/// column.
+pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) -> u16 {
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
     for tab in NEXT_SCREENS {
         let key = format!(" {}", cx.keys.label(Action::Show(tab)));
         x = put(buf, area, x, y, &key, cx.theme.style(Role::Key));
         x = put(buf, area, x, y, &format!(" {} ", tab.title()), cx.theme.style(Role::Dim));
     }
+    x
 }

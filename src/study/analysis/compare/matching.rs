@@ -46,26 +46,53 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     for (cell, share) in cells.iter_mut().zip(shares) {
         cell.hidden_share = share;
     }
+    for cell in without_gap(&cells) {
+        cells[cell].hidden_share = None;
+    }
     for (cell, interval) in hidden_share_intervals(&cells).into_iter().enumerate() {
         cells[cell].hidden_share_ci95 = interval;
     }
     cells
 }
 
-/// Interval of each cell's gap closed. Costs three thousand draws per measured cell.
-fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
-    let asked = |cell: &&PooledCell| {
-        cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
-    };
-    let limit = |cell: &PooledCell| table::limit(&cell.record.spec);
+/// True if the gap closed of a cell is known and varies with the samples.
+fn is_measured_share(cell: &PooledCell) -> bool {
+    cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
+}
+
+/// Measured standard and upper-bound, by everything but the architecture.
+fn measured_limits(cells: &[PooledCell]) -> BTreeMap<String, [Option<&PooledCell>; 2]> {
     let mut limits: BTreeMap<String, [Option<&PooledCell>; 2]> = BTreeMap::new();
-    for cell in cells.iter().filter(asked) {
-        if let Some(limit) = limit(cell) {
+    for cell in cells.iter().filter(|cell| is_measured_share(cell)) {
+        if let Some(limit) = table::limit(&cell.record.spec) {
             limits.entry(cell.common(&Axis::ARCHITECTURE)).or_default()[limit] = Some(cell);
         }
     }
+    limits
+}
+
+/// Measured cells whose standard and upper-bound differ by no more than noise: the interval of the gap includes 0.
+fn without_gap(cells: &[PooledCell]) -> Vec<usize> {
+    let mut limits = measured_limits(cells);
+    limits.retain(|_, limits| {
+        let [Some(standard), Some(bound)] = *limits else { return false };
+        let [a, b] = shared_rounds([standard, bound], |spec, sample| median(&steps_ms(spec, sample)));
+        let gap = resample([&a, &b], |[standard, bound]| standard - bound);
+        gap.and_then(interval95).is_some_and(|[low, _]| low <= 0.0)
+    });
+    let has_none = |cell: &PooledCell| {
+        is_measured_share(cell) && limits.contains_key(&cell.common(&Axis::ARCHITECTURE))
+    };
+    (0..cells.len()).filter(|at| has_none(&cells[*at])).collect()
+}
+
+/// Interval of each cell's gap closed. Costs three thousand draws per measured cell.
+fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
+    let limits = measured_limits(cells);
+    let is_choice =
+        |cell: &&PooledCell| is_measured_share(cell) && table::limit(&cell.record.spec).is_none();
     let interval = |cell: &PooledCell| {
-        let cell = Some(cell).filter(asked).filter(|cell| limit(cell).is_none())?;
+        let cell = Some(cell).filter(is_choice)?;
         let [standard, bound] = *limits.get(&cell.common(&Axis::ARCHITECTURE))?;
         hidden_share_interval([standard?, cell, bound?])
     };

@@ -164,36 +164,40 @@ impl Question<'_> {
         }
     }
 
-    /// Largest lead of several pairs: `up to 1.49x faster than standard at TP 8, P2P off (batch 1: 1.48x simulated,
-    /// 1.60x published)`. Names the settings that all leads of that size share, and the one with a published value.
+    /// Largest lead of several pairs: `up to 1.36x faster than standard at batch 1`, of the settings that all leads of that
+    /// size share. With a published lead of that size, which another setting has: `up to 1.49x faster than standard at TP 8,
+    /// batch 4, P2P off (the paper's cell, batch 1: 1.48x simulated, 1.60x published)`.
     fn largest_lead(&self, pairs: &[&Comparison], faster: &str) -> String {
         let level = largest(pairs);
         let Some(best) = level.first().copied() else { return faster.to_owned() };
         let parts = |pair: &Comparison| -> Vec<String> {
-            self.settings.axes().map(|axis| axis.phrase(&pair.side.spec)).collect()
+            let all = self.settings.axes().map(|axis| axis.phrase(&pair.side.spec));
+            all.filter(|part| !part.is_empty()).collect()
         };
         let is_shared = |part: &String| level.iter().all(|pair| parts(pair).contains(part));
+        let (shared, own): (Vec<String>, Vec<String>) = parts(best).into_iter().partition(is_shared);
         let known = level.iter().copied().find(|pair| is_published(pair));
-        let (shared, own): (Vec<String>, Vec<String>) = parts(known.unwrap_or(best))
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .partition(is_shared);
-        let (shared, own) = (shared.join(", "), own.join(", "));
-        let published = known.and_then(|pair| Some((pair.speedup, pair.published_speedup?)));
-        let published = match (published, own.is_empty()) {
-            (None, _) => String::new(),
-            (Some((_, of)), true) => format!(" ({})", of.of_ratio()),
-            (Some((speedup, of)), false) => {
-                format!(" ({own}: {speedup:.2}x simulated, {:.2}x published)", of.value)
+        let published = known.and_then(|pair| Some((pair, pair.published_speedup?)));
+        let place = match published {
+            Some((pair, of)) if std::ptr::eq(pair, best) || own.is_empty() => {
+                format!(" at {} ({})", self.setting(best), of.of_ratio())
             }
+            Some((pair, of)) => {
+                let own = parts(pair).into_iter().filter(|part| !is_shared(part));
+                format!(
+                    " at {} (the paper's cell, {}: {:.2}x simulated, {:.2}x published{})",
+                    self.setting(best),
+                    own.collect::<Vec<_>>().join(", "),
+                    pair.speedup,
+                    of.value,
+                    of.contradicting()
+                )
+            }
+            // leads of this size that share no setting
+            None if shared.is_empty() => format!(", for example at {}", own.join(", ")),
+            None => format!(" at {}", shared.join(", ")),
         };
-        // leads of this size that share no setting
-        let at = match shared.is_empty() {
-            true if published.is_empty() => format!(", for example at {own}"),
-            true => String::new(),
-            false => format!(" at {shared}"),
-        };
-        format!("up to {} {faster}{at}{published}", times(best))
+        format!("up to {} {faster}{place}", times(best))
     }
 
     /// Values that tie with the winner wherever it is the fastest: `, tied with parallel within 5 %`.
@@ -257,6 +261,15 @@ impl Question<'_> {
         };
         let next = next.map_or_else(String::new, |next| format!("; {next}"));
         Some(format!("{wins}{ties}{undecided}{range}{next}"))
+    }
+
+    /// [`Self::wins`] as a sentence: `Ladder is fastest in 7 of 20 settings, ...`.
+    pub fn wins_of_winner(&self) -> Option<String> {
+        let (wins, winner) = (self.wins()?, self.winner()?);
+        // the lead over the runner-up alone
+        let verb = if wins.starts_with(|c: char| c.is_ascii_digit()) { "has" } else { "is" };
+        let text = format!("{} {verb} {wins}", winner.value);
+        Some(if *self.axis == Axis::ARCHITECTURE { capitalized(&text) } else { text })
     }
 
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.

@@ -368,10 +368,13 @@ fn draw_row(
         return;
     }
     let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
+    // the values beside an empty field are no content of it
+    let is_new = |typing: &Typing| matches!(typing.what, What::NewValue(_));
+    let mark = if experiments.typing.as_ref().is_some_and(is_new) { " add: ›" } else { "›" };
     // values make room for the text that is typed after them
     let (in_view, right) = match typed {
         Some((from, prompt)) => {
-            let room = (prompt.field.value().width() as u16 + 2).max(LEAST_INPUT);
+            let room = (prompt.field.value().width() as u16 + 2).max(LEAST_INPUT) + mark.width() as u16;
             (from, area.right().saturating_sub(room).max(x))
         }
         None => (column, area.right()),
@@ -389,10 +392,9 @@ fn draw_row(
         end = put(buf, area, chip.x, area.y, &chip.text, style);
     }
     if let Some((_, prompt)) = typed {
-        let end = end.min(right);
-        let width = area.right().saturating_sub(end + 1);
-        put(buf, area, end, area.y, "›", theme.style(Role::Key));
-        prompt.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);
+        let x = put(buf, area, end.min(right), area.y, mark, theme.style(Role::Key));
+        let width = area.right().saturating_sub(x);
+        prompt.field.draw(buf, Rect { x, width, ..area }, theme);
         return;
     }
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {

@@ -59,15 +59,30 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         ],
     };
     let (mut x, mut y) = (area.x + 1, top);
+    let mut elsewhere = Vec::new();
+    let runs = stored_elsewhere(experiments, cx);
+    if runs > 0 {
+        let count = format!("{} of other experiments: ", counted(runs, "stored run"));
+        x = put(buf, area, x, y, &count, theme.style(Role::Dim));
+        let screens = [Tab::Runs, Tab::Compare, Tab::Pareto];
+        elsewhere.extend(screens.map(|tab| (cx.keys.label(Action::Show(tab)), tab.title().to_owned())));
+    }
     // the footer has the first key of them
-    for (label, what) in keys.iter().skip(usize::from(!is_first_use)) {
+    let keys = keys.into_iter().skip(usize::from(!is_first_use));
+    for (label, what) in elsewhere.into_iter().chain(keys) {
         let width = (label.width() + what.width() + 1) as u16;
         if x + width > area.right() && x > area.x + 1 {
             (x, y) = (area.x + 1, y + 1);
         }
-        x = put(buf, area, x, y, label, key);
-        x = put(buf, area, x + 1, y, what, text) + 3;
+        x = put(buf, area, x, y, &label, key);
+        x = put(buf, area, x + 1, y, &what, text) + 3;
     }
+}
+
+/// Number of stored runs if none of them is of an experiment of the list.
+fn stored_elsewhere(experiments: &Experiments, cx: &Context) -> usize {
+    let runs = cx.stored.as_ref().map_or(0, |stored| stored.records.len());
+    if experiments.has_none_stored() { runs } else { 0 }
 }
 
 /// Draws the experiments by name, those that are read with their stored runs.
@@ -78,8 +93,8 @@ pub(super) fn draw(buf: &mut Buffer, areas: &Areas, experiments: &Experiments, c
     let heading = if areas.list.width < 32 { " stored " } else { " stored runs " };
     let x = areas.list.right().saturating_sub(heading.width() as u16 + 1);
     put(buf, areas.list, x, areas.list.y, heading, theme.style(Role::Dim));
-    let runs = cx.stored.as_ref().map_or(0, |stored| stored.records.len());
-    if runs > 0 && experiments.has_none_stored() {
+    let runs = stored_elsewhere(experiments, cx);
+    if runs > 0 && areas.welcome.height == 0 {
         let y = areas.list.bottom().saturating_sub(1);
         let count = format!(" {}: ", counted(runs, "stored run"));
         let key = format!("{} ", cx.keys.label(Action::Show(Tab::Runs)));

@@ -13,11 +13,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
-use self::state::Entry;
 pub use self::state::Experiments;
+use self::state::{Entry, Stored};
 use self::typing::{Save, SaveTo, What};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::texts::TextView;
 use lab::sweep::edit::Edit;
 use lab::sweep::{Choice, Experiment};
@@ -35,7 +36,7 @@ acts! {
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
-    Left: "back", "Left h", "previous value; on a name: back to the list", Some("list");
+    Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
     AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
@@ -490,44 +491,37 @@ impl Experiments {
         at.is_some()
     }
 
-    /// Starts the paper's 70B sweep, whatever is selected.
+    /// Starts the paper's 70B sweep, whatever is selected and whatever edits it has.
     fn run_paper(&mut self, cx: &mut Context) {
         let is_unread = self.entries.is_none() && self.names.is_empty();
         match self.show(PAPER) {
             _ if is_unread => self.early = Some(Act::Paper),
             true if self.selected().is_none() => self.early = Some(Act::Paper),
-            true => self.run(Choice::Missing, cx),
+            true => self.run_file(Choice::Missing, cx),
             false => cx.inform(format!("there is no experiment {PAPER}")),
         }
     }
 
-    /// Starts the edited experiment, queued behind a running sweep.
-    fn run(&mut self, choice: Choice, cx: &mut Context) {
+    /// Starts the selected experiment with its edits, queued behind a running sweep.
+    fn run(&self, choice: Choice, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
-        let experiment = match self.draft().filter(|draft| draft.revisions.is_edited()) {
-            None => entry.experiment.clone().map(Arc::from),
-            // runs of unsaved edits do not count as the file's
-            Some(draft) => draft.experiment().map(|mut experiment| {
-                let name = draft::edited_name(&entry.name, draft.revisions.text());
-                Arc::make_mut(&mut experiment).name = name;
-                experiment
-            }),
+        let Some(draft) = self.draft().filter(|draft| draft.revisions.is_edited()) else {
+            return self.run_file(choice, cx);
         };
-        if experiment.is_ok()
-            && let Some(shown) = self.shown()
-        {
-            cx.scope.show(shown);
-        }
-        let stored = self.selected_stored();
-        if choice == Choice::Missing && stored.is_complete() {
-            let all = cx.key::<Self>(Act::RunAll);
-            return cx
-                .inform(format!("nothing is left to run: showing the result; {all} runs all again"));
-        }
-        match experiment {
-            Ok(experiment) => cx.request(Request::Sweep { experiment, choice }),
-            Err(error) => cx.fail(error),
-        }
+        // runs of unsaved edits do not count as the file's
+        let experiment = draft.experiment().map(|mut experiment| {
+            let name = draft::edited_name(&entry.name, draft.revisions.text());
+            Arc::make_mut(&mut experiment).name = name;
+            experiment
+        });
+        start(experiment, self.shown(), draft.stored(), choice, cx);
+    }
+
+    /// Starts the selected experiment as its file has it, without edits.
+    fn run_file(&self, choice: Choice, cx: &mut Context) {
+        let Some(entry) = self.selected() else { return };
+        let experiment = entry.experiment.clone().map(Arc::from);
+        start(experiment, Some(entry.shown()), self.stored_of(self.list.selected), choice, cx);
     }
 
     fn save(&mut self, cx: &mut Context) {
@@ -598,6 +592,27 @@ impl Experiments {
                 });
             }
         }
+    }
+}
+
+/// Starts an experiment, or shows its result if all its runs are stored. `shown` becomes the scope of the result screens.
+fn start(
+    experiment: Result<Arc<Experiment>, String>,
+    shown: Option<ShownExperiment>,
+    stored: Stored,
+    choice: Choice,
+    cx: &mut Context,
+) {
+    let experiment = match experiment {
+        Ok(experiment) => experiment,
+        Err(error) => return cx.fail(error),
+    };
+    if let Some(shown) = shown {
+        cx.scope.show(shown);
+    }
+    match choice == Choice::Missing && stored.is_complete() {
+        true => cx.request(Request::StoredResult(experiment.name.clone())),
+        false => cx.request(Request::Sweep { experiment, choice }),
     }
 }
 

@@ -45,6 +45,12 @@ impl Entry {
     pub fn path(&self) -> Option<PathBuf> {
         (self.place != BUILT_IN_PLACE).then(|| PathBuf::from(&self.place))
     }
+
+    /// Experiment of the file, without edits.
+    pub fn shown(&self) -> ShownExperiment {
+        let cells = self.experiment.is_ok().then(|| Arc::clone(&self.keys));
+        ShownExperiment { name: self.name.clone(), cells }
+    }
 }
 
 impl From<AvailableExperiment> for Entry {
@@ -226,15 +232,6 @@ impl Experiments {
         }
     }
 
-    /// Stored runs of the selected experiment with its edits.
-    pub fn selected_stored(&self) -> Stored {
-        match self.draft().filter(|draft| draft.revisions.is_edited()) {
-            // counts for the file's cells do not apply to edited ones
-            Some(draft) => draft.stored(),
-            None => self.stored_of(self.list.selected),
-        }
-    }
-
     /// True if no experiment has stored runs, once all are loaded.
     pub fn has_none_stored(&self) -> bool {
         let mut all = self.stored.iter().copied().chain(self.drafts.values().map(Draft::stored));
@@ -266,10 +263,7 @@ impl Experiments {
     pub fn shown(&self) -> Option<ShownExperiment> {
         let entry = self.selected()?;
         Some(match self.draft().filter(|draft| draft.revisions.is_edited()) {
-            None => {
-                let cells = entry.experiment.is_ok().then(|| Arc::clone(&entry.keys));
-                ShownExperiment { name: entry.name.clone(), cells }
-            }
+            None => entry.shown(),
             Some(draft) => ShownExperiment {
                 name: edited_name(&entry.name, draft.revisions.text()),
                 cells: Some(draft.cells()?),

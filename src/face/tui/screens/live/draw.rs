@@ -162,10 +162,12 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
     ]
 }
 
-/// Settings that all cells share: `  all tiny f32 b4`; empty beside a result, which names them.
+/// Settings that all cells share: `  cells: tiny f32 b4`; empty beside a result, which names them.
 fn common(live: &Live) -> String {
     match live.cells.first().filter(|_| !live.shows_answer()) {
-        Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
+        Some(cell) if !live.varied.is_empty() => {
+            format!("  cells: {}", live.varied.common(&cell.spec))
+        }
         _ => String::new(),
     }
 }

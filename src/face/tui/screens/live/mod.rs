@@ -13,8 +13,8 @@ use crate::face::tui::context::Sweeps;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
-use crate::face::tui::screens::experiments::{history, is_edited};
-use crate::face::tui::update::{Ended, SweepOrder};
+use crate::face::tui::screens::experiments::{self, Experiments, history, is_edited};
+use crate::face::tui::update::{Ended, SweepOrder, page_rows};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
@@ -25,6 +25,9 @@ const SCROLLED: isize = 4;
 
 /// Height of the body below which the result takes the place of the cells, and names noise in a word above its table.
 const SMALL: u16 = 20;
+
+/// Slots of questions about a sweep.
+const SWEEP_QUESTIONS: [&str; 5] = ["look", "medians", "answer", "work", "noise"];
 
 /// Minimum interval (ms) between handing finished runs to other screens. It grows with the number of
 /// runs, since each is copied.
@@ -41,7 +44,7 @@ acts! {
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
+    Result: "result", "a", "show the result, or the selected cell", Some("cell/result"), "answer outcome";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
@@ -149,8 +152,13 @@ impl Screen for Live {
         Some(ScreenList { len: self.cells.len(), area, rows: 1, list: &mut self.list })
     }
 
-    fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match input {
+            // the last row counts the lines below
+            Input::Page(pages) if self.shows_answer() && !self.in_queue => {
+                let shown = self.areas(cx.body()).detail.height.saturating_sub(3);
+                self.scroll(-pages * page_rows(shown.into()));
+            }
             Input::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
             Input::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
             Input::Step(rows) => {
@@ -190,6 +198,7 @@ impl Screen for Live {
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
+            Request::StoredResult(name) => self.show_stored(&name, cx),
             Request::CancelSweep => self.cancel(cx),
             Request::SweepNews(event) => {
                 // the footer shows the last note; the message history has all of them
@@ -223,6 +232,14 @@ impl Screen for Live {
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
         draw::notes(self, cx, body.width)
+    }
+
+    fn selection(&self, _cx: &Context) -> ScreenSelection {
+        let run = |cell: &LiveCell| {
+            let run = cell.record.as_ref().map(|record| record.run.clone());
+            SelectedRun { spec: cell.spec.clone(), run: run.unwrap_or_else(|| cell.spec.label()) }
+        };
+        ScreenSelection { run: self.selected().map(run), ..ScreenSelection::default() }
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
@@ -371,9 +388,7 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         // answers about the previous sweep must not show up in this one
-        ["look", "medians", "answer", "work", "noise"]
-            .into_iter()
-            .for_each(|slot| cx.forget::<Self>(slot));
+        SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
         let of = Arc::clone(&experiment);
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
@@ -386,6 +401,28 @@ impl Live {
             },
             |live: &mut Self, work, cx| live.weigh(cx.ok_or_fail(work).unwrap_or_default()),
         );
+    }
+
+    /// Shows the stored result of the experiment in scope, in place of an ended sweep of another.
+    fn show_stored(&mut self, name: &str, cx: &mut Context) {
+        let all = cx.key::<Experiments>(experiments::Act::RunAll);
+        if self.is_running() {
+            let compare = cx.keys.label(Action::Show(Tab::Compare));
+            return cx.inform(format!(
+                "all runs of {name} are stored: {compare} compares them, {all} runs all again"
+            ));
+        }
+        let is_own = self.answers.is_some() && self.experiment.as_deref() == Some(name);
+        if !is_own {
+            self.forget_sweep();
+            SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
+        }
+        self.show_cell = false;
+        let screen = cx.keys.label(Action::Show(Tab::Experiments));
+        cx.tab = Tab::Live;
+        cx.inform(format!(
+            "all runs of {name} are stored, this is their result; {screen} {all} runs all again"
+        ));
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.

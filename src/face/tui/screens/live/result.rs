@@ -9,7 +9,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::result_card::{next_screens, result_lines};
+use crate::face::tui::widgets::result_card::{legend, next_screens, result_lines};
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
@@ -109,7 +109,9 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let lines = &live.wrapped.1;
     let mut keys = Vec::new();
     if lines.len() + 2 > usize::from(area.height) {
-        keys.push(format!("{} {} scroll", cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown)));
+        let page = cx.keys.label(Action::PageDown);
+        let (up, down) = (cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown));
+        keys.push(format!("{up} {down} scroll, {page} a page"));
     }
     if !live.cells.is_empty() {
         keys.push(format!("{}: the selected cell", cx.key::<Live>(Act::Result)));
@@ -117,7 +119,10 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let keys = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
     let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
-    next_screens(buf, area, cx);
+    let x = next_screens(buf, area, cx);
+    if lines.iter().any(|(words, role)| *role == Role::Title && words.contains(" gap %")) {
+        legend(buf, area, x, cx);
+    }
     let rows = usize::from(inner.height);
     let left = lines.len().saturating_sub(live.result_scroll);
     // the last row says how many lines are below

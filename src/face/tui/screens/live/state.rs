@@ -226,20 +226,28 @@ impl Evaluation {
 
 impl Live {
     pub fn start(&mut self, experiment: &Arc<Experiment>, now_ms: u64) {
+        self.forget_sweep();
         *self = Self {
             follow: true,
             source: Some(Arc::clone(experiment)),
-            queue: std::mem::take(&mut self.queue),
-            in_queue: self.in_queue,
-            queue_list: self.queue_list,
             experiment: Some(experiment.name.clone()),
             cells: experiment.cells.iter().map(|c| LiveCell::new(&c.spec, &c.feasibility)).collect(),
             rounds: experiment.rounds.max(1),
             varied: Varied::of(experiment.cells.iter().map(|cell| &cell.spec)),
             started_ms: now_ms,
-            ..Self::default()
+            ..std::mem::take(self)
         };
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
+    }
+
+    /// Drops the last sweep; the queue stays.
+    pub fn forget_sweep(&mut self) {
+        *self = Self {
+            queue: std::mem::take(&mut self.queue),
+            in_queue: self.in_queue,
+            queue_list: self.queue_list,
+            ..Self::default()
+        };
     }
 
     pub fn is_running(&self) -> bool {

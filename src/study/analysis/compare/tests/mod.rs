@@ -50,6 +50,24 @@ fn architectures_against_standard_with_hidden_share() {
     assert!(low < 0.8 && 0.8 < high && low > 0.6 && high < 1.0, "{low}..{high}");
 }
 
+/// Ladder saves most of standard's latency, upper-bound half a percent: that is noise, and no gap of which ladder closes
+/// 8000 %.
+#[test]
+fn an_upper_bound_that_is_not_clearly_faster_leaves_no_gap() {
+    for bound in [1.99, 2.0, 2.2] {
+        let records = [
+            rounds("u", architecture(&Architecture::UpperBound), bound),
+            rounds("s", architecture(&Architecture::Standard), 2.0),
+            rounds("l", architecture(&LADDER), 1.2),
+        ]
+        .concat();
+        let report = compare(&records, "architecture").unwrap();
+        let ladder = report.pairs.iter().find(|pair| pair.value == "ladder").unwrap();
+        assert_eq!((ladder.hidden_share, ladder.hidden_share_ci95), (None, None), "{bound}");
+        assert_eq!(ladder.side.gap_closed(), "-");
+    }
+}
+
 #[test]
 fn equal_cells_do_not_differ() {
     let records = [
