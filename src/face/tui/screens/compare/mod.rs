@@ -190,6 +190,11 @@ impl Screen for Compare {
                 self.first_flag = self.first_flag.saturating_add_signed(rows).min(last);
             }
             Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
+            Input::Step(_) if self.shows_pivot() => {
+                self.hold_column();
+                // the list moves
+                return false;
+            }
             Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
                 let area = self.areas(body).table;
                 let value = self.compared().and_then(|c| pivot::value_at(self, c, area, event.at));
@@ -271,6 +276,7 @@ impl Screen for Compare {
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
+        self.follow(cx.seen_run.as_ref());
         if let Some(of) = self.headline_of() {
             let asked = of.clone();
             let work = move |_: &_| {
