@@ -8,15 +8,11 @@ use crate::face::tui::prelude::*;
 use study::analysis::{Comparison, ComparisonReport};
 use table::Provenance;
 
-/// First clauses of a headline that fit into a row, not cut within brackets; its first words if none fits.
-pub fn leading_clauses(headline: &str, width: u16) -> String {
+/// First clauses of a headline that fit into a row; its first words if none fits.
+pub fn leading_row(headline: &str, width: u16) -> String {
     let room = usize::from(width.saturating_sub(2));
-    let is_whole =
-        |text: &&str| text.width() <= room && text.matches('(').count() == text.matches(')').count();
-    let ends = ["; ", " (", ": "].into_iter().flat_map(|end| headline.match_indices(end));
-    let clauses = ends.filter_map(|(at, _)| headline.get(..at)).chain([headline]).filter(is_whole);
-    let longest = clauses.max_by_key(|clause| clause.len());
-    longest.map_or_else(|| whole_words(headline, room), str::to_owned)
+    let clauses = leading_clauses(headline, room, &["; ", " (", ": "]);
+    clauses.map_or_else(|| whole_words(headline, room), str::to_owned)
 }
 
 /// Row below the headline: provenance, filter, settings, flags.

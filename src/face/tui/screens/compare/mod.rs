@@ -418,15 +418,12 @@ impl Compare {
         let (headline, has_room) = (self.headline(), body.height >= ROOM_FOR_LEGEND);
         if !self.shows_pivot() {
             let has_answer = has_room && !self.kept.is_empty();
-            return has_answer
-                .then(|| header::leading_clauses(headline, body.width))
-                .into_iter()
-                .collect();
+            return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
         match self.winners().filter(|_| has_room) {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
             Some(winners) => {
-                let mut rows = vec![header::leading_clauses(headline, body.width)];
+                let mut rows = vec![header::leading_row(headline, body.width)];
                 rows.extend(headline_rows(winners, body.width, 2));
                 rows
             }
