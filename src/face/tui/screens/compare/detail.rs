@@ -75,11 +75,12 @@ const SHARES: [&str; 3] = [
     " exposed: communication not hidden by compute ",
 ];
 
+/// Draws the details; `marks` explains the marks of the table above instead of the shares.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     (axis, pair): (&Axis, &Comparison),
-    notes: &[Note],
+    (notes, marks): (&[Note], Option<String>),
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -89,8 +90,9 @@ pub fn draw(
     let inner = frame(buf, area, &cut(&name, room), theme);
     folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
     let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
+    let below = marks.as_deref().or(shares).unwrap_or_default();
     let bottom = area.bottom().saturating_sub(1);
-    put(buf, area, area.x + 2, bottom, shares.unwrap_or_default(), theme.style(Role::Dim));
+    put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
     let areas = DetailAreas::new(inner);
     draw_origin(buf, areas.origin, pair, theme);
     ResultLine::of(pair, areas.is_short()).draw(buf, areas.result, theme);

@@ -84,6 +84,22 @@ pub struct StatusTexts {
 
 impl StatusTexts {
     pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+        let whole = Self::with(compare, compared, cx, width, true);
+        // the name of the scope comes before what it hides
+        match whole.room(width) > compare.filter.chip_width() {
+            true => whole,
+            false => Self::with(compare, compared, cx, width, false),
+        }
+    }
+
+    /// `counts_hidden`: count the settings that the scope hides.
+    fn with(
+        compare: &Compare,
+        compared: &Compared,
+        cx: &Context,
+        width: u16,
+        counts_hidden: bool,
+    ) -> Self {
         let provenance = compare.pair_settings(compared).provenance;
         let area = Rect::new(0, 0, width, 1);
         let hidden = match &compare.map {
@@ -92,7 +108,7 @@ impl StatusTexts {
             Some(_) => String::new(),
         };
         let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
-        let counts = status_counts(compare, compared, cx, width);
+        let counts = status_counts(compare, compared, cx, width, counts_hidden);
         let used = label.width() + counts.width() + hidden.width();
         let flags = match compare.flagged.len() {
             0 => String::new(),
@@ -118,7 +134,13 @@ impl StatusTexts {
 }
 
 /// Number of settings or folded rows, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
-fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> String {
+fn status_counts(
+    compare: &Compare,
+    compared: &Compared,
+    cx: &Context,
+    width: u16,
+    counts_hidden: bool,
+) -> String {
     let mut words: Vec<String> = Vec::new();
     if compare.shows_pivot() {
         let all = compare.scope_counts.settings;
@@ -127,7 +149,8 @@ fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u1
             _ => counted(all, "setting"),
         };
         // a filter needs the room
-        let hidden = match compare.filter.typing || !compare.filter.value().is_empty() {
+        let has_filter = compare.filter.typing || !compare.filter.value().is_empty();
+        let hidden = match has_filter || !counts_hidden {
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
         };

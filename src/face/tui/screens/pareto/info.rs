@@ -72,9 +72,10 @@ struct PointText {
     short_here: String,
     /// Place on the frontier.
     standing: String,
-    /// Points that dominate this one, and whether their lead is within noise.
+    /// Points that dominate this one, whether their lead is within noise, and the number among the points in the same place if
+    /// there is room.
     more: String,
-    /// Coordinates, and the number among the points in the same place.
+    /// Coordinates, and that number otherwise.
     numbers: String,
     /// Contradiction within the published numbers of the cell.
     contradiction: Option<String>,
@@ -93,16 +94,22 @@ impl PointText {
         let (standing, more) = standing(pareto, point);
         let contradiction = published(pareto, point).and_then(OverlayPoint::contradiction);
         let help = contradiction.is_some().then(|| cx.keys.label(Action::Help));
-        Self {
+        let mut point_text = Self {
             label: format!("{} ", label(point)),
             cell: point.cell_label(),
             short_here,
             standing,
             more,
-            numbers: numbers(pareto, point, width, help) + &here,
+            numbers: numbers(pareto, point, width, help),
             contradiction,
             gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
+        };
+        // the verdict comes before the number
+        match point_text.more.width() + here.width() < point_text.room(width).into() {
+            true => point_text.more += &here,
+            false => point_text.numbers += &here,
         }
+        point_text
     }
 
     /// Columns that the first row has left behind the standing.
