@@ -214,7 +214,7 @@ const SYNONYMS: [(&str, &str); 11] = [
     ("exposed", "communication overlap"),
     ("filter", "search narrow query"),
     ("timeline", "trace gantt"),
-    ("pareto", "frontier throughput latency"),
+    ("pareto", "frontier throughput"),
     ("slider", "predict simulate"),
     ("ar latency", "all-reduce double half alpha"),
     ("memory bw", "roofline memory-bound bandwidth hbm"),

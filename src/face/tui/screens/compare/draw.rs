@@ -130,7 +130,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else if let Some(selected) = compare.selected() {
         let notes = notes(compare, body, cx);
         let marks = marks_in_frame(compare, compared, body);
-        detail::draw(buf, places.detail, (&compared.axis, selected), (&notes, marks), cx);
+        detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
         empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
     }
