@@ -85,7 +85,7 @@ pub struct StatusTexts {
 impl StatusTexts {
     pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
         let whole = Self::with(compare, compared, cx, width, true);
-        // the name of the scope comes before what it hides
+        // the name of the scope comes before what it hides and the words of the flags
         match whole.room(width) > compare.filter.chip_width() {
             true => whole,
             false => Self::with(compare, compared, cx, width, false),
@@ -109,7 +109,8 @@ impl StatusTexts {
         };
         let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
         let counts = status_counts(compare, compared, cx, width, counts_hidden);
-        let used = label.width() + counts.width() + hidden.width();
+        let chip = if counts_hidden { 0 } else { compare.filter.chip_width() + 1 };
+        let used = label.width() + counts.width() + hidden.width() + chip;
         let flags = match compare.flagged.len() {
             0 => String::new(),
             count => {

@@ -12,6 +12,7 @@ use study::analysis::{
     Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
     Reasons, compared_rows, slices_over,
 };
+use table::Spec;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -273,14 +274,13 @@ impl Compare {
         self.followed = seen_run.cloned();
         // a pair names the last of its pooled runs
         let Some(record) = seen_run.and_then(|run| compared.runs.find(run)) else { return };
-        let (key, pairs) = (record.spec.key(), &compared.report.pairs);
-        let find = |is_cell: &dyn Fn(&Comparison) -> bool| {
-            self.kept.iter().copied().find(|at| is_cell(&pairs[*at]))
-        };
-        let own = find(&|pair| pair.side.spec.key() == key);
-        let Some(at) = own.or_else(|| find(&|pair| pair.baseline_side.spec.key() == key)) else {
-            return;
-        };
+        let (seen, key, pairs) = (&record.spec, record.spec.key(), &compared.report.pairs);
+        // keys are slow to make
+        let is_seen = |spec: &Spec| (spec.tp, spec.batch) == (seen.tp, seen.batch) && spec.key() == key;
+        let mut kept = self.kept.iter().copied();
+        let own = kept.clone().find(|at| is_seen(&pairs[*at].side.spec));
+        let of_baseline = || kept.find(|at| is_seen(&pairs[*at].baseline_side.spec));
+        let Some(at) = own.or_else(of_baseline) else { return };
         // a baseline is in the pairs of all values
         self.held = own.map(|at| pairs[at].value.clone());
         if own.is_some() && self.column.take().is_some() {
