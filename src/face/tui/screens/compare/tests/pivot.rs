@@ -45,6 +45,8 @@ fn the_winners_by_setting_are_below_the_headline() {
     }
     let low = on(grid().to_vec(), (60, 16));
     low.hides("Ladder is fastest, but");
+    // the frame of the pair explains the marks
+    low.shows("╰─ x tokens/s of standard  ★ fastest  ≈ within ");
     let notes = low.state.screen(Tab::Compare).notes(low.state.cx.body(), &low.state.cx);
     assert!(notes.iter().any(
         |note| note.is_folded && note.text.contains("Ladder is fastest, but ties with standard at")
