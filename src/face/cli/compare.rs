@@ -15,8 +15,8 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, REST, beaten_limit, common_settings, differences_table, judge, pairs_table, pivot_table,
-    slices,
+    PairVerdict, Pivot, REST, beaten_limit, common_settings, differences_table, judge, pairs_table,
+    pivot_table, slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -170,9 +170,12 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
         let why = gaps.reasons(map);
         for (row, tp) in map.tps.iter().enumerate() {
             let cell = |column: usize| match map.cell(row, column) {
-                // parentheses mark insignificant differences without colour
-                Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
-                Some(cell) => Shown::Number(cell.speedup, 3),
+                // as on the map of the compare screen
+                Some(cell) => match comparison.pairs[cell.pair].verdict {
+                    PairVerdict::Faster | PairVerdict::Slower => Shown::Number(cell.speedup, 3),
+                    PairVerdict::Unknown => Shown::text(format!("?{:.3}", cell.speedup)),
+                    _ => Shown::text(format!("≈{:.3}", cell.speedup)),
+                },
                 None => why.get(&(row, column)).map_or(Shown::None, Shown::text),
             };
             rows.push(
@@ -186,7 +189,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
     if maps.is_empty() {
         return text;
     }
-    text + &format!("(brackets: no clear difference) {}", significance_text(comparison))
+    text + &format!("≈ no clear difference, ? too few samples; {}", significance_text(comparison))
 }
 
 fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {

@@ -52,6 +52,8 @@ pub struct Context {
     pub typed_path: Option<TypedPath>,
     /// Title of the trace on the timeline.
     pub open_trace: Option<String>,
+    /// Stored run (full id) that is selected on the runs screen or open on the timeline, whichever was visible last.
+    pub seen_run: Option<String>,
     pub notice: Option<Notice>,
     pub keys: Keymap,
     /// Message history with timestamps (ms), newest last.
@@ -159,6 +161,7 @@ impl Context {
             folder: None,
             typed_path: None,
             open_trace: None,
+            seen_run: None,
             notice: None,
             keys: Keymap::default(),
             messages: VecDeque::new(),

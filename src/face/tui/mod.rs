@@ -120,7 +120,7 @@ mod prelude {
         empty, folded_notes, frame, hidden_rows, line, notes_hint, popup, put, select, selected,
     };
     pub use super::widgets::wrap::{
-        first_fitting, headline_rows, is_whole, whole_words, words_or_cut, wrap,
+        first_fitting, headline_rows, is_whole, leading_clauses, whole_words, words_or_cut, wrap,
     };
     pub use base::text::counted;
 }

@@ -206,7 +206,7 @@ fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
 }
 
 /// Words in names and descriptions, with other words that find them.
-const SYNONYMS: [(&str, &str); 10] = [
+const SYNONYMS: [(&str, &str); 11] = [
     ("tpot", "itl latency inter-token decode"),
     ("ttft", "latency prefill"),
     ("tok/s", "throughput tokens"),
@@ -214,6 +214,7 @@ const SYNONYMS: [(&str, &str); 10] = [
     ("exposed", "communication overlap"),
     ("filter", "search narrow query"),
     ("timeline", "trace gantt"),
+    ("pareto", "frontier throughput"),
     ("slider", "predict simulate"),
     ("ar latency", "all-reduce double half alpha"),
     ("memory bw", "roofline memory-bound bandwidth hbm"),

@@ -80,7 +80,7 @@ pub fn pareto_figure(
         options,
         provenance,
         title: title(axes, groups.len()),
-        note: common,
+        note: with_p2p(common, &points, &data.overlay),
         remark: [answers(data, &groups, (unit, by)), vec![remark(axes, &points)]].concat().join("; "),
         legend: legend(&points, &data.overlay, &looks),
     };
@@ -140,6 +140,15 @@ fn panel_names(groups: &[&[&ParetoPoint]]) -> (Vec<String>, String) {
     (named.collect(), common)
 }
 
+/// Note with the P2P setting, if all points share it; otherwise the legend has both.
+fn with_p2p(note: String, points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> String {
+    match points.first().filter(|_| !has_both(points, overlay)) {
+        Some(first) if note.is_empty() => format!("P2P {}", first.spec.p2p.as_str()),
+        Some(first) => format!("{note}, P2P {}", first.spec.p2p.as_str()),
+        None => note,
+    }
+}
+
 /// Overlay points that go with the points of a panel.
 fn overlaid(data: &ParetoData<'_>, members: &[&ParetoPoint], looks: &Looks, by: f64) -> Vec<Overlaid> {
     let sources = sources(&data.overlay);
@@ -179,13 +188,17 @@ fn answers(data: &ParetoData<'_>, groups: &[&[&ParetoPoint]], unit: (&str, f64))
             return format!("{}: no point", line(*limit));
         };
         let point = points.iter().find(|point| point.run == winner.run);
+        let label = |run: &str| points.iter().find(|point| point.run == run).map(|point| point.label());
         let cell = point.map_or_else(String::new, |point| {
             format!(" {} P2P {}", point.label(), point.spec.p2p.as_str())
         });
         let name = format!("{}{cell}, {} {}", winner.architecture, digits(winner.y), y_name(axes));
         let rival = |rival: &BestWithin| {
             let tied = if rival.is_tied { "≈ " } else { "" };
-            format!("{tied}{} {}", rival.architecture, digits(rival.y))
+            // across TPs and batch sizes a ratio is no speedup
+            let own = label(&rival.run).filter(|own| Some(own) != label(&winner.run).as_ref());
+            let own = own.map_or_else(String::new, |own| format!(" {own}:"));
+            format!("{tied}{}{own} {}", rival.architecture, digits(rival.y))
         };
         let rivals: Vec<String> = rivals.iter().map(rival).collect();
         match rivals.is_empty() {

@@ -52,6 +52,20 @@ pub fn whole_words(text: &str, room: usize) -> String {
     if kept.split_whitespace().count() > 2 { format!("{kept} …") } else { String::new() }
 }
 
+/// Longest part of a text that ends before one of `ends`, fits and has no open bracket: the whole text if it fits; `None` if no
+/// part does.
+pub fn leading_clauses<'a>(text: &'a str, room: usize, ends: &[&str]) -> Option<&'a str> {
+    if text.width() <= room {
+        return Some(text);
+    }
+    let count = |text: &str, brackets: [char; 2]| text.matches(brackets).count();
+    let is_whole =
+        |text: &&str| count(text, ['(', '[']) == count(text, [')', ']']) && text.width() <= room;
+    let ends = ends.iter().flat_map(|end| text.match_indices(end));
+    let clauses = ends.filter_map(|(at, _)| text.get(..at)).filter(is_whole);
+    clauses.max_by_key(|clause| clause.len())
+}
+
 /// First text that fits, the last if none does.
 pub fn first_fitting(texts: &[String], room: u16) -> &str {
     let fits = |text: &&String| text.width() <= room.into();
@@ -109,6 +123,16 @@ mod tests {
         assert_eq!(bar(0.5, 4), "██··");
         assert_eq!(bar(0.53, 4), "██▏·");
         assert_eq!(bar(7.0, 2), "██");
+    }
+
+    #[test]
+    fn leading_clauses_are_not_cut_within_brackets() {
+        let text = "ladder 1.35x (1.2 at b1, 1.1 at b4), parallel 1.2x";
+        let fitting = |room| leading_clauses(text, room, &[", ", " ("]);
+        assert_eq!(fitting(60), Some(text));
+        assert_eq!(fitting(40), Some("ladder 1.35x (1.2 at b1, 1.1 at b4)"));
+        assert_eq!(fitting(30), Some("ladder 1.35x"));
+        assert_eq!(fitting(5), None);
     }
 
     #[test]

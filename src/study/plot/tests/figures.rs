@@ -33,6 +33,17 @@ fn a_pareto_figure_says_what_and_where_from() {
 }
 
 #[test]
+fn a_figure_of_one_p2p_setting_names_it() {
+    let records = cells();
+    let points: Vec<ParetoPoint> =
+        points().into_iter().filter(|point| point.spec.p2p == P2p::Off).collect();
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let provenance = ProvenanceSummary::of_records(&records);
+    let figure = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap();
+    assert_says(&figure, &["llama-3-70b f32, prompt 16, output 5", "P2P off"]);
+}
+
+#[test]
 fn a_limit_is_a_line_and_its_answer_is_in_the_caption() {
     let (records, points) = (cells(), points());
     let provenance = ProvenanceSummary::of_records(&records);

@@ -53,11 +53,12 @@ pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
     let areas = DetailAreas::new(inner);
     let width = usize::from(inner.width);
     let text = ResultLine::of(pair, false).text();
-    let origin = format!("[{}] {}", pair.provenance, pair.matched);
+    let cell = cell_words(pair);
+    let origin = format!("[{}] {cell}", pair.provenance);
     let is_folded =
         areas.origin.is_empty() || areas.is_short() || text.width() > width || origin.width() > width;
     let [baseline, value] = side_names(axis, pair);
-    let result = format!("{}, {value} against {baseline}: {text}", pair.matched);
+    let result = format!("{cell}, {value} against {baseline}: {text}");
     let mut notes = vec![Note::new(result, is_folded)];
     let sentences = differences(axis, pair);
     if !sentences.is_empty() {
@@ -75,11 +76,12 @@ const SHARES: [&str; 3] = [
     " exposed: communication not hidden by compute ",
 ];
 
+/// Draws the details; `marks` explains the marks of the table above instead of the shares.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     (axis, pair): (&Axis, &Comparison),
-    notes: &[Note],
+    (notes, marks): (&[Note], Option<String>),
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -89,8 +91,9 @@ pub fn draw(
     let inner = frame(buf, area, &cut(&name, room), theme);
     folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
     let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
+    let below = marks.as_deref().or(shares).unwrap_or_default();
     let bottom = area.bottom().saturating_sub(1);
-    put(buf, area, area.x + 2, bottom, shares.unwrap_or_default(), theme.style(Role::Dim));
+    put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
     let areas = DetailAreas::new(inner);
     draw_origin(buf, areas.origin, pair, theme);
     ResultLine::of(pair, areas.is_short()).draw(buf, areas.result, theme);
@@ -101,16 +104,23 @@ pub fn draw(
     }
 }
 
+/// Settings that both sides share, with the short label of an emulated link.
+fn cell_words(pair: &Comparison) -> String {
+    let link = pair.side.spec.link;
+    pair.matched.replace(&link.to_string(), &link.label())
+}
+
 /// Provenance, setting, and as much of the run ids as fits.
 fn draw_origin(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
     let label = format!("[{}] ", pair.provenance);
     let x = put(buf, area, area.x, area.y, &label, theme.provenance(pair.provenance));
     let ids = [&pair.run, &pair.baseline_run];
     let short_ids = ids.map(|id| without_middle(id, 14));
+    let cell = cell_words(pair);
     let texts = [
-        format!("{}  runs {} and {}", pair.matched, ids[0], ids[1]),
-        format!("{}  runs {} and {}", pair.matched, short_ids[0], short_ids[1]),
-        pair.matched.clone(),
+        format!("{cell}  runs {} and {}", ids[0], ids[1]),
+        format!("{cell}  runs {} and {}", short_ids[0], short_ids[1]),
+        cell,
     ];
     let text = first_fitting(&texts, area.right().saturating_sub(x));
     put(buf, area, x, area.y, text, theme.style(Role::Dim));

@@ -129,10 +129,20 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         let notes = notes(compare, body, cx);
-        detail::draw(buf, places.detail, (&compared.axis, selected), &notes, cx);
+        let marks = marks_in_frame(compare, compared, body);
+        detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
         empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
     }
+}
+
+/// Meaning of the pivot's marks for the frame of the selected pair, if a low window has no row for it and it fits there.
+fn marks_in_frame(compare: &Compare, compared: &Compared, body: Rect) -> Option<String> {
+    let places = compare.areas(body);
+    let is_there = compare.shows_pivot() && !compare.has_legend(body) && places.detail.height > 2;
+    let room = places.detail.width.saturating_sub(5);
+    let legend = is_there.then(|| pivot::legend(compare, compared, room))?;
+    (legend.width() <= room.into()).then(|| legend + " ")
 }
 
 /// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
@@ -167,7 +177,10 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
         notes.push(Note::new(answer.join(". "), true));
     }
     if compare.shows_pivot() {
-        let is_folded = !has_legend || pivot::legend(compare, compared, body.width).width() > width;
+        let is_folded = match has_legend {
+            true => pivot::legend(compare, compared, body.width).width() > width,
+            false => marks_in_frame(compare, compared, body).is_none(),
+        };
         let all = pivot::legend(compare, compared, u16::MAX);
         notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
     } else {

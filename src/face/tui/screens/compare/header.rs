@@ -8,15 +8,11 @@ use crate::face::tui::prelude::*;
 use study::analysis::{Comparison, ComparisonReport};
 use table::Provenance;
 
-/// First clauses of a headline that fit into a row, not cut within brackets; its first words if none fits.
-pub fn leading_clauses(headline: &str, width: u16) -> String {
+/// First clauses of a headline that fit into a row; its first words if none fits.
+pub fn leading_row(headline: &str, width: u16) -> String {
     let room = usize::from(width.saturating_sub(2));
-    let is_whole =
-        |text: &&str| text.width() <= room && text.matches('(').count() == text.matches(')').count();
-    let ends = ["; ", " (", ": "].into_iter().flat_map(|end| headline.match_indices(end));
-    let clauses = ends.filter_map(|(at, _)| headline.get(..at)).chain([headline]).filter(is_whole);
-    let longest = clauses.max_by_key(|clause| clause.len());
-    longest.map_or_else(|| whole_words(headline, room), str::to_owned)
+    let clauses = leading_clauses(headline, room, &["; ", " (", ": "]);
+    clauses.map_or_else(|| whole_words(headline, room), str::to_owned)
 }
 
 /// Row below the headline: provenance, filter, settings, flags.
@@ -88,6 +84,22 @@ pub struct StatusTexts {
 
 impl StatusTexts {
     pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+        let whole = Self::with(compare, compared, cx, width, true);
+        // the name of the scope comes before what it hides and the words of the flags
+        match whole.room(width) > compare.filter.chip_width() {
+            true => whole,
+            false => Self::with(compare, compared, cx, width, false),
+        }
+    }
+
+    /// `counts_hidden`: count the settings that the scope hides.
+    fn with(
+        compare: &Compare,
+        compared: &Compared,
+        cx: &Context,
+        width: u16,
+        counts_hidden: bool,
+    ) -> Self {
         let provenance = compare.pair_settings(compared).provenance;
         let area = Rect::new(0, 0, width, 1);
         let hidden = match &compare.map {
@@ -96,8 +108,9 @@ impl StatusTexts {
             Some(_) => String::new(),
         };
         let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
-        let counts = status_counts(compare, compared, cx, width);
-        let used = label.width() + counts.width() + hidden.width();
+        let counts = status_counts(compare, compared, cx, width, counts_hidden);
+        let chip = if counts_hidden { 0 } else { compare.filter.chip_width() + 1 };
+        let used = label.width() + counts.width() + hidden.width() + chip;
         let flags = match compare.flagged.len() {
             0 => String::new(),
             count => {
@@ -122,7 +135,13 @@ impl StatusTexts {
 }
 
 /// Number of settings or folded rows, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
-fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> String {
+fn status_counts(
+    compare: &Compare,
+    compared: &Compared,
+    cx: &Context,
+    width: u16,
+    counts_hidden: bool,
+) -> String {
     let mut words: Vec<String> = Vec::new();
     if compare.shows_pivot() {
         let all = compare.scope_counts.settings;
@@ -131,7 +150,8 @@ fn status_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u1
             _ => counted(all, "setting"),
         };
         // a filter needs the room
-        let hidden = match compare.filter.typing || !compare.filter.value().is_empty() {
+        let has_filter = compare.filter.typing || !compare.filter.value().is_empty();
+        let hidden = match has_filter || !counts_hidden {
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
         };

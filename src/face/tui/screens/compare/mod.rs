@@ -190,6 +190,11 @@ impl Screen for Compare {
                 self.first_flag = self.first_flag.saturating_add_signed(rows).min(last);
             }
             Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
+            Input::Step(_) if self.shows_pivot() => {
+                self.hold_column();
+                // the list moves
+                return false;
+            }
             Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
                 let area = self.areas(body).table;
                 let value = self.compared().and_then(|c| pivot::value_at(self, c, area, event.at));
@@ -271,6 +276,7 @@ impl Screen for Compare {
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
+        self.follow(cx.seen_run.as_ref());
         if let Some(of) = self.headline_of() {
             let asked = of.clone();
             let work = move |_: &_| {
@@ -412,15 +418,12 @@ impl Compare {
         let (headline, has_room) = (self.headline(), body.height >= ROOM_FOR_LEGEND);
         if !self.shows_pivot() {
             let has_answer = has_room && !self.kept.is_empty();
-            return has_answer
-                .then(|| header::leading_clauses(headline, body.width))
-                .into_iter()
-                .collect();
+            return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
         match self.winners().filter(|_| has_room) {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
             Some(winners) => {
-                let mut rows = vec![header::leading_clauses(headline, body.width)];
+                let mut rows = vec![header::leading_row(headline, body.width)];
                 rows.extend(headline_rows(winners, body.width, 2));
                 rows
             }

@@ -12,6 +12,7 @@ use study::analysis::{
     Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
     Reasons, compared_rows, slices_over,
 };
+use table::Spec;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -149,6 +150,10 @@ pub struct Compare {
     pub pivot: Pivot,
     /// Selected value of the pivot; `None` selects the best of each row.
     pub column: Option<String>,
+    /// Value that the cursor keeps from row to row without a selected one.
+    held: Option<String>,
+    /// [`Context::seen_run`] whose pair was selected last.
+    followed: Option<String>,
     /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
     pub headline: Option<Headline>,
     /// Their winners by setting, if these differ; `None` until computed.
@@ -196,6 +201,7 @@ impl Compare {
         let is_new = !self.pairs().iter().any(|pair| Some(runs_of(pair)) == selected);
         self.select(selected);
         if is_new && self.shows_pivot() {
+            self.held = None;
             self.list.selected = self.best_row().unwrap_or(self.list.selected);
         }
     }
@@ -237,17 +243,64 @@ impl Compare {
 
     /// Selected column of a row of the pivot.
     pub fn column_of(&self, row: &PivotRow) -> usize {
-        let chosen = self.column.as_ref();
-        chosen
-            .and_then(|chosen| self.pivot.values.iter().position(|value| value == chosen))
-            .unwrap_or(row.best)
+        let held = self.held.as_ref().and_then(|held| self.column_named(held));
+        match (&self.column, held.filter(|held| row.pairs[*held].is_some())) {
+            (None, Some(held)) => held,
+            _ => self.ordering_column(row),
+        }
+    }
+
+    /// Column of a row that the order is by: the selected value, or else the best of each row.
+    fn ordering_column(&self, row: &PivotRow) -> usize {
+        self.column.as_ref().and_then(|column| self.column_named(column)).unwrap_or(row.best)
+    }
+
+    fn column_named(&self, name: &str) -> Option<usize> {
+        self.pivot.values.iter().position(|value| value == name)
+    }
+
+    /// Keeps the column of the cursor while it moves between rows.
+    pub fn hold_column(&mut self) {
+        if self.held.is_none()
+            && let Some(row) = self.selected_row()
+        {
+            self.held = self.pivot.values.get(self.column_of(row)).cloned();
+        }
+    }
+
+    /// Selects the pair of the run that the user saw last, once after it changed.
+    pub fn follow(&mut self, seen_run: Option<&String>) {
+        let Some(compared) = self.compared().cloned() else { return };
+        if self.followed.as_ref() == seen_run {
+            return;
+        }
+        self.followed = seen_run.cloned();
+        // a pair names the last of its pooled runs
+        let Some(record) = seen_run.and_then(|run| compared.runs.find(run)) else { return };
+        let (seen, key, pairs) = (&record.spec, record.spec.key(), &compared.report.pairs);
+        // keys are slow to make
+        let is_seen = |spec: &Spec| (spec.tp, spec.batch) == (seen.tp, seen.batch) && spec.key() == key;
+        let mut kept = self.kept.iter().copied();
+        let own = kept.clone().find(|at| is_seen(&pairs[*at].side.spec));
+        let of_baseline = || kept.find(|at| is_seen(&pairs[*at].baseline_side.spec));
+        let Some(at) = own.or_else(of_baseline) else { return };
+        // a baseline is in the pairs of all values
+        self.held = own.map(|at| pairs[at].value.clone());
+        if own.is_some() && self.column.take().is_some() {
+            // the order may have been by that column
+            self.arrange();
+        }
+        self.select(Some(runs_of(&pairs[at])));
+        if self.map.is_some() {
+            self.open_map_on(Some(at));
+        }
     }
 
     /// Selects a value of the pivot; `None` the best of each row.
     pub fn choose(&mut self, value: Option<String>) {
         let row = self.selected_row().and_then(|row| row.known().next());
         let runs = row.map(|at| runs_of(&self.pairs()[at]));
-        self.column = value;
+        (self.column, self.held) = (value, None);
         // the order may be by this column
         self.arrange();
         self.select(runs);
@@ -390,7 +443,7 @@ impl Compare {
         self.pivot =
             self.compared().map_or_else(Pivot::default, |compared| Pivot::new(&compared.report, &kept));
         let mut rows = std::mem::take(&mut self.pivot.rows);
-        self.sort(&mut rows, |row| row.pairs[self.column_of(row)]);
+        self.sort(&mut rows, |row| row.pairs[self.ordering_column(row)]);
         self.pivot.rows = rows;
         self.scope_counts = self.count_scope(&scoped, kept.len());
         self.why_none = match self.compared() {
@@ -530,8 +583,12 @@ impl Compare {
     /// Opens the map on the selected pair.
     pub fn open_map_on_selected(&mut self) {
         let runs = self.selected().map(runs_of);
-        let selected = self.pairs().iter().position(|pair| Some(runs_of(pair)) == runs);
-        if let Some((compared, at)) = self.compared().cloned().zip(selected) {
+        self.open_map_on(self.pairs().iter().position(|pair| Some(runs_of(pair)) == runs));
+    }
+
+    /// Opens the map on a pair, an index into the report.
+    fn open_map_on(&mut self, pair: Option<usize>) {
+        if let Some((compared, at)) = self.compared().cloned().zip(pair) {
             let slices = self.slices_of_kept(&compared);
             if let Some(slice) = slices.slices.iter().position(|slice| slice.members.contains(&at)) {
                 self.slice = slice;

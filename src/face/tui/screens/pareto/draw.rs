@@ -365,7 +365,7 @@ fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<[(f64, f64
     across.into_iter().chain(upright).collect()
 }
 
-/// Marks the selected point on the axes.
+/// Marks the selected point on the axes, unlike any series.
 fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     if let Some(place) = pareto.place().filter(|place| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
@@ -373,8 +373,8 @@ fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         // beside the axis's title
         let axis = buf.cell((x, plot.area.bottom()));
         if axis.is_some_and(|cell| cell.symbol().contains(['─', '┬'])) {
-            put(buf, buf.area, x, plot.area.bottom(), "▲", style);
+            put(buf, buf.area, x, plot.area.bottom(), "┻", style);
         }
-        put(buf, buf.area, plot.area.x.saturating_sub(1), y, "▶", style);
+        put(buf, buf.area, plot.area.x.saturating_sub(1), y, "┣", style);
     }
 }

@@ -27,7 +27,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
     if area.height == 1 {
         let row = folded_notes(buf, cut_left(area, 1).1, &notes(pareto, cx), cx);
         let short = point_text.short(pareto, point);
-        return line(buf, row, 0, &[(whole_clauses(&short, row.width), title)]);
+        return line(buf, row, 0, &[(fitting_clauses(&short, row.width), title)]);
     }
     line(
         buf,
@@ -36,7 +36,6 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         &[
             (&point_text.label, theme.provenance(point.provenance)),
             (&point_text.cell, title),
-            (&point_text.here, text),
             (&point_text.standing, text),
             (point_text.fitting_more(area.width), text),
         ],
@@ -51,7 +50,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         if let Some((text, role)) = rows.get(usize::from(row) - 1) {
             let style = theme.style(*role);
-            line(buf, place, 0, &[(" ", style), (whole_clauses(text, place.width), style)]);
+            line(buf, place, 0, &[(" ", style), (fitting_clauses(text, place.width), style)]);
         }
     }
 }
@@ -60,29 +59,23 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 const NARROW: u16 = 100;
 
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
-fn whole_clauses(text: &str, width: u16) -> &str {
-    let count = |text: &str, brackets: [char; 2]| text.matches(brackets).count();
-    // not within brackets
-    let is_whole = |text: &&str| {
-        count(text, ['(', '[']) == count(text, [')', ']']) && text.width() < usize::from(width)
-    };
-    let ends =
-        [", ", "; ", ": ", " (", " at ", " than "].into_iter().flat_map(|end| text.match_indices(end));
-    let clauses = ends.filter_map(|(at, _)| text.get(..at)).filter(is_whole);
-    let longest = clauses.max_by_key(|clause| clause.len());
-    if text.width() < usize::from(width) { text } else { longest.unwrap_or(text) }
+fn fitting_clauses(text: &str, width: u16) -> &str {
+    let ends = [", ", "; ", ": ", " (", " at ", " than "];
+    leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
 }
 
 /// Texts on the selected point.
 struct PointText {
     label: String,
     cell: String,
-    /// Number among the points in the same place; empty for one alone there.
-    here: String,
+    /// Number among the points in the same place, in a low window; empty for one alone there.
+    short_here: String,
     /// Place on the frontier.
     standing: String,
-    /// Points that dominate this one, and whether their lead is within noise.
+    /// Points that dominate this one, whether their lead is within noise, and the number among the points in the same place if
+    /// there is room.
     more: String,
+    /// Coordinates, and that number otherwise.
     numbers: String,
     /// Contradiction within the published numbers of the cell.
     contradiction: Option<String>,
@@ -92,32 +85,36 @@ struct PointText {
 
 impl PointText {
     fn of(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
-        let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
+        let here = covered(pareto, plot).map(|(at, of)| {
             let key = cx.key::<Pareto>(Act::Next);
-            match width {
-                ..NARROW => format!(" ({at} of {of} here, {key}: next)"),
-                _ => format!(" ({at} of {of} points here, {key}: next)"),
-            }
+            [format!("; {at} of {of} points here, {key}: next"), format!(", {at} of {of}: {key}")]
         });
+        let [here, short_here] = here.unwrap_or_default();
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
         let (standing, more) = standing(pareto, point);
         let contradiction = published(pareto, point).and_then(OverlayPoint::contradiction);
         let help = contradiction.is_some().then(|| cx.keys.label(Action::Help));
-        Self {
+        let mut point_text = Self {
             label: format!("{} ", label(point)),
             cell: point.cell_label(),
-            here,
+            short_here,
             standing,
             more,
             numbers: numbers(pareto, point, width, help),
             contradiction,
             gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
+        };
+        // the verdict comes before the number
+        match point_text.more.width() + here.width() < point_text.room(width).into() {
+            true => point_text.more += &here,
+            false => point_text.numbers += &here,
         }
+        point_text
     }
 
     /// Columns that the first row has left behind the standing.
     fn room(&self, width: u16) -> u16 {
-        let texts = [&self.label, &self.cell, &self.here, &self.standing];
+        let texts = [&self.label, &self.cell, &self.standing];
         width.saturating_sub(texts.map(|text| text.width()).iter().sum::<usize>() as u16)
     }
 
@@ -129,12 +126,12 @@ impl PointText {
     /// Clauses of `more` that the first row has room for.
     fn fitting_more(&self, width: u16) -> &str {
         let room = self.room(width);
-        let clauses = whole_clauses(&self.more, room);
+        let clauses = fitting_clauses(&self.more, room);
         if clauses.width() < room.into() { clauses } else { "" }
     }
 
-    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, on the
-    /// frontier`.
+    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, 1 of 2: n, on
+    /// the frontier`.
     fn short(&self, pareto: &Pareto, point: &ParetoPoint) -> String {
         let (unit, by) = pareto.unit();
         let place = pareto.axes.coordinates(point).map(|(x, y)| {
@@ -142,7 +139,7 @@ impl PointText {
             format!(": {} {unit}, {} {title}", digits(x / by), digits(y))
         });
         let standing = self.standing.replacen(": ", ", ", 1);
-        format!("{}{}{}{standing}", named(point), self.here, place.unwrap_or_default())
+        format!("{}{}{}{standing}", named(point), place.unwrap_or_default(), self.short_here)
     }
 
     /// Rows below the first.
@@ -175,8 +172,7 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
         notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
     }
     let point_text = PointText::of(pareto, point, cx, &plot, areas.info.width);
-    let standing =
-        [&*point_text.cell, &point_text.here, &point_text.standing, &point_text.more].concat();
+    let standing = [&*point_text.cell, &point_text.standing, &point_text.more].concat();
     let is_short = areas.info.height == 1;
     notes.push(Note::new(standing, is_short || point_text.is_cut(areas.info.width)));
     notes
@@ -254,7 +250,7 @@ pub fn headline(pareto: &Pareto, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
     let text = without_intervals(pareto.headline());
-    let rows = headline_rows(whole_clauses(&text, width.saturating_sub(1)), width, 1);
+    let rows = headline_rows(fitting_clauses(&text, width.saturating_sub(1)), width, 1);
     rows.into_iter().next().unwrap_or_default()
 }
 

@@ -169,8 +169,11 @@ pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
         let setting = suffix.map(|suffix| format!("{suffix} {setting}"));
         small.into_iter().chain(setting).collect::<Vec<_>>().join("; ")
     };
+    let named = suffix.and_then(|suffix| series::setting_of(suffix, &pareto.entries));
+    let setting = named.as_deref().unwrap_or("another setting");
     let all = [
-        meaning(format!("{small} small: {is}"), "another setting"),
+        meaning(format!("{small} small: {is}"), setting),
+        meaning(format!("{small} {is}"), setting),
         meaning(format!("{small} {is}"), "setting"),
     ];
     all.into_iter().filter(|text| !text.is_empty()).collect()

@@ -72,10 +72,11 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 }
 
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 245)`).
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 8x32: 245)`). Rivals of another TP or batch are named with
+/// it, because their ratio is no speedup.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
-    let bound = format!("{}: ", limit_words(pareto.axes.x, pareto.limit?, pareto.unit()));
-    let room = width.saturating_sub(bound.width() as u16);
+    let limit = pareto.limit?;
+    let bound = format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit()));
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
         return Some((bound, nothing(pareto)));
     };
@@ -83,19 +84,48 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let name = format!("{}, {}", named(point), digits(winner.y));
     let title = pareto.axes.y.title();
     let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
-    let rival = |rival: &BestWithin| {
-        let tied = if rival.is_tied { "≈ " } else { "" };
-        format!("{tied}{} {}", rival.architecture, digits(rival.y))
+    let words = rivals.iter().map(|rival| rival_words(pareto, rival, point, limit));
+    let words: Vec<[String; 2]> = words.collect();
+    let beside = |count: usize, form: usize| {
+        let rivals: Vec<&str> = words[..count].iter().map(|forms| forms[form].as_str()).collect();
+        format!("{name} {unit} ({})", rivals.join(", "))
     };
-    let rivals: Vec<String> = rivals.iter().map(rival).collect();
-    let beside = (1..=rivals.len()).rev().map(|count| format!(" ({})", rivals[..count].join(", ")));
-    // a rival says more than the unit, which the axis has too
-    let with_unit = beside.clone().map(|rivals| format!("{name} {unit}{rivals}"));
-    let without = beside.map(|rivals| format!("{name}{rivals}"));
-    let texts: Vec<String> =
-        with_unit.chain(without).chain([format!("{name} {unit}"), name.clone()]).collect();
-    let text = first_fitting(&texts, room).to_owned();
-    Some((bound, text))
+    let counts = (1..=words.len()).rev();
+    let mut texts: Vec<String> =
+        counts.flat_map(|count| [0, 1].map(|form| beside(count, form))).collect();
+    // a tie's number is almost the winner's
+    let tied = rivals.first().filter(|rival| rival.is_tied);
+    texts.extend(tied.map(|rival| format!("{name} {unit} (≈ {})", rival.architecture)));
+    texts.extend([format!("{name} {unit}"), name]);
+    let mut bounds = vec![bound];
+    if width < 100 {
+        bounds.push(bounds[0].replacen("within", "≤", 1).replacen("at least", "≥", 1));
+    }
+    let pairs = texts.iter().flat_map(|text| bounds.iter().map(move |bound| (bound, text)));
+    let fits = |(bound, text): &(&String, &String)| bound.width() + text.width() <= width.into();
+    let (bound, text) = pairs.clone().find(fits).or_else(|| pairs.last())?;
+    Some((bound.clone(), text.clone()))
+}
+
+/// Best point of a rival of the winner, with its near miss of the winner's TP and batch if it has one, and without it:
+/// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
+fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint, limit: f64) -> [String; 2] {
+    let tied = if rival.is_tied { "≈ " } else { "" };
+    let label = pareto.point(&rival.run).map(ParetoPoint::label);
+    let label = label.filter(|label| *label != winner.label());
+    let label = label.map_or_else(String::new, |label| format!(" {label}:"));
+    let words = format!("{tied}{}{label} {}", rival.architecture, digits(rival.y));
+    let is_of =
+        |at: &&AtLimit| at.limit == limit && at.best.as_ref().is_some_and(|best| best.run == rival.run);
+    let missed = pareto.limits.iter().find(is_of).and_then(|at| at.near_miss.as_ref());
+    let missed = missed.filter(|missed| {
+        !label.is_empty() && (missed.tp, missed.batch) == (winner.spec.tp, winner.spec.batch)
+    });
+    let with_miss = missed.map(|missed| {
+        let by_pct = 100.0 * (missed.x / limit - 1.0).abs();
+        format!("{words}; its {} misses by {} %", winner.label(), digits(by_pct))
+    });
+    [with_miss.unwrap_or_else(|| words.clone()), words]
 }
 
 /// Name of a point in the answer: `ladder 8x64 p2p-on`.
@@ -125,7 +155,9 @@ pub fn draw_answer(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) 
     let (limit, title) = (cx.theme.style(Role::Key), cx.theme.style(Role::Title));
     line(buf, row, 0, &[(&bound, limit), (&text, title)]);
     let keys = [Act::Limit, Act::Table].map(|act| cx.key::<Pareto>(act));
-    let keys = format!("{}: another limit, {}: all series", keys[0], keys[1]);
+    let has_table = layout::areas(cx.body(), pareto).table.height > 0;
+    let table = if has_table { "hide the table" } else { "all series" };
+    let keys = format!("{}: another limit, {}: {table}", keys[0], keys[1]);
     let (used, wide) = (bound.width() + text.width(), keys.width());
     if used + wide + 3 <= row.width.into() {
         put(buf, row, row.right() - wide as u16 - 1, row.y, &keys, cx.theme.style(Role::Dim));

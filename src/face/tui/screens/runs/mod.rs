@@ -190,6 +190,7 @@ impl Screen for Runs {
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let stored = cx.stored.clone();
         if let Some(record) = self.selected(stored.as_ref()) {
+            cx.seen_run = Some(record.run.clone());
             TraceLookup::ask::<Self>(record, cx, |runs| &mut runs.trace);
         }
         if !self.shows_detail(cx.size.0) {

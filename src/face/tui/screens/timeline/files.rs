@@ -173,7 +173,7 @@ fn index(opened: Opened) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
     let words = meta.spec.as_ref().map(|s| {
         // the hardware's own link needs no word
-        let link = if s.link == Link::Native { String::new() } else { format!(" {}", s.link) };
+        let link = if s.link == Link::Native { String::new() } else { format!(" {}", s.link.label()) };
         format!("{} {}{link}", s.model, s.label())
     });
     // distinguishing settings first: the name may be wider than the window

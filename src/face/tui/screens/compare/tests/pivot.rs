@@ -45,6 +45,8 @@ fn the_winners_by_setting_are_below_the_headline() {
     }
     let low = on(grid().to_vec(), (60, 16));
     low.hides("Ladder is fastest, but");
+    // the frame of the pair explains the marks
+    low.shows("╰─ x tokens/s of standard  ★ fastest  ≈ within ");
     let notes = low.state.screen(Tab::Compare).notes(low.state.cx.body(), &low.state.cx);
     assert!(notes.iter().any(
         |note| note.is_folded && note.text.contains("Ladder is fastest, but ties with standard at")
@@ -140,6 +142,33 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     driver.state.cx.tab = Tab::Compare;
     driver.press(KeyCode::Esc);
     assert_eq!(driver.state.compare.column, None, "Escape follows the fastest again");
+}
+
+#[test]
+fn the_cursor_follows_the_run_that_was_seen_last_and_keeps_its_column() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let see = |driver: &mut Driver, architecture: &str| {
+        driver.taps("3");
+        driver.tap(KeyCode::Esc);
+        driver.taps(&format!("/arch:{architecture} tp:2 batch:4 p2p-off"));
+        driver.tap(KeyCode::Enter);
+        driver.taps("6");
+    };
+    let selected = |driver: &Driver| {
+        let pair = driver.state.compare.selected().unwrap();
+        (pair.value.clone(), pair.side.spec.tp, pair.side.spec.batch, pair.side.spec.p2p)
+    };
+    see(&mut driver, "upper-bound");
+    assert_eq!(selected(&driver), ("upper-bound".into(), 2, 4, P2p::Off));
+    driver.tap(KeyCode::Down);
+    let below = selected(&driver);
+    assert_eq!(below.0, "upper-bound", "the column stays");
+    assert_ne!((below.1, below.2, below.3), (2, 4, P2p::Off));
+    // the selection of the user stays until another run is seen
+    driver.taps("36");
+    assert_eq!(selected(&driver), below);
+    see(&mut driver, "standard");
+    assert_eq!(selected(&driver), ("ladder".into(), 2, 4, P2p::Off), "the fastest against it");
 }
 
 #[test]

@@ -49,6 +49,23 @@ pub fn entries<'a>(
     series.into_iter().map(entry).collect()
 }
 
+/// Words that the settings of all series with this suffix add to those of the series without one; `None` if they differ,
+/// or if the filter hides that series.
+pub fn setting_of(suffix: &str, entries: &[Entry]) -> Option<String> {
+    let added = |entry: &Entry| {
+        let is_alike = |other: &&Entry| {
+            other.suffix.is_empty() && other.look == entry.look && other.series.p2p == entry.series.p2p
+        };
+        let plain = entries.iter().find(is_alike)?;
+        let plain: Vec<&str> = plain.series.setting.split(' ').collect();
+        let words = entry.series.setting.split(' ').filter(|word| !plain.contains(word));
+        Some(words.collect::<Vec<_>>().join(" ")).filter(|words| !words.is_empty())
+    };
+    let mut all = entries.iter().filter(|entry| entry.suffix == suffix).map(added);
+    let first = all.next()??;
+    all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+}
+
 /// Letter of an overlay point: its architecture's initial, upper case with P2P on.
 pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
     let initial = architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x');

@@ -64,9 +64,9 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
 fn small_marks_and_suffixes_are_explained_where_there_is_room_and_otherwise_in_the_help() {
     let mut driver = with_micro_batches();
     driver.send(Message::Resize(200, 60));
-    driver.shows("• small: dominated; ² another setting");
+    driver.shows("• small: dominated; ² micro2");
     driver.send(Message::Resize(60, 16));
-    driver.shows("• dominated; ² setting");
+    driver.shows("• dominated; ² micro2");
     let mut driver = self::driver(80, 24);
     driver.hides("• small");
     driver.taps("?");
@@ -123,12 +123,12 @@ fn points_on_one_another_are_marked_counted_and_stepped_through() {
     driver.state.pareto.selected = at;
     let name = |driver: &Driver| driver.state.pareto.current().map(|point| point.run.clone()).unwrap();
     let (first, shown) = (name(&driver), driver.screen());
-    assert!(shown.contains(" of 2 points here, n: next)"), "{shown}");
+    assert!(shown.contains(" of 2 points here, n: next"), "{shown}");
     assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
     driver.taps("n");
     if !name(&driver).starts_with(&first) {
         driver.taps("NN");
     }
     assert_eq!(name(&driver), format!("{first}-micro"), "the other one in the same place");
-    assert!(driver.screen().contains(" of 2 points here, n: next)"));
+    assert!(driver.screen().contains(" of 2 points here, n: next"));
 }

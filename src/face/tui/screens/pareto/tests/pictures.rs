@@ -79,7 +79,7 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         // the cursor moves without a new picture, and is seen at the axes
         let effects = driver.press(KeyCode::Right);
         assert!(!asks(&effects, "picture"), "{protocol:?}");
-        assert!(driver.screen().contains('▲') && driver.screen().contains('▶'));
+        assert!(driver.screen().contains('┻') && driver.screen().contains('┣'));
         // what lies on top is not mixed with a picture
         driver.keys("?");
         let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();

@@ -63,7 +63,7 @@ impl Prediction {
         if run.hardware != self.hardware {
             said.push_str(&format!(" (the run: {})", run.hardware));
         }
-        let title = format!("{} {} {}", spec.model, spec.label(), spec.link);
+        let title = format!("{} {} {}", spec.model, spec.label(), spec.link.label());
         Ok((Arc::new(TraceIndex::new(title, trace)), said))
     }
 }
