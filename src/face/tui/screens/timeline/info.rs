@@ -261,7 +261,7 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
     if let Some(collective) = pane.index.collective(at, interval_here) {
         let waited = pane.index.computes_after(at, interval_here.1).map_or("nothing", name);
-        lines.push(format!("exposed: {}; waiting: {waited}", name(collective)));
+        lines.push(format!("exposed: {}; holds up {waited}", name(collective)));
     }
     lines.push(format!(
         "in this window {}, in the whole trace {}",
