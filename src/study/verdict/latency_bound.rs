@@ -51,12 +51,8 @@ impl LatencyBound {
     /// Such as `16.4 kB in 64.7 us (0.253 GB/s)`.
     pub(super) fn in_words(self) -> String {
         let Self { bytes, transfer_us } = self;
-        format!(
-            "{} in {} ({})",
-            si(bytes, "B"),
-            latency(transfer_us),
-            format_args!("{} GB/s", digits(bytes / transfer_us / 1e3))
-        )
+        let gb_s = digits(bytes / transfer_us / 1e3);
+        format!("{} in {} ({gb_s} GB/s)", si(bytes, "B"), latency(transfer_us))
     }
 }
 
