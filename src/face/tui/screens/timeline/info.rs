@@ -96,14 +96,24 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
         spare -= more;
         match wrapped.len() <= 1 + more {
             true => shown.extend(wrapped),
-            // cut at the frame, not at a word boundary
             false => {
                 shown.extend(wrapped.iter().take(more).cloned());
-                shown.push(wrapped[more..].join(" "));
+                shown.push(whole_clauses(&wrapped[more..].join(" "), width));
             }
         }
     }
     shown
+}
+
+/// Text without the last clauses that do not fit, so that no number is cut; as it is if the first one does not fit.
+fn whole_clauses(words: &str, width: usize) -> String {
+    let ends = words.match_indices([',', ';', ':']).map(|(at, _)| at);
+    let ends = ends.filter(|at| words[at + 1..].starts_with(' '));
+    let fits = |at: &usize| words[..*at].width() + 2 <= width;
+    match ends.filter(fits).last() {
+        Some(end) if words.width() > width => format!("{} …", &words[..end]),
+        _ => words.to_owned(),
+    }
 }
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {

@@ -86,6 +86,9 @@ pub struct Search {
     pub zoom: bool,
 }
 
+/// Columns of an origin's name behind `since` at the axis.
+const ORIGIN_LABEL: usize = 9;
+
 /// Zero of the times shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulerOrigin {
@@ -219,7 +222,13 @@ impl View {
         let pane = self.pane();
         let step = self.step_looked_at(self.focus).filter(|_| self.window != self.bounds());
         let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
-            Some(step) => (step.window.from, pane.index.step_label(step.key)),
+            Some(step) => {
+                let label = pane.index.step_label(step.key);
+                // the ruler has the whole name
+                let is_long = label.width() > ORIGIN_LABEL && step.key.phase == Phase::Decode;
+                let label = if is_long { format!("step {}", step.key.step) } else { label };
+                (step.window.from, label)
+            }
             // ranges of the host may begin before the first work of a GPU
             None if self.bounds().from < pane.index.zero.saturating_sub(pane.origin) => {
                 (pane.index.zero, "GPU start".to_owned())

@@ -70,6 +70,15 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
 }
 
 #[test]
+fn sums_below_the_operations_keep_the_exposed_time_in_the_smallest_window() {
+    let mut driver = with(vec![simulated(|_| {})], (60, 16));
+    driver.taps("O");
+    let shown = driver.screen();
+    let sums = shown.lines().find(|line| line.contains(" us: compute ")).expect("the sums");
+    assert!(sums.contains("exposed ") && !sums.contains('…'), "{shown}");
+}
+
+#[test]
 fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("v");
