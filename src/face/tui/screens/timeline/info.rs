@@ -30,9 +30,11 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     }
     let status = search_status(view, width);
     let told = totals(view).into_iter().filter(|told| !status.contains(told));
-    let told = told.collect::<Vec<_>>().join(" · ");
+    let told = told.collect::<Vec<_>>();
     if !told.is_empty() {
-        lines.insert(0, format!("found: {told}"));
+        let is_rest = told.len() < totals(view).len();
+        let found = if is_rest { "also found" } else { "found" };
+        lines.insert(0, format!("{found}: {}", told.join(" · ")));
     }
     let room = usize::from(width).saturating_sub(border_search(view, width).width() + 6);
     // the phase goes before the number of the layer
@@ -42,6 +44,12 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
         lines.push(title);
     }
     (short, lines)
+}
+
+/// Name and description of the item under the cursor, for the clipboard.
+pub fn item_text(view: &View) -> String {
+    let (title, lines) = content(view, u16::MAX);
+    [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ")
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.

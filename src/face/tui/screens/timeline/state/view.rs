@@ -486,11 +486,15 @@ impl View {
         }
     }
 
-    /// Zooms to two layers of a step, with the cursor at their first operation, or at the exposed collective shown
-    /// instead.
+    /// Zooms to two layers of a step, with the cursor at the exposed collective shown instead, else at a collective in
+    /// their middle, else at their first operation.
     fn zoom_to_layers(&mut self, step: usize) {
         let pane = self.pane_mut();
         let Some((window, exposed)) = pane.index.opening(step) else { return };
+        let quarter = window.width() / 4;
+        let middle = (window.from.saturating_add(quarter), window.to.saturating_sub(quarter));
+        let starts_inside = |span: &usize| pane.index.trace.spans[*span].start_ns >= window.from;
+        let exposed = exposed.or_else(|| pane.index.collective(0, middle).filter(starts_inside));
         let window = window.shifted(pane.origin.saturating_neg());
         match exposed.and_then(|span| pane.index.find(span)) {
             Some((line, place)) => pane.go_to(line, place),
