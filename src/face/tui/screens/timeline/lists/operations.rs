@@ -2,6 +2,7 @@
 
 use ratatui::text::Line;
 
+use super::kernel_labels::library_label;
 use super::{count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
@@ -109,12 +110,23 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             }
             _ => {
                 let suffix = table.suffixes.get(at).map_or("", String::as_str);
-                let room = usize::from(width).saturating_sub(suffix.width());
-                fitting_name(&row.name, room) + suffix
+                operation_name(&row.name, suffix, width.into())
             }
         };
         Line::from(text)
     });
+}
+
+/// Name for this many columns, with the suffix that tells it from names that look alike. The label of a library kernel
+/// drops the suffix before it is cut itself.
+fn operation_name(name: &str, suffix: &str, width: usize) -> String {
+    let Some(label) = library_label(name) else {
+        return fitting_name(name, width.saturating_sub(suffix.width())) + suffix;
+    };
+    match label.width() + suffix.width() <= width {
+        true => label + suffix,
+        false => label,
+    }
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
