@@ -8,6 +8,7 @@
 //! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy.
 
 mod covered;
+mod latency_bound;
 mod words;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::covered::CoveredSteps;
+use self::latency_bound::{LatencyBound, large_gb_s};
 pub use self::words::VerdictPlace;
 use self::words::percent;
 use super::analysis::{
@@ -51,6 +53,9 @@ const LIMIT: &str = "no communication at all";
 
 /// Name of the remedy that joins all-reduce and norm.
 const FUSED: &str = "fused all-reduce";
+
+/// Start of a need that names a remedy without a prediction.
+const NOT_PREDICTED: &str = "not predicted: ";
 
 /// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
@@ -152,6 +157,9 @@ pub struct CollectiveVerdict {
     pub transfer_share: Option<f64>,
     /// Minimum share of its time spent waiting for slower ranks (0 to 1), if ranks of its group were not recorded.
     pub waited_share_at_least: Option<f64>,
+    /// Message, if its latency rather than the bandwidth of the link bounds the transfer.
+    #[serde(skip)]
+    latency_bound: Option<LatencyBound>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -300,7 +308,9 @@ pub fn verdict(
     let host_share = idle(|rank| rank.host_us);
     let skew = estimated_skew(trace, selection).filter(|_| !undecided);
     let times_of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
-    let collectives = collectives(report, times_of);
+    let large_gb_s =
+        |row: &CollectiveRow| large_gb_s(row, &report.collectives, trace, setting.target.as_ref());
+    let collectives = collectives(report, times_of, large_gb_s);
     let times = report.collectives.iter().map(times_of).fold(CauseTimes::default(), CauseTimes::add);
     let cause = times.cause();
     let covered = CoveredSteps::of(trace, &report.steps);
@@ -460,27 +470,30 @@ fn obstacles(report: &TraceReport) -> Option<String> {
 fn collectives(
     report: &TraceReport,
     times_of: impl Fn(&CollectiveRow) -> CauseTimes,
+    large_gb_s: impl Fn(&CollectiveRow) -> Option<f64>,
 ) -> Vec<CollectiveVerdict> {
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    /// Executions, exposed time (us), and the times that decide the cause.
+    /// Executions, exposed time (us), the times that decide the cause, and the rows.
     #[derive(Default)]
-    struct Sum {
+    struct Sum<'a> {
         count: u64,
         exposed: f64,
         times: CauseTimes,
+        rows: Vec<&'a CollectiveRow>,
     }
-    let mut sums: BTreeMap<(&str, Option<&str>), Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, Option<&str>), Sum<'_>> = BTreeMap::new();
     for row in &report.collectives {
         let group = row.group.as_deref().filter(|_| several);
         let sum = sums.entry((&row.family, group)).or_default();
         sum.count += row.executed.count;
         sum.exposed += row.executed.exposed_us;
         sum.times = sum.times.add(times_of(row));
+        sum.rows.push(row);
     }
-    let row_of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
-        let Sum { count, exposed: exposed_us, times } = sum;
+    let row_of = |((name, group), sum): ((&str, Option<&str>), Sum<'_>)| {
+        let Sum { count, exposed: exposed_us, times, rows } = sum;
         let CauseTimes { transfer_us: transfer, waited_us: waited, unknown_us: unknown, .. } = times;
         let known = transfer + waited;
         CollectiveVerdict {
@@ -493,6 +506,10 @@ fn collectives(
             transfer_share: (times.cause() != Cause::Inconclusive && known > 0.0 && unknown <= 0.0)
                 .then(|| transfer / known),
             waited_share_at_least: (unknown > 0.0).then(|| waited / (known + unknown)),
+            latency_bound: match times.cause() {
+                Cause::TransferDominated => LatencyBound::of(&rows, &large_gb_s),
+                _ => None,
+            },
         }
     };
     let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(row_of).collect();
@@ -619,7 +636,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
         let answer = match rewiring.answer(choice) {
             Ok(answer) => answer,
             Err(error) if choice.collective.is_some() => {
-                needs.push(format!("fused all-reduce not predicted: {error}"));
+                needs.push(format!("{NOT_PREDICTED}a fused all-reduce ({error})"));
                 continue;
             }
             Err(error) => return Err(error.to_string()),

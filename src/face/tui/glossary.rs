@@ -95,7 +95,8 @@ const RARE_TERMS: [Meaning; 14] = [
     ("exposed transfer", "exposed time that moves data; the rest waits for the last rank", "wait skew"),
     (
         "transfer-dominated",
-        "verdict: two thirds of the exposed time move data; skew-dominated: wait for the last rank",
+        "verdict: two thirds of the exposed time move data (latency-bound: in small messages); skew-dominated: \
+         wait for the last rank",
         "cause mixed inconclusive",
     ),
     (

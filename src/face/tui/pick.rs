@@ -9,6 +9,7 @@ use nucleo_matcher::{Config, Matcher};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
 use super::prelude::*;
+use super::trace_picker::counterpart_rank;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
 use crate::desk::files::folder_of;
@@ -221,8 +222,12 @@ impl Pick {
                 let (bound, _) = Filter::parse(typed).bind(&stored.table);
                 let runs = bound.rows(&stored.table).into_iter().rev().map(|row| row as usize);
                 // a run without a timeline comes last
-                let (with, without): (Vec<_>, Vec<_>) =
+                let (mut with, without): (Vec<_>, Vec<_>) =
                     runs.partition(|row| stored.records[*row].metrics.is_some());
+                // below an open run, those to compare it with come first
+                if let Some(open) = self.left_out.first().and_then(|run| stored.find(run)) {
+                    with.sort_by_cached_key(|row| counterpart_rank(open, &stored.records[*row]));
+                }
                 // runs are found by the filter
                 let first = stored.records.len().min(self.lines.len());
                 let files = by_words(&self.lines[first..], typed).into_iter().map(|at| at + first);

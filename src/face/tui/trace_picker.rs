@@ -8,7 +8,8 @@ use super::prelude::*;
 use crate::desk::files::{self, FileEntry, folder_of};
 use crate::desk::record::record_shell;
 use base::text::without_middle;
-use table::Record;
+use plan::Architecture;
+use table::{Record, Spec};
 
 /// Path chosen in a dialog that is being opened, and the screen below the dialog.
 #[derive(Debug)]
@@ -208,6 +209,17 @@ impl Context {
     }
 }
 
+/// Place of a run among those to open below another: standard with the same settings, then other architectures with
+/// them, then the rest.
+pub(super) fn counterpart_rank(open: &Record, other: &Record) -> u8 {
+    let settings = Spec { architecture: open.spec.architecture.clone(), ..other.spec.clone() };
+    match (settings == open.spec, &other.spec.architecture) {
+        (true, Architecture::Standard) => 0,
+        (true, _) => 1,
+        (false, _) => 2,
+    }
+}
+
 /// Line of a run: its cell; provenance, status without a timeline, end of the id.
 fn named(record: &Record) -> (String, String) {
     const END: usize = 9;
@@ -296,6 +308,20 @@ mod tests {
         for words in ["undo", "open the run", "20260102-0304-1", ""] {
             assert!(!looks_like_path(words), "{words}");
         }
+    }
+
+    #[test]
+    fn standard_with_the_same_settings_is_the_first_run_to_open_below() {
+        let run = |architecture: &str, batch: u32| {
+            let change = |spec: &mut Spec| {
+                spec.architecture = architecture.parse().expect("it is one");
+                spec.batch = batch;
+            };
+            table::testing::record("a", change, 0, &[(1.0, 1.0)])
+        };
+        let ladder = run("ladder", 1);
+        let ranks = [run("standard", 1), run("parallel", 1), run("standard", 4)];
+        assert_eq!(ranks.map(|other| counterpart_rank(&ladder, &other)), [0, 1, 2]);
     }
 
     #[test]

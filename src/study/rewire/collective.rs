@@ -57,11 +57,9 @@ pub(super) fn cost(
         return Err(Error::input(format!("{}: {problem}", target.profile.name)));
     }
     if used != collective {
+        let with = if p2p == P2p::On { "with" } else { "without" };
         return Err(Error::input_help(
-            format!(
-                "{} has no {collective} latencies for {tp} ranks with P2P {p2p}; skipped (fallback would be {used})",
-                target.profile.name
-            ),
+            format!("{} has no {collective} latency for {tp} ranks {with} P2P", target.profile.name),
             "name another collective, or a profile that has it with --hardware",
         ));
     }

@@ -343,6 +343,23 @@ fn a_call_that_fills_the_longest_gap_is_named() {
 }
 
 #[test]
+fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
+    let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
+    let trace = run::testing::simulated(&spec);
+    let selection = Selection::default_of(&trace);
+    let report = trace_report(&trace, &selection);
+    let of = |target| verdict(&trace, &report, &selection, &Setting { target, ..Setting::default() });
+    let found = of(Some(machine::hardware::Target::of(&spec).unwrap()));
+    assert_eq!(found.cause, Cause::TransferDominated, "the value in JSON stays");
+    assert!(found.headline.contains("exposed communication, latency-bound"), "{}", found.headline);
+    let text = said(&found);
+    assert!(text.contains("): latency-bound, ") && text.contains("no waiting for peers"), "{text}");
+    assert!(!text.contains("is transfer"), "{text}");
+    // nothing tells the bandwidth of large messages
+    assert!(of(None).headline.contains("transfer-dominated"), "{}", of(None).headline);
+}
+
+#[test]
 fn a_selected_step_of_a_run_is_predicted_in_any_sample() {
     let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
     let mut trace = run::testing::simulated(&spec);

@@ -1,6 +1,9 @@
 //! Words of a verdict: a headline, and sentences.
 
-use super::{Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, Remedy, StageIdle, Verdict};
+use super::{
+    Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, NOT_PREDICTED, Remedy, StageIdle,
+    Verdict,
+};
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
 use trace::rules::function;
@@ -13,6 +16,9 @@ const IDLE: f64 = 0.05;
 
 /// Minimum overlap for communication to count as partly hidden.
 const HIDDEN: f64 = 0.05;
+
+/// Standard deviation of times below which nothing differs (%).
+const ALIKE_PCT: f64 = 0.05;
 
 /// Maximum number of remedies in a verdict.
 const REMEDIES: usize = 4;
@@ -36,6 +42,9 @@ pub(super) fn all_ranks(how: &str) -> String {
     format!("open the traces of all ranks ({how}, one file per rank) to separate transfer from waiting")
 }
 
+/// Cause of transfers whose messages are too small for the link's bandwidth.
+const LATENCY_BOUND: &str = "latency-bound";
+
 /// Maximum length of a collective's name in a sentence.
 const NAME: usize = 48;
 
@@ -45,6 +54,26 @@ impl CollectiveVerdict {
         let group = self.group.as_ref().map(|group| format!(" ({group})")).unwrap_or_default();
         let name = self.name.strip_suffix(&group).unwrap_or(&self.name);
         fitting_name(name, NAME) + &group
+    }
+
+    /// Cause, with the share of the time behind it.
+    fn cause_in_words(&self) -> String {
+        if let Some(message) = self.latency_bound {
+            let waits = match self.transfer_share.map(|share| 1.0 - share) {
+                Some(waits) if waits >= 0.005 => {
+                    format!("{} of its time waits for peers", percent(waits))
+                }
+                _ => "no waiting for peers".to_owned(),
+            };
+            return format!("{LATENCY_BOUND}, {}, {waits}", message.in_words());
+        }
+        let transfer = self
+            .transfer_share
+            .map_or(String::new(), |share| format!(" ({} of its time is transfer)", percent(share)));
+        let waited = self.waited_share_at_least.map_or(String::new(), |share| {
+            format!(" (at least {} of its time waits for slower ranks)", percent(share))
+        });
+        format!("{}{transfer}{waited}", self.cause.in_words())
     }
 }
 
@@ -107,8 +136,11 @@ impl Verdict {
         };
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
-            let is_mixed = self.cause == Cause::Mixed;
-            let cause = if is_mixed { "both transfer and waiting" } else { self.cause.as_str() };
+            let cause = match self.cause {
+                Cause::Mixed => "both transfer and waiting",
+                Cause::TransferDominated if self.is_latency_bound() => LATENCY_BOUND,
+                known => known.as_str(),
+            };
             words.push(cause.to_owned());
         }
         let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND);
@@ -127,6 +159,12 @@ impl Verdict {
             words.insert(0, format!("{} idle{unknown}", percent(self.idle_share)));
         }
         of_part + &words.join(", ")
+    }
+
+    /// True if latency-bound collectives expose most of the communication.
+    fn is_latency_bound(&self) -> bool {
+        let bound = self.collectives.iter().filter(|row| row.latency_bound.is_some());
+        bound.map(|row| row.share).sum::<f64>() >= 0.5
     }
 
     /// True if more time is idle than exposed communication takes.
@@ -361,12 +399,6 @@ impl Verdict {
             part_of(self.exposed_us, self.time_us)
         ));
         let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
-            let transfer = row
-                .transfer_share
-                .map_or(String::new(), |share| format!(" ({} of its time is transfer)", percent(share)));
-            let waited = row.waited_share_at_least.map_or(String::new(), |share| {
-                format!(" (at least {} of its time waits for slower ranks)", percent(share))
-            });
             let calls = match (self.steps as u64, row.count) {
                 (steps @ 2.., count) if count % steps == 0 => {
                     format!("{} per rank and step", counted((count / steps) as usize, "call"))
@@ -374,10 +406,10 @@ impl Verdict {
                 (_, count) => format!("{} per rank", counted(count as usize, "call")),
             };
             format!(
-                "{} in {} ({calls}): {}{transfer}{waited}",
+                "{} in {} ({calls}): {}",
                 percent(row.share),
                 row.fitting_name(),
-                row.cause.in_words()
+                row.cause_in_words()
             )
         });
         let named: Vec<String> = named.collect();
@@ -402,9 +434,15 @@ impl Verdict {
                 ),
                 VerdictPlace::Workbench { .. } => String::new(),
             };
-            sentences.push(format!(
-                "Rank skew: {rank:.2} % between ranks, {operation:.2} % per operation (standard deviations).{simulate}"
-            ));
+            let ranks = match rank >= ALIKE_PCT {
+                true => format!("Rank skew: ranks differ in speed by {rank:.2} %"),
+                false => "Rank skew: ranks are equally fast".to_owned(),
+            };
+            let operations = match operation >= ALIKE_PCT {
+                true => format!("single operations vary by {operation:.2} %"),
+                false => "single operations hardly vary".to_owned(),
+            };
+            sentences.push(format!("{ranks}; {operations} (standard deviations).{simulate}"));
         }
         sentences.extend(self.remedy_lines());
         if let Some(why) = &self.not_rewired {
@@ -417,7 +455,10 @@ impl Verdict {
         {
             *first = all_ranks(&format!("{open} and their directory"));
         }
-        sentences.extend(needs.iter().map(|need| format!("More data: {need}.")));
+        sentences.extend(needs.iter().map(|need| match need.strip_prefix(NOT_PREDICTED) {
+            Some(remedy) => format!("Not predicted: {remedy}."),
+            None => format!("More data: {need}."),
+        }));
         sentences
     }
 

@@ -22,6 +22,9 @@ use trace::{OperationInfo, Span};
 /// Left-aligned blocks in eighths of a column.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
 
+/// Columns of the pattern of exposed communication beside a whole name.
+const PATTERN: usize = 2;
+
 /// Content of a line in each column of a window.
 #[derive(Debug)]
 pub enum Strip {
@@ -315,7 +318,7 @@ impl Canvas<'_> {
                 _ if is_exchange && to < from + 3 => (from, 1),
                 _ => (from + 1, to - from - 1),
             };
-            // a name covers one kind of communication, and at most half of what is exposed
+            // a name covers one kind of communication; cut, at most half of what is exposed
             let x = area.x + at as u16;
             let first = x;
             let symbol = |x: u16| buf.cell((x, area.y)).map(|cell| cell.symbol());
@@ -323,7 +326,9 @@ impl Canvas<'_> {
                 (x..).take(room).take_while(|x| class != Class::Comm || symbol(*x) == symbol(first));
             let alike = alike.count();
             let room = match symbol(x) {
-                Some("╱" | "╲") if !is_exchange => alike.min(room / 2),
+                Some("╱" | "╲") if !is_exchange && name.width() + PATTERN > alike => {
+                    alike.min(room / 2)
+                }
                 _ => alike,
             };
             let text = match is_exchange && room < name.len() {

@@ -44,13 +44,11 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         }
         Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
-        Act::CopyNumbers => match info::stretch_text(view) {
-            Some(text) => {
-                cx.inform(format!("copied: {text}"));
-                cx.perform(Effect::Copy(text));
-            }
-            None => cx.inform("no numbers yet: select something, or set marks A and B"),
+        Act::CopyNumbers if view.stretch().is_some() => match info::stretch_text(view) {
+            Some(text) => copy(text, cx),
+            None => cx.inform("the numbers are being counted; try again in a moment"),
         },
+        Act::CopyNumbers => copy(info::item_text(view), cx),
         Act::WholeName if !matches!(view.panel, Some(Panel::Operations(_))) => {
             let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
             cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
@@ -63,10 +61,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             cx.inform(format!("no search: {key} starts one"));
         }
         Act::CopyName => match name(view) {
-            Some(name) => {
-                cx.inform(format!("copied: {name}"));
-                cx.perform(Effect::Copy(name));
-            }
+            Some(name) => copy(name, cx),
             None => cx.inform("there is no operation or range under the cursor"),
         },
         act => {
@@ -79,6 +74,11 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
         }
     }
+}
+
+fn copy(text: String, cx: &mut Context) {
+    cx.inform(format!("copied: {text}"));
+    cx.perform(Effect::Copy(text));
 }
 
 /// Asks for a prediction to show below the trace.

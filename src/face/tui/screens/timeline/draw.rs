@@ -244,6 +244,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     if let Some(column) = cursor {
         mark_ruler(buf, over, column, if focus { "▼" } else { "▽" }, theme);
     }
+    hidden_lanes(buf, over, pane, areas, theme);
     let path = pane.path.as_ref().filter(|_| view.lit);
     if view.lit {
         draw_path(buf, areas.path, pane, path, window, theme);
@@ -291,6 +292,21 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             buf.set_style(mark.intersection(buf.area), under);
         }
     }
+}
+
+/// Number of lanes above and below the shown ones, at the right end of the ruler: ` ↓ 2 lanes`.
+fn hidden_lanes(buf: &mut Buffer, ruler: Rect, pane: &Pane, areas: &PaneAreas, theme: Theme) {
+    // lanes are taller than one row only if all fit
+    let height = usize::from(areas.lines.height);
+    let below = pane.lines.len().saturating_sub(pane.first_line + height);
+    let text = match (pane.first_line, below) {
+        (0, 0) => return,
+        (above, 0) => format!(" ↑ {}", counted(above, "lane")),
+        (0, below) => format!(" ↓ {}", counted(below, "lane")),
+        (above, below) => format!(" ↑ {above} ↓ {}", counted(below, "lane")),
+    };
+    let x = ruler.right().saturating_sub(text.width() as u16);
+    put(buf, ruler, x.max(ruler.x), ruler.y, &text, theme.style(Role::Key));
 }
 
 /// Draws a glyph into the blank rows of a column.

@@ -150,7 +150,7 @@ impl Timeline {
         match (&mut self.view, traces.next(), opening) {
             (Some(view), Some(index), Opening::Beneath) => {
                 view.forget_search();
-                view.add(index);
+                view.add_here(index);
             }
             (_, Some(index), _) => {
                 cx.forget::<Self>(ask::PREDICTION);

@@ -30,9 +30,11 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     }
     let status = search_status(view, width);
     let told = totals(view).into_iter().filter(|told| !status.contains(told));
-    let told = told.collect::<Vec<_>>().join(" · ");
+    let told = told.collect::<Vec<_>>();
     if !told.is_empty() {
-        lines.insert(0, format!("found: {told}"));
+        let is_rest = told.len() < totals(view).len();
+        let found = if is_rest { "also found" } else { "found" };
+        lines.insert(0, format!("{found}: {}", told.join(" · ")));
     }
     let room = usize::from(width).saturating_sub(border_search(view, width).width() + 6);
     // the phase goes before the number of the layer
@@ -42,6 +44,12 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
         lines.push(title);
     }
     (short, lines)
+}
+
+/// Name and description of the item under the cursor, for the clipboard.
+pub fn item_text(view: &View) -> String {
+    let (title, lines) = content(view, u16::MAX);
+    [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ")
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.
@@ -96,14 +104,24 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
         spare -= more;
         match wrapped.len() <= 1 + more {
             true => shown.extend(wrapped),
-            // cut at the frame, not at a word boundary
             false => {
                 shown.extend(wrapped.iter().take(more).cloned());
-                shown.push(wrapped[more..].join(" "));
+                shown.push(whole_clauses(&wrapped[more..].join(" "), width));
             }
         }
     }
     shown
+}
+
+/// Text without the last clauses that do not fit, so that no number is cut; as it is if the first one does not fit.
+fn whole_clauses(words: &str, width: usize) -> String {
+    let ends = words.match_indices([',', ';', ':']).map(|(at, _)| at);
+    let ends = ends.filter(|at| words[at + 1..].starts_with(' '));
+    let fits = |at: &usize| words[..*at].width() + 2 <= width;
+    match ends.filter(fits).last() {
+        Some(end) if words.width() > width => format!("{} …", &words[..end]),
+        _ => words.to_owned(),
+    }
 }
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -261,7 +279,7 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
     if let Some(collective) = pane.index.collective(at, interval_here) {
         let waited = pane.index.computes_after(at, interval_here.1).map_or("nothing", name);
-        lines.push(format!("exposed: {}; waiting: {waited}", name(collective)));
+        lines.push(format!("exposed: {}; holds up {waited}", name(collective)));
     }
     lines.push(format!(
         "in this window {}, in the whole trace {}",

@@ -69,7 +69,7 @@ acts! {
     WholeName: "whole-name", "W", "show the full or the short name of the operation", None;
     LookUp: "look-up", "i", "look up a kernel's grid, block and operator in large imported files too", None;
     CopyName: "copy-name", "K", "copy the full name of the operation", None;
-    CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or between A and B", None, "yank";
+    CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, between A and B, or of the operation", None, "yank";
     Path: "critical-path", "p", "highlight the critical path of the step", None, "bottleneck";
     PathNext: "path-next", ".", "next operation on the critical path", None;
     PathPrevious: "path-previous", ",", "previous operation on the critical path", None;

@@ -201,6 +201,8 @@ fn a_typed_target_is_gone_to_and_undone() {
     assert_eq!(window(&driver), (96_000, 106_000));
     type_line(&mut driver, "t", "step 2");
     assert_eq!(window(&driver), (46_000 * 3, 46_000 * 3 + 45_000));
+    type_line(&mut driver, "t", "2");
+    assert_eq!(window(&driver), (46_000 * 3, 46_000 * 3 + 45_000));
     type_line(&mut driver, "t", "step 1..3");
     assert_eq!(window(&driver), (46_000 * 2, 46_000 * 4 + 45_000));
     type_line(&mut driver, "t", "prefill");
@@ -237,8 +239,9 @@ fn a_typed_target_is_gone_to_and_undone() {
 #[test]
 fn marks_measure_what_lies_between_them() {
     let mut driver = with(vec![trace()], (120, 40));
-    driver.taps("y");
-    driver.shows("no numbers yet");
+    let effects = driver.press(KeyCode::Char('y'));
+    let [Effect::Copy(text)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(text.contains("took 10.000 us"), "without a selection, the operation's: {text}");
     driver.taps("(");
     driver.tap(KeyCode::Right);
     driver.taps(")");
@@ -346,6 +349,7 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
     let layer = |span: &trace::Span| trace.operations[span.operation as usize].layer;
     let layers: BTreeSet<u32> = trace.spans.iter().filter(shown).filter_map(layer).collect();
     assert_eq!(layers.len(), 2, "{layers:?}");
+    assert!(view.span().is_some_and(|span| span.lane == plan::Lane::Comm), "on an all-reduce");
     // nothing was done yet that could be undone
     let opened = view.window;
     assert!(!view.undo() && view.window == opened);
@@ -560,7 +564,7 @@ fn an_exposed_stretch_leads_to_its_own_step() {
     }
     let shown = driver.screen();
     assert!(shown.contains("interval 3 of 5, step 1"), "{shown}");
-    assert!(shown.contains("exposed: decode/L0/mlp/reduce; waiting: decode/L0/attn/qkv"), "{shown}");
+    assert!(shown.contains("exposed: decode/L0/mlp/reduce; holds up decode/L0/attn/qkv"), "{shown}");
     driver.taps("Z");
     let window = |driver: &Driver| view(driver).window.from - view(driver).pane().index.zero;
     assert_eq!((window(&driver), view(&driver).window.width()), (2 * 46_000, 45_000), "its own step");

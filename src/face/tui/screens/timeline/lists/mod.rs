@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod differences;
+mod kernel_labels;
 mod legend;
 mod operations;
 mod stretches;

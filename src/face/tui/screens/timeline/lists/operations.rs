@@ -2,6 +2,7 @@
 
 use ratatui::text::Line;
 
+use super::kernel_labels::library_label;
 use super::{count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
@@ -109,12 +110,23 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             }
             _ => {
                 let suffix = table.suffixes.get(at).map_or("", String::as_str);
-                let room = usize::from(width).saturating_sub(suffix.width());
-                fitting_name(&row.name, room) + suffix
+                operation_name(&row.name, suffix, width.into())
             }
         };
         Line::from(text)
     });
+}
+
+/// Name for this many columns, with the suffix that tells it from names that look alike. The label of a library kernel
+/// drops the suffix before it is cut itself.
+fn operation_name(name: &str, suffix: &str, width: usize) -> String {
+    let Some(label) = library_label(name) else {
+        return fitting_name(name, width.saturating_sub(suffix.width())) + suffix;
+    };
+    match label.width() + suffix.width() <= width {
+        true => label + suffix,
+        false => label,
+    }
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
@@ -157,7 +169,25 @@ fn totals(table: &Operations, room: u16) -> Option<String> {
         let lanes: Vec<String> = lanes.iter().map(lane).collect();
         format!("of {}: {}", time_of(time_us), lanes.join("  "))
     };
-    (!lanes.is_empty()).then(|| first_fitting(&[words(true), words(false)], room).to_owned())
+    // numbers without the unit of the whole time
+    let whole = time_of(time_us);
+    let unit = whole.split_once(' ').map_or("", |(_, unit)| unit);
+    let number = |us: f64| match time_of(us) {
+        time if time.split_once(' ').is_some_and(|(_, own)| own == unit) => {
+            time.split(' ').next().unwrap_or_default().to_owned()
+        }
+        time => time,
+    };
+    let exposed: f64 = lanes.iter().map(|lane| lane.exposed_us).sum();
+    let brief = || {
+        let lanes = lanes.iter().map(|lane| format!("{} {}", lane.lane, number(lane.total_us)));
+        format!("{whole}: {}", lanes.collect::<Vec<_>>().join(", "))
+    };
+    let has_comm = lanes.iter().any(|lane| lane.lane == "comm");
+    let of_comm = if has_comm { format!(", exposed {}", number(exposed)) } else { String::new() };
+    let share = if has_comm { format!(" ({} %)", share_of(exposed, time_us)) } else { String::new() };
+    let texts = [words(true), words(false), brief() + &of_comm + &share, brief() + &of_comm, brief()];
+    (!lanes.is_empty()).then(|| first_fitting(&texts, room).to_owned())
 }
 
 /// Load of the ranks in a mixture's experts.

@@ -17,8 +17,9 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let table = counted.map(|counted| &*counted.table);
     let titles = titles(view, &part_label(&shown.scope.part(view), view), table);
-    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     let index = &view.pane().index;
+    let titles = with_place(titles, place_gone_to(shown, index));
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     let (picked, columns) = columns(shown, index, inner.width);
     let (total_us, shares, ranks) = table
         .map_or((0.0, 1.0, 1.0), |table| (table.total_us, table.shares(), table.ranks.max(1) as f64));
@@ -40,7 +41,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     if table.is_none() && shown.order.is_empty() && inner.height > 1 {
         put(buf, inner, inner.x + 1, inner.y + 1, COMPUTING, theme.style(Role::Dim));
     }
-    let keys = keys(shown, cx);
+    let keys = keys(shown, index, cx);
     note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
 }
 
@@ -78,6 +79,21 @@ fn titles(view: &View, part: &str, table: Option<&ExposedStretches>) -> Vec<Stri
         format!("{part}: exposed {sum}{short}"),
         format!("{part}: exposed {sum}"),
     ]
+}
+
+/// Titles that end with the stretch that the cursor was put on; without the sums if both do not fit.
+fn with_place(titles: Vec<String>, place: Option<String>) -> Vec<String> {
+    let Some(place) = place else { return titles };
+    let titles = titles.into_iter().map(|title| format!("{title} · {place}"));
+    titles.chain([place.clone()]).collect()
+}
+
+/// Stretch of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
+fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
+    let (row, at) = shown.gone.filter(|(row, _)| *row == shown.list.selected)?;
+    let family = shown.family(row)?;
+    let stretch = family.longest.get(at)?;
+    Some(format!("{} of {}: {}", at + 1, family.longest.len(), stretch_place(index, *stretch)))
 }
 
 /// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
@@ -122,26 +138,41 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
 }
 
 /// Keys of the table on its border, from the longest to the shortest.
-fn keys(shown: &Stretches, cx: &Context) -> [String; 3] {
-    let selected = shown.family(shown.list.selected);
-    let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
+fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> Vec<String> {
+    let selected = shown.list.selected;
     let [key, sort] = [Act::Stretches, Act::SortNext].map(|act| cx.key::<Timeline>(act));
-    let keys = |other: &str, is_whole: bool| {
-        let Some(family) = selected else { return format!(" {key}: {other} ") };
-        match gone {
-            Some((_, at)) => {
-                let (at, listed) = (at + 1, family.longest.len());
-                let of = if is_whole { format!(" of {}", family.count) } else { String::new() };
-                format!(" {at} of the {listed} longest{of}; Enter: next; {sort}: sort; {key}: {other} ")
-            }
-            None => {
-                let of = if is_whole { " of this row" } else { "" };
-                format!(" Enter: go to the longest{of}; {sort}: sort; {key}: {other} ")
-            }
-        }
+    let Some(family) = shown.family(selected) else {
+        return ["other phase or step", "other part"].map(|other| format!(" {key}: {other} ")).into();
     };
-    [("other phase or step", true), ("other part", true), ("other part", false)]
-        .map(|(other, is_whole)| keys(other, is_whole))
+    let is_gone = shown.gone.is_some_and(|(row, _)| row == selected);
+    let overall =
+        shown.longest_row().filter(|row| shown.order.len() > 1 && is_longer(shown, *row, selected));
+    let (enter, short) = match (is_gone, overall) {
+        (true, _) => {
+            let (listed, count) = (family.longest.len(), family.count);
+            let all = if count > listed { format!(" ({count} in all)") } else { String::new() };
+            (format!("the {listed} longest of this row{all}; Enter: next"), "Enter: next")
+        }
+        (false, None) if shown.order.len() > 1 => {
+            ("Enter: go to the longest of all".to_owned(), "Enter: go to the longest of all")
+        }
+        (false, _) => ("Enter: go to the longest of this row".to_owned(), "Enter: go to the longest"),
+    };
+    let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(index, family));
+    let longest = longest.map(|longest| format!("; longest of all: {longest}")).unwrap_or_default();
+    vec![
+        format!(" {enter}{longest}; {sort}: sort; {key}: other phase or step "),
+        format!(" {enter}{longest}; {sort}: sort; {key}: other part "),
+        format!(" {enter}; {sort}: sort; {key}: other phase or step "),
+        format!(" {enter}; {sort}: sort; {key}: other part "),
+        format!(" {short}; {sort}: sort; {key}: other part "),
+    ]
+}
+
+/// True if the longest stretch of a row is longer than that of another row.
+fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
+    let length = |row: usize| shown.family(row)?.longest.first().map(|(_, us)| *us);
+    length(row) > length(than)
 }
 
 /// Title of the names, apart from that of the numbers before them.
@@ -159,17 +190,21 @@ fn is_of_layers(name: &str) -> bool {
     name.split('/').any(|part| part == "L*")
 }
 
-/// Longest stretch with its layer and step, where Enter goes: `61.6 us, L79 step 0`.
+/// Longest stretch of a row, where Enter goes.
 fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
-    let Some((at, us)) = family.longest.first() else { return String::new() };
-    let span = index.trace.spans.get(*at);
+    family.longest.first().map_or_else(String::new, |stretch| stretch_place(index, *stretch))
+}
+
+/// Length of a stretch (us) with the layer and step of the span that fills it: `61.6 us, L79 step 0`.
+fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
+    let span = index.trace.spans.get(at);
     let operation = span.and_then(|span| index.trace.operations.get(span.operation as usize));
     let layer = operation.and_then(|operation| operation.layer).map(|layer| format!("L{layer}"));
     let step = span.map(StepKey::of).filter(|key| key.step != NO_STEP && index.steps.len() > 1);
     let place: Vec<String> = layer.into_iter().chain(step.map(|key| index.step_label(key))).collect();
     match place.is_empty() {
-        true => time_of(*us),
-        false => format!("{}, {}", time_of(*us), place.join(" ")),
+        true => time_of(us),
+        false => format!("{}, {}", time_of(us), place.join(" ")),
     }
 }
 
@@ -191,7 +226,7 @@ const STRETCH_COLUMNS: [Column; 7] = [
     Column::number("per call", 9, 0),
     Column::number(LONGEST, 22, 0),
     Column::text(COLLECTIVE, 9, 0),
-    Column::text("waiting", 8, 0),
+    Column::text("holds up", 8, 0),
 ];
 
 /// Columns that the widest text of the rows needs.
@@ -200,7 +235,7 @@ fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
     widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
 }
 
-/// Operation that the rank computes after the longest stretch.
+/// Operation that the rank computes after the longest stretch, which holds it up.
 fn waited(family: &StretchFamily) -> &str {
     family.waited.as_deref().unwrap_or("nothing")
 }

@@ -91,6 +91,28 @@ impl View {
         self.show_aligned(shown.iter().map(Window::width).max());
     }
 
+    /// Adds a trace below the one that is being looked at: the window and the cursor stay, at the step under the cursor,
+    /// unless that is the step on which a pair opens, or the new trace lacks it.
+    pub fn add_here(&mut self, index: Arc<TraceIndex>) {
+        self.remove();
+        let looked = self.step_looked_at(0);
+        let (window, time) = (self.window, self.time);
+        let (line, place) = (self.panes[0].line, self.panes[0].place);
+        self.add(index);
+        let has_partner = looked.is_some_and(|step| self.alignment.partner(true, step).is_some());
+        if !has_partner || looked == self.panes[0].aligned {
+            return;
+        }
+        // window time was that of the trace
+        let origin = self.panes[0].origin;
+        (self.panes[0].line, self.panes[0].place) = (line, place);
+        self.window = window.shifted(origin.saturating_neg()).within(self.bounds());
+        self.time = time.saturating_sub(origin);
+        // it has a partner
+        let _ = self.align_here();
+        self.history.clear();
+    }
+
     /// Zooms to this much time from where the traces are aligned.
     pub(super) fn show_aligned(&mut self, width: Option<i64>) {
         self.align();
@@ -151,7 +173,7 @@ impl View {
     }
 
     /// Alignment of two traces in words: `aligned: layer 12 of step 3 over step 3`, or `not aligned: ...` if the other
-    /// trace lacks the step. With `short`, equal step names appear once.
+    /// trace lacks the step. With `short`, or if other steps drift, equal step names appear once.
     pub fn aligned_words(&self, short: bool, other: &str) -> String {
         let [first, second] = &self.panes[..] else { return String::new() };
         if let Some(key) = self.unpaired {
@@ -162,13 +184,14 @@ impl View {
             let step = pane.aligned.and_then(|at| pane.index.steps.get(at));
             step.map_or("their starts".into(), |step| pane.index.step_label(step.key))
         };
+        let drifts = self.drifts();
         let steps = match (step(first), step(second)) {
-            (first, second) if first == second && short => first,
+            (first, second) if first == second && (short || drifts) => first,
             (first, second) => format!("{first} over {second}"),
         };
-        let only = if self.drifts() { " only" } else { "" };
+        let drifts = if drifts { "; other steps drift" } else { "" };
         let fixed = if self.follows { "" } else { " (fixed)" };
-        format!("aligned: {}{steps}{only}{fixed}", self.anchor.words())
+        format!("aligned: {}{steps}{fixed}{drifts}", self.anchor.words())
     }
 
     /// True if the window shows steps besides the aligned ones, in one trace at another place than in the other.

@@ -393,7 +393,7 @@ pub enum Target {
     Name(String),
 }
 
-pub const FORMS: &str = "type 12.5ms..13ms or 12.5ms (as on the ruler), +-50us, step 12, step 12..14, prefill, all, A..B, or words of a name";
+pub const FORMS: &str = "type 12.5ms..13ms or 12.5ms (as on the ruler), +-50us, step 12 or 12, step 12..14, prefill, all, A..B, or words of a name";
 
 impl Target {
     /// Parses typed text; returns the reason if it has none of the forms.
@@ -413,6 +413,10 @@ impl Target {
                 Some(ns) => Ok(Self::Around(ns)),
                 None => Err(format!("'{text}': {}", wanted(width))),
             };
+        }
+        // a name of digits alone is found with the search
+        if let Ok(step) = lower.parse() {
+            return Ok(Self::Steps(step, step));
         }
         // `steps_fused` is a name
         if let Some(rest) =
@@ -483,6 +487,7 @@ mod tests {
             ("+-50us", Target::Around(50_000)),
             ("±1ms", Target::Around(1_000_000)),
             ("step 12", Target::Steps(12, 12)),
+            ("30", Target::Steps(30, 30)),
             ("step12..14", Target::Steps(12, 14)),
             ("Step 3 .. 3", Target::Steps(3, 3)),
             ("prefill", Target::Prefill),

@@ -62,9 +62,18 @@ pub struct Stretches {
 }
 
 impl Stretches {
+    /// Takes a result, and selects the row with the longest stretch of all, so that Enter goes there.
     pub fn set(&mut self, counted: Counted<ExposedStretches>) {
         (self.counted, self.gone) = (Some(counted), None);
         self.arrange();
+        self.list.selected = self.longest_row().unwrap_or(0);
+    }
+
+    /// Row with the longest stretch of all, the first one of several.
+    pub fn longest_row(&self) -> Option<usize> {
+        let length =
+            |row: &usize| self.family(*row).map_or(0.0, |family| StretchColumn::Longest.value(family));
+        (0..self.order.len()).rev().max_by(|a, b| length(a).total_cmp(&length(b)))
     }
 
     /// Sorts by another column and selects the first row, as all tables do.

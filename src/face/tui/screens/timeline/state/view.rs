@@ -86,6 +86,9 @@ pub struct Search {
     pub zoom: bool,
 }
 
+/// Columns of an origin's name behind `since` at the axis.
+const ORIGIN_LABEL: usize = 9;
+
 /// Zero of the times shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulerOrigin {
@@ -219,7 +222,13 @@ impl View {
         let pane = self.pane();
         let step = self.step_looked_at(self.focus).filter(|_| self.window != self.bounds());
         let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
-            Some(step) => (step.window.from, pane.index.step_label(step.key)),
+            Some(step) => {
+                let label = pane.index.step_label(step.key);
+                // the ruler has the whole name
+                let is_long = label.width() > ORIGIN_LABEL && step.key.phase == Phase::Decode;
+                let label = if is_long { format!("step {}", step.key.step) } else { label };
+                (step.window.from, label)
+            }
             // ranges of the host may begin before the first work of a GPU
             None if self.bounds().from < pane.index.zero.saturating_sub(pane.origin) => {
                 (pane.index.zero, "GPU start".to_owned())
@@ -477,11 +486,15 @@ impl View {
         }
     }
 
-    /// Zooms to two layers of a step, with the cursor at their first operation, or at the exposed collective shown
-    /// instead.
+    /// Zooms to two layers of a step, with the cursor at the exposed collective shown instead, else at a collective in
+    /// their middle, else at their first operation.
     fn zoom_to_layers(&mut self, step: usize) {
         let pane = self.pane_mut();
         let Some((window, exposed)) = pane.index.opening(step) else { return };
+        let quarter = window.width() / 4;
+        let middle = (window.from.saturating_add(quarter), window.to.saturating_sub(quarter));
+        let starts_inside = |span: &usize| pane.index.trace.spans[*span].start_ns >= window.from;
+        let exposed = exposed.or_else(|| pane.index.collective(0, middle).filter(starts_inside));
         let window = window.shifted(pane.origin.saturating_neg());
         match exposed.and_then(|span| pane.index.find(span)) {
             Some((line, place)) => pane.go_to(line, place),

@@ -70,6 +70,15 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
 }
 
 #[test]
+fn sums_below_the_operations_keep_the_exposed_time_in_the_smallest_window() {
+    let mut driver = with(vec![simulated(|_| {})], (60, 16));
+    driver.taps("O");
+    let shown = driver.screen();
+    let sums = shown.lines().find(|line| line.contains(" us: compute ")).expect("the sums");
+    assert!(sums.contains("exposed ") && !sums.contains('…'), "{shown}");
+}
+
+#[test]
 fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("v");
@@ -175,14 +184,29 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let most = decode.longest[0].length_us;
     assert_eq!(lengths[0], most, "no exposed interval is longer");
     let all = lengths.len();
-    driver.shows(&format!("1 of the {all} longest of {all}; Enter: next"));
+    driver.shows(&format!("mean of 4 steps · 1 of {all}: {named} ─"));
+    driver.shows(&format!("the {all} longest of this row; Enter: next"));
     driver.tap(KeyCode::Enter);
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
     assert!(lengths[1] <= lengths[0]);
-    driver.shows(&format!("2 of the {all} longest of {all}"));
+    driver.shows(&format!("2 of {all}: "));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("E");
+    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    let lengths: Vec<f64> = shown.families().map(|family| family.longest[0].1).collect();
+    let most = lengths.iter().copied().fold(0.0, f64::max);
+    assert_eq!(lengths[shown.list.selected], most, "{lengths:?}");
+    driver.tap(KeyCode::Enter);
+    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    assert_eq!(shown.gone, Some((shown.list.selected, 0)));
+    driver.shows(&format!(": {}, ", super::super::lists::time_of(most)));
 }
 
 #[test]

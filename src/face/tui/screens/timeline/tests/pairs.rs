@@ -158,14 +158,29 @@ fn both_rulers_name_the_aligned_step_and_the_header_says_that_others_drift() {
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("]]]");
     // the lower step is shorter, so that its next one begins in the window
-    driver.shows("aligned: step 3 over step 3 only");
+    driver.shows("aligned: step 3; other steps drift");
     let shown = driver.screen();
     let rulers = shown.lines().filter(|line| line.contains(['▼', '▽']));
     let named: Vec<bool> = rulers.map(|ruler| ruler.contains("step 3")).collect();
     assert_eq!(named, [true, true], "{shown}");
     driver.taps("++");
     driver.shows("step 3 over step 3");
-    driver.hides("step 3 only");
+    driver.hides("other steps drift");
+}
+
+#[test]
+fn a_trace_opened_below_is_aligned_at_the_step_under_the_cursor() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("]");
+    let before = *view(&driver).span().expect("on an operation");
+    let view = driver.state.timeline.view.as_mut().expect("a trace is open");
+    let width = view.window.width();
+    view.add_here(std::sync::Arc::new(ladder));
+    view.settle(5);
+    assert_eq!((view.span().copied(), view.window.width()), (Some(before), width));
+    assert_eq!(view.panes[1].span().map(|span| span.step), Some(before.step));
+    driver.shows("aligned: ");
 }
 
 #[test]

@@ -115,6 +115,17 @@ fn the_step_under_the_cursor_is_named_however_narrow_it_is() {
 }
 
 #[test]
+fn lanes_that_do_not_fit_are_counted_on_the_ruler() {
+    let mut driver = with(vec![imported()], (60, 16));
+    let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+    let hidden = view(&driver).pane().lines.len() - usize::from(areas.panes[0].lines.height);
+    assert!(hidden > 1, "{}", driver.screen());
+    driver.shows(&format!(" ↓ {hidden} lanes"));
+    driver.tap(KeyCode::End);
+    driver.shows(&format!(" ↑ {hidden} lanes"));
+}
+
+#[test]
 fn the_line_of_a_rank_is_back_once_there_is_room() {
     let mut view = View::new(Arc::new(imported()));
     let pane = &mut view.panes[0];
