@@ -101,7 +101,7 @@ fn a_search_counts_marks_and_goes_round() {
 #[test]
 fn two_traces_are_aligned_at_a_step_and_share_window_and_cursor() {
     let mut driver = with(vec![trace(), imported()], (120, 40));
-    driver.shows("aligned: step 0 over step 0");
+    driver.shows("aligned: step 0");
     let starts = |driver: &Driver| -> Vec<i64> {
         view(driver).panes.iter().map(|p| p.window(view(driver).window).from).collect()
     };

@@ -66,7 +66,7 @@ fn small_marks_and_suffixes_are_explained_where_there_is_room_and_otherwise_in_t
     driver.send(Message::Resize(200, 60));
     driver.shows("• small: dominated; ² micro2");
     driver.send(Message::Resize(60, 16));
-    driver.shows("• dominated; ² micro2");
+    driver.shows("dominated; ² micro2");
     let mut driver = self::driver(80, 24);
     driver.hides("• small");
     driver.taps("?");

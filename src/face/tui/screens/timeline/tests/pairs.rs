@@ -82,10 +82,10 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
         view(driver).panes.iter().map(step).collect()
     };
     driver.taps("]]]");
-    driver.shows("aligned: step 3 over step 3");
+    driver.shows("aligned: step 3");
     assert_eq!(starts(&driver, "step 3"), [0, 0]);
     type_line(&mut driver, "t", "step 1");
-    driver.shows("aligned: step 1 over step 1");
+    driver.shows("aligned: step 1");
     assert_eq!(starts(&driver, "step 1"), [0, 0]);
     // to the longest exposed communication: both at its layer, the cursor of both on the same operation
     driver.taps("E");
@@ -107,7 +107,7 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     type_line(&mut driver, "t", "300us");
     let [above, below] = &at(&driver)[..] else { panic!("two traces") };
     assert_eq!(above.1, below.1);
-    driver.shows(&format!("{0} over {0}", below.1.label()));
+    driver.shows(&format!("aligned: {}", below.1.label()));
     // by hand, and on again
     driver.taps("}");
     driver.shows("(fixed)");
@@ -123,7 +123,7 @@ fn two_aligned_steps_are_compared_above_them() {
     };
     let driver = with(pair(), (120, 40));
     driver.shows(" ladder 1.45x faster: 99.5 against 144 us per step; exposed 9.66 against 63.9 us");
-    driver.shows("   aligned: step 0 over step 0");
+    driver.shows("   aligned: step 0");
     let driver = with(pair(), (60, 16));
     driver.shows(" ladder 1.45x faster   aligned: step 0");
 }
@@ -135,7 +135,7 @@ fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
     profile.spans.retain(|span| span.stream != 0 || span.step == 2);
     let profile = TraceIndex::new("profile".into(), profile);
     let mut driver = with(vec![profile, simulated(|_| {})], (160, 50));
-    driver.shows("aligned: step 0 over step 0");
+    driver.shows("aligned: step 0");
     // titles and rulers name the step of the window
     let shown = driver.screen();
     assert!(
