@@ -26,7 +26,7 @@ const TASKS: [Task; 10] = [
     Task {
         name: "see its longest exposed collective",
         most: 2,
-        keys: &[(ENTER, "aligned: middle of step"), ("E", "exposed: ")],
+        keys: &[(ENTER, "aligned: middle of step"), ("E", "decode: exposed ")],
     },
     Task { name: "read the verdict", most: 1, keys: &[("V", "gains of remedies are simulated")] },
     Task { name: "go to the next step in both traces", most: 1, keys: &[("]", " aligned: step")] },
