@@ -171,13 +171,16 @@ impl Experiments {
 
     /// Holds a key behind an earlier one that waits for its experiment; Escape, and leaving the screen, drop them all.
     /// After an act that asks for text, a number is no key of a screen.
-    fn hold(&mut self, key: KeyEvent, cx: &Context) -> bool {
+    fn hold(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
         const ASKS_FOR_TEXT: [Act; 3] = [Act::AddValue, Act::AddAxis, Act::SaveAs];
         let is_text = self.early.is_some_and(|act| ASKS_FOR_TEXT.contains(&act));
         let action = cx.keys.lookup(cx.tab, &key).filter(|_| !is_text);
         let is_dropped = key.code == KeyCode::Esc || action.is_some_and(Action::leaves_screen);
         match is_dropped {
-            true => (self.early, self.later) = (None, Vec::new()),
+            true => {
+                (self.early, self.later) = (None, Vec::new());
+                cx.inform("the key before was dropped: it waited for the experiments to load");
+            }
             false => self.later.push(key),
         }
         !is_dropped
