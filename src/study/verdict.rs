@@ -56,6 +56,8 @@ const FUSED: &str = "fused all-reduce";
 
 /// Start of a need that names a remedy without a prediction.
 const NOT_PREDICTED: &str = "not predicted: ";
+/// Start of a need that qualifies the numbers; more data may not help.
+const CAVEAT: &str = "caveat: ";
 
 /// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
@@ -415,7 +417,8 @@ fn steps_without_some_ranks(steps: &[StepSummary]) -> Option<String> {
     let missing = steps.iter().filter(|step| step.ranks < most).count();
     (missing as f64 > UNEVEN_STEPS * steps.len() as f64).then(|| {
         format!(
-            "{missing} of {} were not recorded on all ranks, so times per rank are averages of unequal recordings",
+            "{CAVEAT}{missing} of {} were not recorded on all ranks, so times per rank average unequal recordings; \
+             start and stop all profilers at the same step",
             counted(steps.len(), "step")
         )
     })
@@ -626,7 +629,9 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
-    let mut needs: Vec<String> = rewiring.late_launches.clone().into_iter().collect();
+    let late_launches = rewiring.late_launches.as_ref();
+    let mut needs: Vec<String> =
+        late_launches.map(|late| format!("{CAVEAT}{late}")).into_iter().collect();
     for (name, choice) in &mut choices {
         // the limit contains every remedy
         let is_fused = |remedy: &Remedy| remedy.name.ends_with(FUSED);

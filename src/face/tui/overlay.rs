@@ -268,11 +268,18 @@ impl Prompt {
         self.formats.iter().position(|(known, _)| *known == kind)
     }
 
-    /// Changes the extension of the path.
+    /// Changes the extension of the path, or appends one. Other text behind a dot belongs to the name.
     fn set_format(&mut self, at: usize) {
         let Some((kind, _)) = self.formats.get(at) else { return };
-        let path = Path::new(self.field.value()).with_extension(kind.extension());
-        self.field.replace(0..self.field.value().len(), &path.display().to_string());
+        let typed = self.field.value();
+        if typed.is_empty() || typed.ends_with('/') {
+            return;
+        }
+        let path = match FileKind::of(Path::new(typed)) {
+            Some(_) => Path::new(typed).with_extension(kind.extension()).display().to_string(),
+            None => format!("{typed}.{}", kind.extension()),
+        };
+        self.field.replace(0..typed.len(), &path);
         self.error = None;
     }
 

@@ -30,7 +30,7 @@ use machine::environment::available_memory;
 use plan::{Architecture, CommDType, DType, Kind, Plan, Precision, Tensor, Weight};
 
 /// Architectures whose logits are computed together, in addition to the shared reference.
-const MXFP4_BLOCK: usize = 8;
+const ARCHITECTURES_PER_PASS: usize = 8;
 
 /// One rank's share of a window's predicted tokens, for some of the wanted architectures.
 struct Part {
@@ -270,7 +270,7 @@ fn on_rank(
                 branches.clear();
             }
             let Some(reference) = &reference else { return Ok(()) };
-            if others.len() < MXFP4_BLOCK && !branches.is_empty() {
+            if others.len() < ARCHITECTURES_PER_PASS && !branches.is_empty() {
                 continue;
             }
             let beside: Vec<&[f32]> = others.iter().map(|(_, normed)| normed.as_slice()).collect();

@@ -65,6 +65,8 @@ pub struct Answer {
 pub struct LeftOut {
     /// Rows.
     pub cells: usize,
+    /// Rows of the settings that are shown: their slowest choices.
+    pub choices: usize,
     /// Settings, of `all_settings`; 0 if only some choices of the one setting are left out.
     pub settings: usize,
     pub all_settings: usize,
@@ -73,9 +75,11 @@ pub struct LeftOut {
 impl LeftOut {
     /// `17 more settings, of smaller gains`; `None` if the table is whole.
     pub fn words(self) -> Option<String> {
-        let more = match self.settings {
-            0 => counted(self.cells, "more cell"),
-            settings => counted(settings, "more setting"),
+        let settings = counted(self.settings, "more setting");
+        let more = match (self.settings, self.choices) {
+            (0, _) => counted(self.cells, "more cell"),
+            (_, 0) => settings,
+            (_, choices) => format!("{} and {settings}", counted(choices, "slower choice")),
         };
         (self.cells > 0).then(|| format!("{more}, of smaller gains"))
     }

@@ -517,7 +517,9 @@ impl<'a> Question<'a> {
         if let Some(at) = of_headline {
             settings[..=at].rotate_right(1);
         }
+        let mut choices = 0;
         if let Some((_, pairs)) = settings.first_mut() {
+            choices = pairs.len().saturating_sub(MOST_ROWS - 1);
             drop_slowest(pairs, MOST_ROWS - 1);
         }
         let mut rows = 0;
@@ -528,7 +530,7 @@ impl<'a> Question<'a> {
         let (kept, all_settings) = (kept.count(), settings.len());
         settings.truncate(kept);
         let shown: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
-        (settings, LeftOut { cells: all - shown, settings: all_settings - kept, all_settings })
+        (settings, LeftOut { cells: all - shown, choices, settings: all_settings - kept, all_settings })
     }
 }
 

@@ -122,7 +122,7 @@ fn steps_that_a_rank_lacks_are_counted() {
     trace.meta.import = Some(Default::default());
     let all = Selection::default();
     let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
-    let said = |need: &String| need.starts_with("3 of 6 steps were not recorded on all ranks");
+    let said = |need: &String| need.starts_with("caveat: 3 of 6 steps were not recorded on all ranks");
     assert!(found.needs.iter().any(said), "{:?}", found.needs);
 }
 

@@ -1,11 +1,11 @@
 //! Words of a verdict: a headline, and sentences.
 
 use super::{
-    Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, NOT_PREDICTED, Remedy, StageIdle,
-    Verdict,
+    CAVEAT, Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, NOT_PREDICTED, Remedy,
+    StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
-use base::text::{counted, fitting_name, latency};
+use base::text::{capitalized, counted, fitting_name, latency};
 use trace::rules::function;
 
 /// Exposed share of the time below which no remedy is worthwhile.
@@ -426,7 +426,7 @@ impl Verdict {
         sentences.extend(self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)));
         sentences.extend(self.idle().filter(|_| !leads));
         sentences.extend(self.unjudged());
-        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
+        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= ALIKE_PCT);
         if let Some([rank, operation]) = self.skew.filter(|skew| self.ranks > 1 && differ(skew)) {
             let simulate = match reader {
                 VerdictPlace::CommandLine => format!(
@@ -455,9 +455,18 @@ impl Verdict {
         {
             *first = all_ranks(&format!("{open} and their directory"));
         }
-        sentences.extend(needs.iter().map(|need| match need.strip_prefix(NOT_PREDICTED) {
-            Some(remedy) => format!("Not predicted: {remedy}."),
-            None => format!("More data: {need}."),
+        sentences.extend(needs.iter().map(|need| {
+            if let Some(remedy) = need.strip_prefix(NOT_PREDICTED) {
+                return format!("Not predicted: {remedy}.");
+            }
+            let Some(caveat) = need.strip_prefix(CAVEAT) else { return format!("More data: {need}.") };
+            let option = " (--no-launches)";
+            match reader {
+                VerdictPlace::CommandLine => format!("{}.", capitalized(caveat)),
+                VerdictPlace::Workbench { .. } => {
+                    format!("{}.", capitalized(&caveat.replace(option, "")))
+                }
+            }
         }));
         sentences
     }

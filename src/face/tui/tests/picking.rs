@@ -331,6 +331,13 @@ fn the_format_of_a_file_is_chosen_and_its_path_stays_editable() {
     let press = crossterm::event::MouseEventKind::Down(crossterm::event::MouseButton::Left);
     driver.mouse(press, (30, row as u16));
     driver.shows("exports/timeline.png");
+    // a dot of the name is no extension
+    for _ in 0..3 {
+        driver.press(KeyCode::Backspace);
+    }
+    driver.taps("tp8-3.2");
+    driver.press(KeyCode::Down);
+    driver.shows("exports/timeline.tp8-3.2.");
 }
 
 #[test]

@@ -98,8 +98,7 @@ impl Question<'_> {
         choices: &[(String, Vec<&Comparison>)],
         baseline: &str,
     ) -> String {
-        let first_tokens = if self.report.latency() == "TPOT" { "" } else { " to the first token" };
-        let faster = format!("faster than {baseline}{first_tokens}");
+        let faster = self.faster_than(baseline);
         let name = self.with_twins(&winner.value);
         let tied = self.tied_everywhere(winner, choices);
         match (&winner.pairs[..], choices) {
@@ -266,10 +265,21 @@ impl Question<'_> {
     /// [`Self::wins`] as a sentence: `Ladder is fastest in 7 of 20 settings, ...`.
     pub fn wins_of_winner(&self) -> Option<String> {
         let (wins, winner) = (self.wins()?, self.winner()?);
-        // the lead over the runner-up alone
-        let verb = if wins.starts_with(|c: char| c.is_ascii_digit()) { "has" } else { "is" };
-        let text = format!("{} {verb} {wins}", winner.value);
+        let text = match wins.starts_with("where ") {
+            // the lead over the runner-up alone, with or without the settings it is of
+            true => format!("{}: {wins}", winner.value),
+            false if wins.starts_with(|c: char| c.is_ascii_digit()) => {
+                format!("{} has {wins}", winner.value)
+            }
+            false => format!("{} is {wins}", winner.value),
+        };
         Some(if *self.axis == Axis::ARCHITECTURE { capitalized(&text) } else { text })
+    }
+
+    /// `faster than standard`, to the first token if no cell decodes.
+    pub fn faster_than(&self, baseline: &str) -> String {
+        let first_tokens = if self.report.latency() == "TPOT" { "" } else { " to the first token" };
+        format!("faster than {baseline}{first_tokens}")
     }
 
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.

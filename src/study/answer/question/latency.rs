@@ -53,10 +53,10 @@ impl Question<'_> {
         }
         let best = self.largest_gain()?;
         Some(format!(
-            "Pays off {}; up to {} faster than {}, with {} at {}",
+            "Pays off {}; up to {} {}, with {} at {}",
             listed(parts)?,
             times(best),
-            self.baseline(best),
+            self.faster_than(&self.baseline(best)),
             self.value(best),
             self.setting(best)
         ))
