@@ -166,6 +166,11 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
         Action::Export => has_content,
         _ => true,
     };
+    // a screen that was not shown yet may not know
+    let is_unseen = tab != state.cx.tab && matches!(tab, Tab::Experiments | Tab::Pareto | Tab::Compare);
+    if is_unseen && id != "undo" {
+        return None;
+    }
     let has_runs = || state.cx.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
     (!is_possible).then(|| match (tab, id) {
         (_, "undo") => "nothing to undo",

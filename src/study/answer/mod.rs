@@ -25,9 +25,12 @@ use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Spec, Status, a
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
 
-/// Definition of the shares of a card.
-const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standard that an architecture reaches. \
-                      Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
+/// Definition of the share of the gap on a card.
+const GAP: &str =
+    "Gap closed: share of upper-bound's TPOT saving over standard that an architecture reaches.";
+
+/// Origin of the shares of communication on a card of runs that were executed.
+const LANES: &str = "Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
 /// Why the speedups of a card differ from the ratios of its latencies.
 const RATES: &str = "Tokens/s include the prefill, so their ratios differ a little from those of TPOT.";
@@ -219,7 +222,10 @@ impl Answer {
         details.extend(question.unclear());
         if is_of_architectures {
             details.extend(question.beaten_limit());
-            details.extend(question.exposed().map(|_| SHARES.to_owned()));
+            details.extend(question.exposed().map(|_| match provenance {
+                Provenance::Simulated => GAP.to_owned(),
+                _ => format!("{GAP} {LANES}"),
+            }));
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));

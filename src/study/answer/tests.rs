@@ -421,7 +421,8 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
     });
     let headline = one(&off).headline;
     assert!(
-        headline.contains(" (published 1.60x, ") && headline.contains(" %, 1.50x by its TPOT)"),
+        headline.contains(" (published 1.60x, ")
+            && headline.contains(" %, but 1.50x by the published TPOT)"),
         "{headline}"
     );
     let other = cells.map(|mut record| {

@@ -248,9 +248,10 @@ impl PublishedValue {
         })
     }
 
-    /// Speedup by the published TPOT, after the published one that it contradicts: `, 1.50x by its TPOT`.
+    /// Speedup by the published TPOT, after the published one that it contradicts: `, but 1.50x by the published TPOT`.
     pub fn contradicting(&self) -> String {
-        self.by_tpot.map_or_else(String::new, |speedup| format!(", {speedup:.2}x by its TPOT"))
+        self.by_tpot
+            .map_or_else(String::new, |speedup| format!(", but {speedup:.2}x by the published TPOT"))
     }
 
     /// Value and error of a speedup: `1.60x, -7.3 %`.
@@ -258,7 +259,7 @@ impl PublishedValue {
         format!("{:.2}x, {:+.1} %", self.value, self.error_pct)
     }
 
-    /// Value and error of a speedup in a sentence: `published 1.60x, -7.3 %, 1.50x by its TPOT`.
+    /// Value and error of a speedup in a sentence: `published 1.60x, -7.3 %, but 1.50x by the published TPOT`.
     pub fn of_ratio(&self) -> String {
         format!("published {}{}", self.ratio(), self.contradicting())
     }
