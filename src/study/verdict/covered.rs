@@ -1,4 +1,4 @@
-//! Steps that a verdict covers, in words.
+//! Description of the steps a verdict covers.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) struct CoveredSteps {
 }
 
 impl CoveredSteps {
-    /// Selected steps of a trace; `None` if an imported trace does not tell their phases.
+    /// Selected steps of a trace; `None` if an imported trace does not record their phases.
     pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
         if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
             return None;
@@ -48,7 +48,7 @@ impl CoveredSteps {
     }
 }
 
-/// Prefill with its length as the step's name tells it: `prefill of 888 tokens`.
+/// Prefill with its length from the step's name: `prefill of 888 tokens`.
 fn prefill(step: &StepSummary) -> String {
     let tokens = step.name.as_deref().and_then(step_name).and_then(|name| name.tokens);
     match tokens.filter(|tokens| *tokens > 0) {
