@@ -20,7 +20,7 @@ pub fn capitalized(text: &str) -> String {
 
 /// Formats ranks as ranges: `r0`, `r0..r4 r6..r63`.
 pub fn rank_list(ranks: &[u32]) -> String {
-    runs(ranks, "r", "..")
+    runs(ranks, "r", "..").join(" ")
 }
 
 /// Formats ranks as a short label: `r0..r4 r6..r63`, or `r0 and 31 more`.
@@ -37,17 +37,36 @@ pub fn rank_label(ranks: &[u32]) -> String {
 
 /// Formats layers as ranges: `0-3 5 9-11`.
 pub fn layer_list(layers: &[u32]) -> String {
-    runs(layers, "", "-")
+    runs(layers, "", "-").join(" ")
+}
+
+/// Formats ascending step numbers as at most `most` ranges: `0, 3 to 7, 9`, or `0, 2, ... up to 98`.
+pub fn step_list(steps: &[u32], most: usize) -> String {
+    let mut names = runs(steps, "", " to ");
+    if let (true, Some(last)) = (names.len() > most, steps.last()) {
+        names.truncate(most.saturating_sub(1));
+        names.push(format!("... up to {last}"));
+    }
+    names.join(", ")
 }
 
 /// Formats ascending numbers, with consecutive ones as ranges.
-fn runs(numbers: &[u32], before: &str, to: &str) -> String {
+fn runs(numbers: &[u32], before: &str, to: &str) -> Vec<String> {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [first, .., last] => format!("{before}{first}{to}{before}{last}"),
         [one] => format!("{before}{one}"),
         [] => String::new(),
     });
-    runs.collect::<Vec<_>>().join(" ")
+    runs.collect()
+}
+
+/// Joins items as in a sentence: `ladder`, `ladder and parallel`, `ladder, parallel and delayed:2`.
+pub fn joined_with_and(items: &[impl AsRef<str>]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match &items[..] {
+        [firsts @ .., last] if !firsts.is_empty() => format!("{} and {last}", firsts.join(", ")),
+        items => items.concat(),
+    }
 }
 
 /// Folds a text for searches: lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. As long in
@@ -488,6 +507,21 @@ mod tests {
             (rank_list(&[]), rank_label(&[3, u32::MAX])),
             (String::new(), "r3 r4294967295".into())
         );
+    }
+
+    #[test]
+    fn consecutive_steps_are_listed_as_ranges() {
+        assert_eq!(step_list(&[4], 4), "4");
+        assert_eq!(step_list(&[0, 3, 4, 5, 9, u32::MAX], 5), "0, 3 to 5, 9, 4294967295");
+        assert_eq!(step_list(&[0, 2, 4, 6], 4), "0, 2, 4, 6");
+        assert_eq!(step_list(&[0, 2, 4, 6, 8, 10], 4), "0, 2, 4, ... up to 10");
+    }
+
+    #[test]
+    fn the_last_of_several_items_follows_and() {
+        let items = ["ladder", "parallel", "delayed:2"];
+        let joined = [0, 1, 2, 3].map(|count| joined_with_and(&items[..count]));
+        assert_eq!(joined, ["", "ladder", "ladder and parallel", "ladder, parallel and delayed:2"]);
     }
 
     #[test]

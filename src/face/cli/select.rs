@@ -4,11 +4,14 @@ use clap::ValueEnum;
 
 use super::stderr;
 use base::error::{Error, Result};
-use base::text::latency;
+use base::text::{latency, step_list};
 use plan::Phase;
 use study::analysis::untied_clocks;
 use trace::overlap::Selection;
 use trace::{NO_STEP, Span, Trace};
+
+/// Maximum number of ranges of steps in an error.
+const MAX_RANGES: usize = 13;
 
 /// Options that select spans.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -219,28 +222,9 @@ fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
     let existing = match &steps[..] {
         [] => "no steps".into(),
         [only] => format!("only step {only}"),
-        steps => format!("steps {}", step_ranges(steps)),
+        steps => format!("steps {}", step_list(steps, MAX_RANGES)),
     };
     Err(Error::input(format!("no {step_kind} {step} in this trace; it contains {existing}")))
-}
-
-/// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
-fn step_ranges(steps: &[u32]) -> String {
-    /// Maximum ranges in an error.
-    const MAX_RANGES: usize = 12;
-    let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
-    let mut names: Vec<String> = groups
-        .iter()
-        .take(MAX_RANGES)
-        .map(|group| match group {
-            [first, .., last] => format!("{first} to {last}"),
-            group => group.iter().map(u32::to_string).collect(),
-        })
-        .collect();
-    if let (true, Some(last)) = (groups.len() > MAX_RANGES, steps.last()) {
-        names.push(format!("... up to {last}"));
-    }
-    names.join(", ")
 }
 
 #[cfg(test)]
@@ -322,14 +306,6 @@ mod tests {
             assert_eq!(error.as_deref(), Some(message));
         }
         Ok(())
-    }
-
-    #[test]
-    fn consecutive_steps_are_listed_as_ranges() {
-        assert_eq!(step_ranges(&[4]), "4");
-        assert_eq!(step_ranges(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
-        let odd: Vec<u32> = (0..100).map(|n| 2 * n).collect();
-        assert!(step_ranges(&odd).ends_with("22, ... up to 198"), "{}", step_ranges(&odd));
     }
 
     #[test]

@@ -534,9 +534,17 @@ fn headline(slider: &str, points: &[SweepPoint]) -> String {
         true => format!("No architecture decodes faster than standard{over}"),
         false => format!("{label} decodes {} as fast as standard{over}", range(&label)),
     };
-    let (ties, share) = ties(&label, &choices, points, |other| {
-        ((mean(&other) - mean(&&label)) / points.len() as f64).exp()
+    // mean speedups over the headline's architecture
+    let lead = |other: &String| ((mean(&other) - mean(&&label)) / points.len() as f64).exp();
+    let leads: Vec<(&String, f64)> = choices.iter().map(|&other| (other, lead(other))).collect();
+    let (mut ties, share) = TieBand::ties(leads, |near| {
+        let is_near = |label: String| near.iter().any(|(other, _)| **other == label);
+        let share_of = |SweepPoint { answer, .. }: &SweepPoint| {
+            answer.tie_share(answer.rows.iter().filter(|row| is_near(answer.label(row))))
+        };
+        points.iter().map(share_of).fold(0.0, f64::max)
     });
+    ties.retain(|other| **other != label);
     if !ties.is_empty() {
         let named = ties.iter().map(|tie| match tie.as_str() {
             "standard" => "standard".to_owned(),
@@ -552,29 +560,6 @@ fn headline(slider: &str, points: &[SweepPoint]) -> String {
         line += &format!("; limit without communication: {}", range(&limit));
     }
     output::wrapped("", &(line + "."), 0)
-}
-
-/// Labels whose mean speedup is too close to that of `label` to call, and the share that decides it. `lead` is the mean speedup
-/// of a label over `label`.
-fn ties<'a>(
-    label: &str,
-    choices: &[&'a String],
-    points: &[SweepPoint],
-    lead: impl Fn(&String) -> f64,
-) -> (Vec<&'a String>, f64) {
-    let near = choices.iter().copied().filter(|other| TieBand::UNKNOWN.holds(lead(other)));
-    let near: Vec<&String> = near.collect();
-    let share_of = |SweepPoint { answer, .. }: &SweepPoint| {
-        answer.tie_share(
-            answer.rows.iter().filter(|row| near.iter().any(|label| **label == answer.label(row))),
-        )
-    };
-    let share = points.iter().map(share_of).fold(0.0, f64::max);
-    let is_tie = |other: &&String| {
-        let lead = lead(other);
-        other.as_str() != label && lead.max(1.0 / lead) - 1.0 < share
-    };
-    (near.iter().copied().filter(is_tie).collect(), share)
 }
 
 /// Settings of the cell, with those options that differ from their defaults.

@@ -163,7 +163,7 @@ pub fn pixels_of_cell(cell: Option<(u16, u16)>, protocol: ProtocolType) -> Resul
     match (cell, protocol) {
         (Some(cell), _) => Ok(cell),
         (None, ProtocolType::Sixel) => {
-            Err("the terminal does not tell how many pixels its cells have".into())
+            Err("the terminal does not report its cell size in pixels, which Sixel needs".into())
         }
         (None, _) => Ok(CELL),
     }

@@ -1,4 +1,4 @@
-//! How a run's process ended, as its parent sees it, and the record that follows.
+//! Exit of a run's process as the parent sees it, and the resulting record.
 
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;

@@ -78,7 +78,7 @@ pub struct ProcessExecutor {
     /// Destination of a copy of the trace (`run --trace FILE`).
     pub trace_copy: Option<PathBuf>,
     /// Kills a run that does not exit this long after its result.
-    pub linger: Duration,
+    pub exit_timeout: Duration,
     /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
     pub timeout: Duration,
     /// Set if a launcher started several processes.
@@ -95,7 +95,7 @@ impl ProcessExecutor {
             silence: SILENCE_TIMEOUT,
             watch: false,
             trace_copy: None,
-            linger: EXIT_TIMEOUT,
+            exit_timeout: EXIT_TIMEOUT,
             timeout: run::PROGRESS_TIMEOUT,
             ranks: None,
         })
@@ -197,7 +197,7 @@ impl ProcessExecutor {
         let mut stop: Option<(StopReason, Instant)> = None;
         let mut killed = false;
         let mut ended: Option<Instant> = None;
-        let mut said_all: Option<Instant> = None;
+        let mut finished_at: Option<Instant> = None;
         loop {
             match lines.recv_timeout(CANCEL_POLL_INTERVAL) {
                 Ok(message) => {
@@ -218,12 +218,13 @@ impl ProcessExecutor {
             if ended.is_some_and(|at| at.elapsed() > KILL_DELAY) && lines.is_empty() {
                 break;
             }
-            if said_all.is_none() && (end.outcome.is_some() || end.error.is_some()) {
-                said_all = Some(Instant::now());
+            if finished_at.is_none() && (end.outcome.is_some() || end.error.is_some()) {
+                finished_at = Some(Instant::now());
             }
-            let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > self.linger);
-            let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > KILL_DELAY);
-            if !killed && (lingers || grace_over) {
+            let exit_overdue =
+                ended.is_none() && finished_at.is_some_and(|at| at.elapsed() > self.exit_timeout);
+            let kill_due = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > KILL_DELAY);
+            if !killed && (exit_overdue || kill_due) {
                 killed = true;
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }

@@ -244,10 +244,10 @@ fn nccl_writes_nothing_down_where_something_is_timed() {
 }
 
 #[test]
-fn a_process_that_has_said_all_and_does_not_end_is_ended() {
+fn a_process_that_does_not_exit_after_its_result_is_killed() {
     let body = format!("echo '{}'; sleep 600", end_event());
     let mut scene = scene(&body);
-    scene.executor.linger = Duration::from_millis(200);
+    scene.executor.exit_timeout = Duration::from_millis(200);
     let record = scene.run();
     assert_eq!(record.status, Status::Ok, "its result counts: {record:?}");
     assert!(record.warnings.iter().any(|w| w.starts_with("after its result, killed by")), "{record:?}");

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_fails_hangs_or_is_not_there_is_told_in_words() {
+    fn failing_hanging_and_missing_commands_report_an_error() {
         let run = |script: &str| {
             output_of(Command::new("sh").args(["-c", script]), Duration::from_millis(300))
         };

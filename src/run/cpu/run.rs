@@ -137,13 +137,13 @@ fn reports_of_generation(
     reports
 }
 
-/// What the main thread keeps of all generations.
+/// Results that the main thread collects over all generations.
 struct Collected<'a> {
     spec: &'a Spec,
     samples: Vec<Sample>,
-    /// Of the last sample.
+    /// Spans of the last sample.
     spans: Vec<Span>,
-    /// Of the rank that needs most.
+    /// Peak memory over ranks.
     memory_bytes: u64,
     compared: Comparison,
 }

@@ -194,7 +194,7 @@ impl Answer {
             let report = cells.compare(&Axis::Division, None).ok();
             bullets.extend(report.and_then(|report| question::best_division(&report)));
         }
-        // the latency from which on converting pays off answers such a sweep; who wins most settings comes next
+        // the minimum latency at which conversion pays off answers such a sweep; who wins most settings comes next
         let (pays_off, headline) = (question.pays_off(), question.headline());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
         bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));

@@ -14,7 +14,7 @@ use crate::analysis::{
     PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, mean, median};
-use base::text::{capitalized, counted};
+use base::text::{capitalized, counted, joined_with_and};
 use plan::Architecture;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
@@ -584,10 +584,7 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
         0 => String::new(),
         close => format!(", too close to call in {close}"),
     };
-    let stacks = match &stacks.into_iter().collect::<Vec<_>>()[..] {
-        [several @ .., last] if !several.is_empty() => format!("{} and {last}", several.join(", ")),
-        stacks => stacks.concat(),
-    };
+    let stacks = joined_with_and(&stacks.into_iter().collect::<Vec<&str>>());
     Some(format!(
         "Best division of the GPUs with {stacks}: {best} in {settings}{each} ({range} the tokens/s of the next{close})."
     ))

@@ -325,7 +325,7 @@ fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
 }
 
 #[test]
-fn a_sweep_of_latencies_says_from_which_on_converting_pays_off() {
+fn a_sweep_of_latencies_gives_the_minimum_at_which_conversion_pays_off() {
     let steps = [
         (1.0, [10.0, 9.9, 9.9]),
         (10.0, [11.0, 10.0, 10.1]),
@@ -348,8 +348,8 @@ fn a_sweep_of_latencies_says_from_which_on_converting_pays_off() {
     let answer = one(&steps.map(of).concat());
     assert_eq!(
         answer.headline,
-        "Pays off from 10 us per all-reduce on with ladder or parallel, parallel alone from 50 us on; up to 1.67x faster \
-         than standard, with parallel at 100us+300GB/s"
+        "Pays off at >= 10 us per all-reduce, with ladder or parallel, parallel alone at >= 50 us; up to 1.67x faster than \
+         standard, with parallel at 100us+300GB/s"
     );
     assert!(answer.bullets[0].starts_with("Parallel is "), "{answer:?}");
     // settings are whole, the headline's first

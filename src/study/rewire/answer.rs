@@ -70,7 +70,7 @@ pub struct Rewiring {
     chosen: Vec<usize>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
-    /// Note on launches that keep the step as long although communication would be hidden.
+    /// Note on late launches that limit the gain from hiding communication.
     pub(crate) late_launches: Option<String>,
 }
 
@@ -190,8 +190,8 @@ impl Rewiring {
         let free = speedup(Architecture::UpperBound, false)? / speedup(Architecture::Standard, false)?;
         (free > LATE && free - 1.0 > 2.0 * (kept - 1.0)).then(|| {
             format!(
-                "kernels that are launched late keep the step as long: without communication it is {kept:.2}x faster, and \
-                 {free:.2}x if they were launched in time (--no-launches)"
+                "late kernel launches limit the gain: removing communication gives {kept:.2}x with the recorded launches, \
+                 {free:.2}x with launches on time (--no-launches)"
             )
         })
     }

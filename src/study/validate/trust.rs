@@ -396,6 +396,18 @@ impl TieBand {
         ratio.max(1.0 / ratio) - 1.0 < self.share
     }
 
+    /// Items whose ratio to the compared one is too close to 1 to call, and the share that decides it. `share_of` gives
+    /// the share of the items that may tie at all: only their cells count.
+    pub fn ties<T>(
+        mut items: Vec<(T, f64)>,
+        share_of: impl FnOnce(&[(T, f64)]) -> f64,
+    ) -> (Vec<T>, f64) {
+        items.retain(|(_, ratio)| Self::UNKNOWN.holds(*ratio));
+        let band = Self { share: share_of(&items), ..Self::UNKNOWN };
+        let ties = items.into_iter().filter(|(_, ratio)| band.holds(*ratio)).map(|(item, _)| item);
+        (ties.collect(), band.share)
+    }
+
     /// Error of a ratio in words: `simulator error 2 %`, `simulator error unknown, ties within 5 %`, `TTFT error
     /// 38 % in serving_moe`.
     pub fn words(self) -> String {
@@ -657,6 +669,16 @@ mod tests {
         assert_eq!(unknown.words(), "simulator error unknown, ties within 5 %");
         assert!(unknown.holds(1.049) && !unknown.holds(1.051) && unknown.holds(1.0 / 1.049));
         assert_eq!(unknown.within(), "within 5 %");
+    }
+
+    #[test]
+    fn only_items_that_may_tie_decide_the_share() {
+        let items = || vec![("ladder", 1.0), ("parallel", 1.02), ("desync", 0.96), ("standard", 0.8)];
+        let all_near = |near: &[(&str, f64)]| {
+            assert_eq!(near.len(), 3, "{near:?}");
+            0.03
+        };
+        assert_eq!(TieBand::ties(items(), all_near), (vec!["ladder", "parallel"], 0.03));
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Steps that a verdict covers, in words.
+//! Description of the steps a verdict covers.
 
 use std::collections::BTreeSet;
 
 use crate::analysis::StepSummary;
-use base::text::counted;
+use base::text::{counted, step_list};
 use plan::Phase;
 use trace::import::step_name;
 use trace::{NO_STEP, Trace};
 
-/// Maximum number of groups of step numbers in a sentence.
-const GROUPS: usize = 4;
+/// Maximum number of ranges of steps in a sentence.
+const MOST_RANGES: usize = 4;
 
 /// Kinds of steps by their phase in a summary, and their names for several and for one.
 const KINDS: [(&str, &str, &str); 4] = [
@@ -28,7 +28,7 @@ pub(super) struct CoveredSteps {
 }
 
 impl CoveredSteps {
-    /// Selected steps of a trace; `None` if an imported trace does not tell their phases.
+    /// Selected steps of a trace; `None` if an imported trace does not record their phases.
     pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
         if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
             return None;
@@ -48,7 +48,7 @@ impl CoveredSteps {
     }
 }
 
-/// Prefill with its length as the step's name tells it: `prefill of 888 tokens`.
+/// Prefill with its length from the step's name: `prefill of 888 tokens`.
 fn prefill(step: &StepSummary) -> String {
     let tokens = step.name.as_deref().and_then(step_name).and_then(|name| name.tokens);
     match tokens.filter(|tokens| *tokens > 0) {
@@ -74,27 +74,10 @@ fn kinds(steps: &[StepSummary], is_import: bool) -> String {
             // the prefills of a run have no numbers
             _ if *phase == "prefill" && !is_import => Some("prefill".to_owned()),
             [number] => Some(format!("{one} {number}")),
-            numbers => Some(format!("{many} {}", listed(numbers))),
+            numbers => Some(format!("{many} {}", step_list(numbers, MOST_RANGES))),
         }
     };
     KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ") + &of_samples
-}
-
-/// Ascending numbers with ranges: `0, 3 to 7 and 9`.
-fn listed(numbers: &[u32]) -> String {
-    let groups = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let mut names: Vec<String> = groups
-        .map(|group| match group {
-            [first, .., last] => format!("{first} to {last}"),
-            group => group.iter().map(u32::to_string).collect(),
-        })
-        .collect();
-    if names.len() > GROUPS {
-        let last = numbers.last().map_or(String::new(), u32::to_string);
-        names.truncate(GROUPS - 1);
-        return format!("{}, ... up to {last}", names.join(", "));
-    }
-    names.join(", ")
 }
 
 #[cfg(test)]
@@ -112,12 +95,5 @@ mod tests {
         let mut trace = trace(vec![at(0, 0, 0), at(0, 1, 20), at(1, 0, 100), at(1, 1, 120)]);
         trace.meta.import = Some(Default::default());
         assert_eq!(kinds(&steps(&trace), true), "steps 0 to 1 of 2 samples");
-    }
-
-    #[test]
-    fn numbers_of_steps_are_listed_as_ranges() {
-        assert_eq!(listed(&[3]), "3");
-        assert_eq!(listed(&[0, 3, 4, 5, 9]), "0, 3 to 5, 9");
-        assert_eq!(listed(&[0, 2, 4, 6, 8, 10]), "0, 2, 4, ... up to 10");
     }
 }

@@ -9,13 +9,13 @@ use trace::Trace;
 /// Share of the bandwidth of large messages below which a collective is latency-bound.
 const SMALL_SHARE: f64 = 1.0 / 3.0;
 
-/// Size from which on a message is bound by bandwidth on any link (bytes).
+/// Minimum size of a bandwidth-bound message on any link (bytes).
 const SMALL_BYTES: f64 = 4e6;
 
 /// Message that reaches the bandwidth of large ones (bytes).
 const LARGE_BYTES: f64 = 1e9;
 
-/// Ratio of two message sizes from which on the larger one tells the bandwidth of large messages.
+/// Minimum size ratio at which the larger message serves as the large-message bandwidth.
 const LARGER: u64 = 8;
 
 /// Small message of a collective, and its transfer: means over executions.

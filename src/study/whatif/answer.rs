@@ -385,12 +385,11 @@ impl Answer {
     pub fn fastest(&self) -> Fastest<'_> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
         let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
-        let mut rows: Vec<(&Row, &Numbers)> = ran.collect();
-        let least = rows.iter().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
-        // the band is that of the rows it may join
-        rows.retain(|(_, numbers)| TieBand::UNKNOWN.holds(numbers.tpot_ms / least));
-        let tie_share = self.tie_share(rows.iter().map(|(row, _)| *row));
-        rows.retain(|(_, numbers)| numbers.tpot_ms / least - 1.0 < tie_share);
+        let least = ran.clone().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
+        let ratios: Vec<((&Row, &Numbers), f64)> =
+            ran.map(|(row, numbers)| ((row, numbers), numbers.tpot_ms / least)).collect();
+        let (mut rows, tie_share) =
+            TieBand::ties(ratios, |near| self.tie_share(near.iter().map(|((row, _), _)| *row)));
         rows.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
         let standard = self.row(&Architecture::Standard);
         rows.sort_by_key(|(row, _)| standard != Some(*row));

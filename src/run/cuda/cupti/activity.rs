@@ -1,4 +1,4 @@
-//! What is kept of CUPTI's activity records, which the recorder's reader (`inject::records`) parses.
+//! Subset of a CUPTI activity record, which the recorder's reader (`inject::records`) parses.
 
 use inject::records::{self, What};
 

@@ -1,5 +1,5 @@
-//! Sentence of an answer about a sweep of all-reduce latencies: the latency from which on converting a model pays off,
-//! and with which architecture.
+//! Sentence of an answer about a sweep of all-reduce latencies: the minimum all-reduce latency at which conversion pays
+//! off, and with which architecture.
 
 use super::{Question, listed, times};
 use crate::analysis::{Axis, fastest, inconclusive};
@@ -18,9 +18,9 @@ struct AtLatency {
 }
 
 impl Question<'_> {
-    /// Headline of a sweep of latencies: `Pays off from 2 us per all-reduce on with parallel (llama-3-8b), from 4 us on with
-    /// parallel (llama-3-70b); up to 1.69x faster than standard, with parallel at llama-3-8b, 100us+300GB/s`. `None` unless
-    /// architectures were compared over several latencies in each other setting.
+    /// Headline of a sweep of latencies: `Pays off at >= 2 us per all-reduce, with parallel (llama-3-8b), at >= 4 us per
+    /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard, with parallel at llama-3-8b,
+    /// 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.
     pub fn pays_off(&self) -> Option<String> {
         let is_asked =
             *self.axis == Axis::ARCHITECTURE && self.settings.axes().any(|axis| *axis == LINK);
@@ -63,8 +63,8 @@ impl Question<'_> {
     }
 }
 
-/// Latency from which on something is always faster than the baseline, with the fastest there, and the one that is alone
-/// the fastest from a higher latency on: `from 2 us per all-reduce on with ladder or parallel, parallel alone from 30 us on`.
+/// Minimum latency at which something is always faster than the baseline, with the fastest there, and the minimum latency
+/// at which one is the only fastest: `at >= 2 us per all-reduce, with ladder or parallel, parallel alone at >= 30 us`.
 fn threshold(latencies: &[AtLatency]) -> String {
     let start = latencies.iter().rposition(|at| at.fastest.is_empty()).map_or(0, |last| last + 1);
     let Some(first) = latencies.get(start) else {
@@ -77,13 +77,13 @@ fn threshold(latencies: &[AtLatency]) -> String {
             let is_alone = |at: &AtLatency| at.fastest == [winner.as_str()];
             let from = latencies.iter().rposition(|at| !is_alone(at)).map_or(0, |last| last + 1);
             let at = latencies.get(from).filter(|_| from > start);
-            at.map(|at| format!(", {winner} alone from {} us on", at.alpha_us))
+            at.map(|at| format!(", {winner} alone at >= {} us", at.alpha_us))
         }
         _ => None,
     };
-    let from = if start == 0 { "already from" } else { "from" };
+    let at = if start == 0 { "at all swept latencies," } else { "at" };
     format!(
-        "{from} {} us per all-reduce on with {}{}",
+        "{at} >= {} us per all-reduce, with {}{}",
         first.alpha_us,
         first.fastest.join(" or "),
         alone.unwrap_or_default()

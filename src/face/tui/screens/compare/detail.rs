@@ -131,7 +131,7 @@ struct ResultLine {
     measure: &'static str,
     ratio: String,
     verdict: String,
-    /// What else is known; the last ones are left out first.
+    /// Further facts; the last ones are left out first.
     clauses: Vec<String>,
 }
 

@@ -94,7 +94,7 @@ impl Counts {
     }
 }
 
-/// What the scope leaves of a comparison, before the typed filter.
+/// Pairs in scope, before the typed filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScopeCounts {
     pub pairs: usize,

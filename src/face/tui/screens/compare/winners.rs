@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::compared::side_names;
-use base::text::capitalized;
+use base::text::{capitalized, joined_with_and};
 use study::analysis::{Axis, Comparison, ComparisonReport, Pivot, PivotRow, Varied};
 
 /// Most settings that are compared with one another.
@@ -84,7 +84,7 @@ fn usual_words(winners: &[String]) -> String {
     match winners {
         [] => "undecided".to_owned(),
         [winner] => format!("{winner} is fastest"),
-        tied => format!("{} tie for fastest", listed(tied)),
+        tied => format!("{} tie for fastest", joined_with_and(tied)),
     }
 }
 
@@ -102,16 +102,9 @@ fn exception_words(winners: &[String], most: &[String]) -> String {
         [winner] => format!("{winner} wins"),
         _ if is_tie_with_usual(winners, most) => {
             let others: Vec<String> = winners.iter().filter(|of| !is_usual(of)).cloned().collect();
-            format!("ties with {}", listed(&others))
+            format!("ties with {}", joined_with_and(&others))
         }
-        tied => format!("{} tie", listed(tied)),
-    }
-}
-
-fn listed(words: &[String]) -> String {
-    match words {
-        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
-        words => words.concat(),
+        tied => format!("{} tie", joined_with_and(tied)),
     }
 }
 

@@ -240,7 +240,7 @@ impl Screen for Runs {
         if let Some(run) = self.restored.take_if(|run| runs.find(run).is_some()) {
             self.select(&run, runs, place);
         } else if place == 0 && self.sort.is_empty() {
-            // nobody moved it, so it stays on the best run, which may be a new one
+            // the user has not moved the cursor, so it stays on the best run, which may be a new one
             self.list.selected = self.first_run();
         } else if let Some(held) = held {
             // the selection stays on its run, or at its position if the run is gone

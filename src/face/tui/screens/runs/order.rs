@@ -35,8 +35,8 @@ impl Runs {
         table.sort(rows, &keys);
     }
 
-    /// The newest sweep first, unless the scope is one experiment; in it the lowest TPOT first (of prefills, TTFT). As nobody
-    /// can deploy `upper-bound`, it follows the architectures; runs without a result come last.
+    /// The newest sweep first, unless the scope is one experiment; in it the lowest TPOT first (of prefills, TTFT).
+    /// `upper-bound` cannot be deployed, so it sorts after the architectures; runs without a result come last.
     fn order_by_result(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
         let (records, table) = (&stored.records, &stored.table);
         rows.reverse();

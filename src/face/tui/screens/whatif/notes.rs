@@ -9,7 +9,7 @@ use super::layout::{Areas, NOTES, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::statistics::extent;
-use base::text::latency;
+use base::text::{joined_with_and, latency};
 use plan::{Architecture, LayerSet};
 use study::whatif::{
     Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Slider, about_architecture,
@@ -155,23 +155,14 @@ pub fn leaders(labels: &[String], tie_share: f64) -> [String; 2] {
         [first, others @ ..] if first == "standard" => {
             let are = if others.len() > 1 { "are" } else { "is" };
             [
-                format!("No clear gain over standard: {} {are} {within}", all_of(others)),
+                format!("No clear gain over standard: {} {are} {within}", joined_with_and(others)),
                 format!("No clear gain over standard ({within})"),
             ]
         }
         all => [
-            format!("Fastest, tied {within}: {}", all_of(all)),
+            format!("Fastest, tied {within}: {}", joined_with_and(all)),
             format!("Tied {within}: {}", few_of(all)),
         ],
-    }
-}
-
-/// `parallel, delayed:2 and ladder`.
-fn all_of(labels: &[String]) -> String {
-    match labels {
-        [] => String::new(),
-        [one] => one.clone(),
-        [firsts @ .., last] => format!("{} and {last}", firsts.join(", ")),
     }
 }
 
@@ -181,7 +172,7 @@ fn few_of(labels: &[String]) -> String {
     named.extend(labels.iter().skip(1).map(String::as_str).find(|label| *label == "ladder"));
     match labels.len() - named.len() {
         0 => named.join(" and "),
-        1 => all_of(labels),
+        1 => joined_with_and(labels),
         more => format!("{} and {more} more", named.join(", ")),
     }
 }

@@ -50,7 +50,7 @@ fn filter_sort_and_mark() {
     driver.shows("1 marked ●");
     let report = driver.state.compare.exported_report().unwrap();
     assert_eq!(report.pairs.iter().map(|p| p.run.clone()).collect::<Vec<_>>(), [first]);
-    assert_eq!(report.comparisons, 48, "what was compared stays told");
+    assert_eq!(report.comparisons, 48, "the comparison count is kept");
     // a mark that another filter hides is exported all the same, and said to be hidden
     driver.press(KeyCode::Esc);
     driver.taps("/ladder tp2 p2p-off");

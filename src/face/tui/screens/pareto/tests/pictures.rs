@@ -144,6 +144,6 @@ fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
         Pictures { protocol: Some(ProtocolType::Sixel), tmux: false, on: true };
     driver.state.cx.cell_pixels = None;
     driver.taps("n");
-    assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
+    assert!(driver.screen().contains("does not report its cell size"), "{}", driver.screen());
     assert!(!driver.state.pareto.pictures.on);
 }

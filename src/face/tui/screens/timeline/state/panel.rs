@@ -218,9 +218,9 @@ impl Panel {
 /// Change of the order of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resort {
-    /// By the next column.
+    /// Sort by the next column.
     Next,
-    /// By the previous column.
+    /// Sort by the previous column.
     Previous,
     Reverse,
 }

@@ -1,4 +1,4 @@
-//! What is kept of a timeline between sessions, and what its commands open again.
+//! Saved timeline state, and the commands that restore it.
 
 use super::*;
 
