@@ -116,9 +116,9 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 /// Text without the last clauses that do not fit, so that no number is cut; as it is if the first one does not fit.
 fn whole_clauses(words: &str, width: usize) -> String {
     let ends = words.match_indices([',', ';', ':']).map(|(at, _)| at);
-    let ends = ends.filter(|at| words[at + 1..].starts_with(' '));
+    let mut ends = ends.filter(|at| words[at + 1..].starts_with(' '));
     let fits = |at: &usize| words[..*at].width() + 2 <= width;
-    match ends.filter(fits).last() {
+    match ends.rfind(fits) {
         Some(end) if words.width() > width => format!("{} …", &words[..end]),
         _ => words.to_owned(),
     }
