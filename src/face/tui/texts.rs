@@ -64,14 +64,14 @@ impl Overlay for TextView {
     fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         match key.code {
             code if scroll_key(code, &mut self.scroll) => {}
-            KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
+            KeyCode::Esc | KeyCode::Char('q') => return None,
             KeyCode::Enter => {
                 if let Some((_, enter)) = self.enter {
                     enter(state);
                     return None;
                 }
             }
-            _ => {}
+            _ => state.cx.inform("Esc closes this first"),
         }
         Some(self)
     }

@@ -87,6 +87,9 @@ impl Acts for Live {
             Act::RetryFailed => self.retry(cx),
             Act::Follow => self.toggle_follow(cx),
             Act::Result if self.can(act) => self.show_cell = !self.show_cell,
+            Act::Result if self.cells.is_empty() => {
+                cx.inform("this result is stored: no sweep ran since the start")
+            }
             Act::Result => cx.inform("no result before the sweep has ended"),
             Act::LogUp => self.scroll(SCROLLED),
             Act::LogDown => self.scroll(-SCROLLED),
@@ -420,9 +423,7 @@ impl Live {
         self.show_cell = false;
         let screen = cx.keys.label(Action::Show(Tab::Experiments));
         cx.tab = Tab::Live;
-        cx.inform(format!(
-            "all runs of {name} are stored, this is their result; {screen} {all} runs all again"
-        ));
+        cx.inform(format!("stored result of {name}; to run all again: {screen}, then {all}"));
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.

@@ -23,7 +23,7 @@ use table::{Field, Record};
 acts! {
     Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
-    Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
+    Mark: "mark", "Space", "mark or unmark the run, and go to the next", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortBy: "sort-by", "O", "choose the column to sort by, or the default order", Some("sort by"), "order";
