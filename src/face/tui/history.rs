@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::keymap::Action;
 use super::prelude::*;
+use super::scope::{self, ScopeChoice};
 use super::widgets::field::Field;
 
 /// Keys of a screen's saved state ([`Kept`]) that arrange what it shows, with their names in messages. A change of any
@@ -58,6 +59,8 @@ struct Change {
 enum ChangeKind {
     /// Arrangement to return to.
     Arranged(Arrangement),
+    /// Scope of all result screens to return to.
+    Scoped(ScopeChoice),
     /// Own edit of the screen, and the number of its edits with this one.
     Own(OwnEdits),
 }
@@ -100,6 +103,7 @@ pub struct Before {
     is_typing: bool,
     arrangement: Arrangement,
     own: usize,
+    scope: ScopeChoice,
 }
 
 pub fn before(state: &mut State) -> Before {
@@ -109,7 +113,7 @@ pub fn before(state: &mut State) -> Before {
     history.was_offered = history.offered.take();
     let tab = state.cx.tab;
     let (is_typing, arrangement) = current(state, tab);
-    Before { tab, is_typing, arrangement, own: own_count(state, tab) }
+    Before { tab, is_typing, arrangement, own: own_count(state, tab), scope: state.cx.scope.choice() }
 }
 
 fn current(state: &mut State, tab: Tab) -> (bool, Arrangement) {
@@ -135,7 +139,7 @@ fn forget_lost(state: &mut State) {
         let history = &mut state.cx.history;
         if history.own.insert(tab, count).is_some_and(|known| count < known) {
             let stays =
-                |change: &Change| change.tab != tab || matches!(change.kind, ChangeKind::Arranged(_));
+                |change: &Change| change.tab != tab || !matches!(change.kind, ChangeKind::Own(_));
             history.done.retain(stays);
             history.undone.retain(stays);
         }
@@ -144,7 +148,7 @@ fn forget_lost(state: &mut State) {
 
 /// Records what an input changed; a typed filter counts once it is kept or dropped.
 pub fn after(state: &mut State, before: Before) {
-    let Before { tab, is_typing: was_typing, arrangement, own: had } = before;
+    let Before { tab, is_typing: was_typing, arrangement, own: had, scope } = before;
     if std::mem::take(&mut state.cx.history.has_travelled) {
         for tab in Tab::ALL {
             let count = own_count(state, tab);
@@ -155,6 +159,9 @@ pub fn after(state: &mut State, before: Before) {
     forget_lost(state);
     let (is_typing, now) = current(state, tab);
     let own = state.screen(tab).own_edits().unwrap_or_default();
+    let shown = state.cx.tab;
+    let is_rescoped = scope != state.cx.scope.choice() && scope::is_scoped(state, shown);
+    let scoped = is_rescoped.then_some(Change { tab: shown, kind: ChangeKind::Scoped(scope) });
     let history = &mut state.cx.history;
     let first = match (was_typing, is_typing) {
         (false, true) => {
@@ -166,8 +173,10 @@ pub fn after(state: &mut State, before: Before) {
         (false, false) => arrangement,
     };
     let edits = (had + 1..=own.count).map(|count| ChangeKind::Own(OwnEdits { count, ..own }));
-    let arranged = (first != now).then_some(ChangeKind::Arranged(first));
-    let changes: Vec<Change> = edits.chain(arranged).map(|kind| Change { tab, kind }).collect();
+    // a group chosen with the scope goes with it
+    let arranged = (first != now && !is_rescoped).then_some(ChangeKind::Arranged(first));
+    let changes: Vec<Change> =
+        edits.chain(arranged).map(|kind| Change { tab, kind }).chain(scoped).collect();
     if changes.is_empty() {
         return;
     }
@@ -183,6 +192,7 @@ pub fn after(state: &mut State, before: Before) {
 /// the screen answers itself.
 pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
     let Some(own) = state.screen(tab).own_edits() else { return false };
+    let has_scope = scope::is_scoped(state, tab);
     let history = &mut state.cx.history;
     history.has_travelled = true;
     let changes = if back { &history.done } else { &history.undone };
@@ -190,9 +200,11 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
         ChangeKind::Own(edits) => {
             back && history.own.get(&change.tab).is_some_and(|count| *count < edits.count)
         }
-        ChangeKind::Arranged(_) => false,
+        ChangeKind::Arranged(_) | ChangeKind::Scoped(_) => false,
     };
-    let here = changes.iter().rposition(|change| change.tab == tab && !is_lost(change));
+    let is_here =
+        |change: &Change| change.tab == tab || has_scope && matches!(change.kind, ChangeKind::Scoped(_));
+    let here = changes.iter().rposition(|change| is_here(change) && !is_lost(change));
     let elsewhere = changes.iter().rposition(|change| !change.is_view() && !is_lost(change));
     // edits without an input, such as the first window of a trace
     let recorded = changes.iter().rev().find_map(|change| match &change.kind {
@@ -207,8 +219,12 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
         return true;
     }
     let changes = if back { &mut history.done } else { &mut history.undone };
+    let is_here = here.is_some();
     let Change { tab: on, kind } = changes.remove(at);
+    let on = if is_here { tab } else { on };
     state.cx.tab = on;
+    let done = if back { "undone" } else { "redone" };
+    let place = if on == tab { String::new() } else { format!(" on {}", on.title()) };
     let kind = match kind {
         ChangeKind::Own(edits) => {
             let word = if back { "undo" } else { "redo" };
@@ -221,10 +237,13 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
         }
         ChangeKind::Arranged(arrangement) => {
             let now = arrange(state, on, &arrangement);
-            let done = if back { "undone" } else { "redone" };
-            let place = if on == tab { String::new() } else { format!(" on {}", on.title()) };
             state.cx.inform(format!("{done}{place}: {}", arrangement.difference(&now)));
             ChangeKind::Arranged(now)
+        }
+        ChangeKind::Scoped(choice) => {
+            let now = state.cx.scope.return_to(choice);
+            state.cx.inform(format!("{done}{place}: scope"));
+            ChangeKind::Scoped(now)
         }
     };
     let history = &mut state.cx.history;
@@ -237,6 +256,7 @@ pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
 fn offer(state: &mut State, tab: Tab, back: bool, Change { tab: on, kind }: Change) {
     let what = match kind {
         ChangeKind::Own(_) => "last change".to_owned(),
+        ChangeKind::Scoped(_) => "scope".to_owned(),
         ChangeKind::Arranged(arrangement) => {
             let (_, now) = current(state, on);
             arrangement.difference(&now).to_owned()

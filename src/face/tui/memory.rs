@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::prelude::*;
+use super::scope::KeptScope;
 use base::cache::own_directory;
 use base::error::{Error, Result};
 use base::input::InputKind;
@@ -24,6 +25,8 @@ pub struct Memory {
     screen: String,
     #[serde(default)]
     recent: Vec<String>,
+    #[serde(default)]
+    scope: KeptScope,
     pages: BTreeMap<String, Value>,
 }
 
@@ -115,6 +118,7 @@ pub fn remember(state: &State) -> Memory {
         dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
         screen: state.cx.tab.title().into(),
         recent: state.cx.recent.clone(),
+        scope: state.cx.scope.keep(),
         pages: Tab::ALL.into_iter().filter_map(kept).collect(),
     }
 }
@@ -125,6 +129,7 @@ pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
         state.cx.tab = shown;
     }
     state.cx.recent.clone_from(&memory.recent);
+    state.cx.scope.recall(&memory.scope);
     for tab in Tab::ALL {
         if let Some(kept) = memory.pages.get(tab.title()) {
             let (screen, cx) = state.split(tab);
@@ -202,7 +207,7 @@ mod tests {
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
             let (screen, recent) = ("timeline".into(), Vec::new());
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen, recent, pages };
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen, recent, scope: KeptScope::default(), pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

@@ -4,6 +4,7 @@
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::prelude::*;
+use super::scope;
 use super::update::{act, press, step};
 use super::view::{self, FooterClick, Regions};
 
@@ -60,7 +61,7 @@ fn point(state: &mut State, event: Pointer) {
     } else if !state.cx.overlays.is_empty() {
         point_at_overlay(state, event);
     } else if is_click(event) && regions.tabs.contains(event.at) {
-        point_at_tabs(&mut state.cx, event.at);
+        point_at_tabs(state, event.at);
     } else {
         point_at_screen(state, regions, event);
     }
@@ -98,10 +99,10 @@ fn point_at_overlay(state: &mut State, event: Pointer) {
     }
 }
 
-fn point_at_tabs(cx: &mut Context, at: Position) {
+fn point_at_tabs(state: &mut State, at: Position) {
     let on = |(_, label, x): &(_, String, u16)| (*x..*x + label.len() as u16).contains(&at.x);
-    if let Some((tab, ..)) = view::tabs(cx).find(on) {
-        cx.tab = tab;
+    if let Some((tab, ..)) = view::tabs(&state.cx).find(on) {
+        scope::show_screen(state, tab);
     }
 }
 

@@ -1,12 +1,14 @@
 //! Scope of the result screens (runs, Pareto, compare): the runs of one experiment, or all stored runs.
 //!
-//! It is the experiment that the user ran or chose last, not one that the cursor passed on screen 1; before that, the
-//! experiment of the newest run. Its runs are those of its cells, whichever experiment made them, as in its stored result on
+//! It is the experiment that the user ran or chose last; before that, the experiment of the newest run. Leaving screen 1
+//! for a result screen chooses the selected experiment if it has stored runs and is another than at the last time. Its runs are those of its cells, whichever experiment made them, as in its stored result on
 //! screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
 //! names the scope before its filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::prelude::*;
 use study::analysis::filter::Filter;
@@ -128,12 +130,38 @@ pub struct ResultScope {
     shown: Option<ShownExperiment>,
     /// True if the user asked for all runs.
     pub is_all: bool,
+    /// Experiment that screen 1 last made the scope; only another one becomes the scope by leaving that screen.
+    followed: Option<String>,
     /// Runs of the experiment; `None` if none are stored.
     own: Option<Arc<ScopedRuns>>,
     /// Stored runs that `own` was taken from; `None` if the experiment changed since.
     basis: Option<Arc<Snapshot>>,
     /// Input of the latest completions of a filter.
     suggested: Option<SuggestedFor>,
+}
+
+/// Scope that the user chose, for undo.
+#[derive(Clone, Debug)]
+pub struct ScopeChoice {
+    shown: Option<ShownExperiment>,
+    /// Name of the experiment, also if it is that of the newest run.
+    name: Option<String>,
+    is_all: bool,
+}
+
+impl PartialEq for ScopeChoice {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.is_all) == (&other.name, other.is_all)
+    }
+}
+
+/// Scope saved between sessions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptScope {
+    experiment: Option<String>,
+    all: bool,
+    followed: Option<String>,
 }
 
 /// Input of a filter's completions, which are computed again only if it changes.
@@ -163,6 +191,45 @@ impl ResultScope {
     /// Stored runs of the experiment, also while the screens show all.
     pub fn own(&self) -> Option<&Arc<ScopedRuns>> {
         self.own.as_ref()
+    }
+
+    pub fn keep(&self) -> KeptScope {
+        let experiment = self.shown.as_ref().map(|shown| shown.name.clone());
+        KeptScope { experiment, all: self.is_all, followed: self.followed.clone() }
+    }
+
+    pub fn recall(&mut self, kept: &KeptScope) {
+        self.shown = kept.experiment.clone().map(ShownExperiment::named);
+        self.followed.clone_from(&kept.followed);
+        (self.is_all, self.basis) = (kept.all, None);
+    }
+
+    pub fn choice(&self) -> ScopeChoice {
+        let newest = || self.own.as_ref().map(|own| own.experiment.clone());
+        let name = self.shown.as_ref().map(|shown| shown.name.clone()).or_else(newest);
+        ScopeChoice { shown: self.shown.clone(), name, is_all: self.is_all }
+    }
+
+    /// Returns to a choice; returns the one before.
+    pub fn return_to(&mut self, choice: ScopeChoice) -> ScopeChoice {
+        let now = self.choice();
+        (self.shown, self.is_all, self.basis) = (choice.shown, choice.is_all, None);
+        now
+    }
+
+    /// Makes the selected experiment of screen 1 the scope.
+    pub fn show_listed(&mut self, experiment: ShownExperiment) {
+        self.followed = Some(experiment.name.clone());
+        self.show(experiment);
+    }
+
+    /// Makes the selected experiment of screen 1 the scope if it is another than at the last time and has stored runs.
+    fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Snapshot>) {
+        let is_other = self.followed.as_ref() != Some(&experiment.name);
+        if is_other && stored.is_some_and(|stored| ScopedRuns::of(&experiment, stored).is_some()) {
+            self.show_listed(experiment);
+            self.is_all = false;
+        }
     }
 
     /// Makes an experiment the scope; all runs stay shown if it already was.
@@ -205,6 +272,10 @@ pub fn settle(state: &mut State) {
     let (screen, cx) = state.split(state.cx.tab);
     let status = screen.status(cx);
     if let Some(experiment) = status.experiment {
+        // all runs stay shown until another experiment is selected
+        if cx.tab == Tab::Experiments && cx.scope.is_all && cx.scope.followed.is_none() {
+            cx.scope.followed = Some(experiment.name.clone());
+        }
         cx.scope.update(experiment);
     }
     let Some(stored) = cx.stored.clone() else { return };
@@ -229,6 +300,23 @@ pub fn settle(state: &mut State) {
     }
 }
 
+/// Shows a screen by its key or tab. From screen 1 to a result screen, the selected experiment becomes the scope.
+pub fn show_screen(state: &mut State, tab: Tab) {
+    let from = state.cx.tab;
+    let (screen, cx) = state.split(from);
+    let listed = screen.status(cx).experiment.filter(|_| from == Tab::Experiments);
+    cx.tab = tab;
+    if let Some(experiment) = listed.filter(|_| is_scoped(state, tab)) {
+        let cx = &mut state.cx;
+        cx.scope.follow(experiment, cx.stored.as_deref());
+    }
+}
+
+/// True for a result screen.
+pub fn is_scoped(state: &State, tab: Tab) -> bool {
+    state.screen(tab).status(&state.cx).is_scoped
+}
+
 /// On a result screen, shows all runs instead of those of the experiment, or the reverse. On a screen that shows an
 /// experiment, makes that the scope; all runs if it is already.
 pub fn toggle(state: &mut State) {
@@ -248,7 +336,10 @@ pub fn toggle(state: &mut State) {
 fn choose(experiment: ShownExperiment, cx: &mut Context) {
     let name = experiment.name.clone();
     let becomes_all = cx.scope.is_of(&experiment);
-    cx.scope.show(experiment);
+    match cx.tab {
+        Tab::Experiments => cx.scope.show_listed(experiment),
+        _ => cx.scope.show(experiment),
+    }
     cx.scope.is_all = becomes_all;
     if let Some(stored) = cx.stored.clone() {
         cx.scope.renew(&stored);

@@ -198,9 +198,15 @@ pub fn act(state: &mut State, action: Action) {
     }
     let (screen, cx) = state.split(state.cx.tab);
     match action {
-        Action::Show(tab) => cx.tab = tab,
-        Action::NextScreen => cx.tab = cx.tab.shifted(1),
-        Action::PreviousScreen => cx.tab = cx.tab.shifted(Tab::ALL.len() - 1),
+        Action::Show(tab) => scope::show_screen(state, tab),
+        Action::NextScreen => {
+            let next = cx.tab.shifted(1);
+            scope::show_screen(state, next);
+        }
+        Action::PreviousScreen => {
+            let previous = cx.tab.shifted(Tab::ALL.len() - 1);
+            scope::show_screen(state, previous);
+        }
         Action::Help => {
             let mut notes = screen.notes(cx.body(), cx);
             notes.retain(|note| note.is_folded);

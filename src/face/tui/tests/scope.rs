@@ -6,6 +6,7 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::context::Snapshot;
+use crate::face::tui::memory;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::{Role, Theme};
@@ -219,18 +220,27 @@ fn of_experiments() -> Driver {
 }
 
 #[test]
-fn only_a_deliberate_act_on_screen_1_changes_the_scope() {
+fn choosing_an_experiment_on_screen_1_changes_the_scope() {
     let mut driver = of_experiments();
     driver.taps("15");
     driver.shows("[one]");
-    // the cursor moves to another experiment
+    // the cursor moves to another experiment, and the result screens open on it
     driver.taps("1");
     driver.tap(KeyCode::Down);
-    driver.taps("35");
+    driver.taps("3");
+    driver.shows("[two]");
+    driver.taps("u");
+    driver.shows("[one]");
+    // unless it is the same as at the last time
+    driver.taps("15");
     driver.shows("[one]");
     driver.taps("1*");
     driver.shows("runs, pareto and compare show the runs of two");
     driver.taps("6");
+    driver.shows("[two]");
+    driver.taps("*16");
+    driver.shows("[all runs]");
+    driver.taps("*");
     driver.shows("[two]");
     // before a sweep, screen 2 has the stored result of the same experiment
     driver.taps("2");
@@ -247,6 +257,24 @@ fn only_a_deliberate_act_on_screen_1_changes_the_scope() {
     driver.enter();
     driver.taps("3");
     driver.shows("[one]");
+}
+
+#[test]
+fn the_next_session_has_the_scope_of_the_last_one() {
+    let mut driver = of_experiments();
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    for (keys, shown) in [("3", "[two]"), ("*", "[all runs]")] {
+        driver.taps(keys);
+        driver.shows(shown);
+        let saved = memory::remember(&driver.state);
+        let mut next = Driver::empty(120, 40);
+        memory::recall(&mut next.state, &saved, true);
+        let stored = driver.state.cx.stored.clone().expect("stored runs");
+        let effects = next.send(Message::Runs(Ok(stored)));
+        next.answer(effects);
+        next.shows(shown);
+    }
 }
 
 #[test]

@@ -611,7 +611,7 @@ fn start(
         Err(error) => return cx.fail(error),
     };
     if let Some(shown) = shown {
-        cx.scope.show(shown);
+        cx.scope.show_listed(shown);
     }
     match choice == Choice::Missing && stored.is_complete() {
         true => cx.request(Request::StoredResult(experiment.name.clone())),

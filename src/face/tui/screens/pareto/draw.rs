@@ -37,6 +37,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
+    if pareto.visible().next().is_none() && pareto.others().next().is_none() {
+        // axes without points would show a made-up range
+        empty(buf, plot.area, &nothing(pareto, cx), theme);
+        limit::draw_table(buf, table, pareto, cx);
+        info::draw(buf, info, pareto, cx, &plot);
+        return pareto.filter.draw_offers(buf, group, body, theme);
+    }
     let (x_title, y_title) = (pareto.axes.x.title_in(pareto.unit().0), pareto.axes.y.title());
     plot.draw_axes(buf, theme, &x_title, &y_title);
     // in narrow windows, beside a long title

@@ -86,8 +86,10 @@ struct PointText {
 impl PointText {
     fn of(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
         let here = covered(pareto, plot).map(|(at, of)| {
-            let key = cx.key::<Pareto>(Act::Next);
-            [format!("; {at} of {of} points here, {key}: next"), format!(", {at} of {of}: {key}")]
+            // the next point after the last one here is elsewhere
+            let (act, word) = if at < of { (Act::Next, "next") } else { (Act::Previous, "previous") };
+            let key = cx.key::<Pareto>(act);
+            [format!("; {at} of {of} points here, {key}: {word}"), format!(", {at} of {of}: {key}")]
         });
         let [here, short_here] = here.unwrap_or_default();
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);

@@ -362,6 +362,8 @@ impl Pareto {
             |_, _| None,
             |state, chosen| {
                 if let Chosen::Line(at) = chosen {
+                    // a group chosen by hand is shown, with runs of other experiments if need be
+                    state.cx.scope.is_all |= state.pareto.is_out_of_scope(at);
                     state.pareto.choose_group(at);
                 }
             },

@@ -526,6 +526,13 @@ impl Pareto {
         self.chosen = true;
     }
 
+    /// True if the scope hides all points of a group.
+    pub fn is_out_of_scope(&self, group: usize) -> bool {
+        let Some(name) = self.groups.get(group) else { return false };
+        let mut points = self.points.iter().flatten().filter(|point| point.group == *name);
+        !points.any(|point| self.filter.holds(&point.run))
+    }
+
     pub fn toggle(&mut self, entry: usize) {
         if let Some(entry) = self.entries.get(entry) {
             if !self.hidden.remove(&entry.series) {
