@@ -12,7 +12,7 @@ use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
 use study::whatif::{Slider, TracedStep, Variant};
-use table::{Backend, P2p, Spec};
+use table::{Backend, Link, P2p, Spec};
 
 /// The screen at this size, once its question was answered.
 fn on((columns, rows): (u16, u16)) -> Driver {
@@ -576,7 +576,11 @@ fn the_network_has_two_sliders_where_tp_spans_nodes() {
 
 /// A measured step for the sliders, of a simulated trace.
 fn traced_step() -> Arc<TracedStep> {
-    let mut cell = Spec { output_tokens: 6, ..Variant::default().cell };
+    traced_step_over(Link::Native)
+}
+
+fn traced_step_over(link: Link) -> Arc<TracedStep> {
+    let mut cell = Spec { output_tokens: 6, link, ..Variant::default().cell };
     (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
     let trace = run::testing::simulated(&cell);
     let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::of);
@@ -712,6 +716,27 @@ fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
     let effects = driver.send(Message::Request(request));
     driver.answer(effects);
     driver.shows("run measured 4.00 ms over an emulated link, simulated ");
+}
+
+#[test]
+fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula() {
+    let mut driver = on((120, 40));
+    let step = traced_step_over(Link::Emulated { alpha_us: 200.0, gb_s: 5.0 });
+    let effects = driver.send(Message::Request(Request::WhatIfTraced(step, "first".into(), None)));
+    driver.answer(effects);
+    let whatif = &driver.state.whatif;
+    let number = |slider: Slider| slider.number(&whatif.variant, whatif.profile_values());
+    assert_eq!([Slider::Alpha, Slider::Bandwidth].map(number), [Some(200.0), Some(5.0)]);
+    let comm_ms = |driver: &Driver| {
+        let answer = driver.state.whatif.current().expect("it is predicted");
+        answer.row(&"standard".parse().unwrap()).unwrap().numbers.clone().unwrap().comm_ms
+    };
+    let before = comm_ms(&driver);
+    driver.state.whatif.change(|variant, _| variant.alpha_us = Some(100.0));
+    driver.taps("jk");
+    // the latency is nearly all of a small message's time
+    let share = comm_ms(&driver) / before;
+    assert!((0.5..0.55).contains(&share), "{share}");
 }
 
 #[test]
