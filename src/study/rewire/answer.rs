@@ -13,7 +13,7 @@ use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
 use base::text::counted;
-use machine::hardware::{CollectiveScale, Target};
+use machine::hardware::{CollectiveCost, CollectiveScale, Target};
 use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{Executed, replay};
 use table::render::{Shown, Table};
@@ -423,6 +423,23 @@ impl Rewiring {
         Some(Losses { compute: rate * intensity, comm: contention.comm })
     }
 
+    /// Latency (us) and bandwidth (1e9 bytes/s) of the traced run's emulated link and of the one that a choice makes of it;
+    /// `None` if the link was a real one or the choice keeps it, and with another P2P setting or all-reduce, which a
+    /// profile predicts.
+    fn emulated(&self, choice: &Choice) -> Option<[[f64; 2]; 2]> {
+        let Link::Emulated { alpha_us, gb_s } = self.cell.as_ref()?.link else { return None };
+        let is_changed = choice.alpha_us.or(choice.gb_s).is_some();
+        let of_network = choice.network().iter().any(|(_, value)| value.is_some());
+        let is_profiles = choice.p2p.is_some() || choice.collective.is_some() || of_network;
+        let other = [choice.alpha_us.unwrap_or(alpha_us), choice.gb_s.unwrap_or(gb_s)];
+        (is_changed && !is_profiles).then_some([[alpha_us, gb_s], other])
+    }
+
+    /// True if a choice changes the emulated link of the traced run, whose formula then gives the times.
+    pub(crate) fn emulates(&self, choice: &Choice) -> bool {
+        self.emulated(choice).is_some()
+    }
+
     fn instead(&self, choice: &Choice) -> Result<Instead> {
         if choice.keeps_reduces() {
             return Ok(Instead::Times(1.0));
@@ -442,6 +459,12 @@ impl Rewiring {
                 "pass --hardware and, if the trace does not record it, --tp",
             ));
         };
+        if let Some([own, other]) = self.emulated(choice) {
+            let us = |[alpha_us, gb_s]: [f64; 2]| {
+                CollectiveCost::Formula { alpha_us, gb_s }.us(known.cost_bytes()).0
+            };
+            return Ok(Instead::Times(us(other) / us(own)));
+        }
         let mut set = BTreeMap::new();
         set_link(&mut set, &target.profile, "alpha_us", choice.alpha_us);
         set_link(&mut set, &target.profile, "gb_s", choice.gb_s);

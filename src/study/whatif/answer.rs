@@ -518,10 +518,7 @@ impl<'a> Question<'a> {
         let cell = &variant.cell;
         let target = variant.plain_target()?;
         let Target { profile, stack } = &target;
-        let (alpha_us, gb_s, link_note) = match cell.link {
-            Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s, None),
-            _ => native_link(profile, cell),
-        };
+        let (alpha_us, gb_s, link_note) = own_link(profile, cell);
         let total = sms_of(profile).ok();
         Ok(ProfileValues {
             alpha_us,
@@ -747,8 +744,11 @@ pub(super) fn compare_with(rows: &mut [Row], standard: Option<f64>, limit: Optio
     }
 }
 
-/// Latency, bandwidth and caveat of the link that a cell uses inside a node.
-pub(super) fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+/// Latency, bandwidth and caveat of the link that a cell uses inside a node: the emulated one, else the profile's.
+pub(super) fn own_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+    if let Link::Emulated { alpha_us, gb_s } = cell.link {
+        return (alpha_us, gb_s, None);
+    }
     let (table, inside) = table_inside(profile, cell);
     let (alpha_us, gb_s) = table.at(inside);
     (alpha_us, gb_s, table.note(inside))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::answer::{NetworkValues, Question, native_link};
+use super::answer::{NetworkValues, Question, own_link};
 use super::slider::{Slider, shown};
 use super::variant::Variant;
 use base::error::{Error, Result};
@@ -196,13 +196,7 @@ impl Variant {
         }
         let own = if over == Over::AlphaUs { self.alpha_us } else { self.gb_s };
         let values = || {
-            let (alpha_us, gb_s) = match self.cell.link {
-                Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s),
-                _ => {
-                    let (alpha_us, gb_s, _) = native_link(&self.plain_target()?.profile, &self.cell);
-                    (alpha_us, gb_s)
-                }
-            };
+            let (alpha_us, gb_s, _) = own_link(&self.plain_target()?.profile, &self.cell);
             Ok(if over == Over::AlphaUs { alpha_us } else { gb_s })
         };
         own.map_or_else(values, Ok)

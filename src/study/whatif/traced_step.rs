@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::answer::{
     Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS,
-    compare_with, native_link, rival_of,
+    compare_with, own_link, rival_of,
 };
 use super::variant::Variant;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
@@ -240,7 +240,7 @@ impl TracedStep {
 
     fn profile_values(&self, variant: &Variant) -> ProfileValues {
         let Target { profile, stack } = &self.target;
-        let (alpha_us, gb_s, link_note) = native_link(profile, &variant.cell);
+        let (alpha_us, gb_s, link_note) = own_link(profile, &variant.cell);
         ProfileValues {
             alpha_us,
             gb_s,
@@ -303,7 +303,11 @@ impl TracedStep {
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];
-        if choice.collective.is_some() || choice.p2p.is_some() || choice.sets_link() {
+        if self.rewiring.emulates(&choice) {
+            words.push(
+                "the emulated link's formula gives the ratio of new to traced all-reduce times".into(),
+            );
+        } else if choice.collective.is_some() || choice.p2p.is_some() || choice.sets_link() {
             words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
         }
         words.extend(self.rewiring.unmerged(&choice.architecture));

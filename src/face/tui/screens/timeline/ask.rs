@@ -282,6 +282,14 @@ pub struct WhatIfStart {
     pub architecture: Option<Architecture>,
 }
 
+/// Settings of a traced run: those of the stored one, of which the trace may have the first steps alone.
+fn whole_run(traced: &Spec, run: Option<&str>, cx: &Context) -> Spec {
+    let stored = run.and_then(|run| Some(&cx.stored.as_ref()?.find(run)?.spec));
+    let is_same =
+        |spec: &&Spec| Spec { output_tokens: traced.output_tokens, ..(*spec).clone() } == *traced;
+    stored.filter(is_same).unwrap_or(traced).clone()
+}
+
 /// Opens the what-if screen on a step of a trace (its key, and a time in ns). Uses the run's settings instead if the run
 /// was simulated, so that the sliders simulate it again, or if the step cannot be rewired. Asks for a fact that the trace
 /// leaves open.
@@ -293,7 +301,8 @@ pub fn what_if(
     cx: &mut Context,
 ) {
     let WhatIfStart { asked, facts, architecture } = start;
-    let (spec, run) = (index.trace.meta.spec.clone(), index.source());
+    let run = index.source();
+    let spec = index.trace.meta.spec.as_ref().map(|traced| whole_run(traced, run.as_deref(), cx));
     if let Some((spec, run)) = spec.as_ref().filter(|spec| spec.backend.is_simulated()).zip(run.clone())
     {
         let architecture = architecture.unwrap_or_else(|| spec.architecture.clone());

@@ -112,8 +112,8 @@ pub fn whole_header(whatif: &WhatIf, areas: &Areas, cx: &Context) -> String {
     longest.flatten().map(|(text, _)| text).collect()
 }
 
-/// Facts: provenance, the run's measurement, kept variants without a table of their own, missing validation without a
-/// sentence of its own, and the present cell. Then its base, and another start with its key. Each piece has shorter forms,
+/// Facts: provenance, the run's measurement, kept variants without a table of their own, and the present cell with missing
+/// validation without a sentence of its own. Then its base, and another start with its key. Each piece has shorter forms,
 /// the last the shortest.
 fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words>>; 3] {
     let cell = &whatif.variant.cell;
@@ -166,13 +166,20 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
     let unvalidated = whatif.answer.as_deref().and_then(unvalidated);
     // another version of the engine is in the notes
     let unvalidated = unvalidated.and_then(|why| why.split(';').next());
-    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2).map(|why| {
-        let place = why.split(" with ").next().unwrap_or(why);
-        let forms = [why, place, "not validated"];
-        // the machine of the run needs the rest
-        let first = if elsewhere.is_some() { 2 } else { 0 };
-        forms[first..].iter().map(|form| format!("{form}  ")).collect::<Vec<String>>()
-    });
+    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2);
+    // the cell stays beside it, in fewer words
+    let what: Vec<Words> = match unvalidated {
+        None => words(what, Role::Text),
+        Some(why) => {
+            let beside = |cell: &str, why: &str| {
+                vec![(format!("{cell}  "), Role::Text), (why.to_owned(), Role::Warn)]
+            };
+            let short = what.iter().map(String::as_str).chain([cell.model.as_str()]);
+            let short = short.map(|cell| beside(cell, "not validated"));
+            let alone = vec![("not validated".to_owned(), Role::Warn)];
+            std::iter::once(beside(&what[0], why)).chain(short).chain([alone]).collect()
+        }
+    };
     let other = other.map(|(verb, name)| {
         let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
         let forms = [34, 20, 12].map(|most| format!(" {verb} {}", without_middle(&name, most)));
@@ -181,9 +188,8 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
     let mut facts = vec![words(labels, Role::Simulated)];
     facts.push(words(measured_in_words(whatif), Role::Title));
     facts.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
-    facts.extend(unvalidated.map(|forms| words(forms, Role::Warn)));
     facts.extend(elsewhere.map(|forms| words(forms, Role::Warn)));
-    facts.push(words(what, Role::Text));
+    facts.push(what);
     facts.retain(|forms| !forms.is_empty());
     let base = Some(words(from, Role::Dim)).filter(|forms| !forms.is_empty());
     [facts, base.into_iter().collect(), other.into_iter().collect()]
@@ -283,17 +289,20 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         };
         let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
         let room = |x: u16| usize::from(area.right().saturating_sub(x + 1));
-        let x = match unit.width() {
-            1.. if unit.width() <= room(x) => put(buf, area, x + 1, y, unit, dim),
-            _ => x,
-        };
         // the note of the selected slider has a base value that does not fit
-        if let Some(before) = base_text(whatif, slider) {
+        let forms = base_text(whatif, slider).map(|before| {
             let named = match slider {
                 Slider::LaunchGaps => format!("({before})"),
                 _ => format!("(base {before})"),
             };
-            let forms = [named, format!("({before})"), String::new()];
+            [named, format!("({before})"), String::new()]
+        });
+        let fits = |x: u16| forms.as_ref().is_none_or(|[_, short, _]| short.width() <= room(x));
+        let after_unit = x + 1 + unit.width() as u16;
+        // the base takes precedence over the unit
+        let has_unit = !unit.is_empty() && unit.width() <= room(x) && (fits(after_unit) || !fits(x));
+        let x = if has_unit { put(buf, area, x + 1, y, unit, dim) } else { x };
+        if let Some(forms) = forms {
             put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
         }
         if index == whatif.list.selected {

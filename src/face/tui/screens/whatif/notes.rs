@@ -12,7 +12,7 @@ use base::statistics::extent;
 use base::text::{joined_with_and, latency};
 use plan::{Architecture, LayerSet};
 use study::whatif::{
-    Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Slider, about_architecture,
+    Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Row, Slider, about_architecture,
     own_meaning, with_article,
 };
 
@@ -134,6 +134,21 @@ fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
             format!("{short}, {over_trace}"),
         ];
     }
+    if let Some(own) = slower_after_change(whatif, answer, &rows) {
+        let few = few_of(&labels);
+        let (first, rest) = all.split_at(1);
+        let gains = gains.map_or_else(String::new, |gains| {
+            format!(", {}", from_to(gains.map(|gain| format!("{gain:.2}x"))))
+        });
+        return vec![
+            format!("{own}; {}{rest}{gains}", first.to_lowercase()),
+            format!("{own}; fastest: {few}{gains}"),
+            format!("{own}; fastest: {few}{most}"),
+            format!("{own}; fastest: {few}"),
+            format!("{own}; fastest{}", most.trim_start_matches(',')),
+            own,
+        ];
+    }
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
     let limit = limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
     vec![
@@ -143,6 +158,29 @@ fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
         format!("{short}{gain}"),
         format!("{short}{most}"),
     ]
+}
+
+/// What a change made of the selected architecture if that is none of the fastest: `ladder 22.9 ms (was 12.9), 1.27x`.
+fn slower_after_change(
+    whatif: &WhatIf,
+    answer: &Answer,
+    fastest: &[(&Row, &Numbers)],
+) -> Option<String> {
+    let chosen = answer.row(&answer.spec.architecture)?;
+    if whatif.variant == whatif.base || fastest.iter().any(|(row, _)| *row == chosen) {
+        return None;
+    }
+    let own = chosen.numbers.as_ref().ok()?;
+    let base = whatif.base_answer.as_ref()?.row(&answer.spec.architecture);
+    let [now, was] = [Some(own), base.and_then(|row| row.numbers.as_ref().ok())]
+        .map(|numbers| numbers.map_or_else(String::new, |numbers| latency(1e3 * numbers.tpot_ms)));
+    let was = match (now.split_once(' '), was.split_once(' ')) {
+        (_, None) => String::new(),
+        (Some((_, unit)), Some((number, same))) if unit == same => format!(" (was {number})"),
+        _ => format!(" (was {was})"),
+    };
+    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(", {speedup:.2}x"));
+    Some(format!("{} {now}{was}{speedup}", answer.label(chosen)))
 }
 
 /// The fastest architecture, or those that tie for it: all, and in few words, which name `ladder`.

@@ -1,6 +1,8 @@
 //! Two traces under one another, and a trace over what is predicted of it.
 
 use super::*;
+use crate::face::tui::context::Snapshot;
+use crate::face::tui::tests::fixtures::record;
 
 #[test]
 fn differences_are_listed_and_gone_to_in_both_traces() {
@@ -408,6 +410,20 @@ fn what_if_of_a_simulated_run_simulates_it_again() {
     assert_eq!((&whatif.base.cell.model, whatif.base.cell.batch), (&spec.model, 4));
     driver.shows("from run 20260102-0304-1");
     driver.shows("sliders simulate this trace's run again");
+}
+
+#[test]
+fn what_if_of_the_first_steps_of_a_run_simulates_the_whole_run() {
+    let mut trace = simulated(|_| {}).whole().into_owned();
+    trace.meta.run = Some("long".into());
+    let first_steps = trace.meta.spec.clone().expect("it has one");
+    let whole = Spec { output_tokens: 512, ..first_steps };
+    let mut driver = with(vec![TraceIndex::new("tiny".into(), trace)], (120, 40));
+    let run = record("long", whole, 1000.0);
+    driver.state.cx.stored = Some(Arc::new(Snapshot::new(vec![run], Vec::new())));
+    driver.taps("w");
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+    assert_eq!(driver.state.whatif.base.cell.output_tokens, 512);
 }
 
 #[test]
