@@ -160,7 +160,9 @@ pub fn after(state: &mut State, before: Before) {
     let (is_typing, now) = current(state, tab);
     let own = state.screen(tab).own_edits().unwrap_or_default();
     let shown = state.cx.tab;
-    let is_rescoped = scope != state.cx.scope.choice() && scope::is_scoped(state, shown);
+    // a group chosen with its scope; going to a screen is no change, and the key of the scope undoes itself
+    let is_here = tab == shown && scope::is_scoped(state, shown);
+    let is_rescoped = is_here && arrangement != now && scope != state.cx.scope.choice();
     let scoped = is_rescoped.then_some(Change { tab: shown, kind: ChangeKind::Scoped(scope) });
     let history = &mut state.cx.history;
     let first = match (was_typing, is_typing) {
