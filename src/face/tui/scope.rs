@@ -1,8 +1,8 @@
 //! Scope of the result screens (runs, Pareto, compare): the runs of one experiment, or all stored runs.
 //!
 //! It is the experiment that the user ran or chose last; before that, the experiment of the newest run. Leaving screen 1
-//! for a result screen chooses the selected experiment if it has stored runs and is another than at the last time. Its runs are those of its cells, whichever experiment made them, as in its stored result on
-//! screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
+//! for a result screen chooses the selected experiment if it has stored runs and is another than at the last time. Its
+//! runs are those of its cells, whichever experiment made them, as in its stored result on screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
 //! names the scope before its filter.
 
 use std::collections::HashSet;
