@@ -187,7 +187,7 @@ fn details_are_exact_to_the_nanosecond() {
         shown.contains("took 20.000 us: 32.000 us to 52.000 us, launched 4.00 us before"),
         "{shown}"
     );
-    assert!(shown.contains("kernel on compute, rank 0, stream 7, step 0"), "{shown}");
+    assert!(shown.contains("kernel on stream 7, rank 0, step 0"), "{shown}");
     driver.press(KeyCode::Up);
     let shown = driver.screen();
     assert!(

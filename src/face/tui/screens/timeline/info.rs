@@ -312,10 +312,10 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     let Some(info) = trace.operations.get(span.operation as usize) else {
         return (format!("operation {} is not in the trace's table", span.operation), Vec::new());
     };
-    let mut what = format!("{} on {}, rank {}", info.kind, span.lane.as_str(), span.rank);
-    if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
-        what.push_str(&format!(", {}", stream.label()));
-    }
+    // the lane of an imported kernel is its class, not the stream that it ran on
+    let stream = trace.meta.streams.get(usize::from(span.stream)).map(|stream| stream.label());
+    let on = stream.unwrap_or_else(|| span.lane.as_str().into());
+    let mut what = format!("{} on {on}, rank {}", info.kind, span.rank);
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", index.step_label(step.key)));
     }
