@@ -629,7 +629,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
-    let late_launches = rewiring.late_launches.as_ref();
+    let late_launches = rewiring.late_launches();
     let mut needs: Vec<String> =
         late_launches.map(|late| format!("{CAVEAT}{late}")).into_iter().collect();
     for (name, choice) in &mut choices {

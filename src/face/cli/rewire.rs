@@ -147,7 +147,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     let setting =
         Setting { target, tp: args.tp, message_bytes: args.message_bytes.map(|bytes| bytes as f64) };
-    let rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
+    let mut rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
+    rewiring.steps.notes.extend(rewiring.late_launches());
     let answers = answers(&rewiring, &choices(args))?;
     let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
     if let Some(name) = &args.save {

@@ -70,8 +70,6 @@ pub struct Rewiring {
     chosen: Vec<usize>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
-    /// Note on late launches that limit the gain from hiding communication.
-    pub(crate) late_launches: Option<String>,
 }
 
 /// Minimum speedup that late launches take away, for a note.
@@ -157,28 +155,12 @@ impl Rewiring {
             (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
         };
         let cell = spec.cloned();
-        let late_launches = None;
-        let mut rewiring = Self {
-            steps,
-            provenance,
-            target,
-            tp,
-            known,
-            own,
-            p2p,
-            cell,
-            chosen,
-            hardware,
-            late_launches,
-        };
-        rewiring.late_launches = rewiring.find_late_launches();
-        rewiring.steps.notes.extend(rewiring.late_launches.clone());
-        Ok(rewiring)
+        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, hardware })
     }
 
-    /// Compares the limit without communication with and without the recorded launches; `None` if the step is
-    /// launch-bound anyway.
-    fn find_late_launches(&self) -> Option<String> {
+    /// Note on late launches that limit the gain from hiding communication in the chosen steps: predicts without
+    /// communication with and without the recorded launches. `None` if the step is launch-bound anyway.
+    pub fn late_launches(&self) -> Option<String> {
         if !self.steps.has_launches || self.steps.is_launch_bound() {
             return None;
         }

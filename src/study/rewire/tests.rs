@@ -641,7 +641,9 @@ fn a_kernel_that_is_launched_late_is_named_as_the_limit() {
     }
     assert!(late > 0);
     let is_said = |rewiring: &Rewiring| {
-        rewiring.steps.notes.iter().any(|note| note.starts_with("late kernel launches limit the gain"))
+        rewiring
+            .late_launches()
+            .is_some_and(|note| note.starts_with("late kernel launches limit the gain"))
     };
     assert!(!is_said(&whole) && is_said(&rewiring(&foreign, &standard)));
 }

@@ -316,9 +316,14 @@ impl Answer {
         choices.filter_map(|row| row.numbers.as_ref().ok()?.speedup).fold(0.0, f64::max)
     }
 
+    /// True if no architecture is faster than the step or the baseline.
+    pub(super) fn gains_nothing(&self) -> bool {
+        self.best_speedup() < 1.0 + LEAST_DIFFERENCE
+    }
+
     /// Launch gaps and the speedups without them, if a step of a trace has gaps and therefore no faster architecture.
     pub fn launches_hide_gains(&self) -> Option<(LaunchGaps, [f64; 2])> {
-        let gaps = self.launch_gaps.filter(|_| self.best_speedup() < 1.0 + LEAST_DIFFERENCE)?;
+        let gaps = self.launch_gaps.filter(|_| self.gains_nothing())?;
         Some((gaps, gaps.speedups_without?))
     }
 

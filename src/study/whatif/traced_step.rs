@@ -141,22 +141,25 @@ impl TracedStep {
             *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
         });
         let strips: Vec<Strip> = strips.filter_map(|(strip, _)| strip).collect();
-        Ok(Answer {
+        let mut answer = Answer {
             variant: variant.clone(),
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
             error: None,
-            launch_gaps: self.launch_gaps(variant),
+            launch_gaps: None,
             assumptions: Some(self.assumptions(variant)),
             rows,
             strips,
             frontiers: Vec::new(),
             arguments: self.arguments(&self.choice(variant, chosen.clone())),
-        })
+        };
+        answer.launch_gaps = self.launch_gaps(variant, answer.gains_nothing());
+        Ok(answer)
     }
 
-    fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
+    /// Launch gaps of the step; with the speedups without them if `gains_nothing` with them.
+    fn launch_gaps(&self, variant: &Variant, gains_nothing: bool) -> Option<LaunchGaps> {
         let (ms, is_removed) = (self.launch_wait_ms?, variant.no_launch_gaps);
         let speedup = |architecture: Architecture| {
             let choice = Choice { host: false, ..self.choice(variant, architecture) };
@@ -171,7 +174,7 @@ impl TracedStep {
             ms,
             remedy: self.rewiring.steps.launch_remedy(),
             is_removed,
-            speedups_without: if is_removed { None } else { speedups_without() },
+            speedups_without: if gains_nothing && !is_removed { speedups_without() } else { None },
         })
     }
 

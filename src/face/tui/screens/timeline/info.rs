@@ -115,13 +115,11 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 /// Text without the last clauses that do not fit, so that no number is cut; as it is if the first one does not fit.
 fn whole_clauses(words: &str, width: usize) -> String {
-    let ends = words.match_indices([',', ';', ':']).map(|(at, _)| at);
-    let mut ends = ends.filter(|at| words[at + 1..].starts_with(' '));
-    let fits = |at: &usize| words[..*at].width() + 2 <= width;
-    match ends.rfind(fits) {
-        Some(end) if words.width() > width => format!("{} …", &words[..end]),
-        _ => words.to_owned(),
+    if words.width() <= width {
+        return words.to_owned();
     }
+    let clauses = leading_clauses(words, width.saturating_sub(2), &[", ", "; ", ": "]);
+    clauses.map_or_else(|| words.to_owned(), |clauses| format!("{clauses} …"))
 }
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {

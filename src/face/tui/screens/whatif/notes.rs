@@ -40,10 +40,10 @@ impl Sentence {
     /// [`NOTES`] rows the rows that are left, of which the first sentence leaves one to the next; else all.
     fn rows(&self, area: Rect, from: u16) -> Vec<String> {
         match area.height {
-            ..=2 => leading_clauses(&self.whole(), area.width, 1),
+            ..=2 => clause_rows(&self.whole(), area.width, 1),
             3..NOTES => {
                 let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
-                leading_clauses(&self.whole(), area.width, rest.into())
+                clause_rows(&self.whole(), area.width, rest.into())
             }
             _ => wrap(&self.whole(), usize::from(area.width.saturating_sub(1))),
         }
@@ -52,7 +52,7 @@ impl Sentence {
 
 /// Rows of a text, at most `most`: too long a text loses its last clauses, then the remark in brackets at its end. Words are cut
 /// only if less than two thirds of the room would be used.
-fn leading_clauses(text: &str, width: u16, most: usize) -> Vec<String> {
+fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     let columns = usize::from(width.saturating_sub(1));
     let mut kept = text;
     loop {
@@ -307,7 +307,7 @@ fn placed(areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     let place = |sentence: Sentence| {
         let own = areas.break_even;
         if sentence.head == BREAK_EVEN && !own.is_empty() {
-            let rows = leading_clauses(&sentence.whole(), own.width, own.height.into());
+            let rows = clause_rows(&sentence.whole(), own.width, own.height.into());
             return PlacedSentence { sentence, area: own, row: 0, rows };
         }
         let (area, row) = (areas.notes, from);
