@@ -484,6 +484,12 @@ pub fn is_coloured(is_terminal: bool) -> bool {
     variable("NO_COLOR").is_none() && (forced || (is_terminal && takes_escapes()))
 }
 
+/// Last part of a path; all of a text that has none.
+pub fn file_name(path: &str) -> String {
+    let name = std::path::Path::new(path).file_name();
+    name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -16,13 +16,11 @@ use base::checksum::short_key;
 use base::error::{Error, Result};
 use inject::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
 use inject::cupti::LIBRARY_VARIABLE;
-use lab::store::RECORDINGS;
+use lab::store::{PROCESSES_FOLDER, RECORDINGS};
 use machine::driver::libraries::{self, Library};
 use trace::rules::Rules;
 use trace::{Trace, import};
 
-/// Subdirectory with one file per process.
-const PROCESSES_FOLDER: &str = "parts";
 pub const TRACE: &str = "trace.parquet";
 /// Variable with the library that the CUDA driver loads.
 const CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";

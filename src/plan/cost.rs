@@ -171,7 +171,7 @@ impl Builder<'_> {
         let value = &self.values[value.index()];
         // a selection reads only the rows it keeps
         let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
-        // a narrowed value is read as far as it is kept
+        // a narrow reads only the columns it keeps
         let columns = if *kind == Kind::Narrow { result_columns } else { value.columns };
         self.per_row(rows, self.row_bytes(columns, value.element))
     }

@@ -21,9 +21,6 @@ use table::render::{Shown, Sourced, Table};
 /// Operations in the text; CSV and JSON have all.
 const SHOWN_OPERATIONS: usize = 15;
 
-/// Characters of a name in the text.
-const NAME_WIDTH: usize = 56;
-
 /// Arguments of `ladderscope diff`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -142,7 +139,7 @@ fn titled(diff: &TraceDiff, by: By) -> String {
 
 fn shortened(diff: &TraceDiff, most: usize) -> Vec<ChangedOperation> {
     let cut = |one: &ChangedOperation| ChangedOperation {
-        name: fitting_name(&one.name, NAME_WIDTH),
+        name: fitting_name(&one.name, output::NAME_WIDTH),
         ..one.clone()
     };
     diff.operations.iter().take(most).map(cut).collect()

@@ -65,6 +65,9 @@ pub fn aligned(table: &Table) -> String {
     text
 }
 
+/// Maximum length of a name in a text: kernel names are whole signatures, and numbers need half of the row.
+pub const NAME_WIDTH: usize = 56;
+
 /// Width of text without a terminal.
 const DEFAULT_COLUMNS: usize = 100;
 

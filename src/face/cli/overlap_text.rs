@@ -18,9 +18,6 @@ use trace::rules::{Matched, RuleReport, What};
 /// Maximum number of collectives in the report; `--by collective` has all.
 const SHOWN_COLLECTIVES: usize = 10;
 
-/// Maximum length of names; kernel names are whole signatures.
-const NAME_WIDTH: usize = 56;
-
 /// Maximum number of exposed stretches in the text of `--by exposed`; files have more.
 const SHOWN_STRETCHES: usize = 40;
 
@@ -274,25 +271,25 @@ fn parts_of(parts: &[(&str, f64)], all: f64) -> String {
 /// Report with names that fit into tables, and the longest exposed intervals only.
 fn shortened(report: &TraceReport) -> TraceReport {
     let mut report = report.clone();
-    report.names.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME_WIDTH));
-    report.operators.iter_mut().for_each(|row| row.name = fitting_name(&row.name, NAME_WIDTH));
+    report.names.iter_mut().for_each(|row| row.name = fitting_name(&row.name, output::NAME_WIDTH));
+    report.operators.iter_mut().for_each(|row| row.name = fitting_name(&row.name, output::NAME_WIDTH));
     for row in &mut report.collectives {
-        row.executed.name = fitting_name(&row.executed.name, NAME_WIDTH / 2);
+        row.executed.name = fitting_name(&row.executed.name, output::NAME_WIDTH / 2);
     }
     report.exposed_stretches.longest.truncate(SHOWN_STRETCHES);
     for row in &mut report.exposed_stretches.longest {
-        row.collective = fitting_name(&row.collective, NAME_WIDTH / 2);
-        row.waited = row.waited.as_deref().map(|name| fitting_name(name, NAME_WIDTH / 2));
+        row.collective = fitting_name(&row.collective, output::NAME_WIDTH / 2);
+        row.waited = row.waited.as_deref().map(|name| fitting_name(name, output::NAME_WIDTH / 2));
     }
     report
 }
 
-/// Shortens a name to [`NAME_WIDTH`] characters.
+/// Shortens a name to [`output::NAME_WIDTH`] characters.
 fn truncated(name: &str) -> String {
-    if name.chars().count() <= NAME_WIDTH {
+    if name.chars().count() <= output::NAME_WIDTH {
         return name.into();
     }
-    name.chars().take(NAME_WIDTH - 3).collect::<String>() + "..."
+    name.chars().take(output::NAME_WIDTH - 3).collect::<String>() + "..."
 }
 
 fn collectives_section(report: &TraceReport) -> Option<String> {
@@ -307,7 +304,7 @@ fn collectives_section(report: &TraceReport) -> Option<String> {
         "Exposed communication per rank, by collective".into()
     };
     let longest = report.exposed_stretches.longest.first().map_or(String::new(), |stretch| {
-        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, NAME_WIDTH));
+        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, output::NAME_WIDTH));
         format!(
             "  longest exposed interval: {} on rank {} at {}; it delayed {}\n",
             latency(stretch.length_us),
@@ -342,7 +339,7 @@ fn collective_label(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
         return row.executed.name.clone();
     }
     let more = format!(" ({})", more.join(", "));
-    fitting_name(&row.executed.name, NAME_WIDTH.saturating_sub(more.chars().count())) + &more
+    fitting_name(&row.executed.name, output::NAME_WIDTH.saturating_sub(more.chars().count())) + &more
 }
 
 /// Overlap by kind of process group, if there are several.
@@ -564,7 +561,7 @@ mod tests {
         };
         let shown = collective_label(&long, &rows);
         assert!(
-            shown.chars().count() <= NAME_WIDTH && shown.ends_with(" (TP r0..r1, 16384 B)"),
+            shown.chars().count() <= output::NAME_WIDTH && shown.ends_with(" (TP r0..r1, 16384 B)"),
             "{shown}"
         );
     }
@@ -572,7 +569,7 @@ mod tests {
     #[test]
     fn long_names_are_truncated_at_characters() {
         let name = "ü".repeat(80);
-        assert_eq!(truncated(&name).chars().count(), NAME_WIDTH);
+        assert_eq!(truncated(&name).chars().count(), output::NAME_WIDTH);
         assert_eq!(truncated("ncclKernel"), "ncclKernel");
     }
 }

@@ -22,9 +22,6 @@ use study::rewire::{
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
 
-/// Maximum length of the all-reduce's name; kernel names are whole signatures.
-const NAME_WIDTH: usize = 56;
-
 /// Arguments of `ladderscope rewire`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -485,7 +482,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
         counted(steps.len(), "step"),
         counted(layers, "layer"),
         counted(steps.ranks as usize, "rank"),
-        fitting_name(&steps.all_reduce, NAME_WIDTH),
+        fitting_name(&steps.all_reduce, output::NAME_WIDTH),
     );
     let mut text = output::wrapped("", &headline(rewiring, answers), 0);
     text += &output::wrapped("found     ", &found, 10);

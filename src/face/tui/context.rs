@@ -1,7 +1,5 @@
 //! State shared by all screens (window, clock, colours, keys, stored runs, messages), and the ways a screen
 //! reaches outside itself: background questions ([`super::task`]), requests to the workbench, effects.
-//!
-//! Immutable snapshot of the runs directory.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;

@@ -15,7 +15,7 @@ const EXPERIMENTS: [Meaning; 5] = [
     ("3/18", "runs that are stored, of those that the experiment has", "count progress"),
     ("▶", "the experiment runs now", "running"),
     ("…", "it waits in the queue of sweeps", "queued"),
-    ("✘", "its file is broken: the reason is beside it", "error invalid"),
+    ("✘", "invalid file, with the reason next to it", "error invalid"),
     ("*", "it has edits that are not saved", "unsaved changed"),
 ];
 

@@ -161,7 +161,7 @@ pub fn after(state: &mut State, before: Before) {
     let own = state.screen(tab).own_edits().unwrap_or_default();
     let shown = state.cx.tab;
     // a group chosen with its scope; going to a screen is no change, and the key of the scope undoes itself
-    let is_here = tab == shown && scope::is_scoped(state, shown);
+    let is_here = tab == shown && scope::is_scoped(shown);
     let is_rescoped = is_here && arrangement != now && scope != state.cx.scope.choice();
     let scoped = is_rescoped.then_some(Change { tab: shown, kind: ChangeKind::Scoped(scope) });
     let history = &mut state.cx.history;
@@ -194,7 +194,7 @@ pub fn after(state: &mut State, before: Before) {
 /// the screen answers itself.
 pub fn travel(state: &mut State, tab: Tab, back: bool) -> bool {
     let Some(own) = state.screen(tab).own_edits() else { return false };
-    let has_scope = scope::is_scoped(state, tab);
+    let has_scope = scope::is_scoped(tab);
     let history = &mut state.cx.history;
     history.has_travelled = true;
     let changes = if back { &history.done } else { &history.undone };

@@ -57,7 +57,7 @@ pub fn text_area(size: (u16, u16)) -> Rect {
     centered(body, popup_width(body, 110), body.height)
 }
 
-/// Width of a popup of `columns`: all of a window that would leave only a few columns of the screen beside it.
+/// Width of a popup of `columns`: the whole window if only a few columns would remain.
 fn popup_width(body: Rect, columns: u16) -> u16 {
     if body.width < columns + 10 { body.width } else { columns }
 }

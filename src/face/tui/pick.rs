@@ -20,7 +20,7 @@ use study::analysis::filter::{Filter, complete};
 /// Longest description that is aligned to the right edge.
 const SHORT: u16 = 12;
 
-/// Names that leave room for a column of descriptions beside them.
+/// Names narrower than this leave room for a description column.
 const SHORT_NAMES: u16 = 28;
 
 /// Begins the description of files that cannot be opened.
@@ -471,7 +471,7 @@ impl Overlay for Pick {
                 // a description that is too long for the column begins further left
                 false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
             };
-            // beside short names, all descriptions begin in one column
+            // descriptions of short names align in one column
             let column =
                 if is_sentence && names < SHORT_NAMES { column.max(area.x + names + 3) } else { column };
             let room = area.right().saturating_sub(column.max(end + 2));

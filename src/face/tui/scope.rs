@@ -2,7 +2,7 @@
 //!
 //! It is the experiment that the user ran or chose last; before that, the experiment of the newest run. Leaving screen 1
 //! for a result screen chooses the selected experiment if it has stored runs and is another than at the last time. Its
-//! runs are those of its cells, whichever experiment made them, as in its stored result on screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
+//! runs are those of its cells, from any experiment, as in its stored result on screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
 //! names the scope before its filter.
 
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ impl ShownExperiment {
     fn is_same(&self, other: &Self) -> bool {
         let same_cells = match (&self.cells, &other.cells) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            // a name alone says no more than what is known of it
+            // a name without cells adds no information
             (_, None) => true,
             (None, Some(_)) => false,
         };
@@ -294,7 +294,7 @@ pub fn settle(state: &mut State) {
         }
         cx.scope.suggested = wanted;
     }
-    if status.is_scoped && filter.scope.as_ref() != Some(&scope) {
+    if is_scoped(cx.tab) && filter.scope.as_ref() != Some(&scope) {
         filter.scope = Some(scope);
         screen.input(Input::Narrow, cx);
     }
@@ -304,17 +304,17 @@ pub fn settle(state: &mut State) {
 pub fn show_screen(state: &mut State, tab: Tab) {
     let from = state.cx.tab;
     let (screen, cx) = state.split(from);
-    let listed = screen.status(cx).experiment.filter(|_| from == Tab::Experiments);
+    let is_chosen = from == Tab::Experiments && is_scoped(tab);
+    let chosen = is_chosen.then(|| screen.status(cx).experiment).flatten();
     cx.tab = tab;
-    if let Some(experiment) = listed.filter(|_| is_scoped(state, tab)) {
-        let cx = &mut state.cx;
+    if let Some(experiment) = chosen {
         cx.scope.follow(experiment, cx.stored.as_deref());
     }
 }
 
-/// True for a result screen.
-pub fn is_scoped(state: &State, tab: Tab) -> bool {
-    state.screen(tab).status(&state.cx).is_scoped
+/// True for a result screen: its filter box has the scope.
+pub fn is_scoped(tab: Tab) -> bool {
+    matches!(tab, Tab::Runs | Tab::Pareto | Tab::Compare)
 }
 
 /// On a result screen, shows all runs instead of those of the experiment, or the reverse. On a screen that shows an
@@ -324,7 +324,7 @@ pub fn toggle(state: &mut State) {
     let status = screen.status(cx);
     if let Some(experiment) = status.experiment {
         choose(experiment, cx);
-    } else if !status.is_scoped {
+    } else if !is_scoped(cx.tab) {
         cx.inform("this screen does not show the runs of one experiment");
     } else if cx.scope.own.is_none() {
         cx.inform("all runs are shown: screen 1 selects an experiment with stored runs");

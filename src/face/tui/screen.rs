@@ -210,8 +210,6 @@ pub struct ScreenStatus {
     pub unsaved: Option<&'static str>,
     /// Experiment that the screen shows; a key makes it the scope of the result screens.
     pub experiment: Option<ShownExperiment>,
-    /// True for a result screen: its filter box has the scope.
-    pub is_scoped: bool,
     /// Footer words of the main action for the selected row, if it differs from that of other rows.
     pub main_hint: Option<&'static str>,
 }

@@ -8,7 +8,7 @@ use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
 use ::table::{Curve, Status};
-use base::text::without_middle;
+use base::text::{file_name, without_middle};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{ArchitectureCurve, training_sets};
@@ -233,9 +233,4 @@ fn training_outcome(one: &Curve) -> String {
             training.step
         ),
     }
-}
-
-fn file_name(path: &str) -> String {
-    let name = std::path::Path::new(path).file_name();
-    name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -80,9 +80,10 @@ fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
 }
 
 fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
-    match state.screen(state.cx.tab).status(&state.cx).hints {
+    let status = state.screen(state.cx.tab).status(&state.cx);
+    match status.hints {
         Some(hints) => draw_taken(buf, area, state.cx.theme, hints),
-        None => draw_hints(buf, area, state.cx.theme, &possible(area, state)),
+        None => draw_hints(buf, area, state.cx.theme, &possible(area, state, status.main_hint)),
     }
 }
 
@@ -119,9 +120,10 @@ impl FooterHint {
 /// Hint at a column of the footer; it shows the keys of the top overlay, else of an active input, else of
 /// the screen.
 pub fn footer_hint(area: Rect, state: &State, x: u16) -> Option<FooterHint> {
-    let screen = || state.screen(state.cx.tab).status(&state.cx).hints;
-    let taking = state.cx.overlays.last().map(|top| top.hints()).or_else(screen);
-    let hints = taking.map_or_else(|| possible(area, state), |hints| taken(area, hints));
+    let status = state.screen(state.cx.tab).status(&state.cx);
+    let taking = state.cx.overlays.last().map(|top| top.hints()).or(status.hints);
+    let hints =
+        taking.map_or_else(|| possible(area, state, status.main_hint), |hints| taken(area, hints));
     hints.into_iter().find(|hint| (hint.x..hint.x + hint.width()).contains(&x))
 }
 
@@ -180,15 +182,16 @@ fn shortened(hint: FooterHint) -> FooterHint {
     FooterHint { label, words: short.map_or(hint.words, |(_, short)| *short), ..hint }
 }
 
-/// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
-fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
+/// Hints of currently possible actions, as many as fit; global hints on the right are never dropped. `main_hint` replaces
+/// the words of the main action.
+fn possible(area: Rect, state: &State, main_hint: Option<&'static str>) -> Vec<FooterHint> {
     let cx = &state.cx;
     let can = |action| match action {
         Action::On(tab, at) => state.screen(tab).is_possible(at),
         Action::Export => state.screen(cx.tab).has_content(),
         _ => true,
     };
-    let (main, main_hint) = (cx.keys.main_action(cx.tab), state.screen(cx.tab).status(cx).main_hint);
+    let main = cx.keys.main_action(cx.tab);
     let is_narrow = area.width < ALL_TITLES;
     let hints = |own: bool| {
         let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && can(b.action));

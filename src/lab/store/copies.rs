@@ -22,7 +22,7 @@ pub const RECORDINGS: &str = "recordings";
 pub(super) const TRACE: &str = "trace.parquet";
 
 /// Subdirectory of a recording with one file per process.
-const PROCESSES_FOLDER: &str = "parts";
+pub const PROCESSES_FOLDER: &str = "parts";
 
 /// Runs and batches copied from another store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]

@@ -40,7 +40,7 @@ pub use annotations::{Annotation, Annotations, Edit};
 pub use batches::{BatchSummary, BatchWriter};
 pub use check::{DamagedFile, StoreCheck};
 pub use claims::Claimed;
-pub use copies::{Copied, RECORDINGS, RecordingCopies};
+pub use copies::{Copied, PROCESSES_FOLDER, RECORDINGS, RecordingCopies};
 pub use directory::{Listing, RunDir, Store};
 pub use documents::Baseline;
 pub use evaluations::{Evaluation, EvaluationFile, window_key};

@@ -9,7 +9,7 @@ use super::style::{Looks, Sizes, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use base::error::{Error, Result};
 use base::statistics::extent;
-use base::text::counted;
+use base::text::{counted, file_name};
 use plan::Architecture;
 use table::Provenance;
 
@@ -77,12 +77,6 @@ pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Fig
     )?;
     draw(&mut scene, cells[0], &drawn, from, &looks, &sizes);
     Ok(Figure::new(scene, &provenance, options))
-}
-
-/// Last part of a path, or the name if it has none.
-fn file_name(path: &str) -> String {
-    let name = std::path::Path::new(path).file_name();
-    name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 fn draw(

@@ -75,9 +75,7 @@ impl<'a> Repeated<'a> {
         let Some(first) = ranks.first() else {
             if let Some(kernel) = unnamed_collective(trace) {
                 return Err(Error::input_help(
-                    format!(
-                        "{kernel} runs any collective, so all-reduces cannot be told from the others"
-                    ),
+                    format!("{kernel} runs any collective, so all-reduces cannot be identified"),
                     "record with PyTorch's profiler, which names each collective; if all of them are all-reduces, say so with --rules",
                 ));
             }

@@ -6,16 +6,16 @@ use machine::hardware::Target;
 use table::{Collective, Link, P2p};
 use trace::Trace;
 
-/// Share of the bandwidth of large messages below which a collective is latency-bound.
+/// Share of the bandwidth of large messages below which a collective is latency-bound (chosen).
 const SMALL_SHARE: f64 = 1.0 / 3.0;
 
-/// Minimum size of a bandwidth-bound message on any link (bytes).
+/// Minimum size at which a message counts as bandwidth-bound on any link (bytes, chosen).
 const SMALL_BYTES: f64 = 4e6;
 
 /// Message that reaches the bandwidth of large ones (bytes).
 const LARGE_BYTES: f64 = 1e9;
 
-/// Minimum size ratio at which the larger message serves as the large-message bandwidth.
+/// Minimum size ratio at which the larger message serves as the large-message bandwidth (chosen).
 const LARGER: u64 = 8;
 
 /// Small message of a collective, and its transfer: means over executions.

@@ -108,7 +108,7 @@ words! {
 /// too.
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
-/// What a pair that is [capped](Comparison::is_capped) is slower by than `upper-bound`.
+/// Cause of a [capped](Comparison::is_capped) pair's gap to `upper-bound`.
 pub const CONTENTION: &str =
     "contention: communication slows compute beside it (a fitted constant, not measured here)";
 

@@ -86,7 +86,7 @@ fn without_gap(cells: &[PooledCell]) -> Vec<usize> {
     (0..cells.len()).filter(|at| has_none(&cells[*at])).collect()
 }
 
-/// Interval of each cell's gap closed. Costs three thousand draws per measured cell.
+/// Interval of each cell's gap closed. Resamples three sides per measured cell.
 fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
     let limits = measured_limits(cells);
     let is_choice =

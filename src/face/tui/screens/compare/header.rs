@@ -1,4 +1,4 @@
-//! Header of screen 6: the headline, what is compared, the status row, and the legend of the pivot.
+//! Header of screen 6: the headline, the comparison, the status row, and the legend of the pivot.
 
 use super::compared::Compared;
 use super::state::Order;

@@ -300,8 +300,7 @@ impl Screen for Compare {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
-        let hints = self.filter.taken();
-        ScreenStatus { hints, is_scoped: true, ..ScreenStatus::default() }
+        ScreenStatus { hints: self.filter.taken(), ..ScreenStatus::default() }
     }
 
     fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
@@ -404,7 +403,7 @@ impl Compare {
         self.shows_pivot() && body.height >= ROOM_FOR_LEGEND
     }
 
-    /// True if a row above the status row says what is compared. The pivot has the answer in its place.
+    /// True if a row above the status row names the comparison. The pivot shows the answer there.
     fn has_counts(&self) -> bool {
         !self.shows_pivot() || self.pairs().is_empty()
     }

@@ -107,7 +107,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
         (None, Some(_)) => (forecast as u16 + 1).min(most),
     };
     let (mut rows, mut bottom) = cut_bottom(rest, bottom);
-    // in a tall window the forecast follows the grid, and what is left is below both
+    // in a tall window the forecast follows the grid, with spare rows below both
     let needed = shown.map_or(0, |(draft, _)| draft.rows.len() as u16 + 3).max(least);
     let spare = rows.height.saturating_sub(needed);
     rows.height -= spare;

@@ -43,7 +43,7 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
-    // named by what differs; ids of one batch look alike
+    // label by differences; ids in a batch look alike
     let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
         both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
     };

@@ -251,7 +251,6 @@ impl Screen for Runs {
     fn status(&self, cx: &Context) -> ScreenStatus {
         ScreenStatus {
             hints: self.filter.taken(),
-            is_scoped: true,
             main_hint: self.no_timeline(cx.stored.as_ref()).map(|_| "details"),
             ..ScreenStatus::default()
         }

@@ -113,7 +113,7 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
     shown
 }
 
-/// Text without the last clauses that do not fit, so that no number is cut; as it is if the first one does not fit.
+/// Text without trailing clauses that do not fit, so no number is cut; unchanged if the first does not fit.
 fn whole_clauses(words: &str, width: usize) -> String {
     if words.width() <= width {
         return words.to_owned();

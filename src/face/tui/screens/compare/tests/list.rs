@@ -96,7 +96,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
     for _ in 0..12 {
         driver.press(KeyCode::Right);
         let now = header(&mut driver);
-        assert!(now.contains("architecture"), "what is compared stays: {now}");
+        assert!(now.contains("architecture"), "the axis stays: {now}");
         seen.push_str(&now);
     }
     for title in ["tok/s x", "95 % CI", "adj. p", "TPOT ms", "exposed", "overlap"] {
@@ -144,7 +144,7 @@ fn equal_rows_fold_into_one_that_opens() {
     assert_eq!(
         driver.state.compare.exported_report().unwrap().pairs.len(),
         6,
-        "what is folded is exported"
+        "folded pairs are exported"
     );
     driver.taps("je");
     driver.shows("no other pair has the same numbers");

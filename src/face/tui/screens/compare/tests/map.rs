@@ -129,7 +129,7 @@ fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
     driver.taps("t");
     let map = driver.screen();
     assert!(map.contains("upper-bound / standard") && map.contains("p2p-off"), "{map}");
-    // what was run and is not asked for is told from what was not run
+    // cells filtered out are distinct from cells not run
     assert_eq!((map.matches("filtered").count(), map.matches("not run").count()), (8, 0), "{map}");
     driver.taps("c");
     let offered = driver.screen();

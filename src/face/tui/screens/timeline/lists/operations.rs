@@ -117,7 +117,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
     });
 }
 
-/// Name for this many columns, with the suffix that tells it from names that look alike. The label of a library kernel
+/// Name for this many columns, with the suffix that distinguishes similar names. The label of a library kernel
 /// drops the suffix before it is cut itself.
 fn operation_name(name: &str, suffix: &str, width: usize) -> String {
     let Some(label) = library_label(name) else {
