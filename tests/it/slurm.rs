@@ -19,8 +19,8 @@ fn sources() -> PathBuf {
 trait Slurm {
     /// Variables by which a command finds it.
     fn variables(&self) -> Vec<(&'static str, String)>;
-    /// A node with a task on it dies, and all that runs there with it.
-    fn kill_a_node(&self);
+    /// The node of `task` (`JOB_INDEX`) dies, and all that runs there with it.
+    fn kill_node_of(&self, task: &str);
 }
 
 /// Processes of this host.
@@ -59,10 +59,10 @@ impl Slurm for Fake {
         vec![("PATH", path), ("FAKE_SLURM", self.dir.path().display().to_string())]
     }
 
-    fn kill_a_node(&self) {
-        let task = &self.tasks()[0];
-        let text = std::fs::read_to_string(task).unwrap();
-        std::fs::write(task, text.replace("RUNNING", "NODE_FAIL")).unwrap();
+    fn kill_node_of(&self, task: &str) {
+        let task = self.dir.path().join(format!("task-{}", task.replace('_', "-")));
+        let text = std::fs::read_to_string(&task).unwrap();
+        std::fs::write(&task, text.replace("RUNNING", "NODE_FAIL")).unwrap();
         kill_session(&std::fs::read_to_string(format!("{}.pid", task.display())).unwrap());
     }
 }
@@ -128,9 +128,9 @@ impl Slurm for Real {
         vec![("SLURM_CONF", self.dir.path().join("slurm.conf").display().to_string())]
     }
 
-    fn kill_a_node(&self) {
-        let nodes = self.asks("squeue", &["--noheader", "--states=running", "--format=%N"]);
-        self.cluster(&["kill"], &[nodes.lines().next().expect("a task runs").trim()]);
+    fn kill_node_of(&self, task: &str) {
+        let node = self.asks("squeue", &["--noheader", "--jobs", task, "--format=%N"]);
+        self.cluster(&["kill"], &[node.trim()]);
     }
 }
 
@@ -206,8 +206,9 @@ fn a_node_dies_and_the_sweep_says_so_and_goes_on(slurm: &dyn Slurm) {
     let seen = wait_for("a run that is listed", || {
         runs(&place).into_iter().find(|run| run["status"] == "running")
     });
-    assert!(seen["reason"].as_str().unwrap().contains(", Slurm job "), "{seen}");
-    slurm.kill_a_node();
+    let (_, task) = seen["reason"].as_str().unwrap().split_once(", Slurm job ").expect("a task");
+    // of the task with that run: the other may not have come to its first run
+    slurm.kill_node_of(task.split_whitespace().next().unwrap());
     let done = started.wait().exits(3);
     assert!(done.stderr.contains("its node failed while it ran (Slurm job "), "{}", done.stderr);
     assert!(done.stderr.contains("its node failed before it ran (Slurm job "), "{}", done.stderr);
