@@ -479,15 +479,9 @@ pub(super) fn names(
 /// Source of time and randomness for ids.
 #[derive(Clone, Debug)]
 pub(super) struct IdSource {
-    clock: Clock,
+    /// Seconds since the epoch, advanced by one with every read; `None` for the system's clock.
+    clock: Option<Arc<AtomicI64>>,
     random: Arc<Mutex<fastrand::Rng>>,
-}
-
-#[derive(Clone, Debug)]
-enum Clock {
-    System,
-    /// Seconds since the epoch; every read advances it by one.
-    Stepping(Arc<AtomicI64>),
 }
 
 impl IdSource {
@@ -499,13 +493,13 @@ impl IdSource {
             Ok(8) => fastrand::Rng::with_seed(u64::from_ne_bytes(seed)),
             _ => fastrand::Rng::with_seed(fastrand::u64(..) ^ u64::from(std::process::id())),
         };
-        Self { clock: Clock::System, random: Arc::new(Mutex::new(random)) }
+        Self { clock: None, random: Arc::new(Mutex::new(random)) }
     }
 
     /// Clock that starts at `second` and advances by one second per read; random digits from `seed`.
     pub fn stepping(second: i64, seed: u64) -> Self {
         Self {
-            clock: Clock::Stepping(Arc::new(AtomicI64::new(second))),
+            clock: Some(Arc::new(AtomicI64::new(second))),
             random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
         }
     }
@@ -513,11 +507,11 @@ impl IdSource {
     /// Current time, or the next second of a stepping clock.
     pub fn now(&self) -> Timestamp {
         match &self.clock {
-            // a system clock out of the range of dates is no reason to abort
-            Clock::System => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
-            Clock::Stepping(second) => {
+            Some(second) => {
                 Timestamp::from_second(second.fetch_add(1, Ordering::SeqCst)).unwrap_or_default()
             }
+            // a system clock out of the range of dates is no reason to abort
+            None => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
         }
     }
 
