@@ -51,7 +51,7 @@ pub fn collect() -> Environment {
     put("memory_bytes", memory("MemTotal"));
     put("memory_available_bytes", memory("MemAvailable"));
     put("allowed_cpus", allowed_cpus());
-    put("load_average", load_average());
+    put("load_average", json!(load_average()));
     put("container", container());
     let (gpus, driver) = gpus();
     put("gpus", gpus);
@@ -360,11 +360,7 @@ fn ranges(cpus: &[usize]) -> String {
 }
 
 /// Load average over 1, 5 and 15 minutes, as a sign of other programs.
-fn load_average() -> Value {
-    json!(loads())
-}
-
-fn loads() -> Option<Vec<f64>> {
+fn load_average() -> Option<Vec<f64>> {
     let text = read("/proc/loadavg")?;
     Some(text.split_ascii_whitespace().take(3).filter_map(|load| load.parse().ok()).collect())
 }

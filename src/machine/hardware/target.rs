@@ -39,11 +39,28 @@ impl Target {
     /// # Errors
     ///
     /// Returns an input error for an unknown key (with the nearest valid one) or an invalid value.
-    pub fn with(&self, set: &std::collections::BTreeMap<String, String>) -> Result<Self> {
+    pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
         if set.is_empty() {
             return Ok(self.clone());
         }
-        apply(self, set)
+        let mut profile = Values::of("profile", &self.profile.name, &self.profile)?;
+        let mut stack = Values::of("stack", &self.stack.name, &self.stack)?;
+        let mut ordered: Vec<(&String, &String)> = set.iter().collect();
+        // shorter keys first, so that longer ones refine them
+        ordered.sort_by_key(|(key, _)| key.split('.').count());
+        for (key, value) in ordered {
+            let of_stack = key.strip_prefix("stack.");
+            let done = of_stack.is_none() && profile.set(key, key, value)?
+                || stack.set(of_stack.unwrap_or(key), key, value)?;
+            if !done {
+                return Err(unknown(key, &profile, &stack));
+            }
+        }
+        let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+        profile.link.keep_scaled(&self.profile.link);
+        let checked = profile.check().and_then(|()| stack.check());
+        checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
+        Ok(Self { profile, stack })
     }
 
     /// Checks overrides without a machine: all profiles and all stacks have the same keys.
@@ -55,27 +72,6 @@ impl Target {
         let any = Self { profile: Profile::load("h100_sxm")?, stack: Stack::load("native")? };
         any.with(set).map(drop)
     }
-}
-
-fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
-    let mut profile = Values::of("profile", &target.profile.name, &target.profile)?;
-    let mut stack = Values::of("stack", &target.stack.name, &target.stack)?;
-    let mut ordered: Vec<(&String, &String)> = set.iter().collect();
-    // shorter keys first, so that longer ones refine them
-    ordered.sort_by_key(|(key, _)| key.split('.').count());
-    for (key, value) in ordered {
-        let of_stack = key.strip_prefix("stack.");
-        let done = of_stack.is_none() && profile.set(key, key, value)?
-            || stack.set(of_stack.unwrap_or(key), key, value)?;
-        if !done {
-            return Err(unknown(key, &profile, &stack));
-        }
-    }
-    let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
-    profile.link.keep_scaled(&target.profile.link);
-    let checked = profile.check().and_then(|()| stack.check());
-    checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
-    Ok(Target { profile, stack })
 }
 
 /// Values of a profile or stack as a TOML table.
