@@ -176,28 +176,20 @@ const EMPTY_LAYOUT: Layout = Layout {
 
 const fn layout(version: u8, kind: u64) -> Option<Layout> {
     Some(match (version, kind) {
-        (2, COLLECTIVE) => Layout {
-            hash: Some(32),
-            sequence: Some(40),
-            function: 48,
-            count: 72,
-            datatype: 88,
-            channels: Some(104),
-            algorithm: Some(112),
-            protocol: Some(120),
-            captured: None,
-        },
-        (3, COLLECTIVE) => Layout {
-            hash: Some(32),
-            sequence: Some(40),
-            function: 48,
-            count: 72,
-            datatype: 88,
-            channels: Some(96),
-            algorithm: Some(104),
-            protocol: Some(112),
-            captured: None,
-        },
+        (2 | 3, COLLECTIVE) => {
+            let channels = if version == 2 { 104 } else { 96 };
+            Layout {
+                hash: Some(32),
+                sequence: Some(40),
+                function: 48,
+                count: 72,
+                datatype: 88,
+                channels: Some(channels),
+                algorithm: Some(channels + 8),
+                protocol: Some(channels + 16),
+                captured: None,
+            }
+        }
         (4.., COLLECTIVE) => Layout {
             sequence: Some(24),
             function: 32,
