@@ -84,15 +84,9 @@ pub fn check_place(out: &Path) -> Result<()> {
 }
 
 /// Files of a directory that a copy of the checkpoint needs, except its config.
-pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(Error::io(dir))? {
-        let path = entry.map_err(Error::io(dir))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_file() && name != "config.json" && !name.starts_with('.') {
-            found.push(path);
-        }
-    }
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = super::files::entries(dir, "")?;
+    found.retain(|path| path.is_file() && !path.ends_with("config.json"));
     Ok(found)
 }
 

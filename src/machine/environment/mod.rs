@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,6 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::driver::{Gpu, GpuInfo};
 use crate::{driver, nvml};
@@ -443,7 +441,7 @@ pub fn binary_hash() -> Value {
 }
 
 /// Hash of a file at `path`, from the cache if the file's metadata match.
-fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
+fn hash_of(file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
     let about = file.metadata().ok()?;
     // ctime changes with every content change and cannot be set by users
     let known_by = format!(
@@ -461,15 +459,7 @@ fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String>
     if let Some(known) = kept.as_deref().and_then(|kept| kept.strip_prefix(&known_by)) {
         return Some(known.to_owned());
     }
-    let mut digest = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).ok()? {
-            0 => break,
-            n => digest.update(&buffer[..n]),
-        }
-    }
-    let found = checksum::hex(digest.finalize());
+    let found = checksum::hex(checksum::digest(file).ok()?);
     if let Some(cache) = cache {
         cache.store(&name, format!("{known_by}{found}").as_bytes());
     }

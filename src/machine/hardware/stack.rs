@@ -217,17 +217,13 @@ pub struct CollectiveScale {
     /// unaffected.
     pub latency_scale: f64,
     /// Factor of the transfer part (bytes / bandwidth), relative to the table or formula.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     pub transfer_scale: f64,
 }
 
 impl CollectiveScale {
     /// Standalone collectives, back to back.
     pub const ALONE: Self = Self { latency_scale: 1.0, transfer_scale: 1.0 };
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// Shares of speed that the lanes lose to each other while both are busy.
