@@ -170,8 +170,8 @@ impl Process {
         }
         let alive = match (stat(self.pid), self.start_ticks) {
             // a zombie has ended but has not been reaped
-            (Some((state, start)), Some(expected)) => state != 'Z' && state != 'X' && start == expected,
-            (Some((state, _)), None) => state != 'Z' && state != 'X',
+            (Some(('Z' | 'X', _)), _) => false,
+            (Some((_, start)), expected) => expected.is_none_or(|expected| start == expected),
             (None, Some(_)) => false,
             // without /proc, ask the kernel whether the process exists
             (None, None) => Pid::from_raw(self.pid).is_some_and(|pid| {
