@@ -324,22 +324,17 @@ impl Store {
         if run.join("record.json").exists() {
             return None;
         }
-        let started: Started =
-            serde_json::from_slice(&regular::read(&run.join("spec.json")).ok()?).ok()?;
-        Some(started.process.liveness())
+        Some(started(&run).ok()?.process.liveness())
     }
 
     /// Substitute record of a run without one: running or interrupted.
     fn read_unfinished(&self, id: &str) -> Listing {
-        let path = self.dir.join(id).join("spec.json");
-        let started = match regular::read(&path) {
+        let run = self.dir.join(id);
+        let started = match started(&run) {
+            Ok(started) => started,
             // neither record nor spec: not a run's directory
             Err(e) if e.kind() == ErrorKind::NotFound => return Listing::default(),
-            read => read.and_then(|bytes| Ok(serde_json::from_slice::<Started>(&bytes)?)),
-        };
-        let started = match started {
-            Ok(started) => started,
-            Err(e) => return Listing::damaged(&path, &e.to_string()),
+            Err(e) => return Listing::damaged(&run.join("spec.json"), &e.to_string()),
         };
         let (process, since) = (&started.process, &started.created);
         let pid = process.pid;
@@ -429,6 +424,11 @@ pub(super) fn read_record(path: &Path) -> Result<(Record, bool), String> {
         Check::Missing if !has_key() => Ok((record, false)),
         Check::Missing | Check::Changed => Err(CHANGED.into()),
     }
+}
+
+/// Reads the `spec.json` of a run.
+fn started(run: &Path) -> std::io::Result<Started> {
+    Ok(serde_json::from_slice(&regular::read(&run.join("spec.json"))?)?)
 }
 
 /// True if a rename to a new name succeeded, false if the name was taken.

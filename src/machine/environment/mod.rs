@@ -312,10 +312,11 @@ fn numa_nodes() -> Value {
 
 /// Entry of `/proc/meminfo` in bytes.
 fn memory(name: &str) -> Value {
-    json!(meminfo(&read("/proc/meminfo").unwrap_or_default(), name))
+    json!(entry_bytes(&read("/proc/meminfo").unwrap_or_default(), name))
 }
 
-fn meminfo(text: &str, name: &str) -> Option<u64> {
+/// Size in a text like `/proc/meminfo` or `/proc/self/status`, in bytes.
+pub fn entry_bytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
@@ -323,7 +324,7 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
 /// Bytes available to a new process, from `/proc/meminfo` and the cgroup limit; `None` if neither is
 /// readable.
 pub fn available_memory() -> Option<u64> {
-    let machine = meminfo(&read("/proc/meminfo")?, "MemAvailable");
+    let machine = entry_bytes(&read("/proc/meminfo")?, "MemAvailable");
     let limit = |maximum: &str, current: &str| -> Option<u64> {
         let maximum: u64 = read(maximum)?.parse().ok()?;
         Some(maximum.saturating_sub(read(current)?.parse().ok()?))
@@ -560,8 +561,8 @@ mod tests {
     #[test]
     fn memory_is_read_in_bytes() {
         let text = "MemTotal:       16384 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(meminfo(text, "MemAvailable"), Some(8192 * 1024));
-        assert_eq!(meminfo(text, "Mem"), None);
+        assert_eq!(entry_bytes(text, "MemAvailable"), Some(8192 * 1024));
+        assert_eq!(entry_bytes(text, "Mem"), None);
         assert!(available_memory().is_none_or(|bytes| bytes > 0));
     }
 
