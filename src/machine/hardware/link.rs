@@ -108,7 +108,7 @@ impl Links {
 }
 
 /// Latency of intra-node all-reduces by number of ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkTable {
     /// Remarks on the numbers.
@@ -183,7 +183,7 @@ impl std::fmt::Display for LinkBasis {
 }
 
 /// All-reduce over a given number of ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPoint {
     /// Latency of a small message (us).
@@ -240,8 +240,7 @@ impl LinkPoint {
 
     /// Link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
     pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
-        let (large, ctas, note, measured_bytes) = (None, None, None, None);
-        Self { alpha_us, gb_s, large, ctas, note, measured_bytes, points: Vec::new() }
+        Self { alpha_us, gb_s, ..Self::default() }
     }
 
     /// Link from measured points (message bytes, us; bytes ascending). `alpha_us` is the median up to 16

@@ -233,19 +233,13 @@ fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Descr
 
 /// Schema description of the value at a dotted path, without the final period.
 fn sentence(schema: &Json, path: &str) -> String {
-    let mut at = schema;
-    for (part, is_last) in path.split('.').zip((0..path.split('.').count()).rev().map(|rest| rest == 0))
-    {
+    let member = path.split('.').try_fold(schema, |at, part| {
         let inner = resolved(schema, at);
         let member = inner.get("properties").and_then(|members| members.get(part));
-        let Some(member) = member.or_else(|| any_member(inner)) else { return String::new() };
-        if is_last {
-            let said = member.get("description").or_else(|| resolved(schema, member).get("description"));
-            return said.and_then(Json::as_str).map(first_sentence).unwrap_or_default();
-        }
-        at = member;
-    }
-    String::new()
+        member.or_else(|| any_member(inner))
+    });
+    let of = |schema: &Json| Some(first_sentence(schema.get("description")?.as_str()?));
+    member.and_then(|member| of(member).or_else(|| of(resolved(schema, member)))).unwrap_or_default()
 }
 
 /// Schema of the members of a map.
