@@ -1,5 +1,6 @@
 //! Checksums and short keys (SHA-256).
 
+use std::io::{self, Read};
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
@@ -69,6 +70,17 @@ pub fn hex(bytes: impl AsRef<[u8]>) -> String {
 /// SHA-256 of `bytes`, 64 hex digits.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(Sha256::digest(bytes))
+}
+
+/// SHA-256 of all that is left to read.
+pub fn digest(mut from: impl Read) -> io::Result<impl AsRef<[u8]>> {
+    let (mut digest, mut chunk) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match from.read(&mut chunk)? {
+            0 => return Ok(digest.finalize()),
+            count => digest.update(&chunk[..count]),
+        }
+    }
 }
 
 /// First 16 digits of [`sha256`], used as key of cells and plans in records and file names.

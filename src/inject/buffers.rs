@@ -2,13 +2,13 @@
 
 use std::alloc::{Layout as Allocation, alloc_zeroed};
 use std::ffi::{CStr, c_void};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::cupti::{self, Api};
 use crate::format::Event;
 use crate::records::{self, Record, What, Work};
-use crate::session::Session;
+use crate::session::{Session, lock};
 use crate::sys;
 
 pub(crate) type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -39,20 +39,18 @@ static USED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 pub(crate) fn refill() {
     loop {
         // first what CUPTI returned
-        let used = USED.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let used = lock(&USED).pop();
         let address = match used {
             Some(address) => {
                 // SAFETY: a buffer of ours that nobody uses.
                 unsafe { std::ptr::write_bytes(address as *mut u8, 0, BUFFER) };
                 Some(address)
             }
-            None if READY.lock().unwrap_or_else(PoisonError::into_inner).len() < READY_BUFFERS => {
-                new_buffer()
-            }
+            None if lock(&READY).len() < READY_BUFFERS => new_buffer(),
             None => None,
         };
         let Some(address) = address else { return };
-        READY.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+        lock(&READY).push(address);
     }
 }
 
@@ -72,7 +70,7 @@ fn allocated() -> Option<usize> {
 }
 
 pub(crate) unsafe extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-    let ready = READY.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let ready = lock(&READY).pop();
     let address = ready.or_else(new_buffer).or_else(|| {
         REFUSED.fetch_add(1, Ordering::Relaxed);
         // before CUDA 12.9 CUPTI crashes without a buffer
@@ -114,7 +112,7 @@ pub(crate) unsafe extern "C" fn complete(
         }));
         drop(read);
     }
-    USED.lock().unwrap_or_else(PoisonError::into_inner).push(buffer as usize);
+    lock(&USED).push(buffer as usize);
 }
 
 pub(crate) unsafe extern "C" fn complete_second(

@@ -76,13 +76,13 @@ struct Opening {
 /// # Safety
 ///
 /// The addresses must be NCCL's, or null.
-unsafe fn begin(opening: &Opening, bits: u64) {
+unsafe fn begin(context: *mut *mut c_void, mask: *mut i32, id: u64, bits: u64) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if let Some(context) = opening.context.as_mut() {
-            *context = opening.id as *mut c_void;
+        if let Some(context) = context.as_mut() {
+            *context = id as *mut c_void;
         }
-        if let Some(mask) = opening.mask.as_mut() {
+        if let Some(mask) = mask.as_mut() {
             *mask |= bits as i32;
         }
     }
@@ -90,11 +90,9 @@ unsafe fn begin(opening: &Opening, bits: u64) {
 
 /// Initializer of versions 1 to 3, which pass the communicator with each event.
 unsafe extern "C" fn init<const V: u8>(context: *mut *mut c_void, mask: *mut i32) -> i32 {
-    let name = std::ptr::null();
-    let opening = Opening { context, mask, id: 0, name, nodes: 0, ranks: 0, rank: 0 };
     // SAFETY: NCCL's addresses.
     guarded(0, |_| unsafe {
-        begin(&opening, COLLECTIVE | POINT_TO_POINT);
+        begin(context, mask, 0, COLLECTIVE | POINT_TO_POINT);
         0
     })
 }
@@ -131,7 +129,7 @@ unsafe fn opened(session: &'static Session, plugin: u8, opening: &Opening) -> i3
     let bits = COLLECTIVE | POINT_TO_POINT | if plugin >= 5 { calls } else { 0 };
     // SAFETY: NCCL gives a zero-terminated name or null.
     let name = unsafe {
-        begin(opening, bits);
+        begin(opening.context, opening.mask, opening.id, bits);
         (!opening.name.is_null()).then(|| CStr::from_ptr(opening.name).to_bytes().to_vec())
     };
     session.add_always(&Event::Communicator {
@@ -176,28 +174,20 @@ const EMPTY_LAYOUT: Layout = Layout {
 
 const fn layout(version: u8, kind: u64) -> Option<Layout> {
     Some(match (version, kind) {
-        (2, COLLECTIVE) => Layout {
-            hash: Some(32),
-            sequence: Some(40),
-            function: 48,
-            count: 72,
-            datatype: 88,
-            channels: Some(104),
-            algorithm: Some(112),
-            protocol: Some(120),
-            captured: None,
-        },
-        (3, COLLECTIVE) => Layout {
-            hash: Some(32),
-            sequence: Some(40),
-            function: 48,
-            count: 72,
-            datatype: 88,
-            channels: Some(96),
-            algorithm: Some(104),
-            protocol: Some(112),
-            captured: None,
-        },
+        (2 | 3, COLLECTIVE) => {
+            let channels = if version == 2 { 104 } else { 96 };
+            Layout {
+                hash: Some(32),
+                sequence: Some(40),
+                function: 48,
+                count: 72,
+                datatype: 88,
+                channels: Some(channels),
+                algorithm: Some(channels + 8),
+                protocol: Some(channels + 16),
+                captured: None,
+            }
+        }
         (4.., COLLECTIVE) => Layout {
             sequence: Some(24),
             function: 32,

@@ -194,11 +194,12 @@ impl Config {
 
     /// Finite number above 0, if the key is present.
     pub(super) fn positive(&self, key: &str) -> Result<Option<f64>> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
-            Some(x) => Ok(Some(x)),
-            None => Err(self.wrong(key, value, "a number above 0")),
-        }
+        self.get(key).map(|value| self.above_zero(key, value)).transpose()
+    }
+
+    fn above_zero(&self, key: &str, value: &Value) -> Result<f64> {
+        let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
+        number.ok_or_else(|| self.wrong(key, value, "a number above 0"))
     }
 
     /// Model shape, after checking that the model belongs to the Llama family.
@@ -245,11 +246,7 @@ impl Config {
             let right = format!("at most {MAX_SIZE} / num_attention_heads = {}", MAX_SIZE / heads);
             return Err(self.wrong("head_dim", &head_dim.into(), right));
         }
-        let tied_embeddings = match self.get("tie_word_embeddings") {
-            None => false,
-            Some(Value::Bool(tied)) => *tied,
-            Some(other) => return Err(self.wrong("tie_word_embeddings", other, "true or false")),
-        };
+        let tied_embeddings = self.flag("tie_word_embeddings", false)?;
         Ok(ModelShape {
             layers: self.size("num_hidden_layers", MAX_LAYERS)?,
             hidden,
@@ -289,10 +286,11 @@ impl Config {
     /// silently compute something else.
     fn refuse_others(&self, mixture: Mixture) -> Result<()> {
         for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
-            if key == "attention_bias" && mixture == Mixture::GptOss {
-                continue;
-            }
-            if key == "use_qk_norm" && mixture == Mixture::Llama4 {
+            let is_read = matches!(
+                (key, mixture),
+                ("attention_bias", Mixture::GptOss) | ("use_qk_norm", Mixture::Llama4)
+            );
+            if is_read {
                 continue;
             }
             if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {
@@ -462,10 +460,7 @@ impl Config {
             .or_else(|| in_object(scaling));
         let theta = match theta {
             None => DEFAULT_THETA,
-            Some((key, value)) => match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
-                Some(theta) => theta,
-                None => return Err(self.wrong(&key, &value, "a number above 0")),
-            },
+            Some((key, value)) => self.above_zero(&key, &value)?,
         };
         let Some((name, object)) = parameters.or(scaling) else { return Ok(Rope::plain(theta)) };
         let kind =
@@ -489,9 +484,8 @@ impl Config {
 
     /// Number above 0 of the object `name`, if the key is present.
     fn number_in(&self, (name, object): (&str, &Map<String, Value>), key: &str) -> Result<Option<f64>> {
-        let Some(value) = object.get(key).filter(|v| !v.is_null()) else { return Ok(None) };
-        let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
-        number.map(Some).ok_or_else(|| self.wrong(&format!("{name}.{key}"), value, "a number above 0"))
+        let value = object.get(key).filter(|v| !v.is_null());
+        value.map(|value| self.above_zero(&format!("{name}.{key}"), value)).transpose()
     }
 
     /// YaRN's scaling described by the object `name`, with the defaults of `transformers`.

@@ -21,7 +21,7 @@ use plan::{
 
 /// Extensions of weight files, which are linked; other files are small, may be edited by hand, and are
 /// copied.
-pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
+const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 
 /// Module with the classes of [`modeling_class`], added to the directory of a wired checkpoint.
 const MODELING: (&str, &str) = ("modeling_ladder.py", include_str!("modeling_ladder.py"));
@@ -46,7 +46,7 @@ impl Model {
         for from in files(dir)? {
             let Some(name) = from.file_name() else { continue };
             let to = unfinished.path().join(name);
-            match from.extension().is_some_and(|e| WEIGHTS.iter().any(|known| e == *known)) {
+            match is_weights(&from) {
                 true => link(&from, &to)?,
                 false => fs::copy(&from, &to).map(drop).map_err(Error::io(&from))?,
             }
@@ -84,16 +84,14 @@ pub fn check_place(out: &Path) -> Result<()> {
 }
 
 /// Files of a directory that a copy of the checkpoint needs, except its config.
-pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(Error::io(dir))? {
-        let path = entry.map_err(Error::io(dir))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_file() && name != "config.json" && !name.starts_with('.') {
-            found.push(path);
-        }
-    }
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = super::files::entries(dir, "")?;
+    found.retain(|path| path.is_file() && !path.ends_with("config.json"));
     Ok(found)
+}
+
+fn is_weights(file: &Path) -> bool {
+    file.extension().is_some_and(|e| WEIGHTS.iter().any(|known| e == *known))
 }
 
 /// Links a weight file, resolving links of a download cache.
@@ -176,13 +174,10 @@ impl Model {
         let config = match &self.dir {
             Some(dir) => {
                 for from in files(dir)? {
-                    let is_weights =
-                        from.extension().is_some_and(|e| WEIGHTS.iter().any(|known| e == *known));
-                    let is_index = from.to_string_lossy().ends_with(".index.json");
-                    let Some(name) = from.file_name().filter(|_| !is_weights && !is_index) else {
-                        continue;
-                    };
-                    fs::copy(&from, unfinished.path().join(name)).map_err(Error::io(&from))?;
+                    let Some(name) = from.file_name() else { continue };
+                    if !is_weights(&from) && !from.to_string_lossy().ends_with(".index.json") {
+                        fs::copy(&from, unfinished.path().join(name)).map_err(Error::io(&from))?;
+                    }
                 }
                 members(&dir.join("config.json"))?
             }

@@ -2,7 +2,6 @@
 //! weights and shape are the same model.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -15,8 +14,8 @@ use base::{checksum, regular};
 const SINGLE_FILE: &str = "model.safetensors";
 const SHARD_INDEX: &str = "model.safetensors.index.json";
 
-/// Entries of the directory that end in `suffix`, sorted.
-fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
+/// Entries of the directory that end in `suffix`, sorted, without hidden ones.
+pub(super) fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
         let path = entry.map_err(Error::io(dir))?.path();
@@ -41,10 +40,9 @@ pub(super) fn has_safetensors(dir: &Path) -> Result<bool> {
 
 /// PyTorch pickles in the directory: weights that exist but are not supported.
 pub(super) fn pickles(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = entries(dir, ".bin")?;
-    found.extend(entries(dir, ".pth")?);
-    found.extend(entries(dir, ".pt")?);
-    Ok(found)
+    let found: Result<Vec<_>> =
+        [".bin", ".pth", ".pt"].into_iter().map(|suffix| entries(dir, suffix)).collect();
+    Ok(found?.concat())
 }
 
 /// Safetensors files to read: `model.safetensors`, else the shards of the index, else every
@@ -92,9 +90,6 @@ fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     Ok(files.into_iter().collect())
 }
 
-/// Bytes hashed at a time.
-const HASH_CHUNK: usize = 1 << 20;
-
 /// Bytes sampled from each tensor for [`Model::hash`].
 const LOOK_BYTES: usize = 512;
 
@@ -111,7 +106,8 @@ impl Model {
         match &self.dir {
             Some(dir) if self.has_weights => {
                 for path in weight_files(dir)? {
-                    whole.update(digest(&path)?);
+                    let file = regular::open_linked(&path).map_err(Error::io(&path))?;
+                    whole.update(checksum::digest(file).map_err(Error::io(&path))?);
                 }
             }
             _ => whole.update(format!("random, from {seed}")),
@@ -149,18 +145,6 @@ fn look(path: &Path, bytes: &mut Vec<u8>) {
         let most = LOOK_BYTES.min(to - from);
         let at = data + from + (to - from - most) / 2;
         bytes.extend_from_slice(map.get(at..at + most).unwrap_or_default());
-    }
-}
-
-fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
-    let mut file = regular::open_linked(path).map_err(Error::io(path))?;
-    let (mut digest, mut chunk) = (Sha256::new(), vec![0; HASH_CHUNK]);
-    loop {
-        let count = file.read(&mut chunk).map_err(Error::io(path))?;
-        if count == 0 {
-            return Ok(digest.finalize());
-        }
-        digest.update(&chunk[..count]);
     }
 }
 

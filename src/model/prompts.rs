@@ -27,22 +27,15 @@ const TOKEN_FILE_HELP: &str =
 
 /// Parses a prompt file; `path` is for messages.
 fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
+    // some editors start a file with a byte order mark
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut prompts = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        // some editors start a file with a byte order mark
-        let line = if index == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+    for line in text.lines() {
         let mut prompt = Vec::new();
         for token in line.split_whitespace() {
             prompt.push(id(token, vocab).map_err(|(what, help)| {
-                let at = token.as_ptr().addr() - line.as_ptr().addr();
-                let column = line.get(..at).map_or(0, |before| before.chars().count()) + 1;
-                let place = format!("{}:{}:{column}", path.display(), index + 1);
-                Error::At {
-                    message: format!("{place}: {what}"),
-                    help: Some(help),
-                    span: (token.as_ptr().addr() - text.as_ptr().addr(), token.len()).into(),
-                    source_code: miette::NamedSource::new(path.display().to_string(), text.to_owned()),
-                }
+                let at = token.as_ptr().addr() - text.as_ptr().addr();
+                Error::at(&path.display().to_string(), text, at..at + token.len(), what, Some(help))
             })?);
         }
         if !prompt.is_empty() {

@@ -20,7 +20,7 @@
 //! With a tied head, the final norm's weights have random signs. Otherwise a token's own embedding in
 //! the residual would make the model repeat its last token forever.
 
-use arithmetic::{Number, RandomStream, stream_key};
+use arithmetic::{RandomStream, stream_key};
 
 use plan::ModelShape;
 use plan::Tensor;
@@ -30,12 +30,6 @@ const NORM_SPREAD: f64 = 0.1;
 const BIAS_SPREAD: f64 = 0.5;
 /// Standard deviation of an untied head's logits.
 const LOGIT_SPREAD: f64 = 3.0;
-
-/// Weights of a model without a checkpoint.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RandomWeights {
-    seed: u64,
-}
 
 /// Unique number of each tensor of a model.
 fn role(tensor: Tensor) -> u64 {
@@ -67,32 +61,21 @@ fn distribution(tensor: Tensor, shape: &ModelShape) -> (f64, f64) {
     }
 }
 
-impl RandomWeights {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { seed }
-    }
-
-    /// Definition of a tensor's random numbers.
-    pub(super) fn stream(&self, tensor: Tensor, shape: &ModelShape) -> RandomStream {
-        let (mean, deviation) = distribution(tensor, shape);
-        RandomStream {
-            key: stream_key(self.seed, role(tensor)),
-            mean: mean as f32,
-            // uniform within +-sqrt(3) standard deviations, from 32 signed bits
-            step: (deviation * 12f64.sqrt() / (1u64 << 32) as f64) as f32,
-            signs: tensor == Tensor::FinalNorm && shape.tied_embeddings,
-        }
-    }
-
-    /// Fills `out` with the tensor's numbers, starting at index `start` (row x columns + column).
-    /// `tensor` is the stored one: the embedding for a tied head.
-    pub(super) fn fill<T: Number>(&self, tensor: Tensor, shape: &ModelShape, start: u64, out: &mut [T]) {
-        T::random(self.stream(tensor, shape), start, out);
+/// Definition of a tensor's random numbers. `tensor` is the stored one: the embedding for a tied head.
+pub(super) fn stream(seed: u64, tensor: Tensor, shape: &ModelShape) -> RandomStream {
+    let (mean, deviation) = distribution(tensor, shape);
+    RandomStream {
+        key: stream_key(seed, role(tensor)),
+        mean: mean as f32,
+        // uniform within +-sqrt(3) standard deviations, from 32 signed bits
+        step: (deviation * 12f64.sqrt() / (1u64 << 32) as f64) as f32,
+        signs: tensor == Tensor::FinalNorm && shape.tied_embeddings,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use arithmetic::Number;
     use proptest::prelude::*;
 
     use super::*;
@@ -104,7 +87,7 @@ mod tests {
 
     fn numbers(seed: u64, tensor: Tensor, shape: &ModelShape, start: u64, count: usize) -> Vec<f32> {
         let mut out = vec![0f32; count];
-        RandomWeights::new(seed).fill(tensor, shape, start, &mut out);
+        f32::random(stream(seed, tensor, shape), start, &mut out);
         out
     }
 

@@ -1,5 +1,6 @@
 //! Conversion between text and token ids with a checkpoint's `tokenizer.json`.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use serde_json::json;
@@ -87,11 +88,8 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        match error::catch_panic_quietly(|| self.tokenizer.encode(text, special)) {
-            Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
-            Ok(Err(error)) => Err(self.failed("encode the text", error)),
-            Err(panic) => Err(self.failed("encode the text", panic)),
-        }
+        let encoding = self.attempt("encode the text", || self.tokenizer.encode(text, special))?;
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// Decodes token ids. Shows special tokens, so that text after an ignored end-of-text token does not
@@ -100,15 +98,13 @@ impl Tokenizer {
     /// # Errors
     /// Returns a failure with the tokenizer's reason.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        match error::catch_panic_quietly(|| self.tokenizer.decode(ids, false)) {
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(error)) => Err(self.failed("decode the ids", error)),
-            Err(panic) => Err(self.failed("decode the ids", panic)),
-        }
+        self.attempt("decode the ids", || self.tokenizer.decode(ids, false))
     }
 
-    fn failed(&self, what: &str, error: impl std::fmt::Display) -> Error {
-        Error::failed(format!("{}: cannot {what}: {error}", self.source))
+    /// Calls the library, whose panics are failures too.
+    fn attempt<T, E: Display>(&self, what: &str, call: impl FnOnce() -> Result<T, E>) -> Result<T> {
+        let failed = |why: String| Error::failed(format!("{}: cannot {what}: {why}", self.source));
+        error::catch_panic_quietly(call).map_err(failed)?.map_err(|error| failed(error.to_string()))
     }
 }
 

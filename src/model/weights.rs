@@ -8,8 +8,7 @@ use arithmetic::{Matrix, MatrixData, Number, RandomStream, mxfp4};
 use rayon::prelude::*;
 
 use super::checkpoint::Checkpoint;
-use super::random::RandomWeights;
-use super::{Model, files};
+use super::{Model, files, random};
 use base::error::{Error, Result};
 use plan::{DType, ModelShape, Precision};
 use plan::{Shard, Tensor, Weight, WeightPart};
@@ -38,7 +37,8 @@ struct Slice {
 
 #[derive(Debug)]
 enum Numbers {
-    Random(RandomWeights),
+    /// Of a seed.
+    Random(u64),
     Checkpoint(Box<Checkpoint>),
 }
 
@@ -76,7 +76,7 @@ impl WeightSource {
                         "convert the weights to safetensors; without any weight file they are random",
                     ));
                 }
-                Numbers::Random(RandomWeights::new(seed))
+                Numbers::Random(seed)
             }
         };
         Ok(Self { shape: model.shape.clone(), numbers })
@@ -224,7 +224,7 @@ impl WeightSource {
     /// `None` for a checkpoint.
     pub fn random_stream(&self, tensor: Tensor) -> Option<RandomStream> {
         match &self.numbers {
-            Numbers::Random(random) => Some(random.stream(self.stored(tensor), &self.shape)),
+            Numbers::Random(seed) => Some(random::stream(*seed, self.stored(tensor), &self.shape)),
             Numbers::Checkpoint(_) => None,
         }
     }
@@ -311,8 +311,8 @@ impl WeightSource {
     /// Fills `out` with the tensor's numbers, starting at index `start` (row x columns + column).
     fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
         match &self.numbers {
-            Numbers::Random(random) => {
-                random.fill(tensor, &self.shape, start as u64, out);
+            Numbers::Random(seed) => {
+                T::random(random::stream(*seed, tensor, &self.shape), start as u64, out);
                 Ok(())
             }
             Numbers::Checkpoint(checkpoint) => checkpoint.fill(tensor, start, out),

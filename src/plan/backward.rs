@@ -13,20 +13,10 @@
 //! Additions need no operation: the gradient of a sum is also the gradient of each summand.
 
 use super::{
-    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, Kind, Lane, Lowering,
-    ModelShape, Module, OpId, Phase, Placement, Plan, PlanError, PlanSpec, Precision, RouterBias,
-    Routing, Rows, Tensor, ValueId, Variant, WeightId,
+    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, GradientId, Kind, Lane,
+    Lowering, ModelShape, Module, OpId, Phase, Placement, Plan, PlanError, PlanSpec, Precision,
+    RouterBias, Routing, Rows, Tensor, ValueId, Variant, WeightId,
 };
-
-/// Index of a gradient in [`TrainingPlan::gradients`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GradientId(pub u32);
-
-impl GradientId {
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// Gradient of a value, written by one operation: one row per position, as wide as the value.
 #[derive(Clone, Debug, PartialEq)]

@@ -199,7 +199,12 @@ impl Plan {
     /// Hash (SHA-256, first 16 hex digits) of operations, values and weights. The encoding is versioned;
     /// older records use [`Plan::json_hash`].
     pub fn hash(&self) -> String {
-        digest(self)
+        let mut bytes = Bytes(Vec::with_capacity(160 * self.operations.len()));
+        bytes.0.extend_from_slice(VERSION);
+        bytes.list(&self.operations, Bytes::operation);
+        bytes.list(&self.values, Bytes::value);
+        bytes.list(&self.weights, Bytes::weight);
+        short_key(bytes.0)
     }
 
     /// Hash of the plan's JSON text, as in records and evaluation keys since the first format; kept to
@@ -207,7 +212,7 @@ impl Plan {
     pub fn json_hash(&self) -> String {
         let text =
             serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
-        base::checksum::short_key(text)
+        short_key(text)
     }
 
     pub fn weight_bytes(&self, precision: Precision, shape: &ModelShape) -> u64 {
@@ -281,21 +286,12 @@ impl Default for Variant {
 /// Header of the encoding; bump the number when the encoding changes.
 const VERSION: &[u8] = b"ladderscope plan 2\n";
 
-/// First 16 hex digits of a plan's SHA-256, over a byte encoding of operations, values and weights.
+/// Byte encoding of a plan's operations, values and weights, of which [`Plan::hash`] is the SHA-256.
 ///
-/// The encoding covers everything that decides what runs. Texts are prefixed with their length and lists
+/// It covers everything that decides what runs. Texts are prefixed with their length and lists
 /// with their count, so different plans never share an encoding. It depends on neither machine nor
 /// compiler: enums are written by name, numbers as LEB128. A plan of 80 layers takes a few hundred
 /// kilobytes.
-fn digest(plan: &Plan) -> String {
-    let mut bytes = Bytes(Vec::with_capacity(160 * plan.operations.len()));
-    bytes.0.extend_from_slice(VERSION);
-    bytes.list(&plan.operations, Bytes::operation);
-    bytes.list(&plan.values, Bytes::value);
-    bytes.list(&plan.weights, Bytes::weight);
-    short_key(bytes.0)
-}
-
 struct Bytes(Vec<u8>);
 
 impl Bytes {

@@ -30,7 +30,7 @@ mod fuse_tests;
 mod tests;
 
 pub use architecture::{Architecture, Channels, LayerSet, Reduce, Staleness, Wiring};
-pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
+pub use backward::{BackwardOperation, Derivative, Gradient, TrainingPlan};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Quantity};
@@ -41,7 +41,8 @@ pub use experts::{
 pub use graph::{CommDType, Plan, PlanSpec, Precision, SCALED_TOGETHER, Variant};
 pub use lower::Lowering;
 pub use operation::{
-    Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId, WeightId,
+    Element, GradientId, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId,
+    WeightId,
 };
 pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{

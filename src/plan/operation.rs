@@ -314,6 +314,8 @@ index! {
     OpId;
     /// Index of a weight in [`super::Plan::weights`].
     WeightId;
+    /// Index of a gradient in [`super::TrainingPlan::gradients`].
+    GradientId;
 }
 
 /// Row count of a value in a step.

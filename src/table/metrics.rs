@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::{Record, Spec};
 use crate::{Instrumented, Metrics, Overlap, Percentiles, Provenance, Sample, Status};
-use base::statistics::{bootstrap, mean, median, percentile};
+use base::statistics::{bootstrap, distinct, mean, median, percentile};
 use plan::Architecture;
 
 /// Computes metrics of one run or of a cell's pooled runs; `rounds` holds each round's samples. `None`
@@ -156,16 +156,10 @@ impl<'a> CellRuns<'a> {
 
     /// Distinct warnings of the runs, plus warnings about the pooled samples.
     fn warnings(&self, ok: &[&'a Record]) -> Vec<String> {
-        let mut warnings: Vec<String> = Vec::new();
-        let mut add = |warning: String| {
-            if !warnings.contains(&warning) {
-                warnings.push(warning);
-            }
-        };
-        ok.iter().flat_map(|run| run.warnings.iter().cloned()).for_each(&mut add);
+        let mut warnings: Vec<String> = ok.iter().flat_map(|run| run.warnings.clone()).collect();
         for run in self.runs.iter().filter(|run| run.status != Status::Ok) {
             let reason = run.reason.as_deref().unwrap_or("no reason recorded");
-            add(format!(
+            warnings.push(format!(
                 "ignoring run {} (round {}): {}: {reason}",
                 run.run,
                 run.round,
@@ -177,14 +171,14 @@ impl<'a> CellRuns<'a> {
             values.sort_unstable();
             values.dedup();
             if values.len() > 1 {
-                add(format!("rounds of different {name}: {}", values.join(", ")));
+                warnings.push(format!("rounds of different {name}: {}", values.join(", ")));
             }
         }
         if let Some(last) = ok.last().filter(|run| run.provenance != Provenance::Simulated) {
             let samples: Vec<&Sample> = ok.iter().flat_map(|run| run.samples.iter()).collect();
-            stalls(&last.spec, &samples).into_iter().for_each(&mut add);
+            warnings.extend(stalls(&last.spec, &samples));
         }
-        warnings
+        distinct(warnings)
     }
 }
 

@@ -214,15 +214,10 @@ fn report_memory() {
 
 /// Reports resident memory. Returns false if the system does not provide it.
 fn report_resident() -> bool {
-    let Some(resident_bytes) = resident() else { return false };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let Some(resident_bytes) = machine::environment::entry_bytes(&status, "VmRSS") else { return false };
     send(&RunEvent::Memory { resident_bytes });
     true
-}
-
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Stores the message and location of the latest panic. The usual panic text still goes to the log.

@@ -40,8 +40,8 @@ use trace::export;
 
 /// Time between SIGTERM and SIGKILL, and between a process's end and giving up on its pipes.
 const KILL_DELAY: Duration = Duration::from_secs(2);
-/// Poll interval for cancellation while no lines arrive.
-const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Poll interval for cancellation while no lines arrive, and while a sweep is paused.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum log size in bytes; the rest is dropped.
 const LOG_LIMIT: u64 = 8 << 20;
 /// Silence after which a run counts as hung.
@@ -199,7 +199,7 @@ impl ProcessExecutor {
         let mut ended: Option<Instant> = None;
         let mut finished_at: Option<Instant> = None;
         loop {
-            match lines.recv_timeout(CANCEL_POLL_INTERVAL) {
+            match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(message) => {
                     last_sign = Instant::now();
                     on_line(message, &mut log, &mut end, emit);
@@ -207,7 +207,7 @@ impl ProcessExecutor {
                 Err(RecvTimeoutError::Timeout) => {}
                 // pipes are closed and the process has ended
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(CANCEL_POLL_INTERVAL),
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
             }
             if ended.is_none() && has_ended(group) {
                 // kills all that the process started; not yet reaped, its id cannot be reused
@@ -385,9 +385,6 @@ impl Log {
     }
 }
 
-/// Poll interval while a sweep is paused.
-const PAUSE_POLL: Duration = Duration::from_millis(20);
-
 /// Handle that cancels or pauses a sweep, or cancels single cells. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
@@ -425,7 +422,7 @@ impl Cancel {
         }
         paused(true);
         while self.is_paused() {
-            std::thread::sleep(PAUSE_POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         paused(false);
     }

@@ -265,32 +265,15 @@ pub(super) fn row_of(run: &str) -> Option<(&str, u32)> {
 
 /// Joins ids of consecutive rows into ranges.
 fn compressed(runs: &[String]) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut open: Option<(&str, u32, u32)> = None;
-    let close = |open: &mut Option<(&str, u32, u32)>, words: &mut Vec<String>| match open.take() {
-        Some((batch, first, last)) if first == last => words.push(format!("{batch}:{first}")),
-        Some((batch, first, last)) => words.push(format!("{batch}:{first}-{last}")),
-        None => {}
+    let follows = |before: &String, run: &String| {
+        let next = row_of(before).and_then(|(batch, row)| Some((batch, row.checked_add(1)?)));
+        next.is_some() && next == row_of(run)
     };
-    for run in runs {
-        match (row_of(run), &mut open) {
-            (Some((batch, row)), Some((before, _, last)))
-                if batch == *before && last.checked_add(1) == Some(row) =>
-            {
-                *last = row;
-            }
-            (Some((batch, row)), _) => {
-                close(&mut open, &mut words);
-                open = Some((batch, row, row));
-            }
-            (None, _) => {
-                close(&mut open, &mut words);
-                words.push(run.clone());
-            }
-        }
-    }
-    close(&mut open, &mut words);
-    words
+    let word = |runs: &[String]| match (&runs[0], runs.last().and_then(|run| row_of(run))) {
+        (first, Some((_, last))) if runs.len() > 1 => format!("{first}-{last}"),
+        (only, _) => only.clone(),
+    };
+    runs.chunk_by(follows).map(word).collect()
 }
 
 /// Parses a word of [`compressed`] into its batch and rows; `None` for a run's id.

@@ -464,16 +464,11 @@ impl Store {
         let dir = self.folder(FOLDER)?;
         let mut all = Segments::new();
         for name in names(&dir, file_name)? {
-            match name.strip_suffix(".parquet").map(segment) {
-                // sorts after the later ones by name
-                Some((batch, None)) => {
-                    all.entry(batch.to_owned()).or_default().insert(0, dir.join(&name));
-                }
-                Some((batch, Some(_))) => {
-                    all.entry(batch.to_owned()).or_default().push(dir.join(&name));
-                }
-                None => {}
-            }
+            let Some((batch, number)) = name.strip_suffix(".parquet").map(segment) else { continue };
+            let files = all.entry(batch.to_owned()).or_default();
+            // the first sorts after the later ones by name
+            let at = if number.is_none() { 0 } else { files.len() };
+            files.insert(at, dir.join(&name));
         }
         Ok(all)
     }
@@ -517,18 +512,8 @@ pub(super) struct RowReader<'a> {
     window: Option<Window>,
 }
 
-struct OpenSegment {
-    path: PathBuf,
-    /// Row numbers with the segment, or what is wrong with it.
-    read: Result<(Vec<u32>, Segment), String>,
-}
-
-impl OpenSegment {
-    fn place(&self, row: u32) -> Option<(&Self, &Segment, usize)> {
-        let (rows, segment) = self.read.as_ref().ok()?;
-        Some((self, segment, rows.binary_search(&row).ok()?))
-    }
-}
+/// Path of a segment, and its row numbers with the segment, or what is wrong with it.
+type OpenSegment = (PathBuf, Result<(Vec<u32>, Segment), String>);
 
 /// Rows of a segment in memory.
 struct Window {
@@ -556,20 +541,24 @@ impl<'a> RowReader<'a> {
             };
             let open = |path: PathBuf| {
                 let read = Segment::open(&path).and_then(|segment| Ok((segment.rows()?, segment)));
-                OpenSegment { path, read }
+                (path, read)
             };
             let files = files.remove(batch).unwrap_or_default();
             self.batches.insert(batch.to_owned(), files.into_iter().map(open).collect());
         }
         let segments = self.batches.get(batch).map(Vec::as_slice).unwrap_or_default();
         let failed = |path: &Path, why: &str| unreadable(&format!("{batch}:{row}"), path, why);
-        let Some((open, segment, at)) = segments.iter().find_map(|open| open.place(row)) else {
+        let place = segments.iter().find_map(|(path, read)| {
+            let (rows, segment) = read.as_ref().ok()?;
+            Some((path, segment, rows.binary_search(&row).ok()?))
+        });
+        let Some((path, segment, at)) = place else {
             let damaged =
-                segments.iter().find_map(|open| Some(failed(&open.path, open.read.as_ref().err()?)));
+                segments.iter().find_map(|(path, read)| Some(failed(path, read.as_ref().err()?)));
             return damaged.map_or(Ok(None), Err);
         };
         let is_held = self.window.as_ref().is_some_and(|window| {
-            window.path == open.path && (window.begin..window.begin + window.rows.len()).contains(&at)
+            window.path == *path && (window.begin..window.begin + window.rows.len()).contains(&at)
         });
         if !is_held {
             // reads only one row at first, since it may be the only one
@@ -577,12 +566,12 @@ impl<'a> RowReader<'a> {
                 if self.window.is_some() { (at - at % SEGMENT_ROWS, SEGMENT_ROWS) } else { (at, 1) };
             let rows = segment.whole(batch, begin..begin + length);
             let rows = rows.unwrap_or_else(|why| vec![Err(why); length]);
-            self.window = Some(Window { path: open.path.clone(), begin, rows });
+            self.window = Some(Window { path: path.clone(), begin, rows });
         }
         let row = self.window.as_ref().and_then(|window| window.rows.get(at - window.begin));
         match row {
             Some(Ok(record)) => Ok(Some(record.clone())),
-            Some(Err(why)) => Err(failed(&open.path, why)),
+            Some(Err(why)) => Err(failed(path, why)),
             None => Ok(None),
         }
     }

@@ -46,10 +46,8 @@ impl Store {
     /// Checks every file. Fails if the directory cannot be read.
     pub fn check(&self) -> Result<StoreCheck> {
         let entries = regular::entries(self.dir()).map_err(Error::io(self.dir()))?;
-        let mut parts: Vec<StoreCheck> =
-            entries.par_iter().map(|entry| self.check_entry(entry)).collect();
-        let mut all = StoreCheck::default();
-        parts.iter_mut().for_each(|part| all.add(part));
+        let checks = entries.par_iter().map(|entry| self.check_entry(entry));
+        let mut all = checks.reduce(StoreCheck::default, StoreCheck::joined);
         // one line per bad edit
         for problem in &self.annotations().damaged {
             all.damaged.push(DamagedFile { path: TOP_LEVEL_FILES[0].into(), problem: problem.clone() });
@@ -197,13 +195,14 @@ impl StoreCheck {
         self.or_damaged(at, trace::check(path));
     }
 
-    fn add(&mut self, other: &mut Self) {
+    fn joined(mut self, mut other: Self) -> Self {
         self.runs += other.runs;
         self.segments += other.segments;
         self.traces += other.traces;
         self.without_checksum += other.without_checksum;
         self.damaged.append(&mut other.damaged);
         self.foreign.append(&mut other.foreign);
+        self
     }
 }
 

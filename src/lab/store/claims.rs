@@ -154,24 +154,24 @@ impl Process {
     /// Queries this host, or Slurm, for the state of the process.
     pub fn liveness(&self) -> Liveness {
         // a restarted container keeps the boot id and maybe its name, but start times differ
-        match (&self.host, host()) {
-            (Some(there), Some(here)) if *there != here && self.boot != boot() => {
-                // Slurm knows the processes of all its nodes
-                return match self.slurm.as_deref().and_then(slurm::is_under_way) {
-                    Some(true) => Liveness::Alive,
-                    Some(false) => Liveness::Gone,
-                    None => Liveness::Elsewhere(there.clone()),
-                };
-            }
-            _ => {}
+        if let (Some(there), Some(here)) = (&self.host, host())
+            && *there != here
+            && self.boot != boot()
+        {
+            // Slurm knows the processes of all its nodes
+            return match self.slurm.as_deref().and_then(slurm::is_under_way) {
+                Some(true) => Liveness::Alive,
+                Some(false) => Liveness::Gone,
+                None => Liveness::Elsewhere(there.clone()),
+            };
         }
         if self.boot.is_some() && self.boot != boot() {
             return Liveness::Gone;
         }
         let alive = match (stat(self.pid), self.start_ticks) {
             // a zombie has ended but has not been reaped
-            (Some((state, start)), Some(expected)) => state != 'Z' && state != 'X' && start == expected,
-            (Some((state, _)), None) => state != 'Z' && state != 'X',
+            (Some(('Z' | 'X', _)), _) => false,
+            (Some((_, start)), expected) => expected.is_none_or(|expected| start == expected),
             (None, Some(_)) => false,
             // without /proc, ask the kernel whether the process exists
             (None, None) => Pid::from_raw(self.pid).is_some_and(|pid| {

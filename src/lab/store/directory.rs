@@ -324,22 +324,17 @@ impl Store {
         if run.join("record.json").exists() {
             return None;
         }
-        let started: Started =
-            serde_json::from_slice(&regular::read(&run.join("spec.json")).ok()?).ok()?;
-        Some(started.process.liveness())
+        Some(started(&run).ok()?.process.liveness())
     }
 
     /// Substitute record of a run without one: running or interrupted.
     fn read_unfinished(&self, id: &str) -> Listing {
-        let path = self.dir.join(id).join("spec.json");
-        let started = match regular::read(&path) {
+        let run = self.dir.join(id);
+        let started = match started(&run) {
+            Ok(started) => started,
             // neither record nor spec: not a run's directory
             Err(e) if e.kind() == ErrorKind::NotFound => return Listing::default(),
-            read => read.and_then(|bytes| Ok(serde_json::from_slice::<Started>(&bytes)?)),
-        };
-        let started = match started {
-            Ok(started) => started,
-            Err(e) => return Listing::damaged(&path, &e.to_string()),
+            Err(e) => return Listing::damaged(&run.join("spec.json"), &e.to_string()),
         };
         let (process, since) = (&started.process, &started.created);
         let pid = process.pid;
@@ -431,6 +426,11 @@ pub(super) fn read_record(path: &Path) -> Result<(Record, bool), String> {
     }
 }
 
+/// Reads the `spec.json` of a run.
+fn started(run: &Path) -> std::io::Result<Started> {
+    Ok(serde_json::from_slice(&regular::read(&run.join("spec.json"))?)?)
+}
+
 /// True if a rename to a new name succeeded, false if the name was taken.
 pub(super) fn is_named(renamed: std::io::Result<()>, into: &Path) -> Result<bool> {
     match renamed {
@@ -479,15 +479,9 @@ pub(super) fn names(
 /// Source of time and randomness for ids.
 #[derive(Clone, Debug)]
 pub(super) struct IdSource {
-    clock: Clock,
+    /// Seconds since the epoch, advanced by one with every read; `None` for the system's clock.
+    clock: Option<Arc<AtomicI64>>,
     random: Arc<Mutex<fastrand::Rng>>,
-}
-
-#[derive(Clone, Debug)]
-enum Clock {
-    System,
-    /// Seconds since the epoch; every read advances it by one.
-    Stepping(Arc<AtomicI64>),
 }
 
 impl IdSource {
@@ -499,13 +493,13 @@ impl IdSource {
             Ok(8) => fastrand::Rng::with_seed(u64::from_ne_bytes(seed)),
             _ => fastrand::Rng::with_seed(fastrand::u64(..) ^ u64::from(std::process::id())),
         };
-        Self { clock: Clock::System, random: Arc::new(Mutex::new(random)) }
+        Self { clock: None, random: Arc::new(Mutex::new(random)) }
     }
 
     /// Clock that starts at `second` and advances by one second per read; random digits from `seed`.
     pub fn stepping(second: i64, seed: u64) -> Self {
         Self {
-            clock: Clock::Stepping(Arc::new(AtomicI64::new(second))),
+            clock: Some(Arc::new(AtomicI64::new(second))),
             random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
         }
     }
@@ -513,11 +507,11 @@ impl IdSource {
     /// Current time, or the next second of a stepping clock.
     pub fn now(&self) -> Timestamp {
         match &self.clock {
-            // a system clock out of the range of dates is no reason to abort
-            Clock::System => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
-            Clock::Stepping(second) => {
+            Some(second) => {
                 Timestamp::from_second(second.fetch_add(1, Ordering::SeqCst)).unwrap_or_default()
             }
+            // a system clock out of the range of dates is no reason to abort
+            None => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
         }
     }
 

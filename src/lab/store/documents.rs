@@ -43,20 +43,13 @@ pub struct Baseline {
     pub records: Vec<Record>,
 }
 
-#[derive(Serialize)]
-struct Written<'a> {
-    version: u32,
-    name: &'a str,
-    created: &'a str,
-    records: &'a [Record],
-}
-
-#[derive(Deserialize)]
-struct Read {
+/// Contents of a baseline's file.
+#[derive(Serialize, Deserialize)]
+struct Contents<R> {
     version: u32,
     name: String,
     created: String,
-    records: Vec<serde_json::Value>,
+    records: Vec<R>,
 }
 
 impl Baseline {
@@ -65,7 +58,8 @@ impl Baseline {
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = regular::read(path).map_err(Error::io(path))?;
         let wrong = |why: String| Error::input(format!("{}: not a baseline: {why}", path.display()));
-        let read: Read = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
+        let read: Contents<serde_json::Value> =
+            serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
         if read.version > VERSION {
             return Err(Error::input(format!(
                 "{}: baseline format {} is newer than this build's {VERSION}",
@@ -101,9 +95,9 @@ impl Store {
                 "`ladderscope runs --status ok` lists finished runs",
             ));
         }
-        let created = self.now();
-        let written = Written { version: VERSION, name, created: &created, records: &records };
-        let bytes = serde_json::to_vec(&written)
+        let contents =
+            Contents { version: VERSION, name: name.to_owned(), created: self.now(), records };
+        let bytes = serde_json::to_vec(&contents)
             .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
         // copied, not moved: a complete baseline exists even if the process dies here
         let replaced = self
@@ -125,14 +119,8 @@ impl Store {
         if path.exists() {
             return Baseline::read(&path);
         }
-        let known = self.baseline_names()?;
-        if known.is_empty() {
-            return Err(Error::input_help(
-                format!("no baseline '{name}' in {}", self.dir().display()),
-                format!("create it from stored runs: `ladderscope baseline set {name} RUNS`"),
-            ));
-        }
-        Err(Error::unknown("baseline", name, known.iter().map(String::as_str)))
+        let help = format!("create it from stored runs: `ladderscope baseline set {name} RUNS`");
+        Err(self.no_document(BASELINES, "baseline", name, &help))
     }
 
     /// Names of all baselines, sorted. Fails if their folder cannot be read.
@@ -206,14 +194,8 @@ impl Store {
     pub fn prediction<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.named_path(PREDICTIONS, "a prediction", name)?;
         if !path.exists() {
-            let known = self.document_names(PREDICTIONS)?;
-            return Err(match known.is_empty() {
-                true => Error::input_help(
-                    format!("no prediction '{name}' in {}", self.dir().display()),
-                    "store one with `ladderscope rewire TRACE --save NAME`",
-                ),
-                false => Error::unknown("prediction", name, known.iter().map(String::as_str)),
-            });
+            let help = "store one with `ladderscope rewire TRACE --save NAME`";
+            return Err(self.no_document(PREDICTIONS, "prediction", name, help));
         }
         let bytes = regular::read(&path).map_err(Error::io(&path))?;
         serde_json::from_slice(&bytes)
@@ -224,6 +206,17 @@ impl Store {
     pub fn predictions<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
         let names = self.document_names(PREDICTIONS)?;
         Ok(names.iter().filter_map(|name| self.prediction(name).ok()).collect())
+    }
+
+    /// Error for a name that no document of a kind has. `help` is for when there are none at all.
+    fn no_document(&self, folder: &str, kind: &str, name: &str, help: &str) -> Error {
+        match self.document_names(folder) {
+            Ok(known) if known.is_empty() => {
+                Error::input_help(format!("no {kind} '{name}' in {}", self.dir().display()), help)
+            }
+            Ok(known) => Error::unknown(kind, name, known.iter().map(String::as_str)),
+            Err(error) => error,
+        }
     }
 
     fn document_names(&self, kind: &str) -> Result<Vec<String>> {

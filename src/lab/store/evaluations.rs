@@ -269,14 +269,8 @@ impl Store {
         }
         let mut known: HashMap<String, Option<&[ArchitectureQuality]>> = HashMap::new();
         for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
-            let cases = match known.get(&record.spec.model) {
-                Some(cases) => *cases,
-                None => {
-                    let cases = qualities.of_model(&record.spec.model);
-                    known.insert(record.spec.model.clone(), cases);
-                    cases
-                }
-            };
+            let model = &record.spec.model;
+            let cases = *known.entry(model.clone()).or_insert_with(|| qualities.of_model(model));
             record.quality = cases.and_then(|cases| best(cases, &record.spec));
         }
     }

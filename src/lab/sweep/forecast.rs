@@ -272,16 +272,12 @@ impl Estimator {
 fn unable(experiment: &Experiment) -> Vec<Unable> {
     let mut groups: Vec<(String, Unable)> = Vec::new();
     for cell in &experiment.cells {
-        let (status, reason) = match &cell.feasibility {
-            Feasibility::Runs => continue,
-            Feasibility::Skipped(reason) => (Status::Skipped, reason),
-            Feasibility::Oom(reason) => (Status::Oom, reason),
-        };
+        let Some((status, reason)) = cell.feasibility.obstacle() else { continue };
         let kind = without_numbers(reason);
         match groups.iter_mut().find(|(of, group)| *of == kind && group.status == status) {
             Some((_, group)) => group.cells += 1,
             None => {
-                let (example, reason) = (cell.spec.label(), reason.clone());
+                let (example, reason) = (cell.spec.label(), reason.to_owned());
                 groups.push((kind, Unable { status, cells: 1, example, reason }));
             }
         }

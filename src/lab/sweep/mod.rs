@@ -235,22 +235,17 @@ impl<'a> SweepState<'a> {
         let (cell, grid) = (self.next, self.grid);
         let records = self.ended.remove(&cell).unwrap_or_default();
         let record = impossible(&grid.cells[cell], grid.name, self.store);
-        let record = record.unwrap_or_else(|| self.conclude(cell, records));
+        let record = record.or_else(|| aggregated(records)).unwrap_or_else(|| {
+            let is_chosen = (0..grid.rounds).any(|round| self.is_chosen(cell, round));
+            Record {
+                experiment: grid.name.map(str::to_owned),
+                reason: Some(if is_chosen { CANCELLED } else { NOT_CHOSEN }.to_owned()),
+                ..not_run(&grid.cells[cell].spec, self.store)
+            }
+        });
         *self.outcome.cells.entry(record.status).or_default() += 1;
         (self.emit)(SweepEvent::CellDone { cell, record: Box::new(record) });
         self.next += 1;
-    }
-
-    /// Aggregates all rounds of a cell into one record.
-    fn conclude(&self, cell: usize, records: Vec<Record>) -> Record {
-        aggregated(records).unwrap_or_else(|| {
-            let is_chosen = (0..self.grid.rounds).any(|round| self.is_chosen(cell, round));
-            Record {
-                experiment: self.grid.name.map(str::to_owned),
-                reason: Some(if is_chosen { CANCELLED } else { NOT_CHOSEN }.to_owned()),
-                ..not_run(&self.grid.cells[cell].spec, self.store)
-            }
-        })
     }
 
     /// Lets other sweeps simulate the same cells.

@@ -103,11 +103,8 @@ fn enter() -> Result<Api> {
     let library = libraries::open(Library::Driver)?;
     let version = version();
     let api = Api::load(library).map_err(|missing| Error::input(too_old(version, &missing)))?;
-    match version {
-        Some(version) if version < OLDEST_DRIVER => {
-            return Err(Error::input(too_old(Some(version), &[])));
-        }
-        _ => {}
+    if version.is_some_and(|version| version < OLDEST_DRIVER) {
+        return Err(Error::input(too_old(version, &[])));
     }
     // SAFETY: flags must be 0; there are no other preconditions.
     let code = unsafe { (api.cuInit)(0) };

@@ -151,21 +151,19 @@ impl Gpu {
     /// Free and total memory in bytes, like `torch.cuda.mem_get_info`; memory of other processes is not
     /// free.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        self.bind()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two numbers to valid addresses.
-        let code = unsafe { (self.inner.api.cuMemGetInfo_v2)(&mut free, &mut total) };
-        self.check(code, || "asking for its memory".into())?;
+        self.call("asking for its memory", |api| unsafe {
+            (api.cuMemGetInfo_v2)(&mut free, &mut total)
+        })?;
         Ok((free as u64, total as u64))
     }
 
     /// Waits without timeout for all work of this process on the GPU, on every stream. Returns an error
     /// if any of that work failed; this process cannot use the GPU afterwards.
     pub fn synchronize(&self) -> Result<()> {
-        self.bind()?;
         // SAFETY: its context is current.
-        let code = unsafe { (self.inner.api.cuCtxSynchronize)() };
-        self.check(code, || "waiting for its work".into())
+        self.call("waiting for its work", |api| unsafe { (api.cuCtxSynchronize)() })
     }
 
     /// Enables P2P access from kernels on this GPU to the other's memory. Returns an error with advice
@@ -197,6 +195,12 @@ impl Gpu {
     /// Converts a driver error code to a result that names this GPU.
     pub(super) fn check(&self, code: u32, what: impl FnOnce() -> String) -> Result<()> {
         check(self.inner.api, code, || format!("GPU {}: {}", self.inner.info.index, what()))
+    }
+
+    /// Makes the GPU current and calls the driver; an error names this GPU and `what`.
+    pub(super) fn call(&self, what: &str, call: impl FnOnce(&'static Api) -> u32) -> Result<()> {
+        self.bind()?;
+        self.check(call(self.inner.api), || what.to_owned())
     }
 
     /// Marks the GPU as hung: this process frees nothing on it any more, because freeing would block.
@@ -231,13 +235,10 @@ impl Gpu {
 
 /// Device handle and properties of an ordinal.
 fn describe(api: &'static Api, index: usize) -> Result<(sys::CUdevice, GpuInfo)> {
-    let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
     let what = || format!("asking for GPU {index}");
-    let mut device = 0;
-    // SAFETY: here and below: writes to valid addresses of the given sizes.
-    check(api, unsafe { (api.cuDeviceGet)(&mut device, ordinal) }, what)?;
+    let device = handle(api, index, what)?;
     let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: as above; the last byte stays zero.
+    // SAFETY: here and below: writes to valid addresses of the given sizes; the last byte stays zero.
     check(api, unsafe { (api.cuDeviceGetName)(name.as_mut_ptr(), 255, device) }, what)?;
     let mut pci: [c_char; 32] = [0; 32];
     // SAFETY: as above.
@@ -268,6 +269,14 @@ fn describe(api: &'static Api, index: usize) -> Result<(sys::CUdevice, GpuInfo)>
     Ok((device, info))
 }
 
+/// Device handle of an ordinal.
+fn handle(api: &'static Api, index: usize, what: impl FnOnce() -> String) -> Result<sys::CUdevice> {
+    let mut device = 0;
+    // SAFETY: writes one int to a valid address.
+    let code = unsafe { (api.cuDeviceGet)(&mut device, c_int::try_from(index).unwrap_or(c_int::MAX)) };
+    check(api, code, what).map(|()| device)
+}
+
 fn attribute(api: &'static Api, device: sys::CUdevice, attribute: Attribute) -> Result<c_int> {
     let mut value = 0;
     // SAFETY: the device comes from the driver; writes one int to a valid address.
@@ -293,16 +302,9 @@ impl Gpu {
     pub fn peer(from: usize, to: usize) -> Result<Peer> {
         let api = api()?;
         let what = || format!("asking whether GPU {from} reaches GPU {to}");
-        let device = |index: usize| {
-            let mut device = 0;
-            // SAFETY: here and below: writes one int to a valid address.
-            let code =
-                unsafe { (api.cuDeviceGet)(&mut device, c_int::try_from(index).unwrap_or(c_int::MAX)) };
-            check(api, code, what).map(|()| device)
-        };
-        let (from, to) = (device(from)?, device(to)?);
+        let (from, to) = (handle(api, from, what)?, handle(api, to, what)?);
         let mut can = 0;
-        // SAFETY: as above; both devices come from the driver.
+        // SAFETY: here and below: writes one int to a valid address; both devices come from the driver.
         check(api, unsafe { (api.cuDeviceCanAccessPeer)(&mut can, from, to) }, what)?;
         let ask = |which: sys::CUdevice_P2PAttribute| {
             let mut value = 0;

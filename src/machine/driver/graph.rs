@@ -39,12 +39,11 @@ impl Graph {
     /// Number of captured nodes: kernels, copies, memory fills and event records of all participating
     /// streams.
     pub fn nodes(&self) -> Result<usize> {
-        self.gpu.bind()?;
         let mut count = 0;
         // SAFETY: with a null node array, only the count is written.
-        let code =
-            unsafe { (self.gpu.api().cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count) };
-        self.gpu.check(code, || "counting the nodes of a graph".into())?;
+        self.gpu.call("counting the nodes of a graph", |api| unsafe {
+            (api.cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count)
+        })?;
         Ok(count)
     }
 
@@ -87,13 +86,11 @@ impl Graph {
         // Without this flag, all nodes would run at the priority of the launch stream instead of the
         // priority of the stream they were captured from.
         const USE_NODE_PRIORITY: u64 = 8;
-        self.gpu.bind()?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph exists; writes one handle to a valid address.
-        let code = unsafe {
-            (self.gpu.api().cuGraphInstantiateWithFlags)(&mut exec, self.graph, USE_NODE_PRIORITY)
-        };
-        self.gpu.check(code, || "making a graph ready to launch".into())?;
+        self.gpu.call("making a graph ready to launch", |api| unsafe {
+            (api.cuGraphInstantiateWithFlags)(&mut exec, self.graph, USE_NODE_PRIORITY)
+        })?;
         Ok(GraphExec { gpu: self.gpu.clone(), exec })
     }
 }
@@ -122,19 +119,15 @@ impl GraphExec {
     /// Enqueues one execution of the graph on the stream and returns immediately. Returns an error if
     /// the launch is rejected.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.gpu.bind()?;
         // SAFETY: both exist.
-        let code = unsafe { (self.gpu.api().cuGraphLaunch)(self.exec, stream.raw()) };
-        self.gpu.check(code, || "launching a graph".into())
+        self.gpu.call("launching a graph", |api| unsafe { (api.cuGraphLaunch)(self.exec, stream.raw()) })
     }
 
     /// Uploads the graph to the GPU, so that the first launch is as fast as the others. Returns an error
     /// if GPU memory is too small.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
-        self.gpu.bind()?;
         // SAFETY: both exist.
-        let code = unsafe { (self.gpu.api().cuGraphUpload)(self.exec, stream.raw()) };
-        self.gpu.check(code, || "uploading a graph".into())
+        self.gpu.call("uploading a graph", |api| unsafe { (api.cuGraphUpload)(self.exec, stream.raw()) })
     }
 }
 

@@ -115,55 +115,43 @@ pub fn open(name: Library) -> Result<&'static libloading::Library> {
 /// Returns an input error if the library is missing or fails to load, listing what was tried and what to
 /// install.
 pub fn found(name: Library) -> Result<&'static Found> {
-    let found = name.cell().get_or_init(|| {
-        let places = Places::of_process();
-        search(name, |name| std::env::var_os(name), &places)
-    });
+    let variable = |name: &str| std::env::var_os(name);
+    let found = name.cell().get_or_init(|| search(name, variable, &folders(variable, Path::new("/"))));
     found.as_ref().map_err(|message| Error::input(message.clone()))
 }
 
-/// Library folders of toolkits and Python packages.
-struct Places {
-    folders: Vec<PathBuf>,
-}
-
-impl Places {
-    fn of_process() -> Self {
-        Self::new(|name| std::env::var_os(name), Path::new("/"))
+/// Existing library folders of toolkits and Python packages, from environment variables and below
+/// `root` (`/`).
+fn folders(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<PathBuf> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let mut folders = Vec::new();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
+    for toolkit in toolkits.chain([root.join("usr/local/cuda")]) {
+        folders.push(toolkit.join("lib64"));
+        folders.push(toolkit.join("lib"));
+        folders.push(toolkit.join("extras/CUPTI/lib64"));
     }
-
-    /// Collects existing folders, from environment variables and below `root` (`/`).
-    fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let mut folders = Vec::new();
-        let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
-        for toolkit in toolkits.chain([root.join("usr/local/cuda")]) {
-            folders.push(toolkit.join("lib64"));
-            folders.push(toolkit.join("lib"));
-            folders.push(toolkit.join("extras/CUPTI/lib64"));
-        }
-        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
-        let homes = set("HOME").map(|home| home.join(".local"));
-        // prefixes of Python installations on PATH: /opt/conda for /opt/conda/bin/python3
-        let path = variable("PATH").unwrap_or_default();
-        let pythons: Vec<PathBuf> = std::env::split_paths(&path)
-            .filter(|folder| folder.join("python3").is_file())
-            .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
-            .collect();
-        let libs = environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
-        for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
-            for python in children(&lib, |name| name.starts_with("python3")) {
-                for packages in ["site-packages", "dist-packages"] {
-                    for vendor in children(&python.join(packages).join("nvidia"), |_| true) {
-                        folders.push(vendor.join("lib"));
-                    }
+    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
+    let homes = set("HOME").map(|home| home.join(".local"));
+    // prefixes of Python installations on PATH: /opt/conda for /opt/conda/bin/python3
+    let path = variable("PATH").unwrap_or_default();
+    let pythons: Vec<PathBuf> = std::env::split_paths(&path)
+        .filter(|folder| folder.join("python3").is_file())
+        .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
+        .collect();
+    let libs = environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
+    for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
+        for python in children(&lib, |name| name.starts_with("python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                for vendor in children(&python.join(packages).join("nvidia"), |_| true) {
+                    folders.push(vendor.join("lib"));
                 }
             }
         }
-        let mut known = std::collections::HashSet::new();
-        folders.retain(|folder| folder.is_dir() && known.insert(folder.clone()));
-        Self { folders }
     }
+    let mut known = std::collections::HashSet::new();
+    folders.retain(|folder| folder.is_dir() && known.insert(folder.clone()));
+    folders
 }
 
 /// Subfolders with matching names, in descending order (newer Pythons first).
@@ -182,7 +170,7 @@ fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 fn search(
     name: Library,
     variable: impl Fn(&str) -> Option<OsString>,
-    places: &Places,
+    folders: &[PathBuf],
 ) -> Result<Found, String> {
     // The driver's own libraries match it, and asking the driver for its version here would recurse.
     let driver_major = match name {
@@ -216,7 +204,7 @@ fn search(
             Err(problem) if is_absent(&problem, soname) => {}
             Err(problem) => broken.push(problem),
         }
-        let folders = places.folders.iter().filter(|_| searched);
+        let folders = folders.iter().filter(|_| searched);
         for path in folders.map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
             match load(&path) {
                 Ok(library) => return Ok(Found { library, path }),
@@ -224,12 +212,12 @@ fn search(
             }
         }
     }
-    let folders = match (searched, places.folders.len()) {
+    let elsewhere = match (searched, folders.len()) {
         (false, _) => String::new(),
         (true, 0) => " (nor in CUDA toolkits and NVIDIA's Python packages)".to_owned(),
         (true, count) => {
             let mut listed: Vec<String> =
-                places.folders.iter().take(4).map(|folder| folder.display().to_string()).collect();
+                folders.iter().take(4).map(|folder| folder.display().to_string()).collect();
             if count > listed.len() {
                 listed.push(format!("{} more folders", count - listed.len()));
             }
@@ -243,7 +231,7 @@ fn search(
         _ => format!("no {}", name.as_str()),
     };
     let tried = match broken.is_empty() {
-        true => format!("{} not found{folders}", names.join(", ")),
+        true => format!("{} not found{elsewhere}", names.join(", ")),
         // A library that fails to load is more informative than the list of searched folders.
         false => broken.join("; "),
     };
@@ -372,7 +360,7 @@ mod tests {
     #[test]
     fn a_named_file_is_the_only_one_tried() {
         let set = |name: &str| (name == "LADDERSCOPE_NCCL").then(|| "/no/such/libnccl.so.2".into());
-        let problem = search(Library::Nccl, set, &Places { folders: vec![] }).err().unwrap_or_default();
+        let problem = search(Library::Nccl, set, &[]).err().unwrap_or_default();
         assert!(problem.contains("$LADDERSCOPE_NCCL names /no/such/libnccl.so.2"), "{problem}");
     }
 
@@ -398,18 +386,17 @@ mod tests {
             "PATH" => std::env::join_paths([root.path().join("no/such/bin"), bin.clone()]).ok(),
             _ => None,
         };
-        let places = Places::new(variable, root.path());
-        assert_eq!(places.folders, [toolkit, new, old, conda, system]);
+        assert_eq!(folders(variable, root.path()), [toolkit, new, old, conda, system]);
     }
 
     #[test]
     fn a_file_in_a_folder_is_loaded_and_a_broken_one_is_named() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let places = Places { folders: vec![folder.path().to_path_buf()] };
+        let folders = [folder.path().to_path_buf()];
         let path = folder.path().join("libcupti.so");
         std::fs::write(&path, "not a library").expect("a file");
         if driver_major() == u32::MAX {
-            let problem = search(Library::Cupti, nothing, &places).err().unwrap_or_default();
+            let problem = search(Library::Cupti, nothing, &folders).err().unwrap_or_default();
             assert!(problem.contains(&path.display().to_string()), "{problem}");
             assert!(problem.contains("pip install"), "{problem}");
         }
@@ -420,15 +407,15 @@ mod tests {
         // Any shared library will do; names decide.
         let Some(any) = loaded_file("libgcc_s.so.1") else { return };
         // where the linker finds one by name, folders are not looked into
-        if search(Library::Cupti, nothing, &Places { folders: Vec::new() }).is_ok() {
+        if search(Library::Cupti, nothing, &[]).is_ok() {
             return;
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let places = Places { folders: vec![folder.path().to_path_buf()] };
+        let folders = [folder.path().to_path_buf()];
         for name in ["libcupti.so", "libcupti.so.12", "libcupti.so.13"] {
             std::fs::copy(&any, folder.path().join(name)).expect("a copy");
         }
-        let found = search(Library::Cupti, nothing, &places).map(|found| found.path);
+        let found = search(Library::Cupti, nothing, &folders).map(|found| found.path);
         let first = &Library::Cupti.names(driver_major())[0];
         assert_eq!(found, Ok(folder.path().join(first)));
     }

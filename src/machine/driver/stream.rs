@@ -63,20 +63,19 @@ impl Gpu {
         let priority = self.priority(priority)?;
         let mut stream = std::ptr::null_mut();
         // SAFETY: writes one handle to a valid address.
-        let code = unsafe {
-            (self.api().cuStreamCreateWithPriority)(&mut stream, Stream::NON_BLOCKING, priority)
-        };
-        self.check(code, || "making a stream".into())?;
+        self.call("making a stream", |api| unsafe {
+            (api.cuStreamCreateWithPriority)(&mut stream, Stream::NON_BLOCKING, priority)
+        })?;
         Ok(Stream::of(self.clone(), stream, None))
     }
 
     /// Driver value of a priority.
     pub(super) fn priority(&self, priority: Priority) -> Result<i32> {
-        self.bind()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: writes two ints to valid addresses.
-        let code = unsafe { (self.api().cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
-        self.check(code, || "asking for the priorities of streams".into())?;
+        self.call("asking for the priorities of streams", |api| unsafe {
+            (api.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest)
+        })?;
         Ok(match priority {
             Priority::Normal => least,
             Priority::High => greatest,
@@ -151,10 +150,9 @@ impl Stream {
     /// Records an event after the work so far. During a capture it becomes a graph edge without
     /// timestamp.
     pub fn record(&self, event: &Event) -> Result<()> {
-        self.gpu.bind()?;
         // SAFETY: both exist.
-        let code = unsafe { (self.gpu.api().cuEventRecord)(event.raw(), self.stream) };
-        self.gpu.check(code, || "recording an event".into())
+        self.gpu
+            .call("recording an event", |api| unsafe { (api.cuEventRecord)(event.raw(), self.stream) })
     }
 
     /// Like [`Stream::record`], but during a capture it becomes a node that records the event with a
@@ -164,29 +162,26 @@ impl Stream {
         if !graph::is_capturing() {
             return self.record(event);
         }
-        self.gpu.bind()?;
         // SAFETY: both exist.
-        let code =
-            unsafe { (self.gpu.api().cuEventRecordWithFlags)(event.raw(), self.stream, EXTERNAL) };
-        self.gpu.check(code, || "recording an event inside of a graph".into())
+        self.gpu.call("recording an event inside of a graph", |api| unsafe {
+            (api.cuEventRecordWithFlags)(event.raw(), self.stream, EXTERNAL)
+        })
     }
 
     /// Makes later work on this stream wait for the event, without blocking the thread. During a
     /// capture, this stream joins the graph.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.gpu.bind()?;
         // SAFETY: both exist.
-        let code = unsafe { (self.gpu.api().cuStreamWaitEvent)(self.stream, event.raw(), 0) };
-        self.gpu.check(code, || "letting a stream wait for an event".into())
+        self.gpu.call("letting a stream wait for an event", |api| unsafe {
+            (api.cuStreamWaitEvent)(self.stream, event.raw(), 0)
+        })
     }
 
     /// Waits for the stream's work without timeout. Returns an error if that work failed; this process
     /// cannot use the GPU afterwards.
     pub fn synchronize(&self) -> Result<()> {
-        self.gpu.bind()?;
         // SAFETY: the stream exists.
-        let code = unsafe { (self.gpu.api().cuStreamSynchronize)(self.stream) };
-        self.gpu.check(code, || "waiting for a stream".into())
+        self.gpu.call("waiting for a stream", |api| unsafe { (api.cuStreamSynchronize)(self.stream) })
     }
 
     /// Waits for the stream's work, at most for `limit`. On timeout returns an error and abandons the
@@ -238,10 +233,10 @@ impl Stream {
     /// are deferred). Returns an error if the stream is already being captured.
     pub fn begin_capture(&self) -> Result<()> {
         const THREAD_LOCAL: u32 = 1;
-        self.gpu.bind()?;
         // SAFETY: the stream exists.
-        let code = unsafe { (self.gpu.api().cuStreamBeginCapture_v2)(self.stream, THREAD_LOCAL) };
-        self.gpu.check(code, || "beginning to capture a graph".into())?;
+        self.gpu.call("beginning to capture a graph", |api| unsafe {
+            (api.cuStreamBeginCapture_v2)(self.stream, THREAD_LOCAL)
+        })?;
         self.capturing.store(true, Ordering::Relaxed);
         graph::begun();
         Ok(())
@@ -332,12 +327,11 @@ impl Gpu {
     /// Creates an event, like `torch.cuda.Event`; without `timed` it is cheaper to record.
     pub fn event(&self, timed: bool) -> Result<Event> {
         const DISABLE_TIMING: u32 = 2;
-        self.bind()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one handle to a valid address.
-        let code =
-            unsafe { (self.api().cuEventCreate)(&mut event, if timed { 0 } else { DISABLE_TIMING }) };
-        self.check(code, || "making an event".into())?;
+        self.call("making an event", |api| unsafe {
+            (api.cuEventCreate)(&mut event, if timed { 0 } else { DISABLE_TIMING })
+        })?;
         Ok(Event { gpu: self.clone(), event, timed })
     }
 }

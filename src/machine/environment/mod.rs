@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,6 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::driver::{Gpu, GpuInfo};
 use crate::{driver, nvml};
@@ -51,7 +49,7 @@ pub fn collect() -> Environment {
     put("memory_bytes", memory("MemTotal"));
     put("memory_available_bytes", memory("MemAvailable"));
     put("allowed_cpus", allowed_cpus());
-    put("load_average", load_average());
+    put("load_average", json!(load_average()));
     put("container", container());
     let (gpus, driver) = gpus();
     put("gpus", gpus);
@@ -314,10 +312,11 @@ fn numa_nodes() -> Value {
 
 /// Entry of `/proc/meminfo` in bytes.
 fn memory(name: &str) -> Value {
-    json!(meminfo(&read("/proc/meminfo").unwrap_or_default(), name))
+    json!(entry_bytes(&read("/proc/meminfo").unwrap_or_default(), name))
 }
 
-fn meminfo(text: &str, name: &str) -> Option<u64> {
+/// Size in a text like `/proc/meminfo` or `/proc/self/status`, in bytes.
+pub fn entry_bytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
@@ -325,7 +324,7 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
 /// Bytes available to a new process, from `/proc/meminfo` and the cgroup limit; `None` if neither is
 /// readable.
 pub fn available_memory() -> Option<u64> {
-    let machine = meminfo(&read("/proc/meminfo")?, "MemAvailable");
+    let machine = entry_bytes(&read("/proc/meminfo")?, "MemAvailable");
     let limit = |maximum: &str, current: &str| -> Option<u64> {
         let maximum: u64 = read(maximum)?.parse().ok()?;
         Some(maximum.saturating_sub(read(current)?.parse().ok()?))
@@ -360,11 +359,7 @@ fn ranges(cpus: &[usize]) -> String {
 }
 
 /// Load average over 1, 5 and 15 minutes, as a sign of other programs.
-fn load_average() -> Value {
-    json!(loads())
-}
-
-fn loads() -> Option<Vec<f64>> {
+fn load_average() -> Option<Vec<f64>> {
     let text = read("/proc/loadavg")?;
     Some(text.split_ascii_whitespace().take(3).filter_map(|load| load.parse().ok()).collect())
 }
@@ -447,7 +442,7 @@ pub fn binary_hash() -> Value {
 }
 
 /// Hash of a file at `path`, from the cache if the file's metadata match.
-fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
+fn hash_of(file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
     let about = file.metadata().ok()?;
     // ctime changes with every content change and cannot be set by users
     let known_by = format!(
@@ -465,15 +460,7 @@ fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String>
     if let Some(known) = kept.as_deref().and_then(|kept| kept.strip_prefix(&known_by)) {
         return Some(known.to_owned());
     }
-    let mut digest = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).ok()? {
-            0 => break,
-            n => digest.update(&buffer[..n]),
-        }
-    }
-    let found = checksum::hex(digest.finalize());
+    let found = checksum::hex(checksum::digest(file).ok()?);
     if let Some(cache) = cache {
         cache.store(&name, format!("{known_by}{found}").as_bytes());
     }
@@ -574,8 +561,8 @@ mod tests {
     #[test]
     fn memory_is_read_in_bytes() {
         let text = "MemTotal:       16384 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(meminfo(text, "MemAvailable"), Some(8192 * 1024));
-        assert_eq!(meminfo(text, "Mem"), None);
+        assert_eq!(entry_bytes(text, "MemAvailable"), Some(8192 * 1024));
+        assert_eq!(entry_bytes(text, "Mem"), None);
         assert!(available_memory().is_none_or(|bytes| bytes > 0));
     }
 

@@ -332,9 +332,7 @@ fn kernels(gpu: &str, (engine, version): EngineVersion) -> Option<&'static LinkT
             let range = (points[0].0, most);
             let versions = kernels.entry((*gpu, engine)).or_default();
             if versions.is_empty() || before != *full {
-                let empty =
-                    LinkTable { note: None, extrapolate: false, tp: BTreeMap::new(), scaled: None };
-                versions.push((major_minor(full).unwrap_or_default(), empty));
+                versions.push((major_minor(full).unwrap_or_default(), LinkTable::default()));
             }
             before = full;
             let note = format!("kernel of {engine} {full} in CUDA graphs (aiconfigurator @095f58a)");

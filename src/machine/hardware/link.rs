@@ -108,7 +108,7 @@ impl Links {
 }
 
 /// Latency of intra-node all-reduces by number of ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkTable {
     /// Remarks on the numbers.
@@ -146,11 +146,6 @@ pub enum BasisRows {
 }
 
 impl LinkBasis {
-    /// True if the TP lies beyond all rows.
-    pub fn is_extrapolated(&self) -> bool {
-        matches!(self.rows, BasisRows::Extrapolated(..))
-    }
-
     /// Note text, if the TP has no row of its own.
     pub fn note(&self) -> Option<String> {
         (!matches!(self.rows, BasisRows::Points | BasisRows::Formula)).then(|| self.to_string())
@@ -188,7 +183,7 @@ impl std::fmt::Display for LinkBasis {
 }
 
 /// All-reduce over a given number of ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPoint {
     /// Latency of a small message (us).
@@ -245,8 +240,7 @@ impl LinkPoint {
 
     /// Link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
     pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
-        let (large, ctas, note, measured_bytes) = (None, None, None, None);
-        Self { alpha_us, gb_s, large, ctas, note, measured_bytes, points: Vec::new() }
+        Self { alpha_us, gb_s, ..Self::default() }
     }
 
     /// Link from measured points (message bytes, us; bytes ascending). `alpha_us` is the median up to 16
@@ -491,7 +485,7 @@ mod tests {
         for collective in others.clone() {
             let basis = |tp| two.link_basis(collective, P2p::On, tp);
             assert_eq!(basis(4).note(), None, "{collective}");
-            assert!(basis(8).is_extrapolated(), "{collective}");
+            assert!(matches!(basis(8).rows, BasisRows::Extrapolated(..)), "{collective}");
             assert_eq!(basis(8).to_string(), "TP 8 extrapolated from TP 4 and TP 2");
             assert!(!two.link.table(collective).unwrap().covers(8, 16384.0), "{collective}");
         }
@@ -499,7 +493,8 @@ mod tests {
         let target = Target { profile: two, stack: Stack::load("native").unwrap() };
         let set = [("hbm_gb_s".to_owned(), "900".to_owned())].into();
         let two = target.with(&set).unwrap().profile;
-        assert!(two.link_basis(Collective::OneShot, P2p::On, 8).is_extrapolated());
+        let one_shot = two.link_basis(Collective::OneShot, P2p::On, 8);
+        assert!(matches!(one_shot.rows, BasisRows::Extrapolated(..)));
         let one = profile(&[(4, 14.0, 5.0)]);
         for collective in others {
             let problem = one.link_problem(collective, P2p::On, 8).unwrap();
@@ -529,7 +524,8 @@ mod tests {
         assert_eq!(one.basis(4).problem("p2p_on"), None);
         one.extrapolate = true;
         let copied = one.basis(8);
-        assert_eq!((copied.problem("p2p_on"), copied.is_extrapolated()), (None, true));
+        assert!(matches!(copied.rows, BasisRows::Extrapolated(..)));
+        assert_eq!(copied.problem("p2p_on"), None);
         assert_eq!(one.note(8).unwrap(), "TP 8 extrapolated from TP 4 only");
     }
 

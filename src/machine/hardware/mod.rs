@@ -48,6 +48,11 @@ struct Library<T: 'static> {
     parsed: LazyLock<Vec<OnceLock<Option<T>>>>,
 }
 
+/// Default of factors in files.
+fn one() -> f64 {
+    1.0
+}
+
 /// Key with an invalid value, and the problem.
 type Checked = Result<(), (String, String)>;
 

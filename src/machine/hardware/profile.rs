@@ -32,7 +32,7 @@ pub struct Profile {
     pub hbm_efficiency: f64,
     /// Bandwidth of matrix-vector kernels relative to the stack's constants, which are for `h100_sxm`; 1
     /// if unknown.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     pub matvec_scale: f64,
     /// Share of the peak arithmetic that large matrix products reach, 0 to 1.
     pub compute_efficiency: f64,
@@ -44,7 +44,7 @@ pub struct Profile {
     #[serde(default)]
     pub kernel_us: f64,
     /// Host time per sequence relative to the stacks' constants, which are for machines of `h100_sxm`.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     pub host_scale: f64,
     /// GPUs per node; a larger TP spans nodes.
     pub gpus_per_node: u32,
@@ -66,10 +66,6 @@ pub struct Profile {
     pub skew: Skew,
     /// All-reduce latencies.
     pub link: Links,
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// GPU name as the driver reports it: `NVIDIA H100 80GB HBM3` is the SXM board, `NVIDIA H100 PCIe` is not.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::built_in::STACKS_NAMES as STACKS;
-use super::{Checked, Library, above, at_least, built_in, loss, share};
+use super::{Checked, Library, above, at_least, built_in, loss, share, that};
 use base::error::Result;
 use base::input::InputKind;
 use base::words::words;
@@ -217,17 +217,13 @@ pub struct CollectiveScale {
     /// unaffected.
     pub latency_scale: f64,
     /// Factor of the transfer part (bytes / bandwidth), relative to the table or formula.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     pub transfer_scale: f64,
 }
 
 impl CollectiveScale {
     /// Standalone collectives, back to back.
     pub const ALONE: Self = Self { latency_scale: 1.0, transfer_scale: 1.0 };
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// Shares of speed that the lanes lose to each other while both are busy.
@@ -395,14 +391,8 @@ impl Stack {
         loss("contention.memory", self.contention.memory)?;
         loss("contention.arithmetic", self.contention.arithmetic)?;
         loss("contention.comm", self.contention.comm)?;
-        if (0.0..=1.0).contains(&self.contention.small) {
-            Ok(())
-        } else {
-            Err((
-                "contention.small".into(),
-                format!("is {}; it must be between 0 and 1", self.contention.small),
-            ))
-        }
+        let small = self.contention.small;
+        that("contention.small", small, (0.0..=1.0).contains(&small), "between 0 and 1")
     }
 }
 

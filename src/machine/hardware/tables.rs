@@ -370,12 +370,9 @@ fn parse(text: &str) -> Option<(Vec<u64>, Rows)> {
 
 #[derive(Debug)]
 struct MatMulTable {
-    n: Axis,
-    k: Axis,
-    m: Axis,
+    /// Latency / roofline by (n, k, m).
+    ratios: Grid,
     roofline: Roofline,
-    /// ln(latency / roofline) by (n, k, m); NaN if not measured.
-    ratios: Vec<f64>,
 }
 
 impl MatMulTable {
@@ -385,38 +382,16 @@ impl MatMulTable {
     }
 
     fn of(text: &str, roofline: Roofline, peaks: Peaks) -> Option<Self> {
-        let (header, rows) = parse(text)?;
-        let m = Axis::new(header);
-        let n = Axis::new(rows.iter().map(|row| row.0).collect());
-        let k = Axis::new(rows.iter().map(|row| row.1).collect());
-        let mut ratios = vec![f64::NAN; n.values.len() * k.values.len() * m.values.len()];
-        for (rows_n, rows_k, latencies) in &rows {
-            let at = (n.index(*rows_n)? * k.values.len() + k.index(*rows_k)?) * m.values.len();
-            for (i, latency) in latencies.iter().enumerate() {
-                let roofline_us = roofline.us([m.values[i], *rows_n, *rows_k], peaks);
-                *ratios.get_mut(at + i)? = latency.map_or(f64::NAN, |us| (us / roofline_us).ln());
-            }
-        }
-        Some(Self { n, k, m, roofline, ratios })
+        let ratio = |[n, k, m]: [u64; 3], us: f64| us / roofline.us([m, n, k], peaks);
+        Some(Self { ratios: Grid::of(text, ratio)?, roofline })
     }
 
     fn us(&self, [m, n, k]: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
-        let (ms, in_m) = self.m.bracket(m);
-        let (ns, in_n) = self.n.bracket(n);
-        let (ks, in_k) = self.k.bracket(k);
-        let mut source = in_m.max(in_n).max(in_k);
+        let (neighbors, mut source) = self.ratios.neighbors([n, k, m]);
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (i, wi) in ns {
-            for (j, wj) in ks {
-                for (l, wl) in ms {
-                    let weight = wi * wj * wl;
-                    let ratio = self.ratios[(i * self.k.values.len() + j) * self.m.values.len() + l];
-                    if weight > 0.0 && !ratio.is_nan() {
-                        sum += weight * ratio;
-                        weights += weight;
-                    }
-                }
-            }
+        for (weight, ratio) in neighbors.filter(|(_, ratio)| !ratio.is_nan()) {
+            sum += weight * ratio;
+            weights += weight;
         }
         // a few large shapes were not measured: no result if most neighbors are missing
         if weights < 0.5 {
@@ -429,54 +404,58 @@ impl MatMulTable {
     }
 }
 
-/// Latencies by three sizes, such as heads, batch and context.
+/// Latencies, or their ratios to the roofline, by three sizes such as heads, batch and context.
 #[derive(Debug)]
 pub(super) struct Grid {
     axes: [Axis; 3],
-    /// ln(latency); NaN if not measured.
-    latencies: Vec<f64>,
+    /// Logarithms; NaN if not measured.
+    logs: Vec<f64>,
 }
 
 impl Grid {
-    /// Parses rows that begin with the first two sizes, with a column for each value of the third.
     fn parse(text: &str) -> Option<Self> {
+        Self::of(text, |_, us| us)
+    }
+
+    /// Parses rows that begin with the first two sizes, with a column for each value of the third. `value` is of
+    /// sizes and their latency (us).
+    fn of(text: &str, value: impl Fn([u64; 3], f64) -> f64) -> Option<Self> {
         let (header, rows) = parse(text)?;
         let axes = [
             Axis::new(rows.iter().map(|row| row.0).collect()),
             Axis::new(rows.iter().map(|row| row.1).collect()),
             Axis::new(header),
         ];
-        let mut latencies = vec![f64::NAN; axes.iter().map(|axis| axis.values.len()).product()];
+        let mut logs = vec![f64::NAN; axes.iter().map(|axis| axis.values.len()).product()];
         for (first, second, row) in &rows {
             let at = (axes[0].index(*first)? * axes[1].values.len() + axes[1].index(*second)?)
                 * axes[2].values.len();
-            for (i, latency) in row.iter().enumerate() {
-                *latencies.get_mut(at + i)? = latency.map_or(f64::NAN, f64::ln);
+            for ((third, latency), log) in axes[2].values.iter().zip(row).zip(&mut logs[at..]) {
+                *log = latency.map_or(f64::NAN, |us| value([*first, *second, *third], us).ln());
             }
         }
-        Some(Self { axes, latencies })
+        Some(Self { axes, logs })
+    }
+
+    /// Weights and logarithms of the up to eight nearest points, and the position among them.
+    fn neighbors(&self, sizes: [u64; 3]) -> (impl Iterator<Item = (f64, f64)>, CostSource) {
+        let [(firsts, a), (seconds, b), (thirds, c)] = [0, 1, 2].map(|i| self.axes[i].bracket(sizes[i]));
+        let neighbor = move |n: usize| {
+            let ((i, wi), (j, wj), (l, wl)) = (firsts[n / 4], seconds[n / 2 % 2], thirds[n % 2]);
+            let at = (i * self.axes[1].values.len() + j) * self.axes[2].values.len() + l;
+            (wi * wj * wl, self.logs[at])
+        };
+        ((0..8).map(neighbor).filter(|(weight, _)| *weight > 0.0), a.max(b).max(c))
     }
 
     /// Latency between measured points; `None` outside them.
     pub(super) fn us(&self, sizes: [u64; 3]) -> Option<(f64, CostSource)> {
-        let [(hs, in_h), (bs, in_b), (cs, in_c)] = [0, 1, 2].map(|i| self.axes[i].bracket(sizes[i]));
-        let source = in_h.max(in_b).max(in_c);
+        let (neighbors, source) = self.neighbors(sizes);
         if source == CostSource::Roofline {
             return None;
         }
-        let mut sum = 0.0;
-        for (i, wi) in hs {
-            for (j, wj) in bs {
-                for (l, wl) in cs {
-                    let weight = wi * wj * wl;
-                    let at = (i * self.axes[1].values.len() + j) * self.axes[2].values.len() + l;
-                    if weight > 0.0 {
-                        // a single missing neighbor makes it NaN
-                        sum += weight * self.latencies[at];
-                    }
-                }
-            }
-        }
+        // a single missing neighbor makes it NaN
+        let sum: f64 = neighbors.map(|(weight, log)| weight * log).sum();
         (!sum.is_nan()).then(|| (sum.exp(), source))
     }
 
@@ -506,7 +485,7 @@ impl Grid {
         let [firsts, seconds, thirds] = &self.axes;
         let (Some(i), Some(j)) = (firsts.index(first), seconds.index(second)) else { return false };
         let at = (i * seconds.values.len() + j) * thirds.values.len();
-        self.latencies[at..at + thirds.values.len()].iter().any(|latency| !latency.is_nan())
+        self.logs[at..at + thirds.values.len()].iter().any(|latency| !latency.is_nan())
     }
 
     /// Second sizes that were measured with a first one.
@@ -521,9 +500,9 @@ impl Grid {
         let [firsts, seconds, thirds] = &self.axes;
         let row =
             (firsts.index(first)? * seconds.values.len() + seconds.index(second)?) * thirds.values.len();
-        let known = |at: &usize| !self.latencies[row + at].is_nan();
+        let known = |at: &usize| !self.logs[row + at].is_nan();
         let own: Vec<usize> = (0..thirds.values.len()).filter(known).collect();
-        let point = |at: usize| (thirds.values[at] as f64, self.latencies[row + at]);
+        let point = |at: usize| (thirds.values[at] as f64, self.logs[row + at]);
         let above = own.partition_point(|at| (thirds.values[*at] as f64) < third);
         let Some(&next) = own.get(above) else {
             let (most, latency) = point(*own.last()?);

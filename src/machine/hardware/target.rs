@@ -39,11 +39,28 @@ impl Target {
     /// # Errors
     ///
     /// Returns an input error for an unknown key (with the nearest valid one) or an invalid value.
-    pub fn with(&self, set: &std::collections::BTreeMap<String, String>) -> Result<Self> {
+    pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
         if set.is_empty() {
             return Ok(self.clone());
         }
-        apply(self, set)
+        let mut profile = Values::of("profile", &self.profile.name, &self.profile)?;
+        let mut stack = Values::of("stack", &self.stack.name, &self.stack)?;
+        let mut ordered: Vec<(&String, &String)> = set.iter().collect();
+        // shorter keys first, so that longer ones refine them
+        ordered.sort_by_key(|(key, _)| key.split('.').count());
+        for (key, value) in ordered {
+            let of_stack = key.strip_prefix("stack.");
+            let done = of_stack.is_none() && profile.set(key, key, value)?
+                || stack.set(of_stack.unwrap_or(key), key, value)?;
+            if !done {
+                return Err(unknown(key, &profile, &stack));
+            }
+        }
+        let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+        profile.link.keep_scaled(&self.profile.link);
+        let checked = profile.check().and_then(|()| stack.check());
+        checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
+        Ok(Self { profile, stack })
     }
 
     /// Checks overrides without a machine: all profiles and all stacks have the same keys.
@@ -55,27 +72,6 @@ impl Target {
         let any = Self { profile: Profile::load("h100_sxm")?, stack: Stack::load("native")? };
         any.with(set).map(drop)
     }
-}
-
-fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
-    let mut profile = Values::of("profile", &target.profile.name, &target.profile)?;
-    let mut stack = Values::of("stack", &target.stack.name, &target.stack)?;
-    let mut ordered: Vec<(&String, &String)> = set.iter().collect();
-    // shorter keys first, so that longer ones refine them
-    ordered.sort_by_key(|(key, _)| key.split('.').count());
-    for (key, value) in ordered {
-        let of_stack = key.strip_prefix("stack.");
-        let done = of_stack.is_none() && profile.set(key, key, value)?
-            || stack.set(of_stack.unwrap_or(key), key, value)?;
-        if !done {
-            return Err(unknown(key, &profile, &stack));
-        }
-    }
-    let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
-    profile.link.keep_scaled(&target.profile.link);
-    let checked = profile.check().and_then(|()| stack.check());
-    checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
-    Ok(Target { profile, stack })
 }
 
 /// Values of a profile or stack as a TOML table.
@@ -237,19 +233,13 @@ fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Descr
 
 /// Schema description of the value at a dotted path, without the final period.
 fn sentence(schema: &Json, path: &str) -> String {
-    let mut at = schema;
-    for (part, is_last) in path.split('.').zip((0..path.split('.').count()).rev().map(|rest| rest == 0))
-    {
+    let member = path.split('.').try_fold(schema, |at, part| {
         let inner = resolved(schema, at);
         let member = inner.get("properties").and_then(|members| members.get(part));
-        let Some(member) = member.or_else(|| any_member(inner)) else { return String::new() };
-        if is_last {
-            let said = member.get("description").or_else(|| resolved(schema, member).get("description"));
-            return said.and_then(Json::as_str).map(first_sentence).unwrap_or_default();
-        }
-        at = member;
-    }
-    String::new()
+        member.or_else(|| any_member(inner))
+    });
+    let of = |schema: &Json| Some(first_sentence(schema.get("description")?.as_str()?));
+    member.and_then(|member| of(member).or_else(|| of(resolved(schema, member)))).unwrap_or_default()
 }
 
 /// Schema of the members of a map.

@@ -332,16 +332,15 @@ impl<'a> Queue<'a> {
                     let cells: Vec<usize> =
                         (0..keys.len()).filter(|cell| has.contains(&keys[*cell])).collect();
                     if !cells.is_empty() {
-                        let (last, since, is_concluded) = (None, None, false);
                         tasks.push(Followed {
                             sweep,
                             array,
                             task,
                             cells,
-                            last,
+                            last: None,
                             absent: 0,
-                            since,
-                            is_concluded,
+                            since: None,
+                            is_concluded: false,
                         });
                     }
                 }
