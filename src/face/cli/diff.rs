@@ -1,10 +1,9 @@
 //! `ladderscope diff A B`: two traces of one engine, step by step: what became slower or faster, and what explains it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::{gate, stderr};
 use crate::desk::{self, OpenOptions, Opened};
@@ -44,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub check: Option<String>,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -73,11 +72,8 @@ pub struct PrintedDiff<'a> {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
-    let options = args.opening.options(None);
     let open = |source: &str| -> Result<Opened> {
-        // a recording is chosen within a directory
-        let recording = options.recording.filter(|_| Path::new(source).is_dir());
-        desk::open(source, &store, OpenOptions { recording, ..options })?.require_gpu_spans()
+        desk::open(source, &store, &args.opening.of_one(source), None)?.require_gpu_spans()
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     for opened in [&a, &b] {

@@ -163,8 +163,7 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
     }
     let (mut traces, mut records) = (Vec::new(), Vec::new());
     for name in &args.runs {
-        let opened =
-            desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
+        let opened = desk::open(name, &store, &OpenOptions::default(), args.step)?;
         stderr::note_part(&opened);
         stderr::import_warnings(&opened);
         let mut trace = opened.trace;

@@ -28,7 +28,6 @@ mod generate;
 mod hardware;
 mod help;
 mod import;
-mod open;
 mod output;
 mod overlap;
 mod overlap_text;

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::select::SelectArgs;
 use super::{overlap_text, stderr};
-use crate::desk::{self, ChosenMachine, MachineChoice};
+use crate::desk::{self, ChosenMachine, MachineChoice, OpenOptions};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -53,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "P2P", requires = "hardware")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -91,8 +90,7 @@ impl By {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened =
-        desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
+    let opened = desk::open(&source, &store, &args.opening, args.select.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
     if args.by.is_some() || args.output.format == Format::Csv {
         stderr::import_warnings(&opened);

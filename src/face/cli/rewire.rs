@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
 use super::stderr;
-use crate::desk::{self, ChosenMachine, MachineChoice};
+use crate::desk::{self, ChosenMachine, MachineChoice, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
@@ -100,7 +99,7 @@ pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -117,7 +116,7 @@ pub enum PhaseArg {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
+    let opened = desk::open(&source, &store, &args.opening, args.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
     stderr::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
