@@ -132,10 +132,8 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
         // their own values fail the filter
         let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
         let chosen = RunSelection { records: baseline.records.clone(), ..RunSelection::default() };
-        let chosen: HashSet<String> = desk::filter_runs(chosen, Some(filter), None)?
-            .into_iter()
-            .map(|record| record.run)
-            .collect();
+        let chosen: HashSet<String> =
+            desk::filter_runs(chosen, Some(filter))?.into_iter().map(|record| record.run).collect();
         baseline
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));

@@ -21,7 +21,7 @@ use table::render::{Shown, Sourced, Table};
 const SHOWN_OPERATIONS: usize = 15;
 
 /// Arguments of `ladderscope diff`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Trace before the change: stored run (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "A")]

@@ -9,7 +9,7 @@ use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{Axes, XAxis, YAxis};
-use study::plot::{self, FigureOptions, OverlapPart, ProvenanceSummary, Size};
+use study::plot::{self, FigureOptions, OverlapPart, ProvenanceSummary};
 use table::P2p;
 use trace::Trace;
 
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "on|off")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: FigureOptions,
     /// pareto: horizontal axis, as in `ladderscope pareto` [default: completion]
     #[arg(long, value_name = "AXIS")]
     pub x: Option<XAxis>,
@@ -75,35 +75,14 @@ impl Args {
     }
 }
 
-/// Size and resolution of a figure.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct LookArgs {
-    /// Size in inches, such as 3.3x2.5; a width alone, column (3.33) or page (6.9) fits the height to the content
-    #[arg(long, value_name = "SIZE", default_value = "page")]
-    pub size: Size,
-    /// PNG resolution, in pixels per inch
-    #[arg(long, value_name = "DPI", default_value_t = 300)]
-    pub dpi: u32,
-    /// Font size in points, independent of the size of the figure
-    #[arg(long, value_name = "POINTS", default_value_t = 8.0)]
-    pub font: f64,
-}
-
-impl LookArgs {
-    pub fn options(&self) -> Result<FigureOptions> {
-        let options = FigureOptions { size: self.size, dpi: self.dpi, font: self.font };
-        options.check()?;
-        Ok(options)
-    }
-}
-
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
+    args.look.check()?;
     let part = OverlapPart::default();
     let mut request = FigureRequest {
         kind: args.kind,
-        options: args.look.options()?,
+        options: args.look,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
         overlay: super::pareto::read_overlays(&args.overlay)?,
         limits: Vec::new(),

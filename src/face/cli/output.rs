@@ -24,7 +24,7 @@ pub enum Format {
 }
 
 /// Output format option of every verb with results.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct FormatArgs {
     /// Output format: table, json, csv
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]

@@ -78,15 +78,8 @@ pub struct Args {
     /// Only this step, numbered as by `overlap --by step`; without markers of steps, from 0
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// Hardware for contention and other all-reduces: a built-in name or a TOML file [default: the trace's GPU]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub hardware: Option<String>,
-    /// Software stack for contention: a built-in name or a TOML file [default: the run's; native]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub stack: Option<String>,
-    /// Override a value of the hardware or the stack (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
+    #[command(flatten)]
+    pub machine: MachineChoice,
     /// Tensor-parallel size of the traced engine, if the trace does not record it; --on-tp predicts another
     #[arg(long, value_name = "N")]
     pub tp: Option<u32>,
@@ -126,12 +119,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "omit --phase, and choose the step with --step N",
         ));
     }
-    let choice = MachineChoice {
-        hardware: args.hardware.clone(),
-        stack: args.stack.clone(),
-        set: args.set.clone(),
-    };
-    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &choice)?;
+    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &args.machine)?;
     let asked = Asked {
         layers: args.layers,
         phase: Some(match args.phase {

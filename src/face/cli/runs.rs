@@ -257,7 +257,7 @@ impl RunNames {
             let mut seen = HashSet::new();
             chosen.records.retain(|record| seen.insert(record.run.clone()));
         }
-        let records = desk::filter_runs(chosen, self.filter.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.filter.typed())?;
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("no runs in {} match; nothing changed", store.dir().display()),
