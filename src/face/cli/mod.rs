@@ -48,6 +48,7 @@ mod sweep;
 mod trace;
 mod validate;
 mod whatif;
+mod whatif_text;
 mod workbench;
 
 pub use app::main;

@@ -224,11 +224,15 @@ impl ResultScope {
     }
 
     /// Makes the selected experiment of screen 1 the scope if it is another than at the last time and has stored runs.
-    fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Snapshot>) {
-        let is_other = self.followed.as_ref() != Some(&experiment.name);
-        if is_other && stored.is_some_and(|stored| ScopedRuns::of(&experiment, stored).is_some()) {
-            self.show_listed(experiment);
-            self.is_all = false;
+    fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Arc<Snapshot>>) {
+        let stored = stored.filter(|_| self.followed.as_ref() != Some(&experiment.name));
+        let own = stored.and_then(|stored| Some((ScopedRuns::of(&experiment, stored)?, stored)));
+        let Some((own, stored)) = own else { return };
+        self.show_listed(experiment);
+        self.is_all = false;
+        // unless the same experiment was the scope already
+        if self.basis.is_none() {
+            (self.own, self.basis) = (Some(Arc::new(own)), Some(Arc::clone(stored)));
         }
     }
 
@@ -308,7 +312,7 @@ pub fn show_screen(state: &mut State, tab: Tab) {
     let chosen = is_chosen.then(|| screen.status(cx).experiment).flatten();
     cx.tab = tab;
     if let Some(experiment) = chosen {
-        cx.scope.follow(experiment, cx.stored.as_deref());
+        cx.scope.follow(experiment, cx.stored.as_ref());
     }
 }
 
