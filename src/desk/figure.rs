@@ -64,21 +64,19 @@ pub struct FigureRequest {
     pub near: Option<String>,
 }
 
-#[derive(Clone, Debug)]
-pub struct DrawnFigure {
-    pub figure: Figure,
-    pub notes: Vec<String>,
-}
-
 impl FigureRequest {
-    /// Draws the figure of these runs; `stores` hold their traces and environments. Ignores runs without results.
-    /// Takes seconds if traces have to be simulated again.
+    /// Draws the figure of these runs, with notes for the user; `stores` hold their traces and environments. Ignores runs
+    /// without results. Takes seconds if traces have to be simulated again.
     ///
     /// # Errors
     ///
     /// Returns an input error if no run has finished, if the runs form several incomparable sets, or if data for the
     /// figure is missing (no pair, no P2P on and off), and an error if a trace cannot be read.
-    pub fn draw_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<DrawnFigure> {
+    pub fn draw_records(
+        &self,
+        mut records: Vec<Record>,
+        stores: &Stores,
+    ) -> Result<(Figure, Vec<String>)> {
         if self.kind == FigureKind::Training {
             // trainings are not runs: uses those of the stores, whichever runs are given
             let all: Result<Vec<_>> = stores.0.iter().map(Store::trainings).collect();
@@ -151,19 +149,16 @@ impl FigureRequest {
             }
             FigureKind::Training => return Err(Error::failed("trainings are not runs")),
         };
-        Ok(DrawnFigure { figure, notes })
+        Ok((figure, notes))
     }
 
     /// Draws the curves of trainings that differ only in architecture and seed; any other difference is an input
     /// error.
-    pub fn draw_trainings(&self, trainings: &[Curve]) -> Result<DrawnFigure> {
+    pub fn draw_trainings(&self, trainings: &[Curve]) -> Result<(Figure, Vec<String>)> {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
         let last = analysis::compared_trainings(&with_standard_first(trainings));
-        Ok(DrawnFigure {
-            figure,
-            notes: last.iter().map(analysis::ComparedTrainings::summary).collect(),
-        })
+        Ok((figure, last.iter().map(analysis::ComparedTrainings::summary).collect()))
     }
 
     /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of

@@ -62,14 +62,9 @@ pub struct KitPart {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Summary {
-    gpu: SummaryGpu,
+    /// `name` of the GPU.
+    gpu: serde_json::Value,
     parts: Vec<KitPart>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SummaryGpu {
-    name: Option<String>,
 }
 
 /// Imported contents of a kit.
@@ -172,7 +167,8 @@ impl Kit {
         }
         let Summary { gpu, parts } =
             read_json(&summary).map_err(|problem| DamagedFile { path: SUMMARY.into(), problem })?;
-        Ok(KitOrigin { gpus: gpu.name.into_iter().collect(), parts, ..KitOrigin::default() })
+        let gpus = gpu["name"].as_str().map(str::to_owned).into_iter().collect();
+        Ok(KitOrigin { gpus, parts, ..KitOrigin::default() })
     }
 }
 

@@ -82,6 +82,16 @@ impl Opened {
         };
         self.part.map_or_else(|| name.to_owned(), |part| format!("{part}: {name}"))
     }
+
+    /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
+    pub fn require_gpu_spans(self) -> Result<Self> {
+        if !self.trace.spans.is_empty() {
+            return Ok(self);
+        }
+        let import = self.trace.meta.import.unwrap_or_default();
+        let (problem, help) = missing_gpu_spans(&import);
+        Err(Error::input_help(format!("{}: {problem}", self.source), help))
+    }
 }
 
 /// Options of every verb that opens an imported trace.
@@ -189,18 +199,6 @@ pub fn trace_of(
             status.as_str(),
             record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
         ))),
-    }
-}
-
-impl Opened {
-    /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
-    pub fn require_gpu_spans(self) -> Result<Self> {
-        if !self.trace.spans.is_empty() {
-            return Ok(self);
-        }
-        let import = self.trace.meta.import.unwrap_or_default();
-        let (problem, help) = missing_gpu_spans(&import);
-        Err(Error::input_help(format!("{}: {problem}", self.source), help))
     }
 }
 

@@ -47,7 +47,7 @@ pub type Variables = Vec<(&'static str, OsString)>;
 /// A directory of one recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    directory: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// Parts that the processes have written so far.
@@ -108,10 +108,6 @@ impl Recording {
             ));
         }
         Ok(recording)
-    }
-
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     fn parts(&self) -> PathBuf {

@@ -6,7 +6,7 @@ use super::calibrate_collectives::{self, CollectiveFiles};
 use super::filter::FilterArgs;
 use super::output::{self, FormatArgs};
 use super::stderr;
-use crate::desk::calibrate::{FittedFiles, rounded, write_fit};
+use crate::desk::calibrate::{rounded, write_fit};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
@@ -80,8 +80,7 @@ fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
     let csv = || residuals_table(&residuals).csv(Sourced::ByRow);
     output::print(args.format.format, &printed, csv, || text(&fit, &residuals, &held_out))?;
     if let Some(into) = &args.output {
-        let files = FittedFiles { hardware, stack: &args.stack };
-        for path in write_fit(&fit, files, into)? {
+        for path in write_fit(&fit, hardware, &args.stack, into)? {
             stderr::line(&format!("wrote {}", path.display()));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::evaluate::TextArgs;
+use super::evaluate::{TextArgs, model_of};
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
@@ -98,7 +98,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     args.write.as_deref().map(check_place).transpose()?;
     args.output.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     args.look.check()?;
-    let model = args.text.model()?;
+    let model = model_of(&args.text.model, args.text.seed)?;
     if let Some(problem) = args.layers.as_ref().and_then(|one| one.layer_problem(model.shape.layers)) {
         return Err(Error::input(problem));
     }

@@ -88,21 +88,18 @@ fn probe(dir: &Path, measure: bool) -> PrintedMachine {
     let memory = doctor_machine::memory();
     let memory_bandwidth = measure
         .then(|| doctor_machine::memory_bandwidth(cpu.threads, cpu.l3_bytes, memory.available_bytes));
-    let cuda = doctor_gpu::probe(measure);
-    let nccl = nccl::probe();
-    let backends = backends();
     PrintedMachine {
         version: env!("CARGO_PKG_VERSION"),
         memory_bandwidth,
+        cuda: doctor_gpu::probe(measure),
+        nccl: nccl::probe(),
+        backends: backends(),
         timer: doctor_machine::timer(),
         nvtx: nvtx(),
         terminal: doctor_machine::terminal(),
         disk: doctor_machine::disk(dir),
         cpu,
         memory,
-        cuda,
-        nccl,
-        backends,
     }
 }
 

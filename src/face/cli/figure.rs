@@ -104,19 +104,20 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             request.draw_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
         }
         None if args.kind == FigureKind::Training => {
-            let drawn = request.draw_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
-            drawn.notes.iter().for_each(|note| stderr::note(note));
-            drawn.figure
+            let (figure, notes) =
+                request.draw_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
+            notes.iter().for_each(|note| stderr::note(note));
+            figure
         }
         None => {
             let mut records = args.filter.records(&args.runs, &dir)?;
             records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
-            let drawn = request.draw_records(records, &Stores::named(&args.runs, &dir))?;
-            drawn.notes.iter().for_each(|note| stderr::note(note));
+            let (figure, notes) = request.draw_records(records, &Stores::named(&args.runs, &dir))?;
+            notes.iter().for_each(|note| stderr::note(note));
             if args.kind == FigureKind::Overlap {
                 stderr::note("to choose others, name two runs or use --filter");
             }
-            drawn.figure
+            figure
         }
     };
     figure.save(&args.output)?;

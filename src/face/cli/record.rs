@@ -122,7 +122,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| stderr::warn(warning));
     let mut child = start_program(args, variables)?;
-    stderr::note(&format!("recording into {}", recording.directory().display()));
+    stderr::note(&format!("recording into {}", recording.directory.display()));
     let mut progress = RecordingProgress::new(&recording);
     let mut explained = false;
     let status = wait(&mut child, &mut || {
@@ -277,7 +277,7 @@ fn explain_or_print_error(args: &Args, recording: &Recording, dir: &Path) {
 fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     recording.problems().iter().for_each(|problem| stderr::warn(problem));
     let trace = recording.merge(args.range.as_deref())?;
-    let path = args.output.clone().unwrap_or_else(|| recording.directory().join(record::TRACE));
+    let path = args.output.clone().unwrap_or_else(|| recording.directory.join(record::TRACE));
     trace::export::write(&trace, &path)?;
     let import = trace.meta.import.clone().unwrap_or_default();
     let from = import.ranks_from.map(|from| format!(" ({from})")).unwrap_or_default();

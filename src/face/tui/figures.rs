@@ -187,8 +187,7 @@ impl FigureSource {
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());
             return Ok((wanted.draw_traces(&traces, &provenance)?, Vec::new()));
         }
-        let drawn = wanted.draw_records(self.records(), &Stores::named(&[], &self.dir))?;
-        Ok((drawn.figure, drawn.notes))
+        wanted.draw_records(self.records(), &Stores::named(&[], &self.dir))
     }
 
     /// Renders the figure for the terminal at the largest size that fits; `None` if pictures are
