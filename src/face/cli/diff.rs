@@ -92,7 +92,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let csv = || {
         let table = match (&gates, args.by) {
             (Some(report), None) => gate_table(report),
-            (_, by) => by_table(&diff, by.unwrap_or(By::Operation))
+            (_, by) => by_table(&diff, &diff.operations, by.unwrap_or(By::Operation))
                 .with("first_provenance", &Shown::text(diff.a.provenance))
                 .with("second_provenance", &Shown::text(diff.b.provenance)),
         };
@@ -109,9 +109,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(gates.map_or(0, |report| gate::print_gate_summary(&report, args.strict)))
 }
 
-fn by_table(diff: &TraceDiff, by: By) -> Table {
+/// Table of differences; `operations` are those of the diff, perhaps with short names.
+fn by_table(diff: &TraceDiff, operations: &[ChangedOperation], by: By) -> Table {
     match by {
-        By::Operation => operations_table(&diff.operations),
+        By::Operation => operations_table(operations),
         By::Part => parts_table(diff),
         By::Layer => layers_table(&diff.layers),
     }
@@ -123,13 +124,12 @@ fn titled(diff: &TraceDiff, by: By) -> String {
         return "no layers: neither operation names nor ranges of both traces contain layer numbers\n"
             .into();
     }
-    let (title, table) = match by {
-        By::Operation => {
-            ("By operation, per rank and step", operations_table(&shortened(diff, usize::MAX)))
-        }
-        By::Part => ("Parts of a step, per rank", parts_table(diff)),
-        By::Layer => ("By layer, per rank and step", layers_table(&diff.layers)),
+    let title = match by {
+        By::Operation => "By operation, per rank and step",
+        By::Part => "Parts of a step, per rank",
+        By::Layer => "By layer, per rank and step",
     };
+    let table = by_table(diff, &shortened(diff, usize::MAX), by);
     format!("{title} ({})\n{}", provenance(diff), output::aligned(&table))
 }
 

@@ -56,9 +56,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     });
     shown.finish();
     let evaluated = evaluated?;
-    for note in &evaluated.notes {
-        stderr::note(note);
-    }
+    evaluated.notes.iter().for_each(|note| stderr::note(note));
     print(&evaluated, args.output.format)?;
     Ok(0)
 }

@@ -122,23 +122,20 @@ pub struct PrintedPareto<'a> {
     overlay: Option<&'a [OverlayPoint]>,
 }
 
-impl Args {
-    /// Returns an error if more than one table is requested, since CSV has one.
-    fn check_one_table(&self) -> Result<()> {
-        let asked = [
-            ("--area", self.area),
-            ("--at", self.at.is_some()),
-            ("--overlay", !self.overlay.is_empty() && self.output.is_none()),
-        ];
-        let asked: Vec<&str> =
-            asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect();
-        match asked[..] {
-            [] | ["--area" | "--at"] => Ok(()),
-            _ => Err(Error::input_help(
-                format!("{}: CSV has one table: the points, or --area, or --at", asked.join(" ")),
-                "ask for one at a time, or for all of them with --format json",
-            )),
-        }
+/// Returns an error if more than one table is requested, since CSV has one.
+fn check_one_table(args: &Args) -> Result<()> {
+    let asked = [
+        ("--area", args.area),
+        ("--at", args.at.is_some()),
+        ("--overlay", !args.overlay.is_empty() && args.output.is_none()),
+    ];
+    let asked: Vec<&str> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
+    match asked[..] {
+        [] | ["--area" | "--at"] => Ok(()),
+        _ => Err(Error::input_help(
+            format!("{}: CSV has one table: the points, or --area, or --at", asked.join(" ")),
+            "ask for one at a time, or for all of them with --format json",
+        )),
     }
 }
 
@@ -146,7 +143,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     if args.format.format == Format::Csv {
-        args.check_one_table()?;
+        check_one_table(args)?;
     }
     let overlay = read_overlays(&args.overlay)?;
     let options = area_options(args)?;

@@ -294,13 +294,13 @@ fn write(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size, p
     });
 }
 
-/// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
-/// otherwise a picture of the screen.
-pub fn ask_export(state: &mut State, figure: bool) {
-    match figure {
-        false => ask_path(state, ("picture of", "-screen.svg"), false),
-        true => ask_path(state, ("export", ".svg"), true),
-    }
+/// Prompts for the path of the screen's own figure or table, if it has one, otherwise of a picture of the screen.
+pub fn ask_export(state: &mut State) {
+    ask_path(state, ("export", ".svg"), true);
+}
+
+pub fn ask_picture(state: &mut State) {
+    ask_path(state, ("picture of", "-screen.svg"), false);
 }
 
 /// Hint below a path to write to.

@@ -91,30 +91,19 @@ impl ScopedRuns {
     }
 }
 
-/// Runs that a result screen shows.
+/// Runs that a result screen shows: those of an experiment, or all.
 #[derive(Clone, Debug, Default)]
-pub enum RunScope {
-    #[default]
-    All,
-    Experiment(Arc<ScopedRuns>),
-}
+pub struct RunScope(pub Option<Arc<ScopedRuns>>);
 
 impl PartialEq for RunScope {
     fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::All, Self::All) => true,
-            (Self::Experiment(a), Self::Experiment(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
     }
 }
 
 impl RunScope {
     pub fn runs(&self) -> Option<&ScopedRuns> {
-        match self {
-            Self::All => None,
-            Self::Experiment(runs) => Some(runs),
-        }
+        self.0.as_deref()
     }
 
     /// Name before the filter: `[paper-70b]`, `[all runs]`.
@@ -182,10 +171,7 @@ impl PartialEq for SuggestedFor {
 
 impl ResultScope {
     pub fn runs(&self) -> RunScope {
-        match &self.own {
-            Some(own) if !self.is_all => RunScope::Experiment(Arc::clone(own)),
-            _ => RunScope::All,
-        }
+        RunScope(self.own.clone().filter(|_| !self.is_all))
     }
 
     /// Stored runs of the experiment, also while the screens show all.
