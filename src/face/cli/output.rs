@@ -138,6 +138,16 @@ fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
     Ok(escaped_json(&text).into_owned())
 }
 
+/// Smallest and largest of some numbers, as `1.2x to 1.4x`, or one if both look the same; `None` without numbers.
+pub fn range_text(
+    values: impl Iterator<Item = f64> + Clone,
+    shown: impl Fn(f64) -> String,
+) -> Option<String> {
+    let (low, high) = (values.clone().min_by(f64::total_cmp)?, values.max_by(f64::total_cmp)?);
+    let (low, high) = (shown(low), shown(high));
+    Some(if low == high { low } else { format!("{low} to {high}") })
+}
+
 /// Formats a byte count, e.g. `70.6 GB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];

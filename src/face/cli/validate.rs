@@ -178,13 +178,8 @@ impl<'a> PrintedSet<'a> {
 fn headline(scores: &[Score]) -> String {
     let mean = |measure: &Measure| {
         let means = scores.iter().filter_map(|score| score.errors(*measure)).map(|(mean, _)| mean);
-        let (low, high) =
-            means.fold((f64::INFINITY, 0.0_f64), |(l, h), mean| (l.min(mean), h.max(mean)));
-        let range = match (format!("{low:.1}"), format!("{high:.1}")) {
-            (low, high) if low == high => low,
-            (low, high) => format!("{low} to {high}"),
-        };
-        low.is_finite().then(|| format!("{} {range} %", measure.title()))
+        let range = output::range_text(means, |mean| format!("{mean:.1}"))?;
+        Some(format!("{} {range} %", measure.title()))
     };
     let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
     let errors: Vec<String> = in_percent.filter_map(mean).collect();

@@ -37,12 +37,8 @@ pub fn headline(slider: &str, points: &[SweepPoint]) -> String {
     let is_choice = |label: &String| label != "standard" && ran(&label);
     let label = chosen.filter(is_choice).unwrap_or_else(|| fastest.clone());
     let range = |label: &str| {
-        let (low, high) =
-            speedups[label].iter().fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(*s), h.max(*s)));
-        match (format!("{low:.2}x"), format!("{high:.2}x")) {
-            (low, high) if low == high => low,
-            (low, high) => format!("{low} to {high}"),
-        }
+        let speedups = speedups[label].iter().copied();
+        output::range_text(speedups, |speedup| format!("{speedup:.2}x")).unwrap_or_default()
     };
     let over = if points.len() > 1 { format!(" over these values of {slider}") } else { String::new() };
     let mut line = match label == "standard" {
