@@ -8,23 +8,16 @@ use toml_edit::{DocumentMut, InlineTable, Item, Table as TomlTable, TableLike, V
 use base::atomic;
 use base::error::{Error, Result};
 use base::input::InputKind;
-use machine::hardware::{Profile, Stack};
+use machine::hardware::{Profile, Stack, Target};
 use study::calibrate::{Fit, FittedConstant, MeasuredLink, MeasuredLinks};
 
-/// Names or files of the profile and the stack that a fit started from.
-#[derive(Clone, Copy, Debug)]
-pub struct FittedFiles<'a> {
-    pub hardware: &'a str,
-    pub stack: &'a str,
-}
-
-/// Writes the stack and the profile with the fitted constants into a directory. Returns their paths.
-pub fn write_fit(fit: &Fit, files: FittedFiles<'_>, into: &Path) -> Result<[PathBuf; 2]> {
+/// Writes the stack and the profile with the fitted constants into a directory. `hardware` and `stack` are the names or
+/// files that the fit started from. Returns the paths.
+pub fn write_fit(fit: &Fit, hardware: &str, stack: &str, into: &Path) -> Result<[PathBuf; 2]> {
     std::fs::create_dir_all(into).map_err(Error::io(into))?;
-    let (profile, stack) = (&fit.target.profile, &fit.target.stack);
-    let mut stack_file =
-        open_document(files.stack, Stack::built_in_text(files.stack), InputKind::STACK)?;
-    let mut profile_file = open_profile(files.hardware)?;
+    let mut stack_file = open_document(stack, Stack::built_in_text(stack), InputKind::STACK)?;
+    let mut profile_file = open_profile(hardware)?;
+    let Target { profile, stack } = &fit.target;
     for FittedConstant { parameter, value, .. } in &fit.constants {
         // these constants determine all rows of the link, written below
         if parameter.is_host_link() {

@@ -135,7 +135,7 @@ fn run_evaluation(
 /// Evaluations that the cells need, and notes about cells that have none.
 fn cell_evaluations(experiment: &Experiment) -> (Vec<CellEvaluation>, Vec<String>) {
     let (mut evaluations, mut notes): (Vec<CellEvaluation>, Vec<String>) = Default::default();
-    let mut models: Vec<(&str, bool)> = Vec::new();
+    let mut models: HashMap<&str, bool> = HashMap::new();
     let mut say = |note: String| {
         if !notes.contains(&note) {
             notes.push(note);
@@ -143,15 +143,8 @@ fn cell_evaluations(experiment: &Experiment) -> (Vec<CellEvaluation>, Vec<String
     };
     for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
         let spec = &cell.spec;
-        let has_weights = match models.iter().find(|(model, _)| *model == spec.model) {
-            Some((_, has_weights)) => *has_weights,
-            None => {
-                let has_weights = Model::resolve(&spec.model).is_ok_and(|model| model.has_weights);
-                models.push((&spec.model, has_weights));
-                has_weights
-            }
-        };
-        if !has_weights {
+        let has_weights = || Model::resolve(&spec.model).is_ok_and(|model| model.has_weights);
+        if !*models.entry(&spec.model).or_insert_with(has_weights) {
             say(format!(
                 "{}: quality needs trained weights; pass a checkpoint with --model DIR, or path in [model]",
                 spec.model

@@ -82,12 +82,11 @@ pub struct ArchitectureQuality {
 }
 
 /// Loaded text and weight hashes of a model, reused by evaluations of other architectures.
-#[derive(Debug, Default)]
-pub struct TextCache(Option<LoadedText>);
+pub type TextCache = Option<LoadedText>;
 
 /// Text in independent windows, with the fingerprint of the weights.
 #[derive(Debug)]
-struct LoadedText {
+pub struct LoadedText {
     tokens: Vec<u32>,
     all: usize,
     sha256: String,
@@ -95,20 +94,6 @@ struct LoadedText {
     keys: Vec<String>,
     weights: String,
     reference: Option<String>,
-}
-
-impl TextCache {
-    fn load(
-        &mut self,
-        request: &QualityRequest,
-        progress: &mut dyn FnMut(EvaluationProgress<'_>),
-    ) -> Result<&LoadedText> {
-        let text = match self.0.take() {
-            Some(text) => text,
-            None => LoadedText::load(request, progress)?,
-        };
-        Ok(self.0.insert(text))
-    }
 }
 
 impl LoadedText {
@@ -165,7 +150,11 @@ pub fn evaluate(
     let QualityRequest { model, context, tp, dtype, comm_dtype, seed, .. } = request;
     // check the request before any slow reading
     let plans = hashed_plans(request, backend)?;
-    let text = cache.load(request, progress)?;
+    let text = match cache.take() {
+        Some(text) => text,
+        None => LoadedText::load(request, progress)?,
+    };
+    let text = &*cache.insert(text);
     let LoadedText { tokens, all, sha256, keys, weights, .. } = text;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
     let mut files = result_files(request, &plans, text, store)?;

@@ -64,21 +64,19 @@ pub struct FigureRequest {
     pub near: Option<String>,
 }
 
-#[derive(Clone, Debug)]
-pub struct DrawnFigure {
-    pub figure: Figure,
-    pub notes: Vec<String>,
-}
-
 impl FigureRequest {
-    /// Draws the figure of these runs; `stores` hold their traces and environments. Ignores runs without results.
-    /// Takes seconds if traces have to be simulated again.
+    /// Draws the figure of these runs, with notes for the user; `stores` hold their traces and environments. Ignores runs
+    /// without results. Takes seconds if traces have to be simulated again.
     ///
     /// # Errors
     ///
     /// Returns an input error if no run has finished, if the runs form several incomparable sets, or if data for the
     /// figure is missing (no pair, no P2P on and off), and an error if a trace cannot be read.
-    pub fn draw_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<DrawnFigure> {
+    pub fn draw_records(
+        &self,
+        mut records: Vec<Record>,
+        stores: &Stores,
+    ) -> Result<(Figure, Vec<String>)> {
         if self.kind == FigureKind::Training {
             // trainings are not runs: uses those of the stores, whichever runs are given
             let all: Result<Vec<_>> = stores.0.iter().map(Store::trainings).collect();
@@ -151,19 +149,16 @@ impl FigureRequest {
             }
             FigureKind::Training => return Err(Error::failed("trainings are not runs")),
         };
-        Ok(DrawnFigure { figure, notes })
+        Ok((figure, notes))
     }
 
     /// Draws the curves of trainings that differ only in architecture and seed; any other difference is an input
     /// error.
-    pub fn draw_trainings(&self, trainings: &[Curve]) -> Result<DrawnFigure> {
+    pub fn draw_trainings(&self, trainings: &[Curve]) -> Result<(Figure, Vec<String>)> {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
         let last = analysis::compared_trainings(&with_standard_first(trainings));
-        Ok(DrawnFigure {
-            figure,
-            notes: last.iter().map(analysis::ComparedTrainings::summary).collect(),
-        })
+        Ok((figure, last.iter().map(analysis::ComparedTrainings::summary).collect()))
     }
 
     /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of
@@ -233,7 +228,11 @@ pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin)
     let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
     let mut environments = stores.environments(records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
-    let TraceEvidence { figures: overlaps, verdicts } = trace_evidence(&ok, stores);
+    let (mut overlaps, mut verdicts) = (BTreeMap::new(), BTreeMap::new());
+    if let Some((set, figure, verdict)) = trace_evidence(&ok, stores) {
+        overlaps.extend(figure.map(|figure| (set.clone(), figure)));
+        verdicts.insert(set, verdict);
+    }
     let report = Report {
         provenance: stores.provenance(&ok),
         environments,
@@ -253,36 +252,27 @@ fn questions(records: &[Record]) -> Vec<(String, String)> {
     names.into_iter().filter_map(question).collect()
 }
 
-/// Evidence from the traces of a set of comparable cells: their figure, and the verdict on the run of standard.
-#[derive(Default)]
-struct TraceEvidence {
-    /// Keys: names of the sets.
-    figures: BTreeMap<String, Figure>,
-    /// Run and sentences, by name of the set.
-    verdicts: BTreeMap<String, (String, Vec<String>)>,
-}
+/// Run, and the sentences about it.
+type RunVerdict = (String, Vec<String>);
 
-/// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
-/// (recorded or simulated again).
-fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
+/// The largest set of comparable cells with the overlap figure of its standard and ladder, and the verdict on standard,
+/// if both have lanes (recorded or simulated again).
+fn trace_evidence(ok: &[Record], stores: &Stores) -> Option<(String, Option<Figure>, RunVerdict)> {
     let mut sets = analysis::comparable(ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
-    let Some(set) = sets.first() else { return TraceEvidence::default() };
-    let Ok((standard, ladder)) = overlap_pair(set) else { return TraceEvidence::default() };
+    let set = sets.first()?;
+    let (standard, ladder) = overlap_pair(set).ok()?;
     if !stores.has_trace(standard) || !stores.has_trace(ladder) {
-        return TraceEvidence::default();
+        return None;
     }
     let traces = [standard, ladder].map(|record| stores.trace(record, None));
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
     let run = standard.run.clone();
-    let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
+    let [Ok(standard), Ok(ladder)] = traces else { return None };
     let (part, options) = (OverlapPart::default(), FigureOptions::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
     let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);
     let verdict = verdict_of(&standard, &report, &decode);
-    TraceEvidence {
-        figures: figure.into_iter().map(|figure| (set.name.clone(), figure)).collect(),
-        verdicts: BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
-    }
+    Some((set.name.clone(), figure.ok(), (run, verdict.sentences)))
 }

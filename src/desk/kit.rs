@@ -62,21 +62,9 @@ pub struct KitPart {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Summary {
-    gpu: SummaryGpu,
+    /// `name` of the GPU.
+    gpu: serde_json::Value,
     parts: Vec<KitPart>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SummaryGpu {
-    name: Option<String>,
-}
-
-/// Output of nccl-tests with one P2P setting.
-#[derive(Debug)]
-pub struct KitLinks {
-    pub p2p: P2p,
-    pub files: Vec<PathBuf>,
 }
 
 /// Imported contents of a kit.
@@ -150,7 +138,7 @@ impl Kit {
     /// # Errors
     ///
     /// Returns an error if the folder cannot be listed.
-    pub fn links(&self) -> Result<Vec<KitLinks>> {
+    pub fn links(&self) -> Result<Vec<(P2p, Vec<PathBuf>)>> {
         let folder = self.folder.join(LINKS);
         if !folder.is_dir() {
             return Ok(Vec::new());
@@ -160,13 +148,10 @@ impl Kit {
         let files_of = |p2p: P2p| {
             let ending = format!("-{}.txt", p2p.as_str());
             let own = entries.iter().filter(|entry| !entry.is_dir && entry.name.ends_with(&ending));
-            KitLinks { p2p, files: own.map(|entry| folder.join(&entry.name)).collect() }
+            (p2p, own.map(|entry| folder.join(&entry.name)).collect::<Vec<_>>())
         };
-        Ok([P2p::On, P2p::Off]
-            .map(files_of)
-            .into_iter()
-            .filter(|links| !links.files.is_empty())
-            .collect())
+        let all = [P2p::On, P2p::Off].map(files_of).into_iter();
+        Ok(all.filter(|(_, files)| !files.is_empty()).collect())
     }
 
     /// Reads the origin. Returns the file if it is damaged.
@@ -182,7 +167,8 @@ impl Kit {
         }
         let Summary { gpu, parts } =
             read_json(&summary).map_err(|problem| DamagedFile { path: SUMMARY.into(), problem })?;
-        Ok(KitOrigin { gpus: gpu.name.into_iter().collect(), parts, ..KitOrigin::default() })
+        let gpus = gpu["name"].as_str().map(str::to_owned).into_iter().collect();
+        Ok(KitOrigin { gpus, parts, ..KitOrigin::default() })
     }
 }
 

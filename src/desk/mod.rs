@@ -41,7 +41,7 @@ pub mod kit;
 pub mod offers;
 mod open;
 mod predict;
-pub mod ranges;
+mod ranges;
 pub mod record;
 mod runner;
 mod select;
@@ -55,4 +55,4 @@ pub use open::{OpenOptions, Opened, RunOrTrace, is_trace, open, open_run, trace_
 pub use predict::{FirstSteps, check_prediction, resimulate};
 pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
-pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of, verdict_on};
+pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of};

@@ -39,38 +39,17 @@ fn gpus(profile: &Profile) -> String {
     format!("{memory} at {} GB/s, {} GPUs per node", profile.hbm_gb_s, profile.gpus_per_node)
 }
 
-/// Axis of a grid, by its name.
-enum AxisName<'a> {
-    /// `tp`
-    Option(&'static OptionEntry),
-    /// Variable of NCCL: `env.NCCL_ALGO`
-    Nccl(&'static NcclVariable),
-    /// Value of the hardware profile or the stack: `set.link.alpha_us`
-    ProfileValue(&'a str),
-    /// Variable of the run's process: `env.OMP_NUM_THREADS`
-    Variable,
-}
-
-impl<'a> AxisName<'a> {
-    fn parse(name: &'a str) -> Self {
-        if let Some(option) = option(name) {
-            Self::Option(option)
-        } else if let Some(variable) = name.strip_prefix("env.").and_then(nccl) {
-            Self::Nccl(variable)
-        } else if let Some(key) = name.strip_prefix("set.") {
-            Self::ProfileValue(key)
-        } else {
-            Self::Variable
-        }
-    }
+/// Variable of NCCL as an axis: `env.NCCL_ALGO`.
+fn nccl_axis(name: &str) -> Option<&'static NcclVariable> {
+    name.strip_prefix("env.").and_then(nccl)
 }
 
 /// Values of an axis: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
 pub fn axis_values(name: &str) -> Vec<Offer> {
-    match AxisName::parse(name) {
-        AxisName::Option(option) => values(option),
-        AxisName::Nccl(variable) => variable.values.iter().map(|value| Offer::new(*value, "")).collect(),
-        AxisName::ProfileValue(_) | AxisName::Variable => Vec::new(),
+    match (option(name), nccl_axis(name)) {
+        (Some(option), _) => values(option),
+        (None, Some(nccl)) => nccl.values.iter().map(|value| Offer::new(*value, "")).collect(),
+        (None, None) => Vec::new(),
     }
 }
 
@@ -84,24 +63,21 @@ pub fn keys(option: &str) -> Vec<Offer> {
 /// Describes an axis: meaning, unit and current value, in at most three sentences.
 pub fn about(name: &str, spec: Option<&Spec>) -> String {
     let current = spec.and_then(|spec| value(spec, name)).map(|current| current.into_owned());
-    let (about, default) = match AxisName::parse(name) {
-        AxisName::Option(option) => {
-            let default = option.about.default;
-            let gap = if default.is_empty() { "" } else { "; default " };
-            (format!("{}{gap}{default}", option.help()), None)
+    let (about, default) = if let Some(option) = option(name) {
+        let default = option.about.default;
+        let gap = if default.is_empty() { "" } else { "; default " };
+        (format!("{}{gap}{default}", option.help()), None)
+    } else if let Some(variable) = nccl_axis(name) {
+        (format!("{}, a variable of NCCL", variable.about), Some("unset".to_owned()))
+    } else if let Some(key) = name.strip_prefix("set.") {
+        let target = spec.and_then(|spec| Target::of(spec).ok());
+        let known = target.map(|target| target.described()).unwrap_or_default();
+        match known.into_iter().find(|described| described.key == key) {
+            Some(described) => (described.about, Some(described.value)),
+            None => ("a value of the hardware profile or the stack".to_owned(), None),
         }
-        AxisName::Nccl(variable) => {
-            (format!("{}, a variable of NCCL", variable.about), Some("unset".to_owned()))
-        }
-        AxisName::ProfileValue(key) => {
-            let target = spec.and_then(|spec| Target::of(spec).ok());
-            let known = target.map(|target| target.described()).unwrap_or_default();
-            match known.into_iter().find(|described| described.key == key) {
-                Some(described) => (described.about, Some(described.value)),
-                None => ("a value of the hardware profile or the stack".to_owned(), None),
-            }
-        }
-        AxisName::Variable => ("a variable of the run's process".to_owned(), Some("unset".to_owned())),
+    } else {
+        ("a variable of the run's process".to_owned(), Some("unset".to_owned()))
     };
     let current = current.or(default).filter(|current| !current.is_empty());
     let current = current.map(|current| format!(". Now {current}")).unwrap_or_default();

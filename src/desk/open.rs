@@ -82,27 +82,48 @@ impl Opened {
         };
         self.part.map_or_else(|| name.to_owned(), |part| format!("{part}: {name}"))
     }
+
+    /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
+    pub fn require_gpu_spans(self) -> Result<Self> {
+        if !self.trace.spans.is_empty() {
+            return Ok(self);
+        }
+        let import = self.trace.meta.import.unwrap_or_default();
+        let (problem, help) = missing_gpu_spans(&import);
+        Err(Error::input_help(format!("{}: {problem}", self.source), help))
+    }
 }
 
-/// Options for opening a trace. Rules and recording apply to imported traces.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OpenOptions<'a> {
-    pub rules: Option<&'a str>,
-    /// Recording to open of a directory with several; `None` for the newest one with all ranks.
-    pub recording: Option<&'a str>,
-    /// Step that must be included if a simulated run has too many steps to simulate all of them again.
-    pub upto: Option<u32>,
+/// Options of every verb that opens an imported trace.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct OpenOptions {
+    /// Rules that identify communication in an imported trace: default, nccl-name, hta, or a rule file (TOML) [default:
+    /// default]
+    #[arg(long, value_name = "RULES")]
+    pub rules: Option<String>,
+    /// Recording to open if a directory holds several of the same ranks, by name [default: the newest with all ranks]
+    #[arg(long, value_name = "NAME")]
+    pub recording: Option<String>,
 }
 
-/// Opens a run, a trace file or a directory.
+impl OpenOptions {
+    /// Options for one of several traces, of which only directories hold recordings.
+    pub fn of_one(&self, given: &str) -> Self {
+        let recording = self.recording.clone().filter(|_| Path::new(given).is_dir());
+        Self { recording, ..self.clone() }
+    }
+}
+
+/// Opens a run, a trace file or a directory. `upto` is a step that must be included if a simulated run has too many
+/// steps to simulate all of them again.
 ///
 /// # Errors
 ///
 /// Returns an error if the name is unknown, the file is not a trace, the run has no trace, or the directory lacks the
 /// recording.
-pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Opened> {
-    let OpenOptions { rules, recording, upto } = options;
-    let loaded = rules.map_or_else(|| Ok(Rules::default()), Rules::load)?;
+pub fn open(given: &str, store: &Store, options: &OpenOptions, upto: Option<u32>) -> Result<Opened> {
+    let OpenOptions { rules, recording } = options;
+    let loaded = rules.as_deref().map_or_else(|| Ok(Rules::default()), Rules::load)?;
     match (RunOrTrace::find(given, store)?, recording) {
         (RunOrTrace::Run(record), Some(_)) => Err(Error::input_help(
             format!(
@@ -113,13 +134,13 @@ pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Open
         )),
         (RunOrTrace::Run(record), None) => open_run(record, store, upto),
         (RunOrTrace::File(path), _) => {
-            let (mut trace, classified) = import::open_recording(&path, recording, &loaded)?;
+            let (mut trace, classified) = import::open_recording(&path, recording.as_deref(), &loaded)?;
             tie_clocks(&mut trace);
             Ok(Opened {
                 trace,
                 source: path.display().to_string(),
-                rules: rules.map(str::to_owned),
-                recording: recording.map(str::to_owned),
+                rules: rules.clone(),
+                recording: recording.clone(),
                 classified,
                 record: None,
                 part: None,
@@ -178,18 +199,6 @@ pub fn trace_of(
             status.as_str(),
             record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
         ))),
-    }
-}
-
-impl Opened {
-    /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
-    pub fn require_gpu_spans(self) -> Result<Self> {
-        if !self.trace.spans.is_empty() {
-            return Ok(self);
-        }
-        let import = self.trace.meta.import.unwrap_or_default();
-        let (problem, help) = missing_gpu_spans(&import);
-        Err(Error::input_help(format!("{}: {problem}", self.source), help))
     }
 }
 
@@ -271,8 +280,9 @@ mod tests {
              "tid": 7, "ts": 4.0, "dur": 2.0, "args": {"device": 0, "stream": 7}}]}"#;
         std::fs::write(&path, events).unwrap();
         let store = Store::open(dir.path());
-        let opened = |rules| {
-            open(path.to_str().unwrap(), &store, OpenOptions { rules, ..OpenOptions::default() })
+        let opened = |rules: Option<&str>| {
+            let options = OpenOptions { rules: rules.map(str::to_owned), ..OpenOptions::default() };
+            open(path.to_str().unwrap(), &store, &options, None)
         };
         let communication = |rules| {
             let opened = opened(rules).unwrap();
@@ -290,12 +300,14 @@ mod tests {
         let path = dir.path().join("trace.json");
         let text = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": "0x10", "dur": 5, "args": {"stream": 7}}]"#;
         std::fs::write(&path, text).unwrap();
-        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let opened =
+            open(path.to_str().unwrap(), &Store::open(dir.path()), &OpenOptions::default(), None);
         let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();
         assert!(error.contains("skipped: 1 kernel with a start (ts) that is not a number"), "{error}");
         let text = r#"[{"ph": "E", "cat": "kernel", "ts": 1}, {"ph": "B", "cat": "kernel", "name": "a", "ts": 5}]"#;
         std::fs::write(&path, text).unwrap();
-        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let opened =
+            open(path.to_str().unwrap(), &Store::open(dir.path()), &OpenOptions::default(), None);
         let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();
         assert!(error.contains("2 events, 2 of them unpaired begin or end events (ph B, E)"), "{error}");
     }
@@ -325,7 +337,7 @@ mod tests {
             std::fs::write(dir.path().join(format!("rank{rank}.json")), text).unwrap();
         }
         let given = format!("{}/", dir.path().display());
-        let trace = open(&given, &Store::open(dir.path()), OpenOptions::default()).unwrap().trace;
+        let trace = open(&given, &Store::open(dir.path()), &OpenOptions::default(), None).unwrap().trace;
         let window = |from, to| {
             let selection = Selection { from_ns: Some(from), to_ns: Some(to), ..Selection::default() };
             let ranks = overlap(&trace, &selection).ranks;

@@ -5,39 +5,25 @@ use std::collections::HashMap;
 use base::error::{Error, Result};
 use trace::{Range, Span, Trace};
 
-/// Name of ranges, in which `*` stands for any text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangePattern {
-    given: String,
-    /// Text between the stars.
-    pieces: Vec<String>,
+/// True if a name fits a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, pattern)) = pattern.split_once('*') else { return pattern == name };
+    let (middle, last) = pattern.rsplit_once('*').unwrap_or(("", pattern));
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    for piece in middle.split('*') {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
 }
 
-impl RangePattern {
-    pub fn new(given: &str) -> Self {
-        Self { given: given.to_owned(), pieces: given.split('*').map(str::to_owned).collect() }
-    }
-
-    pub fn matches(&self, name: &str) -> bool {
-        let [first, middle @ .., last] = self.pieces.as_slice() else {
-            return self.given == name;
-        };
-        let Some(mut rest) = name.strip_prefix(first.as_str()) else { return false };
-        for piece in middle {
-            let Some(at) = rest.find(piece.as_str()) else { return false };
-            rest = &rest[at + piece.len()..];
-        }
-        rest.ends_with(last.as_str())
-    }
-}
-
-/// Drops work that was launched outside the ranges, and ranges outside of them.
+/// Drops work that was launched outside the ranges whose names fit the pattern, and ranges outside of them.
 ///
 /// # Errors
 ///
 /// Returns an error if no range has the name, or nothing was launched in them.
-pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()> {
-    let is_named: Vec<bool> = trace.meta.range_names.iter().map(|name| pattern.matches(name)).collect();
+pub fn keep_launched_in(trace: &mut Trace, pattern: &str) -> Result<()> {
+    let is_named: Vec<bool> = trace.meta.range_names.iter().map(|name| matches(pattern, name)).collect();
     // start and end of the outermost ranges of the name, by rank and thread, in order
     let mut outermost: HashMap<(u32, u16), Vec<(i64, i64)>> = HashMap::new();
     for range in trace.ranges.iter().filter(|range| !range.on_device) {
@@ -52,7 +38,7 @@ pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()>
         let mut names: Vec<&str> = trace.meta.range_names.iter().map(String::as_str).collect();
         names.truncate(8);
         return Err(Error::input_help(
-            format!("no recorded range is named '{}'", pattern.given),
+            format!("no recorded range is named '{pattern}'"),
             format!("recorded names: {}", names.join(", ")),
         ));
     }
@@ -78,8 +64,7 @@ pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()>
     });
     if had_work && trace.spans.is_empty() {
         return Err(Error::input(format!(
-            "nothing was launched on a GPU within ranges named '{}'",
-            pattern.given
+            "nothing was launched on a GPU within ranges named '{pattern}'"
         )));
     }
     Ok(())
@@ -114,17 +99,17 @@ mod tests {
             trace
         };
         let mut kept = recorded();
-        keep_launched_in(&mut kept, &RangePattern::new("decode*")).unwrap();
+        keep_launched_in(&mut kept, "decode*").unwrap();
         assert_eq!(kept.ranges, recorded().ranges[1..]);
         let ranges: Vec<u32> = kept.spans.iter().map(|span| span.launched.range).collect();
         assert_eq!(ranges, [0, 1], "renumbered");
-        let error = keep_launched_in(&mut recorded(), &RangePattern::new("train")).unwrap_err();
+        let error = keep_launched_in(&mut recorded(), "train").unwrap_err();
         assert!(error.to_string().contains("no recorded range is named 'train'"), "{error}");
     }
 
     #[test]
     fn stars_match_any_text() {
-        for (pattern, name, matches) in [
+        for (pattern, name, fits) in [
             ("decode", "decode", true),
             ("decode", "decode 1", false),
             ("decode*", "decode 1", true),
@@ -135,7 +120,7 @@ mod tests {
             ("a*a", "a", false),
             ("*", "", true),
         ] {
-            assert_eq!(RangePattern::new(pattern).matches(name), matches, "{pattern} {name}");
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
         }
     }
 }

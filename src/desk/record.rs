@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::ranges::{RangePattern, keep_launched_in};
+use super::ranges::keep_launched_in;
 use base::atomic;
 use base::checksum::short_key;
 use base::error::{Error, Result};
@@ -47,7 +47,7 @@ pub type Variables = Vec<(&'static str, OsString)>;
 /// A directory of one recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    directory: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// Parts that the processes have written so far.
@@ -55,8 +55,6 @@ pub struct Recording {
 pub struct Written {
     pub processes: usize,
     pub bytes: u64,
-    /// Processes that could not write, or reached their limit.
-    pub stopped: usize,
 }
 
 pub fn now_ns() -> u64 {
@@ -112,10 +110,6 @@ impl Recording {
         Ok(recording)
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     fn parts(&self) -> PathBuf {
         self.directory.join(PROCESSES_FOLDER)
     }
@@ -169,8 +163,6 @@ impl Recording {
             if name.ends_with(inject::format::SUFFIX) {
                 written.processes += 1;
                 written.bytes += entry.metadata().map_or(0, |found| found.len());
-            } else if name.contains(".errno-") || name.ends_with(".limit") {
-                written.stopped += 1;
             }
         }
         written
@@ -197,12 +189,13 @@ impl Recording {
         found
     }
 
-    /// Merges the parts into one trace, classified by the default rules.
+    /// Merges the parts into one trace, classified by the default rules; with a pattern, only the work that ranges of such
+    /// names launched.
     ///
     /// # Errors
     ///
     /// Returns an error if nothing was recorded.
-    pub fn merge(&self, pattern: Option<&RangePattern>) -> Result<Trace> {
+    pub fn merge(&self, pattern: Option<&str>) -> Result<Trace> {
         if self.written().processes == 0 {
             return Err(Error::input_help(
                 "no process of the program used CUDA, NVTX or NCCL while it was recorded",

@@ -80,21 +80,10 @@ pub fn runs_named(store: &Store, name: &str) -> Result<(Vec<Record>, Vec<String>
     Ok((batch.records, batch.damaged))
 }
 
-/// Filters the records and sorts them by columns (`tpot,arch:desc`). Returns an input error for an unknown field or
-/// an invalid value.
-pub fn filter_runs(
-    chosen: RunSelection,
-    filter: Option<&str>,
-    sort: Option<&str>,
-) -> Result<Vec<Record>> {
-    if filter.is_none() && sort.is_none() {
-        return Ok(chosen.records);
-    }
-    let table = RunTable::new(&chosen.records, &chosen.annotations);
-    let mut rows = Filter::parse(filter.unwrap_or_default()).rows(&table)?;
-    if let Some(keys) = sort {
-        table.sort(&mut rows, &table.sort_keys(keys)?);
-    }
+/// Filters the records. Returns an input error for an unknown field or an invalid value.
+pub fn filter_runs(chosen: RunSelection, filter: Option<&str>) -> Result<Vec<Record>> {
+    let Some(filter) = filter else { return Ok(chosen.records) };
+    let rows = Filter::parse(filter).rows(&RunTable::new(&chosen.records, &chosen.annotations))?;
     Ok(take_rows(chosen.records, &rows))
 }
 

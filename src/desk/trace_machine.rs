@@ -11,10 +11,16 @@ use trace::Trace;
 use trace::overlap::Selection;
 
 /// User's choice of machine and engine; missing values come from the trace.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct MachineChoice {
+    /// Hardware for contention and other all-reduces: a built-in name or a TOML file [default: the trace's GPU]
+    #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
+    /// Software stack for contention: a built-in name or a TOML file [default: the run's; native]
+    #[arg(long, value_name = "NAME|FILE")]
     pub stack: Option<String>,
+    /// Override a value of the hardware or the stack (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 
@@ -127,15 +133,6 @@ pub fn verdict_of(trace: &Trace, report: &TraceReport, selection: &Selection) ->
     // an invalid or missing profile must not prevent a verdict
     let target =
         choose_machine(trace, &MachineChoice::default()).ok().and_then(|machine| machine.target);
-    verdict_on(target, trace, report, selection)
-}
-
-pub fn verdict_on(
-    target: Option<Target>,
-    trace: &Trace,
-    report: &TraceReport,
-    selection: &Selection,
-) -> Verdict {
     verdict(trace, report, selection, &Setting { target, ..Setting::default() })
 }
 

@@ -385,16 +385,6 @@ fn written_by(output: &Path) -> Option<String> {
     Some(json["id"].as_str()?.to_owned())
 }
 
-/// One pass over the training tokens.
-#[derive(Debug)]
-struct Pass {
-    number: usize,
-    /// First token of the first window.
-    shift: usize,
-    /// Windows in the order of training.
-    order: Vec<usize>,
-}
-
 /// Training tokens and, from the end of the text, held-out tokens.
 #[derive(Clone, Debug)]
 struct Data {
@@ -443,21 +433,17 @@ impl Data {
     pub fn windows(&self, seed: u64, step: u32, batch: u32) -> Vec<&[u32]> {
         let count = self.count();
         let first = step as usize * batch as usize;
-        let mut pass: Option<Pass> = None;
-        (first..first + batch as usize)
-            .map(|window| {
-                let number = window / count;
-                let pass = match pass.take() {
-                    Some(known) if known.number == number => pass.insert(known),
-                    _ => pass.insert(self.pass(seed, number)),
-                };
-                let at = pass.shift + pass.order[window % count] * self.context;
-                &self.train[at..=at + self.context]
-            })
-            .collect()
+        let windows: Vec<usize> = (first..first + batch as usize).collect();
+        let of_pass = |windows: &[usize]| {
+            let (shift, order) = self.pass(seed, windows[0] / count);
+            let starts = windows.iter().map(|window| shift + order[window % count] * self.context);
+            starts.map(|at| &self.train[at..=at + self.context]).collect::<Vec<_>>()
+        };
+        windows.chunk_by(|a, b| a / count == b / count).flat_map(of_pass).collect()
     }
 
-    fn pass(&self, seed: u64, number: usize) -> Pass {
+    /// First token of the first window of a pass, and its windows in the order of training.
+    fn pass(&self, seed: u64, number: usize) -> (usize, Vec<usize>) {
         let mut random = fastrand::Rng::with_seed(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 ^ (number as u64).wrapping_mul(0xd1b5_4a32_d192_ed03),
@@ -467,7 +453,7 @@ impl Data {
         let shift = random.usize(0..=most);
         let mut order: Vec<usize> = (0..count).collect();
         random.shuffle(&mut order);
-        Pass { number, shift, order }
+        (shift, order)
     }
 
     pub fn held_out(&self, most: usize) -> Vec<&[u32]> {

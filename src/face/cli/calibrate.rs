@@ -2,38 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
+use super::calibrate_collectives::{self, CollectiveFiles};
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
-use super::{calibrate_collectives, stderr};
-use crate::desk::OpenOptions;
-use crate::desk::calibrate::{FittedFiles, rounded, write_fit};
+use super::stderr;
+use crate::desk::calibrate::{rounded, write_fit};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
 use study::calibrate::{self, Errors, Fit, FittedConstant, Held, PARAMETERS, Point, Residual};
+use table::Provenance;
 use table::render::{Shown, Sourced, Table};
-use table::{P2p, Provenance};
 
 /// Arguments of `ladderscope calibrate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Measurements, one per number of GPUs, separated by commas: output of `all_reduce_perf` from nccl-tests (text,
-    /// or JSON from -J), NCCL Inspector JSON lines (directory or files of all ranks), or a trace of all ranks
-    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
-    pub collectives: Vec<PathBuf>,
-    /// P2P setting of the measured all-reduces (off: NCCL_P2P_DISABLE=1)
-    #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
-    pub p2p: P2p,
-    /// Message size in bytes (batch x hidden size x bytes per element) for traces that do not record it; in other
-    /// traces, use only messages of this size
-    #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
-    pub message_bytes: Option<u64>,
-    /// Use the latencies of a single measured TP for other TPs too; without it, cells at other TPs are skipped
-    #[arg(long, requires = "collectives")]
-    pub extrapolate: bool,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub links: CollectiveFiles,
     /// Measured runs as CSV with the columns model, architecture, tp, batch, p2p, prompt_tokens, output_tokens,
     /// tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: stored runs, except simulated ones]
     #[arg(long, value_name = "FILE.csv")]
@@ -64,11 +49,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
     }
-    if !args.collectives.is_empty() {
+    if !args.links.collectives.is_empty() {
         return calibrate_collectives::run(args, &dir);
     }
-    let OpenOptions { rules, recording, .. } = args.opening.options(None);
-    if rules.is_some() || recording.is_some() {
+    if args.links.opening.rules.is_some() || args.links.opening.recording.is_some() {
         return Err(Error::input("--rules and --recording are for traces, so they need --collectives"));
     }
     let Some(hardware) = &args.hardware else {
@@ -96,8 +80,7 @@ fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
     let csv = || residuals_table(&residuals).csv(Sourced::ByRow);
     output::print(args.format.format, &printed, csv, || text(&fit, &residuals, &held_out))?;
     if let Some(into) = &args.output {
-        let files = FittedFiles { hardware, stack: &args.stack };
-        for path in write_fit(&fit, files, into)? {
+        for path in write_fit(&fit, hardware, &args.stack, into)? {
             stderr::line(&format!("wrote {}", path.display()));
         }
     }

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::calibrate::Args;
 use super::hardware::{Charged, DECODE_BYTES, TPS, charged, charges_text};
-use super::open::OpenArgs;
 use super::output;
 use super::stderr;
-use crate::desk;
 use crate::desk::calibrate::write_links;
+use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::regular;
@@ -25,29 +24,29 @@ use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p, Provenance};
 use trace::import::is_known_file;
 
-/// Files of all-reduces with one P2P setting, and the profile to update.
-pub(super) struct CollectiveFiles {
-    pub files: Vec<PathBuf>,
+/// Files of all-reduces with one P2P setting.
+#[derive(Debug, clap::Args)]
+pub struct CollectiveFiles {
+    /// Measurements, one per number of GPUs, separated by commas: output of `all_reduce_perf` from nccl-tests (text,
+    /// or JSON from -J), NCCL Inspector JSON lines (directory or files of all ranks), or a trace of all ranks
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
+    pub collectives: Vec<PathBuf>,
+    /// P2P setting of the measured all-reduces (off: NCCL_P2P_DISABLE=1)
+    #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
-    /// Profile by name or file; `None` for that of the GPU that the files name.
-    pub hardware: Option<String>,
-    /// Message size for traces that do not record it.
+    /// Message size in bytes (batch x hidden size x bytes per element) for traces that do not record it; in other
+    /// traces, use only messages of this size
+    #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
-    /// Use the only measured TP for the others.
+    /// Use the latencies of a single measured TP for other TPs too; without it, cells at other TPs are skipped
+    #[arg(long, requires = "collectives")]
     pub extrapolate: bool,
-    pub opening: OpenArgs,
+    #[command(flatten)]
+    pub opening: OpenOptions,
 }
 
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
-    let files = CollectiveFiles {
-        files: args.collectives.clone(),
-        p2p: args.p2p,
-        hardware: args.hardware.clone(),
-        message_bytes: args.message_bytes,
-        extrapolate: args.extrapolate,
-        opening: args.opening.clone(),
-    };
-    let links = files.read(dir)?;
+    let links = args.links.read(args.hardware.as_deref(), dir)?;
     let measured = std::slice::from_ref(&links);
     let csv = || links_table(&links).csv(Sourced::All(Provenance::Measured));
     output::print(args.format.format, &printed(&links, measured), csv, || links_text(&links, measured))?;
@@ -60,13 +59,14 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 }
 
 impl CollectiveFiles {
-    /// Reads all files and adds their all-reduces to the profile.
-    pub fn read(&self, dir: &Path) -> Result<MeasuredLinks> {
+    /// Reads all files and adds their all-reduces to a profile, by name or file; `None` for that of the GPU that the
+    /// files name.
+    pub fn read(&self, hardware: Option<&str>, dir: &Path) -> Result<MeasuredLinks> {
         let mut tests: Vec<(PathBuf, AllReduces)> = Vec::new();
         // Inspector writes one file per rank, and they are read together
         let mut inspected: Vec<PathBuf> = Vec::new();
         let mut first_inspected = None;
-        for file in &self.files {
+        for file in &self.collectives {
             let files = inspector_files(file);
             if files.is_empty() {
                 tests.push((file.clone(), self.read_file(file, dir)?));
@@ -81,7 +81,6 @@ impl CollectiveFiles {
                 tests.push((file.clone(), test));
             }
         }
-        let hardware = self.hardware.as_deref();
         let options = LinkOptions { p2p: self.p2p, hardware, extrapolate: self.extrapolate };
         let links = MeasuredLinks::of_tests(tests, options)?;
         links.warnings.iter().for_each(|warning| stderr::warn(warning));
@@ -101,9 +100,7 @@ impl CollectiveFiles {
                 return AllReduces::parse(&name, &String::from_utf8_lossy(&text));
             }
         }
-        let options = self.opening.options(None);
-        let recording = options.recording.filter(|_| file.is_dir());
-        let opened = desk::open(&name, &Store::open(dir), desk::OpenOptions { recording, ..options })?;
+        let opened = desk::open(&name, &Store::open(dir), &self.opening.of_one(&name), None)?;
         stderr::import_warnings(&opened);
         all_reduces_of(&name, &opened.trace, self.p2p, self.message_bytes)
     }

@@ -66,22 +66,16 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-impl Args {
-    /// Value of the axis that the others are compared with.
-    fn against(&self) -> Option<&str> {
-        self.against.as_deref().or(self.baseline.as_deref())
-    }
-}
-
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Some(by) = &args.by else { return compare_with_baseline(args, &dir) };
     let axis = Axis::parse(by)?;
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    let records = args.filter.compared(&args.runs, &dir, &axis, args.against())?;
+    let against = args.against.as_deref().or(args.baseline.as_deref());
+    let records = args.filter.compared(&args.runs, &dir, &axis, against)?;
     // Runs are not pooled, because ratios pair them by round.
     let cells = Cells::of(&records);
-    let mut comparison = cells.compare(&axis, args.against())?;
+    let mut comparison = cells.compare(&axis, against)?;
     if let Some(name) = &args.value {
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
@@ -132,10 +126,8 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
         // their own values fail the filter
         let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
         let chosen = RunSelection { records: baseline.records.clone(), ..RunSelection::default() };
-        let chosen: HashSet<String> = desk::filter_runs(chosen, Some(filter), None)?
-            .into_iter()
-            .map(|record| record.run)
-            .collect();
+        let chosen: HashSet<String> =
+            desk::filter_runs(chosen, Some(filter))?.into_iter().map(|record| record.run).collect();
         baseline
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));

@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::evaluate::TextArgs;
-use super::figure::LookArgs;
+use super::evaluate::{TextArgs, model_of};
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
@@ -17,6 +16,7 @@ use lab::store::Store;
 use model::{Model, check_place};
 use plan::{Architecture, CommDType, LayerSet};
 use study::analysis::{Conversion, ConversionPoint, ConversionReport};
+use study::plot::FigureOptions;
 use table::Spec;
 use table::render::Sourced;
 
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(short, long, alias = "export", value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: FigureOptions,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -97,8 +97,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     // checks output paths before slow work
     args.write.as_deref().map(check_place).transpose()?;
     args.output.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    let look = args.look.options()?;
-    let model = args.text.model()?;
+    args.look.check()?;
+    let model = model_of(&args.text.model, args.text.seed)?;
     if let Some(problem) = args.layers.as_ref().and_then(|one| one.layer_problem(model.shape.layers)) {
         return Err(Error::input(problem));
     }
@@ -111,7 +111,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let report = search(args, &model, convert::target(target, &model.name)?, dir)?;
     print(&report, args.format.format)?;
     if let Some(path) = &args.output {
-        export::conversion(path, &report, &look)?;
+        export::conversion(path, &report, &args.look)?;
     }
     let Some(out) = &args.write else { return Ok(0) };
     let point = match (args.budget, args.point) {

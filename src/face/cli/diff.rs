@@ -1,10 +1,9 @@
 //! `ladderscope diff A B`: two traces of one engine, step by step: what became slower or faster, and what explains it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::{gate, stderr};
 use crate::desk::{self, OpenOptions, Opened};
@@ -22,7 +21,7 @@ use table::render::{Shown, Sourced, Table};
 const SHOWN_OPERATIONS: usize = 15;
 
 /// Arguments of `ladderscope diff`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Trace before the change: stored run (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "A")]
@@ -44,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub check: Option<String>,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -73,11 +72,8 @@ pub struct PrintedDiff<'a> {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
-    let options = args.opening.options(None);
     let open = |source: &str| -> Result<Opened> {
-        // a recording is chosen within a directory
-        let recording = options.recording.filter(|_| Path::new(source).is_dir());
-        desk::open(source, &store, OpenOptions { recording, ..options })?.require_gpu_spans()
+        desk::open(source, &store, &args.opening.of_one(source), None)?.require_gpu_spans()
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     for opened in [&a, &b] {
@@ -96,7 +92,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let csv = || {
         let table = match (&gates, args.by) {
             (Some(report), None) => gate_table(report),
-            (_, by) => by_table(&diff, by.unwrap_or(By::Operation))
+            (_, by) => by_table(&diff, &diff.operations, by.unwrap_or(By::Operation))
                 .with("first_provenance", &Shown::text(diff.a.provenance))
                 .with("second_provenance", &Shown::text(diff.b.provenance)),
         };
@@ -113,9 +109,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(gates.map_or(0, |report| gate::print_gate_summary(&report, args.strict)))
 }
 
-fn by_table(diff: &TraceDiff, by: By) -> Table {
+/// Table of differences; `operations` are those of the diff, perhaps with short names.
+fn by_table(diff: &TraceDiff, operations: &[ChangedOperation], by: By) -> Table {
     match by {
-        By::Operation => operations_table(&diff.operations),
+        By::Operation => operations_table(operations),
         By::Part => parts_table(diff),
         By::Layer => layers_table(&diff.layers),
     }
@@ -127,13 +124,12 @@ fn titled(diff: &TraceDiff, by: By) -> String {
         return "no layers: neither operation names nor ranges of both traces contain layer numbers\n"
             .into();
     }
-    let (title, table) = match by {
-        By::Operation => {
-            ("By operation, per rank and step", operations_table(&shortened(diff, usize::MAX)))
-        }
-        By::Part => ("Parts of a step, per rank", parts_table(diff)),
-        By::Layer => ("By layer, per rank and step", layers_table(&diff.layers)),
+    let title = match by {
+        By::Operation => "By operation, per rank and step",
+        By::Part => "Parts of a step, per rank",
+        By::Layer => "By layer, per rank and step",
     };
+    let table = by_table(diff, &shortened(diff, usize::MAX), by);
     format!("{title} ({})\n{}", provenance(diff), output::aligned(&table))
 }
 

@@ -88,49 +88,45 @@ fn probe(dir: &Path, measure: bool) -> PrintedMachine {
     let memory = doctor_machine::memory();
     let memory_bandwidth = measure
         .then(|| doctor_machine::memory_bandwidth(cpu.threads, cpu.l3_bytes, memory.available_bytes));
-    let cuda = doctor_gpu::probe(measure);
-    let nccl = nccl::probe();
-    let backends = backends();
     PrintedMachine {
         version: env!("CARGO_PKG_VERSION"),
         memory_bandwidth,
+        cuda: doctor_gpu::probe(measure),
+        nccl: nccl::probe(),
+        backends: backends(),
         timer: doctor_machine::timer(),
         nvtx: nvtx(),
         terminal: doctor_machine::terminal(),
         disk: doctor_machine::disk(dir),
         cpu,
         memory,
-        cuda,
-        nccl,
-        backends,
     }
 }
 
 /// Reads the variable through which a tool attaches, since NVTX itself cannot be queried.
 fn nvtx() -> Nvtx {
     const INJECTION: &str = "NVTX_INJECTION64_PATH";
-    match std::env::var_os(INJECTION).filter(|path| !path.is_empty()) {
-        Some(path) if Path::new(&path).exists() => {
-            Nvtx { attached: true, detail: format!("{INJECTION}={}", path.to_string_lossy()) }
+    let path = std::env::var_os(INJECTION).filter(|path| !path.is_empty());
+    let attached = path.as_ref().is_some_and(|path| Path::new(path).exists());
+    let detail = match path {
+        Some(path) => {
+            let missing = if attached { "" } else { ": no such file" };
+            format!("{INJECTION}={}{missing}", path.to_string_lossy())
         }
-        Some(path) => Nvtx {
-            attached: false,
-            detail: format!("{INJECTION}={}: no such file", path.to_string_lossy()),
-        },
-        None => Nvtx {
-            attached: false,
-            detail: "no profiler attached (try: nsys profile ladderscope run ...)".into(),
-        },
-    }
+        None => "no profiler attached (try: nsys profile ladderscope run ...)".into(),
+    };
+    Nvtx { attached, detail }
 }
 
 fn backends() -> Vec<BackendState> {
     let state = |backend: &&dyn PlanBackend| {
-        let (available, detail) = match backend.available() {
-            Ok(capabilities) => (true, capabilities),
-            Err(reason) => (false, reason),
-        };
-        BackendState { name: backend.name().as_str(), available, detail }
+        let found = backend.available();
+        let available = found.is_ok();
+        BackendState {
+            name: backend.name().as_str(),
+            available,
+            detail: found.unwrap_or_else(|why| why),
+        }
     };
     BACKENDS.iter().map(state).collect()
 }

@@ -162,10 +162,7 @@ fn read_bandwidth(gpu: &Device) -> Result<ReadBandwidth> {
 
 /// Value or problem, for two fields of the JSON output.
 fn value_and_problem<T>(result: std::result::Result<T, String>) -> (Option<T>, Option<String>) {
-    match result {
-        Ok(value) => (Some(value), None),
-        Err(problem) => (None, Some(problem)),
-    }
+    result.map_or_else(|problem| (None, Some(problem)), |value| (Some(value), None))
 }
 
 fn library(library: Library) -> LibraryState {

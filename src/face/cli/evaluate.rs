@@ -41,7 +41,7 @@ pub struct Args {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let backend = args.text.backend()?;
-    let model = args.text.model()?;
+    let model = model_of(&args.text.model, args.text.seed)?;
     let mut architectures = args.architecture.clone();
     if architectures.is_empty() {
         architectures.push(model.wiring.clone().unwrap_or(Architecture::Standard));
@@ -56,9 +56,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     });
     shown.finish();
     let evaluated = evaluated?;
-    for note in &evaluated.notes {
-        stderr::note(note);
-    }
+    evaluated.notes.iter().for_each(|note| stderr::note(note));
     print(&evaluated, args.output.format)?;
     Ok(0)
 }
@@ -176,11 +174,6 @@ impl TextArgs {
             Backend::Auto => evaluator(Backend::Cpu),
             named => evaluator(named),
         }
-    }
-
-    /// Model of the directory. Prints a note if its weights are random although the user may not expect it.
-    pub fn model(&self) -> Result<Model> {
-        model_of(&self.model, self.seed)
     }
 
     /// Evaluation request. Fails if no text is named.

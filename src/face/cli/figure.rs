@@ -9,7 +9,7 @@ use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{Axes, XAxis, YAxis};
-use study::plot::{self, FigureOptions, OverlapPart, ProvenanceSummary, Size};
+use study::plot::{self, FigureOptions, OverlapPart, ProvenanceSummary};
 use table::P2p;
 use trace::Trace;
 
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "on|off")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: FigureOptions,
     /// pareto: horizontal axis, as in `ladderscope pareto` [default: completion]
     #[arg(long, value_name = "AXIS")]
     pub x: Option<XAxis>,
@@ -75,35 +75,14 @@ impl Args {
     }
 }
 
-/// Size and resolution of a figure.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct LookArgs {
-    /// Size in inches, such as 3.3x2.5; a width alone, column (3.33) or page (6.9) fits the height to the content
-    #[arg(long, value_name = "SIZE", default_value = "page")]
-    pub size: Size,
-    /// PNG resolution, in pixels per inch
-    #[arg(long, value_name = "DPI", default_value_t = 300)]
-    pub dpi: u32,
-    /// Font size in points, independent of the size of the figure
-    #[arg(long, value_name = "POINTS", default_value_t = 8.0)]
-    pub font: f64,
-}
-
-impl LookArgs {
-    pub fn options(&self) -> Result<FigureOptions> {
-        let options = FigureOptions { size: self.size, dpi: self.dpi, font: self.font };
-        options.check()?;
-        Ok(options)
-    }
-}
-
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
+    args.look.check()?;
     let part = OverlapPart::default();
     let mut request = FigureRequest {
         kind: args.kind,
-        options: args.look.options()?,
+        options: args.look,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
         overlay: super::pareto::read_overlays(&args.overlay)?,
         limits: Vec::new(),
@@ -125,19 +104,20 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             request.draw_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
         }
         None if args.kind == FigureKind::Training => {
-            let drawn = request.draw_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
-            drawn.notes.iter().for_each(|note| stderr::note(note));
-            drawn.figure
+            let (figure, notes) =
+                request.draw_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
+            notes.iter().for_each(|note| stderr::note(note));
+            figure
         }
         None => {
             let mut records = args.filter.records(&args.runs, &dir)?;
             records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
-            let drawn = request.draw_records(records, &Stores::named(&args.runs, &dir))?;
-            drawn.notes.iter().for_each(|note| stderr::note(note));
+            let (figure, notes) = request.draw_records(records, &Stores::named(&args.runs, &dir))?;
+            notes.iter().for_each(|note| stderr::note(note));
             if args.kind == FigureKind::Overlap {
                 stderr::note("to choose others, name two runs or use --filter");
             }
-            drawn.figure
+            figure
         }
     };
     figure.save(&args.output)?;
@@ -163,8 +143,7 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
     }
     let (mut traces, mut records) = (Vec::new(), Vec::new());
     for name in &args.runs {
-        let opened =
-            desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
+        let opened = desk::open(name, &store, &OpenOptions::default(), args.step)?;
         stderr::note_part(&opened);
         stderr::import_warnings(&opened);
         let mut trace = opened.trace;

@@ -38,7 +38,7 @@ impl FilterArgs {
     pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
         let chosen = select_runs(named, dir)?;
         let all = chosen.records.len();
-        let records = desk::filter_runs(chosen, self.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.typed())?;
         if let Some(typed) = self.typed() {
             note_matches(records.len(), all, typed);
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::{self, Format, FormatArgs, bytes};
 use base::error::{Error, Result};
-use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack, Tflops};
+use machine::hardware::{BasisRows, CollectiveScale, Profile, STACKS, Stack, Tflops};
 use run::sim::switches_in_words;
 use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p};
@@ -57,10 +57,10 @@ pub fn run(args: &Args) -> Result<u8> {
         return print_collectives(profile, args.output.format);
     }
     let printed: Vec<PrintedProfile<'_>> = profiles.iter().map(PrintedProfile::of).collect();
-    let csv = || links_table(&profiles).csv(Sourced::NoRuns);
+    let csv = || links_table(&printed).csv(Sourced::NoRuns);
     output::print(args.output.format, &printed, csv, || match args.names.len() {
         0 => list_text(&profiles),
-        1 => profile_text(&profiles),
+        1 => profile_text(&profiles, &printed),
         _ => comparison_text(&profiles),
     })?;
     Ok(0)
@@ -94,32 +94,39 @@ struct PrintedProfileLink {
 
 impl<'a> PrintedProfile<'a> {
     fn of(profile: &'a Profile) -> Self {
-        let link = |link: Link| PrintedProfileLink {
-            p2p: link.p2p,
-            tp: link.tp,
-            alpha_us: link.alpha_us,
-            gb_s: link.gb_s,
-            basis: link.basis.to_string(),
-            us_16384: link
-                .alpha_us
-                .map(|_| decode_us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
-            charged: link.alpha_us.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
-        };
+        let links = [P2p::On, P2p::Off].into_iter().flat_map(move |p2p| {
+            let rows = profile.table_of(Collective::Nccl, p2p, 1).0.tp.keys().copied();
+            let tps: BTreeSet<u32> = TPS.into_iter().chain(rows).collect();
+            tps.into_iter().map(move |tp| PrintedProfileLink::of(profile, p2p, tp))
+        });
+        Self { profile, memory_bytes: profile.memory_bytes, links: links.collect() }
+    }
+}
+
+impl PrintedProfileLink {
+    fn of(profile: &Profile, p2p: P2p, tp: u32) -> Self {
+        let basis = profile.link_basis(Collective::Nccl, p2p, tp);
+        let is_known = !matches!(basis.rows, BasisRows::Missing(_));
+        let (alpha_us, gb_s) = is_known.then(|| profile.link(p2p, tp)).unzip();
         Self {
-            profile,
-            memory_bytes: profile.memory_bytes,
-            links: links_of(profile).map(link).collect(),
+            p2p,
+            tp,
+            alpha_us,
+            gb_s,
+            basis: basis.to_string(),
+            us_16384: is_known.then(|| decode_us(profile, p2p, tp, CollectiveScale::ALONE)),
+            charged: if is_known { charged(profile, p2p, tp) } else { Vec::new() },
         }
     }
 }
 
 /// Formats one profile, its links, and the sources of the numbers.
-fn profile_text(profiles: &[Profile]) -> String {
+fn profile_text(profiles: &[Profile], printed: &[PrintedProfile<'_>]) -> String {
     let mut text = output::aligned(&gpus_table(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + bytes / (gb_s x 1e9), except where points were measured (basis)\n";
-    text += &output::aligned(&links_table(profiles));
-    for profile in profiles {
-        let known = links_of(profile).filter(|link| link.alpha_us.is_some());
+    text += &output::aligned(&links_table(printed));
+    for PrintedProfile { profile, links, .. } in printed {
+        let known = links.iter().filter(|link| link.alpha_us.is_some());
         text += &charges_text(profile, known.map(|link| (link.p2p, link.tp)));
         text += &notes_and_sources(&profile.name, profile.note.as_deref(), &profile.sources);
     }
@@ -210,28 +217,6 @@ fn gpus_table(profiles: &[Profile]) -> Table {
     )
 }
 
-/// Link of a profile at a TP: latency of small messages, and bandwidth; `None` if not measured at this TP.
-struct Link {
-    p2p: P2p,
-    tp: u32,
-    basis: LinkBasis,
-    alpha_us: Option<f64>,
-    gb_s: Option<f64>,
-}
-
-fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
-    [P2p::On, P2p::Off].into_iter().flat_map(move |p2p| {
-        let rows = profile.table_of(Collective::Nccl, p2p, 1).0.tp.keys().copied();
-        let tps: BTreeSet<u32> = TPS.into_iter().chain(rows).collect();
-        tps.into_iter().map(move |tp| {
-            let basis = profile.link_basis(Collective::Nccl, p2p, tp);
-            let is_known = !matches!(basis.rows, BasisRows::Missing(_));
-            let (alpha_us, gb_s) = is_known.then(|| profile.link(p2p, tp)).unzip();
-            Link { p2p, tp, basis, alpha_us, gb_s }
-        })
-    })
-}
-
 /// Latency of a decode step's all-reduce, either standalone or as charged by a stack.
 fn decode_us(profile: &Profile, p2p: P2p, tp: u32, scale: CollectiveScale) -> f64 {
     profile.collective(Collective::Nccl, p2p, tp, scale).0.us(DECODE_BYTES as f64).0
@@ -275,10 +260,10 @@ pub(super) fn charges_text(profile: &Profile, at: impl Iterator<Item = (P2p, u32
 }
 
 /// Table with one row per profile, P2P and TP.
-fn links_table(profiles: &[Profile]) -> Table {
-    type Row<'a> = (&'a Profile, Link);
+fn links_table(printed: &[PrintedProfile<'_>]) -> Table {
+    type Row<'a> = (&'a Profile, &'a PrintedProfileLink);
     let rows: Vec<Row<'_>> =
-        profiles.iter().flat_map(|profile| links_of(profile).map(move |link| (profile, link))).collect();
+        printed.iter().flat_map(|one| one.links.iter().map(move |link| (one.profile, link))).collect();
     Table::of(
         &rows,
         &[
@@ -290,7 +275,7 @@ fn links_table(profiles: &[Profile]) -> Table {
             ("tp", &|(_, link)| link.tp.into()),
             ("alpha_us|latency (alpha_us)", &|(_, link)| Shown::number(link.alpha_us, 1)),
             ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.gb_s, 1)),
-            ("basis", &|(_, link)| link.basis.to_string().into()),
+            ("basis", &|(_, link)| Shown::text(&link.basis)),
         ],
     )
 }

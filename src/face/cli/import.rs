@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::calibrate_collectives::{self, CollectiveFiles};
-use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
 use super::stderr;
-use crate::desk;
 use crate::desk::calibrate::write_links;
-use crate::desk::kit::{ImportedKit, Kit, KitLinks, KitOrigin};
+use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
+use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
@@ -87,16 +86,15 @@ type RefusedLinks = Vec<(P2p, Error)>;
 /// Reads the kit's all-reduces by P2P setting.
 fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, RefusedLinks)> {
     let (mut links, mut refused) = (Vec::new(), Vec::new());
-    for KitLinks { p2p, files } in kit.links()? {
+    for (p2p, files) in kit.links()? {
         let files = CollectiveFiles {
-            files,
+            collectives: files,
             p2p,
-            hardware: args.hardware.clone(),
             message_bytes: None,
             extrapolate: false,
-            opening: OpenArgs::default(),
+            opening: OpenOptions::default(),
         };
-        match files.read(dir) {
+        match files.read(args.hardware.as_deref(), dir) {
             Ok(measured) => links.push(measured),
             Err(error) => refused.push((p2p, error)),
         }

@@ -28,7 +28,6 @@ mod generate;
 mod hardware;
 mod help;
 mod import;
-mod open;
 mod output;
 mod overlap;
 mod overlap_text;
@@ -49,6 +48,7 @@ mod sweep;
 mod trace;
 mod validate;
 mod whatif;
+mod whatif_text;
 mod workbench;
 
 pub use app::main;

@@ -24,7 +24,7 @@ pub enum Format {
 }
 
 /// Output format option of every verb with results.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct FormatArgs {
     /// Output format: table, json, csv
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
@@ -136,6 +136,16 @@ fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
     let text = if indented { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
     let text = text.map_err(|e| Error::failed(format!("writing JSON: {e}")))?;
     Ok(escaped_json(&text).into_owned())
+}
+
+/// Smallest and largest of some numbers, as `1.2x to 1.4x`, or one if both look the same; `None` without numbers.
+pub fn range_text(
+    values: impl Iterator<Item = f64> + Clone,
+    shown: impl Fn(f64) -> String,
+) -> Option<String> {
+    let (low, high) = (values.clone().min_by(f64::total_cmp)?, values.max_by(f64::total_cmp)?);
+    let (low, high) = (shown(low), shown(high));
+    Some(if low == high { low } else { format!("{low} to {high}") })
 }
 
 /// Formats a byte count, e.g. `70.6 GB`.

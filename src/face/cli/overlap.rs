@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::select::SelectArgs;
 use super::{overlap_text, stderr};
-use crate::desk::{self, ChosenMachine, MachineChoice};
+use crate::desk::{self, ChosenMachine, MachineChoice, OpenOptions};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -19,8 +18,8 @@ use study::analysis::{
     self, GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, Stragglers, TraceReport,
     collectives_table, names_table, products_table, ranks_table, steps_table, stretches_table,
 };
-use study::rewire::estimate_messages;
-use study::verdict::Verdict;
+use study::rewire::{Setting, estimate_messages};
+use study::verdict::{Verdict, verdict};
 use table::P2p;
 use table::render::{Shown, Sourced, Table};
 use trace::Trace;
@@ -31,7 +30,7 @@ const LIMITS: &str =
     "A single event of a JSON trace may take up to 64 MiB; --memory-limit applies to the whole trace.";
 
 /// Arguments of `ladderscope overlap`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = LIMITS)]
 pub struct Args {
     /// Stored run (id, prefix, 'last'), trace file, or directory with one file per rank
@@ -53,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "P2P", requires = "hardware")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -91,8 +90,7 @@ impl By {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened =
-        desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
+    let opened = desk::open(&source, &store, &args.opening, args.select.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
     if args.by.is_some() || args.output.format == Format::Csv {
         stderr::import_warnings(&opened);
@@ -115,11 +113,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
     }
     let without_profile = target.is_none().then_some(reason);
-    let verdict = |report| desk::verdict_on(target.clone(), &trace, report, &selection);
+    let setting = Setting { target, ..Setting::default() };
+    let verdict = || verdict(&trace, &report, &selection, &setting);
     match args.output.format {
         Format::Json => output::json(&PrintedOverlap {
             report: &report,
-            verdict: &verdict(&report),
+            verdict: &verdict(),
             rules: Some(&rules).filter(|rules| !rules.is_empty()),
             selection: PrintedSelection::of(&selection),
         })?,
@@ -133,9 +132,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         )?,
         Format::Table => output::emit(&match args.by {
             Some(by) => overlap_text::table_text(&report, by, without_profile.as_deref())?,
-            None => {
-                overlap_text::report_text(&report, &verdict(&report), &rules, without_profile.as_deref())
-            }
+            None => overlap_text::report_text(&report, &verdict(), &rules, without_profile.as_deref()),
         })?,
     }
     Ok(0)
@@ -201,10 +198,6 @@ impl PrintedSelection {
     }
 }
 
-fn us(time: f64) -> Shown {
-    Shown::Time(time)
-}
-
 pub fn table_by(report: &TraceReport, by: By) -> Table {
     match by {
         By::Step => steps_table(&report.steps),
@@ -225,9 +218,9 @@ fn layers_table(layers: &[LayerRow]) -> Table {
         &[
             ("layer", &|l| l.layer.map_or(Shown::text("none"), Shown::from)),
             ("count|count, all ranks", &|l| l.count.into()),
-            ("compute_us", &|l| us(l.compute_us)),
-            ("comm_us", &|l| us(l.comm_us)),
-            ("exposed_us", &|l| us(l.exposed_us)),
+            ("compute_us", &|l| Shown::Time(l.compute_us)),
+            ("comm_us", &|l| Shown::Time(l.comm_us)),
+            ("exposed_us", &|l| Shown::Time(l.exposed_us)),
             ("hidden_pct|overlap %", &|l| {
                 let hidden = 100.0 * (1.0 - l.exposed_us / l.comm_us);
                 Shown::number((l.comm_us > 0.0).then_some(hidden), 1)
@@ -244,10 +237,10 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
             ("count|count, all ranks", &|r| r.count.into()),
             ("time_us|host time", &|r| Shown::time(r.time_us)),
             ("device_us|first to last kernel", &|r| Shown::time(r.device_us)),
-            ("busy_us", &|r| us(r.busy_us)),
-            ("compute_us", &|r| us(r.compute_us)),
-            ("comm_us", &|r| us(r.comm_us)),
-            ("exposed_us", &|r| us(r.exposed_us)),
+            ("busy_us", &|r| Shown::Time(r.busy_us)),
+            ("compute_us", &|r| Shown::Time(r.compute_us)),
+            ("comm_us", &|r| Shown::Time(r.comm_us)),
+            ("exposed_us", &|r| Shown::Time(r.exposed_us)),
         ],
     )
     .least(&["busy_us", "device_us", "time_us"])
@@ -260,9 +253,9 @@ fn operators_table(operators: &[OperatorRow]) -> Table {
         &[
             ("~operator", &|o| Shown::text(&o.name)),
             ("count|count, all ranks", &|o| o.count.into()),
-            ("total_us", &|o| us(o.total_us)),
-            ("comm_us", &|o| us(o.comm_us)),
-            ("exposed_us", &|o| us(o.exposed_us)),
+            ("total_us", &|o| Shown::Time(o.total_us)),
+            ("comm_us", &|o| Shown::Time(o.comm_us)),
+            ("exposed_us", &|o| Shown::Time(o.exposed_us)),
         ],
     )
 }
@@ -274,8 +267,8 @@ pub fn groups_table(name: &'static str, groups: &[GroupRow]) -> Table {
             (&format!("~{name}"), &|g| Shown::text(&g.name)),
             ("lane", &|g| Shown::text(g.lane)),
             ("count|count, all ranks", &|g| g.count.into()),
-            ("total_us", &|g| us(g.total_us)),
-            ("exposed_us", &|g| us(g.exposed_us)),
+            ("total_us", &|g| Shown::Time(g.total_us)),
+            ("exposed_us", &|g| Shown::Time(g.exposed_us)),
             ("hidden_pct|overlap %", &|g| Shown::number(g.hidden_pct, 1)),
         ],
     )
@@ -289,10 +282,10 @@ pub fn stragglers_table(stragglers: &Stragglers) -> Table {
             ("rank", &|r: &RankArrivals| r.rank.into()),
             ("times last", &|r| r.times_last.into()),
             ("last %", &|r| Shown::Number(100.0 * r.share, 1)),
-            ("late, median", &|r| us(r.late_median_us)),
-            ("late, max", &|r| us(r.late_max_us)),
-            ("others waited, sum", &|r| us(r.caused_us)),
-            ("waited", &|r| us(r.waited_us)),
+            ("late, median", &|r| Shown::Time(r.late_median_us)),
+            ("late, max", &|r| Shown::Time(r.late_max_us)),
+            ("others waited, sum", &|r| Shown::Time(r.caused_us)),
+            ("waited", &|r| Shown::Time(r.waited_us)),
         ],
     )
 }

@@ -42,7 +42,7 @@ pub struct Args {
     pub y: YAxis,
     /// Logarithmic axes for --area: x, y or xy [without a value: xy]
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
-    pub log: Option<LogAxes>,
+    pub log: Option<(bool, bool)>,
     /// Print the best y of each architecture and P2P setting at or below these values of x, for example 1000,2000
     /// [without values: round values]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
@@ -63,18 +63,12 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-/// Logarithmic axes (`--log`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LogAxes {
-    x: bool,
-    y: bool,
-}
-
-fn log_axes(text: &str) -> Result<LogAxes> {
+/// Parses which of x and y are logarithmic.
+fn log_axes(text: &str) -> Result<(bool, bool)> {
     match text {
-        "x" => Ok(LogAxes { x: true, y: false }),
-        "y" => Ok(LogAxes { x: false, y: true }),
-        "xy" | "yx" => Ok(LogAxes { x: true, y: true }),
+        "x" => Ok((true, false)),
+        "y" => Ok((false, true)),
+        "xy" | "yx" => Ok((true, true)),
         _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
     }
 }
@@ -128,23 +122,20 @@ pub struct PrintedPareto<'a> {
     overlay: Option<&'a [OverlayPoint]>,
 }
 
-impl Args {
-    /// Returns an error if more than one table is requested, since CSV has one.
-    fn check_one_table(&self) -> Result<()> {
-        let asked = [
-            ("--area", self.area),
-            ("--at", self.at.is_some()),
-            ("--overlay", !self.overlay.is_empty() && self.output.is_none()),
-        ];
-        let asked: Vec<&str> =
-            asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect();
-        match asked[..] {
-            [] | ["--area" | "--at"] => Ok(()),
-            _ => Err(Error::input_help(
-                format!("{}: CSV has one table: the points, or --area, or --at", asked.join(" ")),
-                "ask for one at a time, or for all of them with --format json",
-            )),
-        }
+/// Returns an error if more than one table is requested, since CSV has one.
+fn check_one_table(args: &Args) -> Result<()> {
+    let asked = [
+        ("--area", args.area),
+        ("--at", args.at.is_some()),
+        ("--overlay", !args.overlay.is_empty() && args.output.is_none()),
+    ];
+    let asked: Vec<&str> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
+    match asked[..] {
+        [] | ["--area" | "--at"] => Ok(()),
+        _ => Err(Error::input_help(
+            format!("{}: CSV has one table: the points, or --area, or --at", asked.join(" ")),
+            "ask for one at a time, or for all of them with --format json",
+        )),
     }
 }
 
@@ -152,7 +143,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     if args.format.format == Format::Csv {
-        args.check_one_table()?;
+        check_one_table(args)?;
     }
     let overlay = read_overlays(&args.overlay)?;
     let options = area_options(args)?;
@@ -202,7 +193,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn area_options(args: &Args) -> Result<AreaOptions> {
-    let LogAxes { x: log_x, y: log_y } = args.log.unwrap_or_default();
+    let (log_x, log_y) = args.log.unwrap_or_default();
     if let Some((x, y)) = args.reference
         && ((log_x && x == 0.0) || (log_y && y == 0.0))
     {

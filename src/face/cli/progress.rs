@@ -129,8 +129,11 @@ impl<'a> SweepProgress<'a> {
                     );
                 }
                 RunEvent::Warning { message } => {
-                    let name = self.name(*cell, None);
-                    self.print_once(format!("warning: {name}: {message}"));
+                    let text = format!("warning: {}: {message}", self.name(*cell, None));
+                    // every round repeats it
+                    if self.warned.insert(text.clone()) {
+                        self.print(&text);
+                    }
                 }
                 _ => {}
             },
@@ -239,14 +242,6 @@ impl<'a> SweepProgress<'a> {
         let elapsed_s = self.started.elapsed().as_secs_f64();
         let seconds = self.remaining.seconds(elapsed_s, self.work_done, left, false)?;
         seconds.is_finite().then(|| format!("about {}", duration(seconds)))
-    }
-
-    /// Prints a message that every round repeats only once.
-    fn print_once(&mut self, text: String) {
-        if !self.warned.contains(&text) {
-            self.print(&text);
-            self.warned.insert(text);
-        }
     }
 
     fn print(&self, text: &str) {

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use clap::{Parser as _, ValueEnum as _};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::output::{self, Format, FormatArgs};
 use super::{diff, overlap, stderr};
-use crate::desk::ranges::RangePattern;
 use crate::desk::record::{self, RecordedPart, Recording, Variables};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -124,7 +122,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| stderr::warn(warning));
     let mut child = start_program(args, variables)?;
-    stderr::note(&format!("recording into {}", recording.directory().display()));
+    stderr::note(&format!("recording into {}", recording.directory.display()));
     let mut progress = RecordingProgress::new(&recording);
     let mut explained = false;
     let status = wait(&mut child, &mut || {
@@ -278,9 +276,8 @@ fn explain_or_print_error(args: &Args, recording: &Recording, dir: &Path) {
 /// Merges the recording, writes the trace, and prints the report of `overlap`.
 fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     recording.problems().iter().for_each(|problem| stderr::warn(problem));
-    let pattern = args.range.as_deref().map(RangePattern::new);
-    let trace = recording.merge(pattern.as_ref())?;
-    let path = args.output.clone().unwrap_or_else(|| recording.directory().join(record::TRACE));
+    let trace = recording.merge(args.range.as_deref())?;
+    let path = args.output.clone().unwrap_or_else(|| recording.directory.join(record::TRACE));
     trace::export::write(&trace, &path)?;
     let import = trace.meta.import.clone().unwrap_or_default();
     let from = import.ranks_from.map(|from| format!(" ({from})")).unwrap_or_default();
@@ -290,19 +287,18 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
         stderr::warn_all(import.warnings.iter().map(String::as_str), "the trace has all of them");
         output::emit(&ranges_text(&trace))?;
     } else {
-        let format = args.format.format.to_possible_value();
-        let format = format.map_or("table".into(), |format| format.get_name().to_owned());
-        let format = OsString::from(format!("--format={format}"));
+        let (recorded, output) = (path.to_string_lossy().into_owned(), args.format);
         // JSON and CSV have one document: that of `diff` has the check
-        if args.check.is_none() || args.format.format == Format::Table {
-            let words = ["overlap".into(), path.clone().into(), format.clone()];
-            overlap::run(&parsed::<overlap::Args>(words)?, dir.to_owned())?;
+        if args.check.is_none() || output.format == Format::Table {
+            let source = Some(recorded.clone());
+            overlap::run(&overlap::Args { source, output, ..Default::default() }, dir.to_owned())?;
         }
         if let Some(name) = &args.check {
-            let before = predicted_trace(name, dir)?.into();
-            let check = format!("--check={name}").into();
-            let words = ["diff".into(), before, path.clone().into(), check, format];
-            diff::run(&parsed::<diff::Args>(words)?, dir.to_owned())?;
+            let (a, check) = (predicted_trace(name, dir)?, Some(name.clone()));
+            diff::run(
+                &diff::Args { a, b: recorded, check, output, ..Default::default() },
+                dir.to_owned(),
+            )?;
         }
     }
     stderr::note(&format!("open it with `ladderscope timeline {}`", path.display()));
@@ -318,19 +314,6 @@ fn predicted_trace(name: &str, dir: &Path) -> Result<String> {
             format!("record without --check, then `ladderscope diff BEFORE AFTER --check {name}`"),
         )
     })
-}
-
-/// Parser of another verb's arguments, for its defaults.
-#[derive(Debug, clap::Parser)]
-struct VerbParser<A: clap::Args> {
-    #[command(flatten)]
-    args: A,
-}
-
-fn parsed<A: clap::Args>(words: impl IntoIterator<Item = OsString>) -> Result<A> {
-    let parsed =
-        VerbParser::<A>::try_parse_from(words).map_err(|error| Error::failed(error.to_string()))?;
-    Ok(parsed.args)
 }
 
 /// Ranges by total time, for a recording without GPU work.

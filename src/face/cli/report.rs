@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::select::SelectArgs;
 use super::{overlap, stderr};
-use crate::desk::{self, Stores, report_of_runs};
+use crate::desk::{self, OpenOptions, Stores, report_of_runs};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -32,7 +31,7 @@ pub struct Args {
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -78,8 +77,7 @@ fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let source = args.filter.one_run(args.runs.first(), &dir)?;
     let store = Store::open(&dir);
-    let opened =
-        desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
+    let opened = desk::open(&source, &store, &args.opening, args.select.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
     let trace = &opened.trace;
     let selection = args.select.resolve(trace)?;
@@ -126,7 +124,7 @@ fn trace_arguments(args: &Args, source: &str, dir: &Path) -> Vec<String> {
     option("--step", step.map(|step| step.to_string()));
     option("--from", from.map(|ns| format!("{ns}ns")));
     option("--to", to.map(|ns| format!("{ns}ns")));
-    option("--rules", args.opening.options(None).rules.map(str::to_owned));
+    option("--rules", args.opening.rules.clone());
     option("--recording", args.opening.recording.clone());
     words.extend(desk::dir_option(dir));
     words

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::open::OpenArgs;
 use super::output::{self, FormatArgs};
 use super::stderr;
-use crate::desk::{self, ChosenMachine, MachineChoice};
+use crate::desk::{self, ChosenMachine, MachineChoice, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
@@ -79,15 +78,8 @@ pub struct Args {
     /// Only this step, numbered as by `overlap --by step`; without markers of steps, from 0
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// Hardware for contention and other all-reduces: a built-in name or a TOML file [default: the trace's GPU]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub hardware: Option<String>,
-    /// Software stack for contention: a built-in name or a TOML file [default: the run's; native]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub stack: Option<String>,
-    /// Override a value of the hardware or the stack (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
+    #[command(flatten)]
+    pub machine: MachineChoice,
     /// Tensor-parallel size of the traced engine, if the trace does not record it; --on-tp predicts another
     #[arg(long, value_name = "N")]
     pub tp: Option<u32>,
@@ -100,7 +92,7 @@ pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -117,7 +109,7 @@ pub enum PhaseArg {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
+    let opened = desk::open(&source, &store, &args.opening, args.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
     stderr::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
@@ -127,12 +119,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "omit --phase, and choose the step with --step N",
         ));
     }
-    let choice = MachineChoice {
-        hardware: args.hardware.clone(),
-        stack: args.stack.clone(),
-        set: args.set.clone(),
-    };
-    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &choice)?;
+    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &args.machine)?;
     let asked = Asked {
         layers: args.layers,
         phase: Some(match args.phase {

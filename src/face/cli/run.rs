@@ -7,12 +7,11 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::SweepProgress;
 use super::running::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::{record_table, show, stderr};
-use crate::desk::Runner;
 use base::error::{Error, Result};
 use lab::store::Store;
 use lab::sweep::Cell;
 use run::{Feasibility, Resolve, Shared};
-use table::{CellOptions, Record, Spec, Status};
+use table::{CellOptions, Record, Status};
 
 /// Arguments of `ladderscope run`.
 #[derive(Debug, clap::Args)]
@@ -40,30 +39,22 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     let timeout = args.timeout.duration();
     run_on_all_ranks(timeout, dir, OnHangUp::Cancel, resolve, |runner, (spec, note)| {
-        run_cell(args, &runner, &shared, &spec, note)
+        note.iter().for_each(|note| stderr::note(note));
+        let cells = [Cell { spec, feasibility: Feasibility::Runs }];
+        let mut progress = SweepProgress::new(&cells, args.rounds);
+        let mut on_event = |event| progress.event(&event);
+        let trace = args.trace.as_deref();
+        let ended = runner.cell(&cells[0].spec, &shared, args.rounds, trace, &mut on_event);
+        progress.finish();
+        print(&ended?, &runner.store, args.output.format)
     })
 }
 
-fn run_cell(
-    args: &Args,
-    runner: &Runner,
-    shared: &Shared,
-    spec: &Spec,
-    note: Option<String>,
-) -> Result<u8> {
-    if let Some(note) = note {
-        stderr::note(&note);
-    }
-    let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
-    let mut progress = SweepProgress::new(&cells, args.rounds);
-    let ended = runner
-        .cell(spec, shared, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
-    progress.finish();
-    let record = ended?;
-    for warning in &record.warnings {
-        stderr::warn(warning);
-    }
-    print(&record, &runner.store, args.output.format)?;
+/// Prints the record with its warnings, and the reason why it has no numbers. Returns the exit status.
+fn print(record: &Record, store: &Store, format: Format) -> Result<u8> {
+    record.warnings.iter().for_each(|warning| stderr::warn(warning));
+    let csv = || record_table::csv(std::slice::from_ref(record));
+    output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))?;
     let code = match record.status {
         Status::Ok => 0,
         Status::Failed => 1,
@@ -72,7 +63,7 @@ fn run_cell(
     };
     if let (true, Some(reason)) = (code != 0, &record.reason) {
         let reason = format!("{}: {reason}", record.status.as_str());
-        match args.output.format {
+        match format {
             Format::Json => stderr::print_error(&Error::failed(reason)),
             Format::Csv => stderr::line(&reason),
             // the printed record contains the reason
@@ -80,9 +71,4 @@ fn run_cell(
         }
     }
     Ok(code)
-}
-
-fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
-    let csv = || record_table::csv(std::slice::from_ref(record));
-    output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))
 }

@@ -156,9 +156,8 @@ fn print_summary(dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     let (runs, (batches, damaged)) = (store.list_runs_in_short()?, store.batches()?);
     let annotations = store.annotations();
-    for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
-        stderr::warn(damaged);
-    }
+    let damaged = runs.damaged.iter().chain(&damaged).chain(&annotations.damaged);
+    damaged.for_each(|damaged| stderr::warn(damaged));
     if runs.records.is_empty() && batches.is_empty() {
         stderr::note(&format!("no runs in {}", dir.display()));
         return Ok(0);
@@ -257,7 +256,7 @@ impl RunNames {
             let mut seen = HashSet::new();
             chosen.records.retain(|record| seen.insert(record.run.clone()));
         }
-        let records = desk::filter_runs(chosen, self.filter.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.filter.typed())?;
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("no runs in {} match; nothing changed", store.dir().display()),

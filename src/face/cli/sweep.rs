@@ -109,9 +109,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
     if let Some(question) = &experiment.question {
         stderr::note(&format!("{}: {question}", experiment.name));
     }
-    for note in &experiment.notes {
-        stderr::note(note);
-    }
+    experiment.notes.iter().for_each(|note| stderr::note(note));
     let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format, TABLE_ROWS, Arc::default());
     let mut printed = Ok(());

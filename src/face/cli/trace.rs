@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::open::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::stderr;
-use crate::desk;
+use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use lab::store::Store;
 use table::render::{Shown, Sourced, Table};
@@ -42,7 +41,7 @@ struct ConvertArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    opening: OpenArgs,
+    opening: OpenOptions,
     #[command(flatten)]
     report: FormatArgs,
 }
@@ -54,7 +53,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let target = Target::of(args)?;
-    let opened = desk::open(&args.input.to_string_lossy(), store, args.opening.options(None))?;
+    let opened = desk::open(&args.input.to_string_lossy(), store, &args.opening, None)?;
     stderr::note_part(&opened);
     let trace = opened.trace;
     let files = match &target {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::figure::LookArgs;
 use super::output::{self, FormatArgs};
 use super::stderr;
 use base::error::Result;
 use base::text::counted;
-use study::plot::{check_format, validation_figure};
+use study::plot::{FigureOptions, check_format, validation_figure};
 use study::validate::{
     DataSet, Group, LeftOut, Measure, NotRun, Overrides, RankOrder, Residual, Score, Slice, Worst, card,
     left_out, orders_table,
@@ -27,15 +26,8 @@ pub struct Args {
     /// columns determine it)
     #[arg(long, alias = "csv", value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
-    /// Hardware profile to use instead of the set's: a built-in name or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub hardware: Option<String>,
-    /// Software stack to use instead of the set's: a built-in name or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub stack: Option<String>,
-    /// Override a value of the hardware or the stack (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// Also fit each engine without a third of its settings in turn, without each GPU and without each model, and
     /// print the errors on the rows left out (serving_dense, serving_moe; takes a minute)
     #[arg(long, conflicts_with_all = ["data", "hardware", "stack", "set"])]
@@ -44,20 +36,18 @@ pub struct Args {
     #[arg(short, long, alias = "export", value_name = "FILE.svg|FILE.png")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: FigureOptions,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub fn run(args: &Args) -> Result<u8> {
-    let look = args.look.options()?;
+    args.look.check()?;
     args.output.as_deref().map_or(Ok(()), check_format)?;
-    let overrides =
-        Overrides { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
     let scores: Vec<Score> = match &args.data {
-        Some(path) => vec![Score::of_file(&args.sets, path, &overrides)?],
+        Some(path) => vec![Score::of_file(&args.sets, path, &args.overrides)?],
         None => {
-            let score = |set: &DataSet| Score::of(set, &set.runs(&overrides)?);
+            let score = |set: &DataSet| Score::of(set, &set.runs(&args.overrides)?);
             DataSet::named(&args.sets)?.iter().map(score).collect::<Result<_>>()?
         }
     };
@@ -71,7 +61,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let csv = || residuals(&scores).csv(Sourced::ByRow);
     output::print(args.format.format, &printed, csv, || text(&scores, &kept.concat()))?;
     if let Some(path) = &args.output {
-        let figure = validation_figure(&scores, &look)?;
+        let figure = validation_figure(&scores, &args.look)?;
         figure.save(path)?;
         stderr::note(&format!("wrote {}: {}", path.display(), figure.title()));
     }
@@ -188,13 +178,8 @@ impl<'a> PrintedSet<'a> {
 fn headline(scores: &[Score]) -> String {
     let mean = |measure: &Measure| {
         let means = scores.iter().filter_map(|score| score.errors(*measure)).map(|(mean, _)| mean);
-        let (low, high) =
-            means.fold((f64::INFINITY, 0.0_f64), |(l, h), mean| (l.min(mean), h.max(mean)));
-        let range = match (format!("{low:.1}"), format!("{high:.1}")) {
-            (low, high) if low == high => low,
-            (low, high) => format!("{low} to {high}"),
-        };
-        low.is_finite().then(|| format!("{} {range} %", measure.title()))
+        let range = output::range_text(means, |mean| format!("{mean:.1}"))?;
+        Some(format!("{} {range} %", measure.title()))
     };
     let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
     let errors: Vec<String> = in_percent.filter_map(mean).collect();

@@ -7,19 +7,18 @@ use std::path::PathBuf;
 use super::output::{self, Format, FormatArgs};
 use super::rewire::save_prediction;
 use super::stderr;
+use super::whatif_text::{cell_in_words, footnotes, headline, link_in_words, rows};
 use base::error::{Error, Result};
 use base::text::shell_command;
 use lab::store::Store;
 use plan::Architecture;
 use run::Resolve;
-use run::sim::{Simulator, switches_in_words};
+use run::sim::Simulator;
 use study::diff::{PredictedRow, Prediction};
-use study::validate::{TieBand, nearest_error};
-use study::whatif::{
-    Answer, BreakEven, CellLink, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant, whole_pct,
-};
-use table::options::{OPTIONS, option};
-use table::render::{Shown, Sourced, Table};
+use study::validate::nearest_error;
+use study::whatif::{Answer, BreakEven, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant};
+use table::options::option;
+use table::render::Sourced;
 use table::{Backend, CellOptions, Provenance, Spec};
 
 const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of standard / TPOT, hidden the share of the communication \
@@ -31,7 +30,7 @@ const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of s
     mixture with other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
-const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
+pub(super) const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
 
 /// Defaults that differ from those of `run`.
 const DEFAULTS: [(&str, &str); 5] = [
@@ -60,9 +59,16 @@ fn is_of_other_backends(name: &str) -> bool {
     option(name).is_some_and(|option| !option.is_used_by(Backend::Sim))
 }
 
-/// Options that sweep a value.
-const SWEPT: [&str; 7] =
-    ["alpha_us", "gb_s", "network_alpha_us", "network_gb_s", "sms", "experts", "top_k"];
+/// Options that sweep a value: name, title of its column, and minimum.
+pub(super) const SWEPT: [(&str, &str, f64); 7] = [
+    ("alpha_us", "alpha_us|latency us", 0.0),
+    ("gb_s", "gb_s|GB/s", f64::MIN_POSITIVE),
+    ("network_alpha_us", "network_alpha_us|network us", 0.0),
+    ("network_gb_s", "network_gb_s|network GB/s", f64::MIN_POSITIVE),
+    ("sms", "sms|SMs", 0.0),
+    ("experts", "experts", 1.0),
+    ("top_k", "top_k|top-k", 1.0),
+];
 
 /// Arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
@@ -98,7 +104,7 @@ pub struct Args {
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
     /// Store the prediction; `diff A B --check NAME` later shows its error
-    #[arg(long, value_name = "NAME", conflicts_with_all = SWEPT)]
+    #[arg(long, value_name = "NAME", conflicts_with_all = SWEPT.map(|(name, ..)| name))]
     pub save: Option<String>,
     #[command(flatten)]
     pub output: FormatArgs,
@@ -234,9 +240,9 @@ fn variant(options: &CellOptions) -> Result<Variant> {
 }
 
 /// Answer at a value of the swept option; `value` is `None` if nothing is swept.
-struct SweepPoint {
-    value: Option<f64>,
-    answer: Answer,
+pub struct SweepPoint {
+    pub value: Option<f64>,
+    pub answer: Answer,
 }
 
 /// Value that is swept, and those that are settings.
@@ -249,18 +255,11 @@ struct Sweep {
 }
 
 fn sweep_of(args: &Args) -> Result<Sweep> {
-    let all = [
-        (&args.alpha_us, 0.0),
-        (&args.gb_s, f64::MIN_POSITIVE),
-        (&args.network_alpha_us, 0.0),
-        (&args.network_gb_s, f64::MIN_POSITIVE),
-        (&args.sms, 0.0),
-        (&args.experts, 1.0),
-        (&args.top_k, 1.0),
-    ];
-    let all = SWEPT.into_iter().zip(all);
-    let given: Vec<_> = all.filter(|(_, (values, _))| !values.is_empty()).collect();
-    for (name, (values, least)) in &given {
+    let Args { alpha_us, gb_s, network_alpha_us, network_gb_s, sms, experts, top_k, .. } = args;
+    let values = [alpha_us, gb_s, network_alpha_us, network_gb_s, sms, experts, top_k];
+    let all = SWEPT.into_iter().zip(values).map(|((name, _, least), values)| (name, least, values));
+    let given: Vec<_> = all.filter(|(.., values)| !values.is_empty()).collect();
+    for (name, least, values) in &given {
         let Some(wrong) = values.iter().find(|value| !value.is_finite() || *value < least) else {
             continue;
         };
@@ -272,9 +271,9 @@ fn sweep_of(args: &Args) -> Result<Sweep> {
         };
         return Err(Error::input(format!("--{option} {wrong}: write numbers {from}")));
     }
-    let mut swept = given.iter().filter(|(_, (values, _))| values.len() > 1);
+    let mut swept = given.iter().filter(|(.., values)| values.len() > 1);
     let first = swept.next();
-    if let Some(((one, _), (other, _))) = first.zip(swept.next()) {
+    if let Some(((one, ..), (other, ..))) = first.zip(swept.next()) {
         return Err(Error::input_help(
             format!(
                 "--{} and --{} both have several values",
@@ -284,11 +283,11 @@ fn sweep_of(args: &Args) -> Result<Sweep> {
             "sweep one of them, and give the other one value",
         ));
     }
-    let Some((slider, (values, _))) = first.or(given.first()).cloned() else {
+    let Some((slider, _, values)) = first.or(given.first()).copied() else {
         return Ok(Sweep { slider: "as given", values: Vec::new(), fixed: Vec::new() });
     };
-    let others = given.iter().filter(|(name, _)| *name != slider);
-    let fixed = others.map(|(name, (values, _))| (*name, values[0])).collect();
+    let others = given.iter().filter(|(name, ..)| *name != slider);
+    let fixed = others.map(|(name, _, values)| (*name, values[0])).collect();
     Ok(Sweep { slider, values: values.clone(), fixed })
 }
 
@@ -333,20 +332,6 @@ fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
     Err(Error::input(format!("{named} has no effect: {why}")))
 }
 
-/// Reasons of rows without numbers, and experts touched by an uneven load, once each.
-fn footnotes(points: &[SweepPoint]) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for SweepPoint { answer, .. } in points {
-        let own = answer.reasons().into_iter().chain(answer.experts_touched());
-        for line in own.chain(answer.profile_values.no_link.clone()) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
-    }
-    lines
-}
-
 /// Break-evens of the rows that hide communication, by cell. Always includes the chosen cell.
 fn break_evens(
     simulator: &Simulator,
@@ -376,29 +361,6 @@ fn break_evens(
         }
     }
     found
-}
-
-/// Latency of a decode step's all-reduce, measured and charged, with the profile rows it is based on.
-fn link_in_words(slider: &str, SweepPoint { value, answer }: &SweepPoint) -> String {
-    let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
-    let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
-    let taken = times
-        .taken
-        .as_ref()
-        .map(|(taken, switches)| format!(" by {taken} (by size: {})", switches_in_words(switches)));
-    let us = [times.alone_us, times.charged_us].map(|us| format!("{us:.1} us"));
-    let us = match us {
-        [alone, charged] if alone == charged => format!("{alone}, alone and inside the model"),
-        [alone, charged] => format!("{alone} alone, {charged} inside the model"),
-    };
-    let line = format!(
-        "{at}all-reduce of {}{}: {us} (stack {}){}",
-        output::bytes(*message_bytes),
-        taken.unwrap_or_default(),
-        answer.spec.stack,
-        times.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default()
-    );
-    output::wrapped("", &line, 2)
 }
 
 /// Output of all slider positions in JSON.
@@ -495,154 +457,6 @@ fn printed<'a>(
         points: points.collect(),
         break_even,
     }
-}
-
-/// Speedup of the chosen architecture, or of the fastest if `standard` is chosen, at every position of the slider;
-/// then the fastest, if it is another one, and the limit.
-fn headline(slider: &str, points: &[SweepPoint]) -> String {
-    // speedups of a label at all positions
-    let mut speedups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for (answer, row) in points
-        .iter()
-        .flat_map(|SweepPoint { answer, .. }| answer.rows.iter().map(move |row| (answer, row)))
-    {
-        let speedup = row.numbers.as_ref().ok().and_then(|numbers| numbers.speedup);
-        speedups.entry(answer.label(row)).or_default().extend(speedup);
-    }
-    let mean = |label: &&String| speedups[*label].iter().map(|s| s.ln()).sum::<f64>();
-    let limit = Architecture::UpperBound.to_string();
-    let ran = |label: &&String| speedups[*label].len() == points.len();
-    let choices = speedups.keys().filter(|label| !label.starts_with(&limit) && ran(label));
-    let choices: Vec<&String> = choices.collect();
-    let Some(fastest) = choices.iter().copied().max_by(|a, b| mean(a).total_cmp(&mean(b))) else {
-        return String::new();
-    };
-    let first = &points[0].answer;
-    let chosen = first.row(&first.spec.architecture).map(|row| first.label(row));
-    let is_choice = |label: &String| label != "standard" && ran(&label);
-    let label = chosen.filter(is_choice).unwrap_or_else(|| fastest.clone());
-    let range = |label: &str| {
-        let (low, high) =
-            speedups[label].iter().fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(*s), h.max(*s)));
-        match (format!("{low:.2}x"), format!("{high:.2}x")) {
-            (low, high) if low == high => low,
-            (low, high) => format!("{low} to {high}"),
-        }
-    };
-    let over = if points.len() > 1 { format!(" over these values of {slider}") } else { String::new() };
-    let mut line = match label == "standard" {
-        true => format!("No architecture decodes faster than standard{over}"),
-        false => format!("{label} decodes {} as fast as standard{over}", range(&label)),
-    };
-    // mean speedups over the headline's architecture
-    let lead = |other: &String| ((mean(&other) - mean(&&label)) / points.len() as f64).exp();
-    let leads: Vec<(&String, f64)> = choices.iter().map(|&other| (other, lead(other))).collect();
-    let (mut ties, share) = TieBand::ties(leads, |near| {
-        let is_near = |label: String| near.iter().any(|(other, _)| **other == label);
-        let share_of = |SweepPoint { answer, .. }: &SweepPoint| {
-            answer.tie_share(answer.rows.iter().filter(|row| is_near(answer.label(row))))
-        };
-        points.iter().map(share_of).fold(0.0, f64::max)
-    });
-    ties.retain(|other| **other != label);
-    if !ties.is_empty() {
-        let named = ties.iter().map(|tie| match tie.as_str() {
-            "standard" => "standard".to_owned(),
-            tie => format!("{tie} {}", range(tie)),
-        });
-        let named = named.collect::<Vec<String>>().join(", ");
-        line += &format!("; tied within {:.0} % (simulator error): {named}", 100.0 * share);
-    }
-    if range(fastest) != range(&label) && !ties.contains(&fastest) {
-        line += &format!("; fastest: {fastest}, {}", range(fastest));
-    }
-    if speedups.get(&limit).is_some_and(|all| all.len() == points.len()) {
-        line += &format!("; limit without communication: {}", range(&limit));
-    }
-    output::wrapped("", &(line + "."), 0)
-}
-
-/// Settings of the cell, with those options that differ from their defaults.
-fn cell_in_words(cell: &Spec, fixed: &[(&str, f64)]) -> String {
-    let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
-    // remaining options that were set
-    let shown = [
-        "architecture",
-        "model",
-        "dtype",
-        "tp",
-        "batch",
-        "p2p",
-        "hardware",
-        "stack",
-        "prompt_tokens",
-        "output_tokens",
-    ];
-    let others = OPTIONS.iter().filter(|option| option.is_used_by(Backend::Sim));
-    let others = others.filter(|option| {
-        let is_named = shown.contains(&option.name) || WITHOUT_EFFECT.contains(&option.name);
-        !is_named && !option.is_default(cell)
-    });
-    let mut more: String =
-        others.map(|option| format!(", --{}\u{a0}{}", option.flag, option.text(cell))).collect();
-    more.extend(cell.set.iter().map(|(key, value)| format!(", --set\u{a0}{key}={value}")));
-    let of_link = fixed.iter().filter(|(name, _)| !["experts", "top_k"].contains(name));
-    more.extend(of_link.map(|(name, value)| format!(", --{}\u{a0}{value}", name.replace('_', "-"))));
-    let line = format!(
-        "{model} {dtype}, TP {tp}, batch {batch}, P2P {}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
-         {stack}{more}; communication is per decode step",
-        p2p.as_str()
-    );
-    output::wrapped("", &line, 2)
-}
-
-/// Rows of all points. Shares are exact in files, whole percents on screen.
-fn rows(slider: &str, points: &[SweepPoint]) -> Table {
-    // prefill and total times appear only in JSON
-    let names = &Numbers::NAMES[2..];
-    let title = |name: &&str| match *name {
-        "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
-        "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),
-        "exposed_comm_ms" => "exposed_comm_ms|exposed ms".to_owned(),
-        "overlap_pct" | "hidden_share" => format!("{name}|"),
-        "speedup" => "speedup|speedup (TPOT)".to_owned(),
-        name => format!("{name}|{}", name.replace('_', " ")),
-    };
-    let slider_title = match slider {
-        "alpha_us" => "alpha_us|latency us",
-        "gb_s" => "gb_s|GB/s",
-        "network_alpha_us" => "network_alpha_us|network us",
-        "network_gb_s" => "network_gb_s|network GB/s",
-        "sms" => "sms|SMs",
-        "top_k" => "top_k|top-k",
-        other => other,
-    };
-    let mut columns = vec![slider_title.to_owned(), "architecture".into()];
-    columns.extend(names.iter().map(title));
-    columns.extend(["|hidden %".into(), "|gap %".into()]);
-    // the reasons are below the table
-    columns.extend(["provenance".into(), "reason|".into()]);
-    let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
-    let mut rows = Table::new(columns).least(&[
-        "hidden %",
-        "gap %",
-        "completion_ms",
-        "tokens_per_s_per_gpu",
-        "provenance",
-    ]);
-    for SweepPoint { value, answer } in points {
-        for row in &answer.rows {
-            let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
-            cells.extend(names.iter().map(|name| row.shown(name)));
-            let number = |name: &str| row.numbers.as_ref().ok()?.by_name(name);
-            let gap_pct = number("hidden_share").map(|share| 100.0 * share);
-            let shares = [number("overlap_pct"), gap_pct];
-            cells.extend(shares.map(|share| Shown::number(share.map(whole_pct), 0)));
-            cells.extend([Shown::text("simulated"), row.reason()]);
-            rows.push(cells);
-        }
-    }
-    rows
 }
 
 #[cfg(test)]

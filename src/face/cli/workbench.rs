@@ -5,11 +5,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::filter::{FilterArgs, select_runs};
-use super::open::OpenArgs;
 use super::select::SelectArgs;
 use super::{output, stderr};
-use crate::desk;
 use crate::desk::export::FileKind;
+use crate::desk::{self, OpenOptions};
 use crate::face::tui;
 use crate::face::tui::config::{self, Config, Surroundings};
 use base::error::{Error, Result};
@@ -73,7 +72,7 @@ pub struct TimelineArgs {
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
-    pub opening: OpenArgs,
+    pub opening: OpenOptions,
 }
 
 pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
@@ -86,12 +85,11 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
         ));
     }
     let store = Store::open(&dir);
-    let options = args.opening.options(args.select.step);
-    let open = |source: &str, options| desk::open(source, &store, options);
-    let mut traces = vec![open(&args.filter.one_run(args.source.as_ref(), &dir)?, options)?];
+    let open =
+        |source: &str, options: &OpenOptions| desk::open(source, &store, options, args.select.step);
+    let mut traces = vec![open(&args.filter.one_run(args.source.as_ref(), &dir)?, &args.opening)?];
     if let Some(beneath) = &args.beneath {
-        let recording = options.recording.filter(|_| Path::new(beneath).is_dir());
-        traces.push(open(beneath, desk::OpenOptions { recording, ..options })?);
+        traces.push(open(beneath, &args.opening.of_one(beneath))?);
     }
     traces.iter().for_each(stderr::note_part);
     if args.output.is_some() {

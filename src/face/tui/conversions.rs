@@ -151,7 +151,8 @@ impl Overlay for Conversions {
                     ask(&mut state.cx, report, point);
                 }
             }
-            code => drop(self.list.key(code, self.report().points.len())),
+            code if self.list.key(code, self.reports[self.at].points.len()) => {}
+            _ => state.cx.say_what_closes(),
         }
         Some(self)
     }

@@ -187,8 +187,7 @@ impl FigureSource {
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());
             return Ok((wanted.draw_traces(&traces, &provenance)?, Vec::new()));
         }
-        let drawn = wanted.draw_records(self.records(), &Stores::named(&[], &self.dir))?;
-        Ok((drawn.figure, drawn.notes))
+        wanted.draw_records(self.records(), &Stores::named(&[], &self.dir))
     }
 
     /// Renders the figure for the terminal at the largest size that fits; `None` if pictures are
@@ -295,13 +294,13 @@ fn write(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size, p
     });
 }
 
-/// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
-/// otherwise a picture of the screen.
-pub fn ask_export(state: &mut State, figure: bool) {
-    match figure {
-        false => ask_path(state, ("picture of", "-screen.svg"), false),
-        true => ask_path(state, ("export", ".svg"), true),
-    }
+/// Prompts for the path of the screen's own figure or table, if it has one, otherwise of a picture of the screen.
+pub fn ask_export(state: &mut State) {
+    ask_path(state, ("export", ".svg"), true);
+}
+
+pub fn ask_picture(state: &mut State) {
+    ask_path(state, ("picture of", "-screen.svg"), false);
 }
 
 /// Hint below a path to write to.

@@ -262,7 +262,7 @@ impl Overlay for Help {
         &[("/", "search all screens"), ("↑ ↓", "scroll"), ("Esc", "close")]
     }
 
-    fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         let before = self.search.value().to_owned();
         let dropped = key.code == KeyCode::Esc && self.search.drop_text();
         if dropped || self.search.key(key).is_some() {
@@ -275,7 +275,7 @@ impl Overlay for Help {
             KeyCode::Char('/') => self.search.begin(),
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
-            _ => {}
+            _ => state.cx.say_what_closes(),
         }
         Some(self)
     }

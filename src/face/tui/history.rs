@@ -86,14 +86,8 @@ pub struct SessionHistory {
     offered: Option<(Tab, bool)>,
     /// The same of the previous input.
     was_offered: Option<(Tab, bool)>,
-    is_used: bool,
-}
-
-impl SessionHistory {
     /// True once anything was changed in this session, even if it is undone.
-    pub fn is_used(&self) -> bool {
-        self.is_used
-    }
+    pub is_used: bool,
 }
 
 /// State of the current screen before an input that may change it.

@@ -132,6 +132,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 pub use preview::Preview;
+pub use terminal::restore as restore_terminal;
 pub use theme::names as theme_names;
 
 use crate::desk::Opened;
@@ -144,11 +145,6 @@ pub struct Options {
     pub traces: Vec<Opened>,
     /// Interval of the first trace to show (ns since its first start).
     pub window: Option<(i64, i64)>,
-}
-
-/// Restores the terminal if the workbench holds it; for exits from other threads.
-pub fn restore_terminal() {
-    terminal::restore();
 }
 
 /// Runs the workbench until the user quits. The terminal is restored even on a panic.

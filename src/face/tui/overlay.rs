@@ -195,6 +195,11 @@ impl Context {
         self.lay(Question { text: text.into(), yes: Box::new(yes), only_selected: None });
     }
 
+    /// Answers a key that means nothing in the top overlay, so that it does not seem to be lost.
+    pub fn say_what_closes(&mut self) {
+        self.inform("Esc closes this first");
+    }
+
     pub fn drop_questions(&mut self) {
         self.overlays.retain(|overlay| !(&**overlay as &dyn Any).is::<Question>());
     }
@@ -450,7 +455,10 @@ impl Overlay for Question {
                 self.only_selected.into_iter().for_each(|answer| answer(state));
             }
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => {}
-            _ => return Some(self),
+            _ => {
+                state.cx.say_what_closes();
+                return Some(self);
+            }
         }
         None
     }

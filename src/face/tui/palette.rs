@@ -159,7 +159,7 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
     let (id, has_content) = (bound.row.id, state.screen(tab).has_content());
     let is_possible = match bound.action {
         // a filter or an order, which the screen itself does not count
-        Action::On(..) if id == "undo" && state.cx.history.is_used() => true,
+        Action::On(..) if id == "undo" && state.cx.history.is_used => true,
         // opens the map, too; as a hint of the footer it is for a map that is open
         Action::On(Tab::Compare, _) if id == "value" => has_content,
         Action::On(tab, at) => state.screen(tab).is_possible(at),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
+use ratatui::widgets::{Clear, Widget};
 
 use super::overlay::{Folder, Overlay, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
@@ -12,6 +13,7 @@ use super::prelude::*;
 use super::trace_picker::counterpart_rank;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
+use super::widgets::wrap::wrap_long_words;
 use crate::desk::files::folder_of;
 use base::offer::Completion;
 use base::text::folded;
@@ -453,6 +455,7 @@ impl Overlay for Pick {
         let room = area.width.saturating_sub(names.saturating_add(3));
         let about = words.min(room.max(area.width / 2));
         let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
+        let mut whole = None;
         for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(list.y..) {
             let Some((name, about)) = self.line(*at) else { continue };
             let taken = (about.width() as u16).min(area.width / 2);
@@ -460,8 +463,8 @@ impl Overlay for Pick {
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
             // sentences are cut after a whole word, paths where they end
             let is_sentence = matches!(self.search, Search::Letters);
-            let name = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
-            let end = put(buf, area, area.x + 1, y, &name, theme.style(role));
+            let shown = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
+            let end = put(buf, area, area.x + 1, y, &shown, theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
             let line = self.lines.get(*at).filter(|_| self.path().is_none());
             let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
@@ -475,11 +478,24 @@ impl Overlay for Pick {
             let column =
                 if is_sentence && names < SHORT_NAMES { column.max(area.x + names + 3) } else { column };
             let room = area.right().saturating_sub(column.max(end + 2));
-            let about = if is_sentence { words_or_cut(about, room) } else { cut(about, room) };
-            put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
+            let described = if is_sentence { words_or_cut(about, room) } else { cut(about, room) };
+            put(buf, area, column.max(end + 2), y, &described, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
+                let is_cut = (&*shown, &*described) != (name, about);
+                whole = is_cut.then(|| (y, format!("{name}  {about}")));
             }
+        }
+        // a selected entry that is cut goes on below, over the next entries, at the end above it
+        let Some((y, text)) = whole else { return };
+        let text = wrap_long_words(&text, usize::from(area.width.saturating_sub(3)));
+        let count = text.len() as u16;
+        let from = if y + count < list.bottom() { y + 1 } else { y.saturating_sub(count).max(list.y) };
+        let place = Rect { y: from, height: count, ..list }.intersection(list);
+        Clear.render(place.intersection(buf.area), buf);
+        for (row, text) in place.rows().zip(&text) {
+            put(buf, row, row.x + 2, row.y, text, theme.style(Role::Text));
+            select(buf, row, row.y, theme);
         }
     }
 

@@ -42,7 +42,7 @@ impl Pictures {
         let is = |name: &str, wanted: &str| variable(name).is_some_and(|v| v == wanted);
         let term = variable("TERM").unwrap_or_default();
         let tmux = has("TMUX");
-        let asked = match variable(VARIABLE).as_deref() {
+        let protocol = match variable(VARIABLE).as_deref() {
             Some("off") => return Self { protocol: None, tmux, on: false },
             Some("kitty") => Some(ProtocolType::Kitty),
             Some("sixel") => Some(ProtocolType::Sixel),
@@ -50,8 +50,8 @@ impl Pictures {
             Some("halfblocks") => Some(ProtocolType::Halfblocks),
             _ => None,
         };
-        if asked.is_some() {
-            return Self { protocol: asked, tmux, on: true };
+        if protocol.is_some() {
+            return Self { protocol, tmux, on: true };
         }
         let within = tmux || has("STY") || has("ZELLIJ") || term.starts_with("tmux");
         if within || term.starts_with("screen") || term == "dumb" || term == "linux" {

@@ -91,30 +91,19 @@ impl ScopedRuns {
     }
 }
 
-/// Runs that a result screen shows.
+/// Runs that a result screen shows: those of an experiment, or all.
 #[derive(Clone, Debug, Default)]
-pub enum RunScope {
-    #[default]
-    All,
-    Experiment(Arc<ScopedRuns>),
-}
+pub struct RunScope(pub Option<Arc<ScopedRuns>>);
 
 impl PartialEq for RunScope {
     fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::All, Self::All) => true,
-            (Self::Experiment(a), Self::Experiment(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
     }
 }
 
 impl RunScope {
     pub fn runs(&self) -> Option<&ScopedRuns> {
-        match self {
-            Self::All => None,
-            Self::Experiment(runs) => Some(runs),
-        }
+        self.0.as_deref()
     }
 
     /// Name before the filter: `[paper-70b]`, `[all runs]`.
@@ -182,10 +171,7 @@ impl PartialEq for SuggestedFor {
 
 impl ResultScope {
     pub fn runs(&self) -> RunScope {
-        match &self.own {
-            Some(own) if !self.is_all => RunScope::Experiment(Arc::clone(own)),
-            _ => RunScope::All,
-        }
+        RunScope(self.own.clone().filter(|_| !self.is_all))
     }
 
     /// Stored runs of the experiment, also while the screens show all.
@@ -224,11 +210,15 @@ impl ResultScope {
     }
 
     /// Makes the selected experiment of screen 1 the scope if it is another than at the last time and has stored runs.
-    fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Snapshot>) {
-        let is_other = self.followed.as_ref() != Some(&experiment.name);
-        if is_other && stored.is_some_and(|stored| ScopedRuns::of(&experiment, stored).is_some()) {
-            self.show_listed(experiment);
-            self.is_all = false;
+    fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Arc<Snapshot>>) {
+        let stored = stored.filter(|_| self.followed.as_ref() != Some(&experiment.name));
+        let own = stored.and_then(|stored| Some((ScopedRuns::of(&experiment, stored)?, stored)));
+        let Some((own, stored)) = own else { return };
+        self.show_listed(experiment);
+        self.is_all = false;
+        // unless the same experiment was the scope already
+        if self.basis.is_none() {
+            (self.own, self.basis) = (Some(Arc::new(own)), Some(Arc::clone(stored)));
         }
     }
 
@@ -308,7 +298,7 @@ pub fn show_screen(state: &mut State, tab: Tab) {
     let chosen = is_chosen.then(|| screen.status(cx).experiment).flatten();
     cx.tab = tab;
     if let Some(experiment) = chosen {
-        cx.scope.follow(experiment, cx.stored.as_deref());
+        cx.scope.follow(experiment, cx.stored.as_ref());
     }
 }
 

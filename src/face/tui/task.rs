@@ -16,7 +16,8 @@ use super::screen::Placed;
 use base::error::Result;
 use base::error::catch_panic;
 
-/// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things.
+/// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things. Made from a
+/// name, or from a name and an index: `"areas"`, `("overview", 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// Asking screen; `None` for the workbench and its overlays.
@@ -155,7 +156,7 @@ impl Context {
     /// active question in this slot becomes stale.
     pub fn ask<S: Placed, T: Send + 'static>(
         &mut self,
-        slot: impl Into<In>,
+        slot: impl Into<Slot>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
     ) {
@@ -168,11 +169,11 @@ impl Context {
     /// Like [`Self::ask`], for the workbench or an overlay.
     pub fn ask_own<T: Send + 'static>(
         &mut self,
-        slot: impl Into<In>,
+        slot: impl Into<Slot>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
     ) {
-        self.ask_in(slot.into().own(), None, work, |state, answer| into(answer, &mut state.cx));
+        self.ask_in(slot.into(), None, work, |state, answer| into(answer, &mut state.cx));
     }
 
     fn ask_in<T: Send + 'static>(
@@ -204,7 +205,7 @@ impl Context {
     /// [`super::screen::Screen::settle`], which requests missing answers after every message.
     pub fn want<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<In>,
+        slot: impl Into<Slot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
@@ -221,12 +222,12 @@ impl Context {
     /// Like [`Self::want`], for the workbench or an overlay.
     pub fn want_own<K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<In>,
+        slot: impl Into<Slot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
     ) {
-        let slot = slot.into().own();
+        let slot = slot.into();
         if !self.has_asked(slot, key) {
             let key: Box<dyn Any> = Box::new(key.clone());
             self.ask_in(slot, Some(key), work, |state, answer| into(answer, &mut state.cx));
@@ -237,7 +238,7 @@ impl Context {
     /// and its answer is used even if outdated, so that the screen follows a held key.
     pub fn follow<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<In>,
+        slot: impl Into<Slot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
@@ -248,18 +249,18 @@ impl Context {
         }
     }
 
-    pub fn is_under_way<S: Placed>(&self, slot: impl Into<In>) -> bool {
+    pub fn is_under_way<S: Placed>(&self, slot: impl Into<Slot>) -> bool {
         self.tasks.0.get(&slot.into().of::<S>()).is_some_and(|asked| asked.under_way)
     }
 
     /// Cancels the active question of this slot and forgets its key.
-    pub fn forget<S: Placed>(&mut self, slot: impl Into<In>) {
+    pub fn forget<S: Placed>(&mut self, slot: impl Into<Slot>) {
         self.forget_in(slot.into().of::<S>());
     }
 
     /// Like [`Self::forget`], for the workbench or an overlay.
-    pub fn forget_own(&mut self, slot: impl Into<In>) {
-        self.forget_in(slot.into().own());
+    pub fn forget_own(&mut self, slot: impl Into<Slot>) {
+        self.forget_in(slot.into());
     }
 
     fn forget_in(&mut self, slot: Slot) {
@@ -270,29 +271,21 @@ impl Context {
     }
 }
 
-/// Slot within the asking screen: `"areas"`, or `("overview", 1)` for the second of several subjects.
-#[derive(Clone, Copy, Debug)]
-pub struct In(&'static str, usize);
-
-impl In {
-    fn of<S: Placed>(self) -> Slot {
-        Slot { owner: Some(S::TAB), ..self.own() }
-    }
-
-    fn own(self) -> Slot {
-        Slot { owner: None, name: self.0, index: self.1 }
+impl Slot {
+    fn of<S: Placed>(self) -> Self {
+        Self { owner: Some(S::TAB), ..self }
     }
 }
 
-impl From<&'static str> for In {
+impl From<&'static str> for Slot {
     fn from(name: &'static str) -> Self {
-        Self(name, 0)
+        Self { owner: None, name, index: 0 }
     }
 }
 
-impl From<(&'static str, usize)> for In {
+impl From<(&'static str, usize)> for Slot {
     fn from((name, index): (&'static str, usize)) -> Self {
-        Self(name, index)
+        Self { owner: None, name, index }
     }
 }
 

@@ -63,7 +63,8 @@ pub fn retake(mouse: bool) -> io::Result<()> {
     enter(mouse)
 }
 
-/// Restores the terminal. Idempotent. Errors are ignored: they mean the terminal is gone.
+/// Restores the terminal if the workbench holds it; also for exits from other threads. Idempotent. Errors are ignored:
+/// they mean the terminal is gone.
 pub fn restore() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;

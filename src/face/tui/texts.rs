@@ -71,7 +71,7 @@ impl Overlay for TextView {
                     return None;
                 }
             }
-            _ => state.cx.inform("Esc closes this first"),
+            _ => state.cx.say_what_closes(),
         }
         Some(self)
     }
@@ -105,11 +105,12 @@ impl Overlay for PictureView {
         &[("Esc", "close")]
     }
 
-    fn key(self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
-        match key.code {
-            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => None,
-            _ => Some(self),
+    fn key(self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        if matches!(key.code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q')) {
+            return None;
         }
+        state.cx.say_what_closes();
+        Some(self)
     }
 }
 
@@ -134,6 +135,7 @@ pub struct CheckItem {
 
 #[derive(Debug)]
 pub enum Changed {
+    /// The key means nothing here.
     Nothing,
     /// New items and the index of the selected one.
     Items(Vec<CheckItem>, usize),
@@ -223,7 +225,7 @@ impl Overlay for Checklist {
             KeyCode::Char('/') => self.search = FilterBox { typing: true, ..FilterBox::default() },
             code if self.list.key(code, self.items.len()) => {}
             code => match (self.change)(state, code, self.list.selected) {
-                Changed::Nothing => {}
+                Changed::Nothing => state.cx.say_what_closes(),
                 Changed::Items(items, selected) => (self.items, self.list.selected) = (items, selected),
                 Changed::Closed => return None,
             },

@@ -184,11 +184,12 @@ impl Overlay for Trainings {
         }
     }
 
-    fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         match key.code {
             KeyCode::Esc | KeyCode::Char('q') => return None,
             KeyCode::Char('s') => self.steps = !self.steps,
-            code => drop(self.list.key(code, self.all.len())),
+            code if self.list.key(code, self.all.len()) => {}
+            _ => state.cx.say_what_closes(),
         }
         Some(self)
     }

@@ -239,12 +239,17 @@ const PAGE: f64 = 6.9;
 const MOST_PIXELS: f64 = 1.5e8;
 
 /// Size, resolution and text size of a figure. The text size does not scale with the figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, clap::Args)]
 pub struct FigureOptions {
+    /// Size in inches, such as 3.3x2.5; a width alone, column (3.33) or page (6.9) fits the height to the content
+    #[arg(long, value_name = "SIZE", default_value = "page")]
     pub size: Size,
-    /// Pixels per inch of a PNG; unused for SVG.
+    /// PNG resolution, in pixels per inch
+    #[arg(long, value_name = "DPI", default_value_t = 300)]
     pub dpi: u32,
-    /// Font size of labels in points; ticks and captions are a little smaller.
+    // of labels; ticks and captions are a little smaller
+    /// Font size in points, independent of the size of the figure
+    #[arg(long, value_name = "POINTS", default_value_t = 8.0)]
     pub font: f64,
 }
 

@@ -142,11 +142,16 @@ fn one() -> f64 {
 }
 
 /// User overrides of a set's target.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Overrides {
+    /// Hardware profile to use instead of the set's: a built-in name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
+    /// Software stack to use instead of the set's: a built-in name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
     pub stack: Option<String>,
-    /// Values of profile or stack, as `KEY=VALUE`.
+    /// Override a value of the hardware or the stack (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 

@@ -49,7 +49,7 @@ impl Live {
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };
         let own = cx.scope.own().cloned();
-        let key = own.clone().map_or(RunScope::All, RunScope::Experiment);
+        let key = RunScope(own.clone());
         let work = move |_: &_| {
             // none are stored, or all were deleted
             let Some(own) = own else { return Ok((Vec::new(), None)) };

@@ -52,7 +52,7 @@ impl Runs {
     /// earlier one.
     pub(super) fn undo(&mut self, cx: &mut Context) {
         let Some(done) = self.done.pop() else {
-            if cx.history.is_used() {
+            if cx.history.is_used {
                 return cx.inform("nothing to undo");
             }
             let text =

@@ -64,7 +64,7 @@ impl Timeline {
             (what, Vec::new()),
             opening,
             move |store| {
-                desk::open(&path, store, OpenOptions::default()).map(|opened| vec![index(opened)])
+                desk::open(&path, store, &OpenOptions::default(), None).map(|opened| vec![index(opened)])
             },
             cx,
         );
@@ -79,9 +79,8 @@ impl Timeline {
         let open = move |store: &Store| {
             let open = |(at, source): (usize, &String)| {
                 let of = |all: &'_ [Option<String>]| all.get(at).cloned().flatten();
-                let (rules, recording) = (of(&rules), of(&recordings));
-                let (rules, recording) = (rules.as_deref(), recording.as_deref());
-                desk::open(source, store, OpenOptions { rules, recording, upto: None }).map(index)
+                let options = OpenOptions { rules: of(&rules), recording: of(&recordings) };
+                desk::open(source, store, &options, None).map(index)
             };
             sources.iter().enumerate().map(open).collect()
         };
