@@ -9,12 +9,12 @@ use serde_json::json;
 use super::attention::{RowRun, StepRows};
 use super::engine;
 use super::engine::{Setup, Worker};
-use super::rank::{Rank, StepPlace};
+use super::rank::Rank;
 use super::team::Placement;
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::comm::{Broken, Group, SpinWait, emulated_link};
 use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
-use crate::recorder::{Times, combine, phase_name, prompts, range};
+use crate::recorder::{StepPlace, Times, combine, phase_name, prompts, range};
 use crate::shared::{Comparison, Computed};
 use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
@@ -380,7 +380,7 @@ fn on_rank(
     request: &GenerateRequest,
     progress: Option<&crossbeam_channel::Sender<usize>>,
 ) -> Result<Generated, Broken> {
-    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
+    let place = StepPlace::default();
     let vocab = request.model.shape.vocab as usize;
     let count = request.prompts.len();
     let mut generated = Generated::default();
