@@ -3,8 +3,7 @@
 
 use std::process::Command;
 
-use super::generate::{Emit, EvaluateRequest};
-use super::generate::{GenerateOptions, Saying};
+use super::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;

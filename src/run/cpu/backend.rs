@@ -1,8 +1,7 @@
 //! Cpu backend: default options and feasibility of cells.
 
 use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
-use crate::generate::{Emit, EvaluateRequest};
-use crate::generate::{GenerateOptions, Saying};
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use arithmetic::product::InstructionSet;
 use base::error::Result;

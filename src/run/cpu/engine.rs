@@ -13,8 +13,7 @@ use super::team::{Placement, Team};
 use crate::comm::{Broken, EmulatedLink, Group, Pipe};
 use crate::generate::Sampling;
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
-use base::error::catch_panic;
-use base::error::{Error, Result};
+use base::error::{Error, Result, catch_panic};
 use model::{Model, WeightSource};
 use plan::{
     Architecture, DType, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Variant,

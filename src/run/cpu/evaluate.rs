@@ -15,8 +15,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::attention::{RowRun, StepRows};
 use super::backend::CpuBackend;
-use super::engine;
-use super::engine::{Loaded, Setup, Worker};
+use super::engine::{self, Loaded, Setup, Worker};
 use super::loss::Loss;
 use super::program::{Program, Weights};
 use super::rank::{Bound, Kept};

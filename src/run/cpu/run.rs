@@ -7,8 +7,7 @@
 use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
-use super::engine;
-use super::engine::{Setup, Worker};
+use super::engine::{self, Setup, Worker};
 use super::rank::Rank;
 use super::team::Placement;
 use super::watch::{Gather, Note, Pace, Watch};

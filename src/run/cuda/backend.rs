@@ -1,15 +1,14 @@
 //! The cuda backend: which cells fit this machine's GPUs, defaults, and the environment of run processes.
 
-use super::experts;
-use super::one_shot;
 use super::program::Program;
+use super::{experts, one_shot};
 use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
 use crate::comm::nccl::{self, Nccl};
-use crate::generate::{Emit, EvaluateRequest};
-use crate::generate::{GenerateOptions, Saying};
-use crate::launcher;
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use crate::launcher::too_few as too_few_ranks;
-use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use crate::{
+    Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, launcher, resolve,
+};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::driver::libraries::{Library, open};
@@ -21,8 +20,9 @@ use plan::{AttentionShape, DType, Lowering, ModelShape};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::sync::OnceLock;
-use table::shared_gpu;
-use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
+use table::{
+    Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec, shared_gpu,
+};
 
 #[derive(Debug)]
 pub struct CudaBackend;

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cupti;
-use super::cupti::StepId;
+use super::cupti::{self, StepId};
 use super::engine::{Engine, Local, Programs, Setup, Step, Timing};
 use super::instrumented::Stamps;
 use super::kernels::geometry;
 use super::ranks::{alive, among_peers, on_threads};
-use super::timing::collectives;
-use super::timing::collectives::{CollectiveEvents, CollectiveTime, EventChoice};
+use super::timing::collectives::{self, CollectiveEvents, CollectiveTime, EventChoice};
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
-use crate::generate::Sampling;
-use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
-use crate::recorder::Times;
-use crate::recorder::range;
+use crate::generate::{
+    CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Sampling, Saying,
+};
+use crate::recorder::{Times, range};
 use crate::{PlanBackend, RunEvent};
 use base::error::{Error, Result};
 use machine::driver::{Event, Gpu};

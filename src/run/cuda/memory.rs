@@ -6,10 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cuda::blas::WORKSPACE_BYTES;
-use crate::cuda::experts;
-use crate::cuda::fp8;
 use crate::cuda::kernels::geometry;
 use crate::cuda::program::{Program, StepSize};
+use crate::cuda::{experts, fp8};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory};

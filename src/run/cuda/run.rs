@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::blas;
-use super::check;
 use super::collective::CollectiveTransport;
-use super::cupti;
 use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
@@ -20,11 +17,10 @@ use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
 use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
-use crate::comm::emulated_link;
+use super::{blas, check, cupti};
 use crate::comm::nccl::{self, Chosen, Nccl};
-use crate::comm::{EmulatedLink, Peers};
-use crate::recorder::Clock;
-use crate::recorder::{Times, combine, phase_name, prompts};
+use crate::comm::{EmulatedLink, Peers, emulated_link};
+use crate::recorder::{Clock, Times, combine, phase_name, prompts};
 use crate::shared::{Comparison, Computed};
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
@@ -32,8 +28,7 @@ use machine::driver::Gpu;
 use machine::environment::Sampled;
 use model::Model;
 use plan::{DType, QUANTIZED};
-use table::shared_gpu;
-use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
+use table::{Environment, P2p, Provenance, Recorder, Sample, Spec, shared_gpu};
 use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {

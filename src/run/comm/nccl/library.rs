@@ -7,8 +7,7 @@ use libloading::Library;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use machine::driver::libraries;
-use machine::driver::libraries::functions;
+use machine::driver::libraries::{self, functions};
 use plan::DType;
 use table::shared_gpu;
 

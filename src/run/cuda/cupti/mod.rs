@@ -26,8 +26,7 @@ use serde::{Deserialize, Serialize};
 use self::api::{Api, api, kind};
 use crate::cuda::timing::{OperationTime, RoundTrip, Skeleton, Tie, Timeline};
 use base::error::{Error, Result};
-use inject::records;
-use inject::records::{GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
+use inject::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
 
 /// Size of one buffer (bytes), about ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;

@@ -12,9 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::cuda::kernels::KernelOptions;
 use base::checksum::hex;
 use base::error::{Error, Result};
-use machine::driver::libraries;
-use machine::driver::libraries::Library;
-use machine::driver::libraries::functions;
+use machine::driver::libraries::{self, Library, functions};
 use plan::DType;
 
 type Program = *mut c_void;
