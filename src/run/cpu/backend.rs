@@ -62,15 +62,13 @@ impl PlanBackend for CpuBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        if let Some(why) = threads_problem(spec) {
-            return Ok(Feasibility::Skipped(why));
-        }
-        if let Some(problem) =
-            InstructionSet::problem().or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape))
-        {
-            return Ok(Feasibility::Skipped(problem));
-        }
-        Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
+        let problem = threads_problem(spec)
+            .or_else(InstructionSet::problem)
+            .or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape));
+        Ok(match problem {
+            Some(problem) => Feasibility::Skipped(problem),
+            None => fits(spec, &self.memory(spec, shape, shared), shared.available_memory()),
+        })
     }
 
     fn formats(&self) -> &'static [DType] {

@@ -505,7 +505,7 @@ impl<'a> CostModel<'a> {
         tables.all_to_all_us(AllToAll {
             is_combine: class.kind == Kind::Combine,
             ranks: routed.dp() as u32,
-            copies: routed.top_k() * self.shape.hidden,
+            copies: routed.top_k * self.shape.hidden,
             rows: step.rows() as f64,
             bytes,
         })

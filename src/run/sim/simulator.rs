@@ -21,7 +21,8 @@ const MAX_CACHED: usize = 1024;
 /// Maximum cached pairs of plans; a large model's take about a megabyte.
 const MAX_CACHED_PLANS: usize = 64;
 
-type TargetKey = (String, String, Vec<(String, String)>);
+/// Hardware profile, stack and overrides.
+type TargetKey = (String, String, BTreeMap<String, String>);
 
 /// Simulator with its caches. It lives for one pass over a grid or one screen, so the next sees changed files. A full
 /// cache is cleared, so memory does not grow with the grid.
@@ -59,19 +60,12 @@ impl Simulator {
         stack: &str,
         set: &BTreeMap<String, String>,
     ) -> Result<Arc<Target>> {
-        let key = |pairs: &BTreeMap<String, String>| {
-            let pairs = pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-            (hardware.to_owned(), stack.to_owned(), pairs)
-        };
-        let plain = || {
-            self.targets.get(key(&BTreeMap::new()), MAX_CACHED, || {
-                Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
-            })
-        };
-        if set.is_empty() {
-            return plain();
-        }
-        self.targets.get(key(set), MAX_CACHED, || plain()?.with(set))
+        self.targets.get((hardware.to_owned(), stack.to_owned(), set.clone()), MAX_CACHED, || {
+            if set.is_empty() {
+                return Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? });
+            }
+            self.target(hardware, stack, &BTreeMap::new())?.with(set)
+        })
     }
 
     /// Cell with the model, hardware, stack and overrides that it names.

@@ -16,17 +16,13 @@ use crate::cpu::attention::{Before, Heads, RopeTable};
 use crate::cpu::rank::side_by_side;
 use plan::{Kind, Operation};
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Stopped {
-    Broken(Broken),
+    #[error(transparent)]
+    Broken(#[from] Broken),
     /// First forward operation whose result is not finite.
+    #[error("{0} is not finite")]
     NotFinite(String),
-}
-
-impl From<Broken> for Stopped {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
-    }
 }
 
 /// Tokens of adjacent windows, and the token that follows each.
@@ -337,7 +333,10 @@ impl<T: Real> Pass<T> {
                 let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
                 combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
                 if operation.reads.len() == 4 {
-                    replace_part(&mut y, read(2), read(3));
+                    // the sum of all parts replaces the rank's own
+                    for ((y, sum), part) in y.iter_mut().zip(read(2)).zip(read(3)) {
+                        *y += *sum - *part;
+                    }
                 } else if operation.reads.len() == 3 {
                     let rows = y.chunks_exact_mut(width).zip(read(0).chunks_exact(width));
                     for ((y, x), sum) in rows.zip(read(2).chunks_exact(columns(2))) {
@@ -386,19 +385,9 @@ impl<T: Real> Pass<T> {
     }
 }
 
-/// Replaces a rank's own part in `y` by the sum of all parts.
-fn replace_part<T: Real>(y: &mut [T], sum: &[T], part: &[T]) {
-    for ((y, sum), part) in y.iter_mut().zip(sum).zip(part) {
-        *y += *sum - *part;
-    }
-}
-
 /// Weight of an operation on this rank; empty if it has none.
 pub(super) fn weight_of<'a, T>(context: &RankContext<'a, T>, operation: &Operation) -> &'a [T] {
-    match operation.weight {
-        Some(weight) => &context.weights[context.program.parameter[weight.index()]],
-        None => &[],
-    }
+    weights(context, operation)[0]
 }
 
 /// Router of an operation whose rows are `hidden` wide; `None` in a dense model.
@@ -420,18 +409,13 @@ pub(super) fn experts<'a, T: Real>(
     hidden: usize,
 ) -> Experts<'a, T> {
     let [gate_up, down] = weights(context, operation);
-    let sizes = context
-        .program
-        .shape
-        .experts
-        .as_ref()
-        .map(|experts| (experts.count as usize, experts.top_k as usize));
-    let (count, top_k) = sizes.unwrap_or((1, 1));
+    let experts = context.program.shape.experts;
+    let (count, top_k) = experts.map_or((1, 1), |of| (of.count as usize, of.top_k as usize));
     Experts { gate_up, down, count, hidden, top_k }
 }
 
 /// First two weights of an operation; empty if it has fewer.
-fn weights<'a, T: Real>(context: &RankContext<'a, T>, operation: &Operation) -> [&'a [T]; 2] {
+fn weights<'a, T>(context: &RankContext<'a, T>, operation: &Operation) -> [&'a [T]; 2] {
     let mut all = operation
         .weights()
         .map(|weight| context.weights[context.program.parameter[weight.index()]].as_slice());

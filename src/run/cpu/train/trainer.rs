@@ -111,7 +111,7 @@ impl<T: Real> Trainer<T> {
 
     /// Computes the loss of windows, each one token longer than its positions.
     pub fn loss(&mut self, windows: &[&[u32]]) -> Result<Lost> {
-        self.passes(windows, false, false).map_err(|stopped| failed(&stopped))
+        self.passes(windows, false, false).map_err(|stopped| Error::failed(stopped.to_string()))
     }
 
     /// Runs step `step` (from 0) of `steps` on these windows.
@@ -168,7 +168,8 @@ impl<T: Real> Trainer<T> {
         for numbers in self.gradients.iter_mut().flatten().flatten() {
             numbers.par_chunks_mut(VALUES_PER_TASK).for_each(|chunk| chunk.fill(T::ZERO));
         }
-        let lost = self.passes(windows, true, false).map_err(|stopped| failed(&stopped))?;
+        let lost = self.passes(windows, true, false);
+        let lost = lost.map_err(|stopped| Error::failed(stopped.to_string()))?;
         let Some((first, others)) = self.gradients.split_first_mut() else { return Ok(lost) };
         for (rank, numbers) in first.iter_mut().enumerate() {
             for (at, sum) in numbers.iter_mut().enumerate() {
@@ -306,7 +307,7 @@ impl<T: Real> Trainer<T> {
                         });
                         // a rank that fails must not leave the others waiting
                         if let Err(stopped) = &result {
-                            group.abort(failed(stopped).to_string());
+                            group.abort(stopped.to_string());
                         }
                         result
                     };
@@ -375,13 +376,6 @@ impl<T: Real> Work<'_, T> {
 fn add<T: Real>(sum: &mut [T], more: &[T]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum += *more;
-    }
-}
-
-fn failed(stopped: &Stopped) -> Error {
-    match stopped {
-        Stopped::Broken(why) => Error::failed(why.to_string()),
-        Stopped::NotFinite(operation) => Error::failed(format!("{operation} is not finite")),
     }
 }
 
