@@ -73,7 +73,6 @@ pub(super) struct Generation {
     started: Event,
     /// End of the prefill and of each decode step.
     ends: Vec<Event>,
-    sequences: u32,
 }
 
 /// Receiver of progress: step events if watched, else an occasional phase.
@@ -108,7 +107,6 @@ impl Generation {
             events,
             started: engine.gpu.event(true)?,
             ends: ends?,
-            sequences,
         })
     }
 
@@ -154,14 +152,7 @@ impl Generation {
         self.decode.as_ref()?.graph()?.programmatic_edges().ok().flatten()
     }
 
-    /// Prepares for [`Generation::run`] and waits until the GPU is idle.
-    pub fn prepare(&self, engine: &Engine, prompts: &[u32]) -> Result<()> {
-        engine.reset()?;
-        engine.set_prompt(self.sequences, prompts)?;
-        engine.wait_idle("preparing a generation")
-    }
-
-    /// Runs the generation and returns times in ns since its start. `watch` requests an event per step.
+    /// Runs the generation that [`Engine::prepare`] has begun and returns times in ns since its start. `watch` requests an event per step.
     pub fn run(
         &mut self,
         engine: &Engine,

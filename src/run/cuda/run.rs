@@ -316,7 +316,7 @@ fn samples(
             done.clocks = Some(Sampled::start(info));
         }
         report.phase(&name);
-        generation.prepare(engine, &shared.prompts)?;
+        engine.prepare(spec.batch, &shared.prompts)?;
         if let Some(peers) = peers {
             peers.barrier()?;
         }
@@ -354,7 +354,7 @@ fn choose_products(
     let products = engine.products()?;
     let own = matmul::measure(engine, &products, asked, peers.is_none(), on_phase)?;
     let times = broadcast(peers, "times of products", own)?;
-    let fastest = || matmul::choice(engine.dtype(), &products, &times);
+    let fastest = || matmul::choice(engine.setup.dtype, &products, &times);
     engine.set_matvec(asked.map_or_else(fastest, MatvecChoice::Asked));
     Ok(times)
 }
@@ -426,7 +426,7 @@ fn environment(
     match transport {
         CollectiveTransport::Nccl(_, chosen) => {
             environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));
-            environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes()));
+            environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes));
             environment.insert("nccl_variables".into(), json!(nccl::variables()));
             environment.insert("nccl_chosen".into(), json!(chosen));
         }

@@ -269,19 +269,13 @@ impl Drop for Session {
 
 /// CUPTI's clock with the host's clock at the same moment.
 fn tie(api: &Api, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
-    let mut trips = Vec::with_capacity(ROUND_TRIPS);
-    let mut stamps = Vec::with_capacity(ROUND_TRIPS);
-    for _ in 0..ROUND_TRIPS {
+    RoundTrip::quickest(ROUND_TRIPS, now, |_| {
         let mut stamp = 0;
-        let before_ns = now();
         // SAFETY: writes one number to a valid address.
         let code = unsafe { (api.cuptiGetTimestamp)(&mut stamp) };
-        trips.push(RoundTrip { before_ns, after_ns: now() });
         api.check(code, "asking for the time")?;
-        stamps.push(stamp);
-    }
-    let (best, tie) = RoundTrip::best(&trips).unwrap_or((0, trips[0].tie()));
-    Ok((stamps[best], tie))
+        Ok(stamp)
+    })
 }
 
 fn poisoned() -> Error {

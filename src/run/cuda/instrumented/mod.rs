@@ -125,9 +125,7 @@ impl Context<'_> {
 
     /// Uploads the prompt, resets the state and waits for all ranks.
     fn prepare(&self) -> Result<()> {
-        self.engine.reset()?;
-        self.engine.set_prompt(self.spec.batch, self.prompts)?;
-        self.engine.wait_idle("preparing a timed generation")?;
+        self.engine.prepare(self.spec.batch, self.prompts)?;
         self.barrier()
     }
 

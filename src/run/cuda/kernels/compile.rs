@@ -278,7 +278,8 @@ pub fn cubin(nvrtc: &Nvrtc, unit: &Unit, options: &[String]) -> Result<Output> {
     })
 }
 
-fn version(nvrtc: &Nvrtc) -> String {
+/// Compiler version, e.g. `13.0`.
+pub(super) fn version(nvrtc: &Nvrtc) -> String {
     let (major, minor) = nvrtc.version();
     format!("{major}.{minor}")
 }
