@@ -56,6 +56,19 @@ pub(super) struct OperationCost {
     is_compute_bound: bool,
 }
 
+impl OperationCost {
+    /// Latency that arithmetic does not bound.
+    fn new(us: f64, source: CostSource) -> Self {
+        Self { us, source, is_compute_bound: false }
+    }
+
+    /// Fixed time plus the larger of memory and arithmetic (us).
+    fn roofline(fixed: f64, memory: f64, arithmetic: f64) -> Self {
+        let us = fixed + memory.max(arithmetic);
+        Self { us, source: CostSource::Roofline, is_compute_bound: arithmetic > memory }
+    }
+}
+
 /// Weight of a matrix product, or of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ClassWeight {
@@ -137,7 +150,7 @@ impl<'a> CostModel<'a> {
             // a receive only waits
             let sent = self.transfer.filter(|_| class.kind == Kind::Send);
             let us = sent.map_or(0.0, |sent| sent.us(quantities.at(&cost.message_bytes)));
-            return OperationCost { us, source: CostSource::Calibrated, is_compute_bound: false };
+            return OperationCost::new(us, CostSource::Calibrated);
         }
         if class.kind.is_all_to_all() {
             return self.all_to_all(class, step, &quantities);
@@ -153,7 +166,7 @@ impl<'a> CostModel<'a> {
                 // 8-bit messages are scaled and summed by kernels that read the messages of all ranks
                 us += self.memory_us(quantities.bytes_moved(cost));
             }
-            return OperationCost { us, source, is_compute_bound: false };
+            return OperationCost::new(us, source);
         }
         let stack = &self.target.stack;
         let (kernels, mut latency) = match (&class.kind, class.weight) {
@@ -211,11 +224,7 @@ impl<'a> CostModel<'a> {
         let memory = self.memory_us(quantities.bytes_moved(cost));
         let reached = profile.tflops.dense(self.dtype) * profile.compute_efficiency;
         let arithmetic = quantities.at(&cost.flops) / (reached * 1e6);
-        OperationCost {
-            us: f64::from(kernels) * self.launch_us() + memory.max(arithmetic),
-            source: CostSource::Roofline,
-            is_compute_bound: arithmetic > memory,
-        }
+        OperationCost::roofline(f64::from(kernels) * self.launch_us(), memory, arithmetic)
     }
 
     /// Product [m, k] x [k, n] with weights in a format.
@@ -233,7 +242,7 @@ impl<'a> CostModel<'a> {
             let us = self.launch_us() + bytes / (reached * 1e3);
             let source =
                 if format.is_quantized() { CostSource::Roofline } else { CostSource::Calibrated };
-            return OperationCost { us, source, is_compute_bound: false };
+            return OperationCost::new(us, source);
         }
         let scale = match self.phase {
             Phase::Prefill => stack.matmul.prefill_scale,
@@ -251,17 +260,12 @@ impl<'a> CostModel<'a> {
             let peaks = Peaks { tflops, gb_s: profile.hbm_gb_s };
             tables.product_us((format, stack.engine), stack.activation_scales, shape, peaks)
         });
-        match table {
+        let (mut us, source) = table.unwrap_or((roofline.us, roofline.source));
+        if table.is_some() && format.is_quantized() {
             // measured back to back, small weights stay in a cache that a model's do not
-            Some((us, source)) if format.is_quantized() => {
-                let us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
-                OperationCost { us: us * scale, source, is_compute_bound: roofline.is_compute_bound }
-            }
-            Some((us, source)) => {
-                OperationCost { us: us * scale, source, is_compute_bound: roofline.is_compute_bound }
-            }
-            None => OperationCost { us: roofline.us * scale, ..roofline },
+            us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
         }
+        OperationCost { us: us * scale, source, ..roofline }
     }
 
     /// Roofline of a product whose activations an engine quantizes, in a kernel of its own unless fused. Measured
@@ -329,18 +333,14 @@ impl<'a> CostModel<'a> {
                 let expanded = 2.0 * cells * self.head_dim as f64 * self.dtype.bytes() as f64;
                 if self.phase == Phase::Decode {
                     let us = launch + expanded / (attention.expanded_kv_gb_s * 1e3);
-                    return OperationCost {
-                        us,
-                        source: CostSource::Calibrated,
-                        is_compute_bound: false,
-                    };
+                    return OperationCost::new(us, CostSource::Calibrated);
                 }
                 let scores = cells * step.new_tokens as f64;
                 let passes = f64::from(attention.score_passes * attention.score_bytes);
                 // expanded K and V are written and read again
                 let memory = self.memory_us(scores * passes + 2.0 * expanded);
                 let us = launch + memory + flops_us(scores * self.head_dim as f64);
-                OperationCost { us, source: CostSource::Roofline, is_compute_bound: false }
+                OperationCost::new(us, CostSource::Roofline)
             }
             AttentionKind::Fused if self.phase == Phase::Decode => {
                 let roofline = self.streamed(&class.cost, quantities, attention.kernels);
@@ -354,11 +354,7 @@ impl<'a> CostModel<'a> {
                 let pairs =
                     Quantity { pair: 1, window: window(&class.kind).unwrap_or(0), ..Quantity::ZERO };
                 let arithmetic = flops_us(quantities.at(&pairs) * f64::from(class.columns));
-                OperationCost {
-                    us: launch + memory.max(arithmetic),
-                    source: CostSource::Roofline,
-                    is_compute_bound: arithmetic > memory,
-                }
+                OperationCost::roofline(launch, memory, arithmetic)
             }
         }
     }
@@ -384,11 +380,8 @@ impl<'a> CostModel<'a> {
             let memory = self.memory_us(quantities.bytes_moved(&class.cost));
             let reached = profile.tflops.dense(self.dtype) * stack.attention.prefill_efficiency;
             let arithmetic = quantities.at(&class.cost.flops) / (reached * 1e6);
-            return OperationCost {
-                us: f64::from(LATENT_KERNELS) * self.launch_us() + memory.max(arithmetic),
-                source: CostSource::Roofline,
-                is_compute_bound: arithmetic > memory,
-            };
+            let launch = f64::from(LATENT_KERNELS) * self.launch_us();
+            return OperationCost::roofline(launch, memory, arithmetic);
         };
         let products = Cost {
             flops: Quantity { pair: 0, ..class.cost.flops },
@@ -396,7 +389,7 @@ impl<'a> CostModel<'a> {
             ..class.cost
         };
         let products = self.streamed(&products, quantities, LATENT_KERNELS - 1);
-        OperationCost { us: us + products.us, source, is_compute_bound: false }
+        OperationCost::new(us + products.us, source)
     }
 
     /// Routed experts on the busiest rank.
@@ -441,7 +434,7 @@ impl<'a> CostModel<'a> {
     ) -> OperationCost {
         let (profile, stack) = (&self.target.profile, &self.target.stack);
         let (Some(shape), Some(weights)) = (&self.shape.experts, class.cost.routed) else {
-            return OperationCost { us: 0.0, source: CostSource::Roofline, is_compute_bound: false };
+            return OperationCost::new(0.0, CostSource::Roofline);
         };
         let share = tokens / (quantities.rows * f64::from(weights.dp)).max(1.0);
         let bytes_moved = quantities.bytes_moved(&class.cost);
@@ -490,7 +483,7 @@ impl<'a> CostModel<'a> {
         let bytes = quantities.at(&class.cost.message_bytes);
         let found = self.measured_exchange(class, step, bytes);
         let (us, source) = found.unwrap_or_else(|| self.collective.half_us(bytes));
-        OperationCost { us, source, is_compute_bound: false }
+        OperationCost::new(us, source)
     }
 
     /// Latency of a dispatch or combine in tables, which the link does not change.

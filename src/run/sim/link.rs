@@ -171,19 +171,16 @@ pub(super) fn environment(
             )
         });
         environment.insert("all_reduces".to_owned(), taken.into_iter().collect());
-        let switches = cost.switches();
-        if !switches.is_empty() {
-            environment.insert("collective_switches".to_owned(), json!(switches_in_words(&switches)));
-        }
-        if let Some(ctas) = cost.ctas(16384.0).filter(|_| spec.collective != Collective::Fastest) {
-            environment.insert("collective_ctas".to_owned(), json!(ctas));
-        }
-        if let Some(basis) = cost.basis().and_then(|basis| basis.note()) {
-            environment.insert(LINK_BASIS.to_owned(), json!(basis));
-        }
-        if let Some(note) = cost.note() {
-            environment.insert("link_note".to_owned(), json!(note));
-        }
+        let switches = Some(cost.switches()).filter(|switches| !switches.is_empty());
+        let ctas = cost.ctas(16384.0).filter(|_| spec.collective != Collective::Fastest);
+        let basis = cost.basis().and_then(|basis| basis.note());
+        let notes = [
+            ("collective_switches", switches.map(|switches| json!(switches_in_words(&switches)))),
+            ("collective_ctas", ctas.map(|ctas| json!(ctas))),
+            (LINK_BASIS, basis.map(|basis| json!(basis))),
+            ("link_note", cost.note().map(|note| json!(note))),
+        ];
+        environment.extend(notes.into_iter().filter_map(|(name, note)| Some((name.to_owned(), note?))));
         if spec.architecture == Architecture::UpperBound {
             environment.insert("norm".to_owned(), json!(norm_of_the_bound(spec, target)));
         }

@@ -91,12 +91,8 @@ impl<T: Real> Pass<T> {
         let dy = self.buffers[&slot(0)].as_slice();
         match forward.kind {
             Kind::MatMul => {
-                let w = View::rows(weight, 0, inputs);
-                gemm(
-                    [rows, inputs, outputs],
-                    [View::rows(dy, 0, outputs), w],
-                    ViewMut::rows(&mut dx, 0, inputs),
-                );
+                let (dy, w) = (View::rows(dy, 0, outputs), View::rows(weight, 0, inputs));
+                gemm([rows, inputs, outputs], [dy, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             // each rank's part of the gathered rows
             Kind::AllGather => {

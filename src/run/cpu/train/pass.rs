@@ -517,12 +517,8 @@ impl<T: Real> Logits<T> {
                 }
                 if let Some(head) = &mut gradients.head {
                     let x = View::rows(of.student, x, stride);
-                    let operands = [logits.transposed(), x];
-                    gemm_onto(
-                        [each, hidden, rows],
-                        operands,
-                        ViewMut::rows(head, part * hidden, hidden),
-                    );
+                    let to = ViewMut::rows(head, part * hidden, hidden);
+                    gemm_onto([each, hidden, rows], [logits.transposed(), x], to);
                 }
             }
         }

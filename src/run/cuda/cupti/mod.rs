@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use self::api::{Api, api, kind};
-use crate::cuda::timing::{OperationTime, RoundTrip, Skeleton, Tie, Timeline};
+use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
 use base::error::{Error, Result};
 use inject::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
 
@@ -447,7 +447,7 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
     result
 }
 
-/// Ready, start and end times of one rank's operations in plan order, `None` without a record. A lane runs
+/// Ready, start and end times (ns) of one rank's operations in plan order, `None` without a record. A lane runs
 /// one operation at a time: a kernel that started early to wait for its predecessor counts from the
 /// predecessor's end. An operation is ready when everything it reads is complete. `start_ns` is the start of
 /// the step.
@@ -455,7 +455,7 @@ pub fn settle(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],
     start_ns: i64,
-) -> Vec<Option<OperationTime>> {
+) -> Vec<Option<[i64; 3]>> {
     let mut lane_end = [i64::MIN; 2];
     let mut ends: Vec<Option<i64>> = Vec::with_capacity(found.len());
     let mut times = Vec::with_capacity(found.len());
@@ -467,10 +467,10 @@ pub fn settle(
             let end_ns = span.end_ns.max(started);
             let ready_ns = read.unwrap_or(start_ns).min(started);
             *lane = end_ns;
-            OperationTime { ready_ns, start_ns: started, end_ns }
+            [ready_ns, started, end_ns]
         });
         // an empty share launches nothing: its readers depend on its inputs
-        ends.push(time.map(|time| time.end_ns).or(read));
+        ends.push(time.map(|[.., end_ns]| end_ns).or(read));
         times.push(time);
     }
     times

@@ -19,7 +19,7 @@ use crate::comm::Peers;
 use crate::cuda::cupti::{CuptiReport, OperationSpan, settle};
 use crate::cuda::engine::Engine;
 use crate::cuda::timing::collectives::{CollectiveTime, group_collectives};
-use crate::cuda::timing::{OperationTime, Skeleton, Tick, Tie, rank_tie};
+use crate::cuda::timing::{Skeleton, Tick, Tie, rank_tie};
 use crate::cuda::{cupti, ranks};
 use crate::recorder::{Clock, Times, combine};
 use base::error::Result;
@@ -186,9 +186,7 @@ pub(super) fn settled(
     start_ns: i64,
 ) -> (i64, Vec<Option<[i64; 3]>>) {
     let end = found.iter().flatten().map(|span| span.end_ns).max().unwrap_or(start_ns);
-    let times = settle(skeleton, found, start_ns);
-    let triple = |time: &OperationTime| [time.ready_ns, time.start_ns, time.end_ns];
-    (end - start_ns, times.iter().map(|time| time.as_ref().map(triple)).collect())
+    (end - start_ns, settle(skeleton, found, start_ns))
 }
 
 /// Clock queries per rank.
