@@ -80,18 +80,12 @@ impl Launched {
 /// Parses this process's launcher variables; `None` without a launcher or if it started one process. Returns an input
 /// error that names missing or contradictory variables.
 pub fn of_process() -> Result<Option<&'static Launched>> {
-    type Read = Result<Option<Launched>, (String, Option<String>)>;
-    static READ: OnceLock<Read> = OnceLock::new();
-    let read = READ.get_or_init(|| {
-        read(&|name| std::env::var(name).ok()).map_err(|e| match e {
-            Error::Input { message, help } => (message, help),
-            other => (other.to_string(), None),
-        })
-    });
-    match read {
-        Ok(launched) => Ok(launched.as_ref()),
-        Err((message, help)) => Err(Error::Input { message: message.clone(), help: help.clone() }),
+    static READ: OnceLock<Option<Launched>> = OnceLock::new();
+    if let Some(launched) = READ.get() {
+        return Ok(launched.as_ref());
     }
+    let launched = read(&|name| std::env::var(name).ok())?;
+    Ok(READ.get_or_init(|| launched).as_ref())
 }
 
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;

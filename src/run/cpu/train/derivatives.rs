@@ -4,7 +4,7 @@ use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, Vie
 
 use super::attention::Windows;
 use super::experts::ExpertGradients;
-use super::pass::{Batch, Pass, RankContext, Stopped, combine, experts, router, weight_of};
+use super::pass::{Pass, RankContext, Stopped, combine, experts, router, weight_of};
 use super::program::{Program, Slot};
 use crate::comm::Broken;
 use crate::cpu::attention::Heads;
@@ -14,7 +14,6 @@ impl<T: Real> Pass<T> {
     pub(super) fn backward(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
@@ -56,11 +55,11 @@ impl<T: Real> Pass<T> {
             }
             Derivative::Operand(id) => {
                 let forward = &context.program.plan.plan.operations[id.index()];
-                self.operand(context, batch, forward, operation)
+                self.operand(context, forward, operation)
             }
             Derivative::Weight(id) => {
                 let forward = &context.program.plan.plan.operations[id.index()];
-                self.weight(context, batch, forward, operation, gradients)
+                self.weight(context, forward, operation, gradients)
             }
         }
     }
@@ -69,12 +68,11 @@ impl<T: Real> Pass<T> {
     fn operand(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         forward: &Operation,
         operation: &BackwardOperation,
     ) -> Result<(), Stopped> {
         let Program { plan, shape, .. } = context.program;
-        let rows = batch.tokens.len();
+        let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
         let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
@@ -87,7 +85,7 @@ impl<T: Real> Pass<T> {
         let operand = Slot::Value(forward.reads[0].index());
         let written = Slot::Value(forward.writes[0].index());
         let eps = T::of(shape.norm_eps);
-        let windows = Self::windows(context, batch);
+        let windows = context.windows();
         let dy = self.buffers[&slot(0)].as_slice();
         match forward.kind {
             Kind::MatMul => {
@@ -159,18 +157,17 @@ impl<T: Real> Pass<T> {
     fn weight(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         forward: &Operation,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
         let Program { plan, parameter, shape, .. } = context.program;
-        let rows = batch.tokens.len();
+        let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
         let dy = self.buffers[&Slot::Gradient(operation.reads[0].index())].as_slice();
         let operand = Slot::Value(forward.reads[0].index());
-        let windows = Self::windows(context, batch);
+        let windows = context.windows();
         let eps = T::of(shape.norm_eps);
         let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
@@ -196,7 +193,7 @@ impl<T: Real> Pass<T> {
                 gemm_onto([experts, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
             }
             Kind::Embed => {
-                for (dy, token) in dy.chunks_exact(outputs).zip(&batch.tokens) {
+                for (dy, token) in dy.chunks_exact(outputs).zip(&context.batch.tokens) {
                     for (dw, dy) in dw[*token as usize * outputs..][..outputs].iter_mut().zip(dy) {
                         *dw += *dy;
                     }

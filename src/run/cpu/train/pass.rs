@@ -45,13 +45,21 @@ impl Batch {
     }
 }
 
-/// Program, weights and peers of one rank.
+/// Program, weights, peers and windows of one rank.
 pub(super) struct RankContext<'a, T> {
     pub program: &'a Program,
     pub weights: &'a [Vec<T>],
     pub rank: usize,
     pub group: Option<&'a Group<T>>,
     pub rotation: &'a RopeTable<T>,
+    pub batch: &'a Batch,
+}
+
+impl<T> RankContext<'_, T> {
+    pub fn windows(&self) -> Windows {
+        let heads = Heads::of(&self.program.shape, self.program.tp);
+        Windows { heads, length: self.batch.length }
+    }
 }
 
 /// Results that a pass computes besides its loss.
@@ -100,8 +108,8 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    pub fn normed(&mut self, context: &RankContext<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
-        self.forward(context, batch, false)?;
+    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, Stopped> {
+        self.forward(context, false)?;
         let normed = self.take(context, Slot::Value(context.program.plan.normed.index()))?;
         self.clear();
         Ok(normed)
@@ -110,11 +118,10 @@ impl<T: Real> Pass<T> {
     pub fn run(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         mut request: PassRequest<'_, T>,
     ) -> Result<Lost, Stopped> {
         let Program { plan, parameter, shape, .. } = context.program;
-        self.forward(context, batch, request.checks_finite)?;
+        self.forward(context, request.checks_finite)?;
         let hidden = shape.hidden as usize;
         let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
         let slot = Slot::Value(plan.normed.index());
@@ -138,7 +145,7 @@ impl<T: Real> Pass<T> {
             hidden,
             ranks,
         };
-        let lost = logits.loss(self.arch, &normed, &batch.targets, gradients);
+        let lost = logits.loss(self.arch, &normed, &context.batch.targets, gradients);
         self.logits = logits;
         self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
@@ -147,7 +154,7 @@ impl<T: Real> Pass<T> {
         if let Some(gradients) = request.gradients {
             self.release(context.program, plan.forward);
             for (at, operation) in plan.backward.iter().enumerate() {
-                self.backward(context, batch, operation, gradients)?;
+                self.backward(context, operation, gradients)?;
                 self.release(context.program, plan.forward + 1 + at);
             }
         }
@@ -155,15 +162,10 @@ impl<T: Real> Pass<T> {
         Ok(lost)
     }
 
-    fn forward(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        checks_finite: bool,
-    ) -> Result<(), Stopped> {
+    fn forward(&mut self, context: &RankContext<'_, T>, checks_finite: bool) -> Result<(), Stopped> {
         let plan = &context.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
-            self.operation(context, batch, operation)?;
+            self.operation(context, operation)?;
             if checks_finite {
                 let slot = Slot::Value(operation.writes[0].index());
                 self.fetch(context, slot)?;
@@ -251,17 +253,7 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    pub(super) fn windows(context: &RankContext<'_, T>, batch: &Batch) -> Windows {
-        let Program { shape, tp, .. } = context.program;
-        Windows { heads: Heads::of(shape, *tp), length: batch.length }
-    }
-
-    fn operation(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        operation: &Operation,
-    ) -> Result<(), Stopped> {
+    fn operation(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
         let value = |at: usize| Slot::Value(operation.reads[at].index());
         let to = Slot::Value(operation.writes[0].index());
         let width = || context.program.numbers_per_row(operation.writes[0]);
@@ -274,28 +266,23 @@ impl<T: Real> Pass<T> {
             }
             Kind::Embed => {
                 let (weight, width) = (weight_of(context, operation), width());
-                let mut y = self.buffer(batch.tokens.len() * width);
-                for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
+                let mut y = self.buffer(context.batch.tokens.len() * width);
+                for (y, token) in y.chunks_exact_mut(width).zip(&context.batch.tokens) {
                     y.copy_from_slice(&weight[*token as usize * width..][..width]);
                 }
                 self.buffers.insert(to, y);
                 Ok(())
             }
-            _ => self.compute(context, batch, operation),
+            _ => self.compute(context, operation),
         }
     }
 
     /// Operation on values of this rank.
-    fn compute(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        operation: &Operation,
-    ) -> Result<(), Stopped> {
+    fn compute(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
         let Program { plan, shape, tp, .. } = context.program;
         let value = |at: usize| Slot::Value(operation.reads[at].index());
         let to = Slot::Value(operation.writes[0].index());
-        let rows = batch.tokens.len();
+        let rows = context.batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = context.program.numbers_per_row(operation.writes[0]);
         let weight = weight_of(context, operation);
@@ -356,13 +343,13 @@ impl<T: Real> Pass<T> {
                     _ => Before::Nothing,
                 };
                 let x = (read(0), columns(0));
-                Self::windows(context, batch).rotate(context.rotation, before, x, &mut y, &mut keys);
+                context.windows().rotate(context.rotation, before, x, &mut y, &mut keys);
             }
             Kind::Attend => {
                 let [scores, _] = &mut self.scratch;
                 let (queries, keys) =
                     (self.buffers[&value(0)].as_slice(), self.buffers[&layer].as_slice());
-                Self::windows(context, batch).attend(self.arch, scores, queries, keys, &mut y);
+                context.windows().attend(self.arch, scores, queries, keys, &mut y);
             }
             Kind::SiluMul { offset } => {
                 let gated = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };

@@ -283,25 +283,27 @@ impl<T: Real> Trainer<T> {
         let (ranks, spin_wait, clock) = (weights.len(), SpinWait::default(), Clock::start());
         let groups: Vec<Group<T>> =
             (0..replicas).map(|_| Group::new(ranks, None, spin_wait, clock)).collect();
-        let (program, weights, rotation) = (&*program, &*weights, &*rotation);
-        let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), checks_finite };
+        let work = Work {
+            program,
+            weights,
+            teacher: teacher.as_ref(),
+            rotation,
+            windows,
+            context: *context,
+            share,
+            checks_finite,
+        };
         let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {
             let mut started = Vec::new();
             let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
             for (number, ((passes, gradients), group)) in of_replicas {
                 let part = number * windows.len() / replicas..(number + 1) * windows.len() / replicas;
                 for (rank, (pass, gradients)) in passes.iter_mut().zip(gradients).enumerate() {
-                    let rank_context = RankContext {
-                        program,
-                        weights: &weights[rank],
-                        rank,
-                        group: (ranks > 1).then_some(group),
-                        rotation,
-                    };
                     let (work, part) = (&work, part.clone());
+                    let place = (rank, (ranks > 1).then_some(group));
                     let guarded = move || {
                         let gradients = learns.then_some(&mut gradients[..]);
-                        let result = catch_panic(|| work.on_rank(part, rank_context, pass, gradients));
+                        let result = catch_panic(|| work.on_rank(place, part, pass, gradients));
                         let result = result.unwrap_or_else(|text| {
                             Err(Broken(format!("rank {rank} panicked: {text}")).into())
                         });
@@ -334,40 +336,46 @@ impl<T: Real> Trainer<T> {
 }
 
 struct Work<'a, T> {
+    program: &'a Program,
+    weights: &'a [Numbers<T>],
+    teacher: Option<&'a Taught<T>>,
+    rotation: &'a RopeTable<T>,
     windows: &'a [&'a [u32]],
     context: usize,
     share: f64,
-    teacher: Option<&'a Taught<T>>,
     checks_finite: bool,
 }
 
 impl<T: Real> Work<'_, T> {
+    /// Loss of a part of the windows on a rank, which is alone without a group.
     fn on_rank(
         &self,
+        (rank, group): (usize, Option<&Group<T>>),
         part: Range<usize>,
-        context: RankContext<'_, T>,
         pass: &mut Pass<T>,
         mut gradients: Option<&mut [Vec<T>]>,
     ) -> Result<Lost, Stopped> {
         let mut lost = Lost::default();
         for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
-            let batch = Batch::of(windows, self.context);
+            let batch = &Batch::of(windows, self.context);
+            let Self { program, weights, rotation, .. } = *self;
+            let context = RankContext { program, weights: &weights[rank], rank, group, rotation, batch };
             let taught = match self.teacher {
                 Some(Taught { program, weights, .. }) => {
-                    let context = RankContext { program, weights: &weights[context.rank], ..context };
-                    Some(pass.normed(&context, &batch)?)
+                    let context = RankContext { program, weights: &weights[rank], ..context };
+                    Some(pass.normed(&context)?)
                 }
                 None => None,
             };
             let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
                 let Taught { program, weights, weight } = taught;
                 let head = program.parameter[program.plan.head.index()];
-                Teacher { normed, head: &weights[context.rank][head], weight: *weight }
+                Teacher { normed, head: &weights[rank][head], weight: *weight }
             });
             let gradients = gradients.as_deref_mut();
             let checks_finite = self.checks_finite;
             let request = PassRequest { gradients, share: self.share, teacher, checks_finite };
-            lost += pass.run(&context, &batch, request)?;
+            lost += pass.run(&context, request)?;
         }
         Ok(lost)
     }
