@@ -137,6 +137,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Weights of each stage.
+    pub fn weights(&self, setup: &Setup<'_>) -> Result<Vec<Loaded<'_>>> {
+        self.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan])).collect()
+    }
+
     /// Makes all waiting ranks return with this reason.
     fn abort(&self, why: &str) {
         for stage in &self.stages {
@@ -190,20 +195,9 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
 }
 
 /// Runs `body` on every rank's compute thread and `main` on this thread; returns results in rank order. `main` must
-/// return once its channel closes, when the ranks have ended.
+/// return once its channel closes, when the ranks have ended. Other groups of ranks may use the stages' weights
+/// concurrently.
 pub(super) fn run_ranks<T: Send, E: Send>(
-    setup: &Setup<'_>,
-    shared: &Shared,
-    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
-    abort: &(dyn Fn(&str) + Sync),
-    main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
-) -> Result<Vec<T>> {
-    let loaded = shared.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan]));
-    run_ranks_with(setup, shared, &loaded.collect::<Result<Vec<_>>>()?, body, abort, main)
-}
-
-/// Like [`run_ranks`], with each stage's weights, which other groups of ranks may use concurrently.
-pub(super) fn run_ranks_with<T: Send, E: Send>(
     setup: &Setup<'_>,
     shared: &Shared,
     loaded: &[Loaded<'_>],

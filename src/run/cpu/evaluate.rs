@@ -193,7 +193,7 @@ fn one_group(
     let body =
         |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, reference, parts);
     let tp = setup.tp as usize;
-    engine::run_ranks_with(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
+    engine::run_ranks(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
         gather(tp, parts, results);
         Ok(())
     })?;

@@ -84,8 +84,9 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     };
 
     let mut collected = Collected::new(spec, model.shape.layers);
+    let loaded = shared.weights(&setup)?;
     let instruction_sets =
-        engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
+        engine::run_ranks(&setup, &shared, &loaded, body, &|why| gate.abort(why), |from_ranks| {
             let mut steps = Gather::new(spec.ranks(), spec.output_tokens.saturating_sub(1));
             for generation in 0..generations {
                 emit(RunEvent::Phase { name: phase_name(spec, generation) });
@@ -359,7 +360,8 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         let progress = (worker.rank.index == 0).then_some(progress);
         on_rank(worker, request, progress)
     };
-    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |progress| {
+    let loaded = shared.weights(&setup)?;
+    let mut ranks = engine::run_ranks(&setup, &shared, &loaded, body, &|_| (), |progress| {
         progress.iter().for_each(&mut *on_token);
         Ok(())
     })?;

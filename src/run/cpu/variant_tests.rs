@@ -86,7 +86,8 @@ fn logits_with(
         Ok(all)
     };
     let shared = engine::prepare(&setup).unwrap();
-    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |_| Ok(())).unwrap();
+    let loaded = shared.weights(&setup).unwrap();
+    let mut ranks = engine::run_ranks(&setup, &shared, &loaded, body, &|_| (), |_| Ok(())).unwrap();
     ranks.swap_remove(0)
 }
 

@@ -153,7 +153,11 @@ impl<'a> CostModel<'a> {
             return OperationCost::new(us, CostSource::Calibrated);
         }
         if class.kind.is_all_to_all() {
-            return self.all_to_all(class, step, &quantities);
+            // on an emulated link, or where nothing was measured, half of an all-reduce
+            let bytes = quantities.at(&cost.message_bytes);
+            let measured = self.measured_exchange(class, step, bytes);
+            let (us, source) = measured.unwrap_or_else(|| self.collective.half_us(bytes));
+            return OperationCost::new(us, source);
         }
         if class.kind.is_collective() {
             let message = quantities.at(&cost.message_bytes);
@@ -177,9 +181,9 @@ impl<'a> CostModel<'a> {
             (Kind::Attend | Kind::WindowAttend { .. }, _) => {
                 (stack.attention.kernels, self.attend(class, step, &quantities))
             }
-            (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, step, &quantities)),
+            (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, &quantities)),
             (Kind::Experts, Some(ClassWeight { format, .. })) => {
-                (EXPERT_KERNELS, self.experts(class, format, step, &quantities))
+                (EXPERT_KERNELS, self.experts(class, format, &quantities))
             }
             (Kind::Sample, _) => {
                 (stack.sample_kernels, self.streamed(cost, &quantities, stack.sample_kernels))
@@ -360,13 +364,8 @@ impl<'a> CostModel<'a> {
     }
 
     /// Attention over cached latents: measured, with the products before and after it at the roofline.
-    fn latent_attend(
-        &self,
-        class: &CostClass,
-        step: &Step,
-        quantities: &StepQuantities,
-    ) -> OperationCost {
-        let stack = &self.target.stack;
+    fn latent_attend(&self, class: &CostClass, quantities: &StepQuantities) -> OperationCost {
+        let (stack, step) = (&self.target.stack, quantities.step);
         let latent = self.shape.attention.latent;
         let heads = latent.map_or(0, |latent| u64::from(class.columns / latent.value_dim.max(1)));
         let is_measured = self.phase == Phase::Decode
@@ -393,18 +392,12 @@ impl<'a> CostModel<'a> {
     }
 
     /// Routed experts on the busiest rank.
-    fn experts(
-        &self,
-        class: &CostClass,
-        format: DType,
-        step: &Step,
-        quantities: &StepQuantities,
-    ) -> OperationCost {
+    fn experts(&self, class: &CostClass, format: DType, quantities: &StepQuantities) -> OperationCost {
         let Some(routed) = &self.routed else {
             return self.streamed(&class.cost, quantities, EXPERT_KERNELS);
         };
         let balanced = |tokens: f64| self.balanced_experts(class, format, quantities, tokens);
-        let tokens = (step.rows() * routed.dp()) as f64;
+        let tokens = (quantities.step.rows() * routed.dp()) as f64;
         let us = routed.busiest(tokens, &|work| expert_us(work, routed.full(), &balanced));
         OperationCost { us, ..balanced(tokens) }
     }
@@ -476,14 +469,6 @@ impl<'a> CostModel<'a> {
             None => (roofline_us(&sizes), CostSource::Roofline),
         };
         OperationCost { us, source, is_compute_bound }
-    }
-
-    /// Dispatch or combine: measured; on an emulated link, or where nothing was measured, half of an all-reduce.
-    fn all_to_all(&self, class: &CostClass, step: &Step, quantities: &StepQuantities) -> OperationCost {
-        let bytes = quantities.at(&class.cost.message_bytes);
-        let found = self.measured_exchange(class, step, bytes);
-        let (us, source) = found.unwrap_or_else(|| self.collective.half_us(bytes));
-        OperationCost::new(us, source)
     }
 
     /// Latency of a dispatch or combine in tables, which the link does not change.
