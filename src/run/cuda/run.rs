@@ -306,7 +306,7 @@ fn samples(
     report: &mut Reporter<'_>,
 ) -> Result<Samples> {
     let (spec, peers) = (&shared.job.spec, report.peers);
-    let watch = shared.job.watch && engine.ranks().first() == Some(&0);
+    let watch = shared.job.watch && engine.ranks.first().is_some_and(|rank| rank.index == 0);
     let info = engine.gpu.info();
     let compared = Comparison::new(spec, shared.setup.model.shape.layers);
     let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
@@ -355,7 +355,8 @@ fn choose_products(
     let own = matmul::measure(engine, &products, asked, peers.is_none(), on_phase)?;
     let times = broadcast(peers, "times of products", own)?;
     let fastest = || matmul::choice(engine.setup.dtype, &products, &times);
-    engine.set_matvec(asked.map_or_else(fastest, MatvecChoice::Asked));
+    // for steps created later
+    engine.setup.matvec = asked.map_or_else(fastest, MatvecChoice::Asked);
     Ok(times)
 }
 

@@ -16,11 +16,6 @@ use plan::{DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
 use table::options::{OptionEntry, SET_PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
-/// Maximum cached models, targets and memory needs.
-const MAX_CACHED: usize = 1024;
-/// Maximum cached pairs of plans; a large model's take about a megabyte.
-const MAX_CACHED_PLANS: usize = 64;
-
 /// Hardware profile, stack and overrides.
 type TargetKey = (String, String, BTreeMap<String, String>);
 
@@ -30,7 +25,8 @@ type TargetKey = (String, String, BTreeMap<String, String>);
 pub struct Simulator {
     models: Cache<String, Model>,
     targets: Cache<TargetKey, Target>,
-    plans: Cache<String, Plans>,
+    /// A large model's plans take about a megabyte.
+    plans: Cache<String, Plans, 64>,
     /// Memory of plans; smaller than plans, so more entries are kept.
     memory: Cache<String, PlanMemory>,
 }
@@ -49,7 +45,7 @@ pub struct Plans {
 impl Simulator {
     /// Cached [`Model::resolve`]; errors are not cached.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
-        self.models.get(name_or_dir.to_owned(), MAX_CACHED, || Model::resolve(name_or_dir))
+        self.models.get(name_or_dir.to_owned(), || Model::resolve(name_or_dir))
     }
 
     /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
@@ -60,7 +56,7 @@ impl Simulator {
         stack: &str,
         set: &BTreeMap<String, String>,
     ) -> Result<Arc<Target>> {
-        self.targets.get((hardware.to_owned(), stack.to_owned(), set.clone()), MAX_CACHED, || {
+        self.targets.get((hardware.to_owned(), stack.to_owned(), set.clone()), || {
             if set.is_empty() {
                 return Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? });
             }
@@ -97,13 +93,13 @@ impl Simulator {
     pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<MemoryNeed> {
         let plan = plan_spec(spec, shape, target);
         let of_plans = || Ok(self.plans(spec, &plan)?.memory(shape, plan.precision).clone());
-        let memory = self.memory.get(format!("{plan:?}"), MAX_CACHED, of_plans)?;
+        let memory = self.memory.get(format!("{plan:?}"), of_plans)?;
         Ok(need(spec, shape, plan.precision, &memory, target).0)
     }
 
     /// Builds both plans in parallel, or finds them.
     fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
-        self.plans.get(format!("{decode:?}"), MAX_CACHED_PLANS, || {
+        self.plans.get(format!("{decode:?}"), || {
             let plan = |phase| {
                 Plan::stages(&PlanSpec { phase, ..decode.clone() })
                     .map_err(|error| Error::input(format!("{}: {error}", spec.label())))

@@ -30,7 +30,6 @@ use crate::cuda::blas::Blas;
 use crate::cuda::collective::{CollectiveTransport, LoopbackTable, emulated_scratch};
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
 use crate::cuda::load::Loader;
-use crate::cuda::matmul::MatvecChoice;
 use crate::cuda::memory::{RankMemory, Sizes};
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{Program, StepSize};
@@ -236,16 +235,6 @@ impl Engine {
     /// SMs of the compute and communication partitions; `None` if they share all SMs.
     pub fn divided(&self) -> Option<(u32, u32)> {
         self.divided.as_ref().map(Divided::multiprocessors)
-    }
-
-    /// Global indices of the local ranks.
-    pub fn ranks(&self) -> Vec<u32> {
-        self.ranks.iter().map(|rank| rank.index).collect()
-    }
-
-    /// Sets the implementation of products with few rows for steps created later.
-    pub fn set_matvec(&mut self, choice: MatvecChoice) {
-        self.setup.matvec = choice;
     }
 
     /// GPU memory per local rank taken since before loading (bytes). Includes memory that other processes
