@@ -76,7 +76,6 @@ pub(super) struct Worker<'a> {
     pub prefill: Bound<'a>,
     pub decode: Bound<'a>,
     pub weights: Weights,
-    pub weight_bytes: u64,
 }
 
 /// Weights of all ranks, each loaded on first use; several groups of ranks may share them.
@@ -282,7 +281,6 @@ fn worker<'a>(
         },
         prefill: Bound::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
         decode: Bound::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
-        weight_bytes: weights.bytes(),
         weights,
     })
 }

@@ -300,7 +300,7 @@ fn generate_once(
     drop(decode);
     let spans = if place.is_recorded { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
-        worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
+        worker.weights.bytes() + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
     let rank = rank.global;
     Ok(RankReport {

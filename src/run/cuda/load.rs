@@ -56,13 +56,8 @@ impl Loader<'_> {
         shared.add(self.shape, plan, 0, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
         let mut of_rank = |rank| {
             let mut weights = shared.clone();
-            weights.add(
-                self.shape,
-                plan,
-                rank,
-                |w| !w.is_whole(),
-                |weight| self.load(weight, rank, &mut loaded),
-            )?;
+            let load = |weight: &Weight| self.load(weight, rank, &mut loaded);
+            weights.add(self.shape, plan, rank, |w| !w.is_whole(), load)?;
             Ok(weights)
         };
         ranks.map(&mut of_rank).collect()

@@ -97,17 +97,13 @@ impl<'a> CostModel<'a> {
         shape: &ModelShape,
         phase: Phase,
     ) -> Self {
+        // no table has 4-byte numbers
+        let tables = target.profile.tables.as_deref().filter(|_| spec.dtype != DType::F32);
         Self {
             target,
             collective,
             transfer: None,
-            // no table has 4-byte numbers
-            tables: target
-                .profile
-                .tables
-                .as_deref()
-                .filter(|_| spec.dtype != DType::F32)
-                .and_then(Tables::of),
+            tables: tables.and_then(Tables::of),
             phase,
             shape: shape.clone(),
             precision: precision(spec, target),
