@@ -262,7 +262,7 @@ impl Engine {
         let multiprocessors = self.gpu.info().multiprocessors;
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let calls = |index: usize, transfer: &Transfer| {
-            if let Some(emulated) = self.emulated(kernels, program, transfer)? {
+            if let Some(emulated) = self.emulated_calls(kernels, program, transfer)? {
                 return Ok(emulated);
             }
             match &state.table {
@@ -278,7 +278,7 @@ impl Engine {
     }
 
     /// Calls of a collective over the emulated link; `None` if none is emulated.
-    fn emulated(
+    fn emulated_calls(
         &self,
         kernels: Source<'_>,
         program: &Program,
@@ -487,7 +487,9 @@ impl Engine {
         let all = transfers(program, &self.state(Phase::Decode).activations, &size);
         let Some((_, transfer)) = all.first() else { return Ok(None) };
         let kernels = self.kernels.plain();
-        let Some(mut collective) = self.emulated(kernels, program, transfer)? else { return Ok(None) };
+        let Some(mut collective) = self.emulated_calls(kernels, program, transfer)? else {
+            return Ok(None);
+        };
         let mut chain = Vec::new();
         for product in self.products()?.iter().filter(|product| !product.product.logits) {
             for weight in &product.weights {
@@ -537,7 +539,7 @@ impl Engine {
     /// Latency of one of several back-to-back emulated collectives (us).
     fn time_emulated(&self, phase: Phase, transfer: &Transfer) -> Result<f64> {
         let program = self.programs.program(phase);
-        let Some(mut calls) = self.emulated(self.kernels.plain(), program, transfer)? else {
+        let Some(mut calls) = self.emulated_calls(self.kernels.plain(), program, transfer)? else {
             return Ok(0.0);
         };
         // unpacking an 8-bit message is not part of the link
