@@ -79,10 +79,6 @@ impl PlanBackend for CpuBackend {
         Precision::cpu(dtype)
     }
 
-    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
-    }
-
     fn generation_dtype(&self, model: &Model, tp: u32, ep: u32) -> DType {
         let is_whole = packed_problem(DType::Mxfp4, [tp, ep], &model.shape).is_none();
         match model.dtype {

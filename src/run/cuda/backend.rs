@@ -2,7 +2,7 @@
 
 use super::program::Program;
 use super::{experts, one_shot};
-use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
+use crate::backend::{AutoFit, Execute, PlanBackend};
 use crate::comm::nccl::{self, Nccl};
 use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use crate::launcher::too_few as too_few_ranks;
@@ -14,7 +14,7 @@ use base::text::counted;
 use machine::driver::libraries::{Library, open};
 use machine::driver::{Gpu, GpuInfo};
 use machine::environment::after_gpus;
-use machine::hardware::{MemoryNeed, profile_of};
+use machine::hardware::profile_of;
 use model::Model;
 use plan::{AttentionShape, DType, Lowering, ModelShape};
 use serde_json::{Value, json};
@@ -47,10 +47,6 @@ impl PlanBackend for CudaBackend {
             }
             _ => "TP 1, and --link emulated:...; TP 2 and more needs NCCL (above)".into(),
         })
-    }
-
-    fn defaults(&self, model: &Model) -> Spec {
-        default_spec(model)
     }
 
     fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
@@ -114,10 +110,6 @@ impl PlanBackend for CudaBackend {
             _ => shape.experts.as_ref().and_then(experts::lacks),
         };
         what.map(|what| format!("the cuda backend has no {what}; sim predicts this model"))
-    }
-
-    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
     fn executor(&self) -> Option<&dyn Execute> {
