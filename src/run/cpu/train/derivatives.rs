@@ -17,8 +17,8 @@ impl<T: Real> Pass<T> {
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
-        let read = |at: usize| Slot::Gradient(operation.reads[at].index());
-        let written = |at: usize| Slot::Gradient(operation.writes[at].index());
+        let read = |at: usize| Slot::Gradient(operation.reads[at]);
+        let written = |at: usize| Slot::Gradient(operation.writes[at]);
         for at in 0..operation.reads.len() {
             self.fetch(context, read(at))?;
         }
@@ -75,15 +75,15 @@ impl<T: Real> Pass<T> {
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
+        let slot = |at: usize| Slot::Gradient(operation.reads[at]);
         let weight = weight_of(context, forward);
         let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
         let arch = self.arch;
         let mut dx = self.buffer(rows * width(0));
         let mut beside =
             if operation.writes.len() > 1 { self.buffer(rows * width(1)) } else { Vec::new() };
-        let operand = Slot::Value(forward.reads[0].index());
-        let written = Slot::Value(forward.writes[0].index());
+        let operand = Slot::Value(forward.reads[0]);
+        let written = Slot::Value(forward.writes[0]);
         let eps = T::of(shape.norm_eps);
         let windows = context.windows();
         let dy = self.buffers[&slot(0)].as_slice();
@@ -122,7 +122,7 @@ impl<T: Real> Pass<T> {
                 gemm([rows, inputs, experts], [logits, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             Kind::Experts => {
-                let choices = Slot::Value(forward.reads[1].index());
+                let choices = Slot::Value(forward.reads[1]);
                 let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
                 let gradients = ExpertGradients::Operands { rows: &mut dx, weights: &mut beside };
                 experts(context, forward, inputs).back(self.arch, [x, choices, dy], gradients);
@@ -146,9 +146,9 @@ impl<T: Real> Pass<T> {
             }
             _ => return Err(Broken(format!("{} has no derivative", forward.name)).into()),
         }
-        self.buffers.insert(Slot::Gradient(operation.writes[0].index()), dx);
+        self.buffers.insert(Slot::Gradient(operation.writes[0]), dx);
         if let Some(id) = operation.writes.get(1) {
-            self.buffers.insert(Slot::Gradient(id.index()), beside);
+            self.buffers.insert(Slot::Gradient(*id), beside);
         }
         Ok(())
     }
@@ -165,14 +165,14 @@ impl<T: Real> Pass<T> {
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let dy = self.buffers[&Slot::Gradient(operation.reads[0].index())].as_slice();
-        let operand = Slot::Value(forward.reads[0].index());
+        let dy = self.buffers[&Slot::Gradient(operation.reads[0])].as_slice();
+        let operand = Slot::Value(forward.reads[0]);
         let windows = context.windows();
         let eps = T::of(shape.norm_eps);
         let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
         if let (Kind::Experts, Some(down)) = (&forward.kind, weights.next()) {
-            let choices = Slot::Value(forward.reads[1].index());
+            let choices = Slot::Value(forward.reads[1]);
             let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
             let mut of_down = std::mem::take(&mut gradients[down]);
             let wanted =
@@ -184,7 +184,7 @@ impl<T: Real> Pass<T> {
         let dw = &mut gradients[weight];
         match forward.kind {
             Kind::Router => {
-                let written = Slot::Value(forward.writes[0].index());
+                let written = Slot::Value(forward.writes[0]);
                 let [x, choices] = [operand, written].map(|slot| self.buffers[&slot].as_slice());
                 let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
@@ -211,7 +211,7 @@ impl<T: Real> Pass<T> {
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
                 let x = self.buffers.get(&operand);
-                let keys = &self.buffers[&Slot::Gradient(operation.reads[1].index())];
+                let keys = &self.buffers[&Slot::Gradient(operation.reads[1])];
                 windows.rotate_back(context.rotation, [dy, keys], |row, number, head| {
                     let to = match (&forward.kind, x) {
                         (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],

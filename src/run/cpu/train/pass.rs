@@ -110,7 +110,7 @@ impl<T: Real> Default for Pass<T> {
 impl<T: Real> Pass<T> {
     pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, Stopped> {
         self.forward(context, false)?;
-        let normed = self.take(context, Slot::Value(context.program.plan.normed.index()))?;
+        let normed = self.take(context, Slot::Value(context.program.plan.normed))?;
         self.clear();
         Ok(normed)
     }
@@ -124,7 +124,7 @@ impl<T: Real> Pass<T> {
         self.forward(context, request.checks_finite)?;
         let hidden = shape.hidden as usize;
         let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
-        let slot = Slot::Value(plan.normed.index());
+        let slot = Slot::Value(plan.normed);
         let student = self.take(context, slot)?;
         let head = parameter[plan.head.index()];
         let mut seed = match (&request.gradients, plan.seed) {
@@ -149,7 +149,7 @@ impl<T: Real> Pass<T> {
         self.logits = logits;
         self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
-            self.buffers.insert(Slot::Gradient(id.index()), seed);
+            self.buffers.insert(Slot::Gradient(id), seed);
         }
         if let Some(gradients) = request.gradients {
             self.release(context.program, plan.forward);
@@ -167,7 +167,7 @@ impl<T: Real> Pass<T> {
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
             self.operation(context, operation)?;
             if checks_finite {
-                let slot = Slot::Value(operation.writes[0].index());
+                let slot = Slot::Value(operation.writes[0]);
                 self.fetch(context, slot)?;
                 if self.buffers.get(&slot).is_some_and(|value| !all_finite(value)) {
                     return Err(Stopped::NotFinite(operation.name.clone()));
@@ -254,8 +254,8 @@ impl<T: Real> Pass<T> {
     }
 
     fn operation(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
-        let value = |at: usize| Slot::Value(operation.reads[at].index());
-        let to = Slot::Value(operation.writes[0].index());
+        let value = |at: usize| Slot::Value(operation.reads[at]);
+        let to = Slot::Value(operation.writes[0]);
         let width = || context.program.numbers_per_row(operation.writes[0]);
         match operation.kind {
             Kind::AllReduce => self.all_reduce(context, value(0), to),
@@ -280,8 +280,8 @@ impl<T: Real> Pass<T> {
     /// Operation on values of this rank.
     fn compute(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
         let Program { plan, shape, tp, .. } = context.program;
-        let value = |at: usize| Slot::Value(operation.reads[at].index());
-        let to = Slot::Value(operation.writes[0].index());
+        let value = |at: usize| Slot::Value(operation.reads[at]);
+        let to = Slot::Value(operation.writes[0]);
         let rows = context.batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = context.program.numbers_per_row(operation.writes[0]);
