@@ -152,7 +152,8 @@ impl Generation {
         self.decode.as_ref()?.graph()?.programmatic_edges().ok().flatten()
     }
 
-    /// Runs the generation that [`Engine::prepare`] has begun and returns times in ns since its start. `watch` requests an event per step.
+    /// Runs the generation that [`Engine::prepare`] prepared and returns times in ns since its start. `watch` requests
+    /// an event per step.
     pub fn run(
         &mut self,
         engine: &Engine,
