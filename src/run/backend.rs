@@ -3,8 +3,7 @@
 
 use std::process::Command;
 
-use super::generate::{Emit, EvaluateRequest};
-use super::generate::{GenerateOptions, Saying};
+use super::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
@@ -76,7 +75,9 @@ pub trait PlanBackend: Sync {
     fn available(&self) -> std::result::Result<String, String>;
 
     /// Default cell. Its hardware is a profile on predicting backends and [`HOST`] on all others.
-    fn defaults(&self, model: &Model) -> Spec;
+    fn defaults(&self, model: &Model) -> Spec {
+        default_spec(model)
+    }
 
     /// Formats of weights, activations (and thus messages) and KV cache for a cell's dtype.
     fn precision(&self, dtype: DType) -> Precision {
@@ -143,7 +144,9 @@ pub trait PlanBackend: Sync {
     /// Checks if a cell can run here, with the arithmetic if it cannot. Its TP divides the model.
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility>;
 
-    fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed;
+    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
+        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
+    }
 
     /// Default weight format to generate tokens or evaluate in.
     fn generation_dtype(&self, model: &Model, _tp: u32, _ep: u32) -> DType {

@@ -156,7 +156,9 @@ impl PromptLogits {
     pub fn take(&mut self, prompt: &[u32], first: usize, logits: &[f32], vocab: usize) {
         for (row, logits) in logits.chunks_exact(vocab).enumerate() {
             match prompt.get(first + row + 1) {
-                Some(following) => self.nll -= log_softmax(logits, *following),
+                Some(following) => {
+                    self.nll -= f64::from(logits[*following as usize]) - log_total(logits).1;
+                }
                 None => self.last = top(logits, TOP),
             }
         }
@@ -166,10 +168,6 @@ impl PromptLogits {
         generated.top_logits.push(self.last);
         generated.nll.push((prompt.len() > 1).then(|| self.nll / (prompt.len() - 1) as f64));
     }
-}
-
-fn log_softmax(logits: &[f32], token: u32) -> f64 {
-    f64::from(logits[token as usize]) - log_total(logits).1
 }
 
 /// Maximum logit and log-sum-exp, in f64.
@@ -199,6 +197,28 @@ pub struct EvaluateRequest {
 impl EvaluateRequest {
     pub fn context(&self) -> usize {
         self.windows.iter().map(|window| window.tokens.len()).max().unwrap_or(0)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let vocab = self.model.shape.vocab;
+        if let Some(reference) = &self.reference
+            && reference.shape != self.model.shape
+        {
+            return Err(Error::input_help(
+                format!("{} and {} have different shapes", self.model.name, reference.name),
+                "compare a checkpoint with the one that it was trained from",
+            ));
+        }
+        for (index, window) in self.windows.iter().enumerate() {
+            if window.tokens.len() < 2 {
+                return Err(Error::input(format!(
+                    "window {index} has {} of the two tokens that it needs",
+                    window.tokens.len()
+                )));
+            }
+            check_vocabulary(&format!("window {index}"), &window.tokens, vocab)?;
+        }
+        Ok(())
     }
 }
 
@@ -252,30 +272,6 @@ pub fn evaluation_plan(
         pp: 1,
     })
     .map_err(|problem| Error::input(problem.to_string()))
-}
-
-impl EvaluateRequest {
-    pub(super) fn check(&self) -> Result<()> {
-        let vocab = self.model.shape.vocab;
-        if let Some(reference) = &self.reference
-            && reference.shape != self.model.shape
-        {
-            return Err(Error::input_help(
-                format!("{} and {} have different shapes", self.model.name, reference.name),
-                "compare a checkpoint with the one that it was trained from",
-            ));
-        }
-        for (index, window) in self.windows.iter().enumerate() {
-            if window.tokens.len() < 2 {
-                return Err(Error::input(format!(
-                    "window {index} has {} of the two tokens that it needs",
-                    window.tokens.len()
-                )));
-            }
-            check_vocabulary(&format!("window {index}"), &window.tokens, vocab)?;
-        }
-        Ok(())
-    }
 }
 
 /// Choice of the next token. Random draws depend only on (seed, sequence, position), so every rank draws the same token

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::comm::Meeting;
 use base::error::{Error, Result};
+use base::words::words;
 use table::Spec;
 
 /// Selects the launcher whose variables count, or `none`.
@@ -19,25 +20,14 @@ const DERIVED_PORTS: std::ops::Range<u16> = 23_000..31_000;
 /// Special Slurm step numbers, such as the batch script, start here.
 const NO_STEP: u64 = 0xffff_fff0;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// Sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`.
-    Torchrun,
-    /// Sets `SLURM_PROCID` and related variables.
-    Srun,
-    /// Open MPI, or another launcher with PMI.
-    Mpirun,
-}
-
-impl Launcher {
-    const ALL: [Self; 3] = [Self::Torchrun, Self::Srun, Self::Mpirun];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Torchrun => "torchrun",
-            Self::Srun => "srun",
-            Self::Mpirun => "mpirun",
-        }
+words! {
+    Launcher, "launcher" {
+        /// Sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`.
+        Torchrun = "torchrun",
+        /// Sets `SLURM_PROCID` and related variables.
+        Srun = "srun",
+        /// Open MPI, or another launcher with PMI.
+        Mpirun = "mpirun",
     }
 }
 
@@ -90,18 +80,12 @@ impl Launched {
 /// Parses this process's launcher variables; `None` without a launcher or if it started one process. Returns an input
 /// error that names missing or contradictory variables.
 pub fn of_process() -> Result<Option<&'static Launched>> {
-    type Read = Result<Option<Launched>, (String, Option<String>)>;
-    static READ: OnceLock<Read> = OnceLock::new();
-    let read = READ.get_or_init(|| {
-        read(&|name| std::env::var(name).ok()).map_err(|e| match e {
-            Error::Input { message, help } => (message, help),
-            other => (other.to_string(), None),
-        })
-    });
-    match read {
-        Ok(launched) => Ok(launched.as_ref()),
-        Err((message, help)) => Err(Error::Input { message: message.clone(), help: help.clone() }),
+    static READ: OnceLock<Option<Launched>> = OnceLock::new();
+    if let Some(launched) = READ.get() {
+        return Ok(launched.as_ref());
     }
+    let launched = read(&|name| std::env::var(name).ok())?;
+    Ok(READ.get_or_init(|| launched).as_ref())
 }
 
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -63,11 +63,12 @@ pub fn precise_sleep() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
-/// Step of a run that spans belong to.
-#[derive(Clone, Copy, Debug)]
-pub struct SpanPlace {
+/// Step of a run that a rank executes; by default one that is not recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepPlace {
+    /// True if spans are recorded.
+    pub is_recorded: bool,
     pub sample: u32,
-    pub phase: Phase,
     /// Decode step; 0 in prefill.
     pub step: u32,
 }
@@ -77,38 +78,31 @@ pub struct SpanPlace {
 pub struct SpanRecorder {
     rank: u32,
     lane: Lane,
-    is_on: bool,
-    place: SpanPlace,
+    place: StepPlace,
+    phase: Phase,
     base: u32,
     spans: Vec<Span>,
 }
 
 impl SpanRecorder {
     pub fn new(rank: u32, lane: Lane) -> Self {
-        let place = SpanPlace { sample: 0, phase: Phase::Prefill, step: 0 };
-        Self { rank, lane, is_on: false, place, base: 0, spans: Vec::new() }
+        let (place, phase) = (StepPlace::default(), Phase::Prefill);
+        Self { rank, lane, place, phase, base: 0, spans: Vec::new() }
     }
 
-    /// Begins a step. `base` is the index of the phase's first operation in the trace's operations table; `is_on`
-    /// enables recording.
-    pub fn enter(&mut self, is_on: bool, place: SpanPlace, base: u32) {
-        (self.is_on, self.place, self.base) = (is_on, place, base);
-    }
-
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.is_on
+    /// Begins a step. `base` is the index of the phase's first operation in the trace's operations table.
+    pub fn enter(&mut self, place: StepPlace, phase: Phase, base: u32) {
+        (self.place, self.phase, self.base) = (place, phase, base);
     }
 
     /// Records one execution of `operation`, an index in the phase's plan; times in ns of the run's clock.
     #[inline]
     pub fn record(&mut self, operation: u32, ready: i64, start: i64, end: i64, last_arrival: i64) {
-        if self.is_on {
-            let SpanPlace { sample, phase, step } = self.place;
+        if self.place.is_recorded {
             self.spans.push(Span {
-                sample,
-                phase,
-                step,
+                sample: self.place.sample,
+                phase: self.phase,
+                step: self.place.step,
                 rank: self.rank,
                 lane: self.lane,
                 operation: self.base + operation,
@@ -122,8 +116,8 @@ impl SpanRecorder {
     }
 
     pub fn of_step(&self) -> &[Span] {
-        let SpanPlace { sample, phase, step } = self.place;
-        let here = |span: &Span| (span.sample, span.phase, span.step) == (sample, phase, step);
+        let place = (self.place.sample, self.phase, self.place.step);
+        let here = |span: &Span| (span.sample, span.phase, span.step) == place;
         let start = self.spans.iter().rposition(|span| !here(span)).map_or(0, |last| last + 1);
         self.spans.get(start..).unwrap_or_default()
     }

@@ -100,14 +100,13 @@ fn choose(
         let kv = options.kv_dtype.unwrap_or_default();
         let lacks = options.collective.and_then(|collective| backend.lacks(collective));
         let dtype = options.dtype.unwrap_or(backend.defaults(model).dtype);
-        if let Some(why) = lacks
+        let lacks = lacks
             .or_else(|| backend.lacks_format(dtype, kv))
-            .or_else(|| backend.lacks_shape(&model.shape))
-        {
-            reasons.push(format!("not {}: {why}", backend.name().as_str()));
-            continue;
-        }
-        let suits = backend.auto_fit(options, model, shared)?;
+            .or_else(|| backend.lacks_shape(&model.shape));
+        let suits = match lacks {
+            Some(why) => Err(format!("not {}: {why}", backend.name().as_str())),
+            None => backend.auto_fit(options, model, shared)?,
+        };
         let is_chosen = suits.is_ok();
         reasons.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
         if is_chosen {

@@ -21,9 +21,6 @@ use model::Model;
 use plan::ModelShape;
 use table::Spec;
 
-/// Maximum cached entries.
-const MAX_ENTRIES: usize = 1024;
-
 /// Shared state of a grid's cells: the simulator, hashes of files, and this machine's GPUs and memory.
 #[derive(Debug, Default)]
 pub struct Shared {
@@ -58,14 +55,11 @@ impl Shared {
         for (option, file) in [("hardware", profile), ("stack", Stack::file(stack))] {
             if let Some(file) = file {
                 let hash = || Ok(short_key(InputKind::HARDWARE.bytes(file)?));
-                files.insert(
-                    option.to_owned(),
-                    (*self.files.get(file.into(), MAX_ENTRIES, hash)?).clone(),
-                );
+                files.insert(option.to_owned(), (*self.files.get(file.into(), hash)?).clone());
             }
         }
         if let Some(dir) = &model.dir {
-            let hash = self.files.get(dir.clone(), MAX_ENTRIES, || model.hash())?;
+            let hash = self.files.get(dir.clone(), || model.hash())?;
             files.insert("model".to_owned(), (*hash).clone());
         }
         Ok(files)
@@ -87,7 +81,7 @@ impl Shared {
             spec.variant()
         );
         let need = || cuda::memory_need(spec, shape, multiprocessors);
-        self.on_gpu.get(key, MAX_ENTRIES, need).map(|need| *need)
+        self.on_gpu.get(key, need).map(|need| *need)
     }
 
     pub fn gpus(&self) -> &Gpus {
@@ -100,26 +94,26 @@ impl Shared {
     }
 }
 
-/// Cache of bounded size, shared by threads.
+/// Cache of at most `MOST` entries, shared by threads.
 #[derive(Debug)]
-pub(crate) struct Cache<K, V>(RwLock<HashMap<K, Arc<V>>>);
+pub(crate) struct Cache<K, V, const MOST: usize = 1024>(RwLock<HashMap<K, Arc<V>>>);
 
-impl<K, V> Default for Cache<K, V> {
+impl<K, V, const MOST: usize> Default for Cache<K, V, MOST> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<K: Eq + Hash, V> Cache<K, V> {
+impl<K: Eq + Hash, V, const MOST: usize> Cache<K, V, MOST> {
     /// Returns the value of `key`, computing it if missing. Errors are not cached: each cell reports its own.
-    pub(crate) fn get(&self, key: K, most: usize, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
+    pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         if let Some(there) = self.0.read().ok().and_then(|table| table.get(&key).cloned()) {
             return Ok(there);
         }
         // two threads may compute the same value concurrently; neither waits for the other
         let made = Arc::new(make()?);
         if let Ok(mut table) = self.0.write() {
-            if table.len() >= most {
+            if table.len() >= MOST {
                 table.clear();
             }
             table.insert(key, Arc::clone(&made));
@@ -216,13 +210,13 @@ mod tests {
 
     #[test]
     fn a_cache_makes_a_value_once_and_never_holds_more_than_it_may() {
-        let cache: Cache<u32, u32> = Cache::default();
+        let cache: Cache<u32, u32, 4> = Cache::default();
         for _ in 0..3 {
-            assert_eq!(*cache.get(7, 4, || Ok(49)).unwrap(), 49);
+            assert_eq!(*cache.get(7, || Ok(49)).unwrap(), 49);
         }
-        assert_eq!(*cache.get(7, 4, || Ok(0)).unwrap(), 49, "made once");
+        assert_eq!(*cache.get(7, || Ok(0)).unwrap(), 49, "made once");
         for key in 0..100 {
-            cache.get(key, 4, || Ok(key)).unwrap();
+            cache.get(key, || Ok(key)).unwrap();
             assert!(cache.0.read().unwrap().len() <= 4);
         }
     }

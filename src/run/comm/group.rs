@@ -263,56 +263,46 @@ impl<T: Copy + AddAssign> Group<T> {
     /// Returns the result of the oldest collective that the rank has given to and not taken from; blocks until all
     /// ranks have arrived and the link time is over. Returns [`Broken`] if a rank has left.
     pub fn take(&self, rank: usize) -> Result<Exchanged<T>, Broken> {
-        let mut exchanged = None;
-        self.until(|state| {
+        let exchanged = self.until(|state| {
             let at = (state.fetched[rank] - state.before) as usize;
-            let Some(round) = state.rounds.get_mut(at).filter(|round| round.done) else {
-                return false;
-            };
+            let round = state.rounds.get_mut(at).filter(|round| round.done)?;
             let buffer = std::mem::take(&mut round.buffers[rank]);
             round.fetched += 1;
-            exchanged = Some(Exchanged { buffer, last_arrival: round.last_arrival, end: round.end });
+            let exchanged = Exchanged { buffer, last_arrival: round.last_arrival, end: round.end };
             state.fetched[rank] += 1;
             while state.rounds.front().is_some_and(|round| round.fetched == self.ranks) {
                 state.rounds.pop_front();
                 state.before += 1;
             }
-            true
+            Some(exchanged)
         })?;
-        let Some(exchanged) = exchanged else { return Err(Broken("nothing was exchanged".into())) };
         if self.link.is_some() {
             self.clock.sleep_until(exchanged.end, self.early_ns);
         }
         Ok(exchanged)
     }
 
-    /// Waits until `done` returns true; spins without the lock before it sleeps.
-    fn until(&self, mut done: impl FnMut(&mut State<T>) -> bool) -> Result<(), Broken> {
-        let mut look = || {
+    /// Waits until `done` returns a value; spins without the lock before it sleeps.
+    fn until<R>(&self, mut done: impl FnMut(&mut State<T>) -> Option<R>) -> Result<R, Broken> {
+        loop {
             let seen = self.news.load(Ordering::Acquire);
             let mut state = self.lock();
-            if done(&mut state) {
-                return Some(Ok(()));
+            if let Some(result) = done(&mut state) {
+                return Ok(result);
             }
             if let Some(broken) = &state.broken {
-                return Some(Err(broken.clone()));
+                return Err(broken.clone());
             }
             drop(state);
-            let there = self.spin_wait.spins(|| self.news.load(Ordering::Acquire) != seen);
-            if !there {
-                let mut state = self.lock();
-                state.sleeping += 1;
-                while self.news.load(Ordering::Acquire) == seen {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                state.sleeping -= 1;
+            if self.spin_wait.spins(|| self.news.load(Ordering::Acquire) != seen) {
+                continue;
             }
-            None
-        };
-        loop {
-            if let Some(ended) = look() {
-                return ended;
+            let mut state = self.lock();
+            state.sleeping += 1;
+            while self.news.load(Ordering::Acquire) == seen {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
+            state.sleeping -= 1;
         }
     }
 
@@ -327,14 +317,12 @@ impl<T: Copy + AddAssign> Group<T> {
         } else {
             drop(state);
         }
-        self.until(|state| state.barriers != mine)
+        self.until(|state| (state.barriers != mine).then_some(()))
     }
 
     pub fn abort(&self, why: impl Into<String>) {
         let mut state = self.lock();
-        if state.broken.is_none() {
-            state.broken = Some(Broken(why.into()));
-        }
+        state.broken.get_or_insert_with(|| Broken(why.into()));
         self.notify(state);
     }
 }

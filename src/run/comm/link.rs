@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use serde_json::{Value, json};
 
 use super::group::Broken;
@@ -93,7 +93,8 @@ const FAILED_RANK_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct Pipe {
-    queue: (Sender<Sent>, Receiver<Sent>),
+    /// Messages on their way, each with its arrival (ns).
+    queue: (Sender<(Vec<f32>, i64)>, Receiver<(Vec<f32>, i64)>),
     link: Option<EmulatedLink>,
     /// Stage that sends, and the number of stages.
     stage: (u32, u32),
@@ -107,14 +108,6 @@ pub struct Pipe {
 struct State {
     occupancy: Occupancy,
     broken: Option<Broken>,
-}
-
-/// Data on its way.
-#[derive(Debug)]
-struct Sent {
-    buffer: Vec<f32>,
-    /// Arrival (ns).
-    arrives: i64,
 }
 
 impl Pipe {
@@ -136,26 +129,22 @@ impl Pipe {
             None => now,
         };
         // the pipe holds both ends, so the queue is never closed
-        let _ = self.queue.0.send(Sent { buffer, arrives });
+        let _ = self.queue.0.send((buffer, arrives));
         arrives.max(self.clock.now())
     }
 
     /// Waits for the oldest message. Returns [`Broken`] if a rank has left.
     pub fn receive(&self) -> Result<Vec<f32>, Broken> {
         loop {
-            match self.queue.1.recv_timeout(FAILED_RANK_CHECK_INTERVAL) {
-                Ok(Sent { buffer, arrives }) => {
-                    if self.link.is_some() {
-                        self.clock.sleep_until(arrives, self.early_ns);
-                    }
-                    return Ok(buffer);
+            if let Ok((buffer, arrives)) = self.queue.1.recv_timeout(FAILED_RANK_CHECK_INTERVAL) {
+                if self.link.is_some() {
+                    self.clock.sleep_until(arrives, self.early_ns);
                 }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(broken) = &state.broken {
-                        return Err(broken.clone());
-                    }
-                }
+                return Ok(buffer);
+            }
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(broken) = &state.broken {
+                return Err(broken.clone());
             }
         }
     }

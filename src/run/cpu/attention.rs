@@ -353,17 +353,7 @@ pub struct Sight<'a> {
 impl Sight<'_> {
     /// Attention to the whole context.
     pub const ALL: Self = Self { window: usize::MAX, is_chunked: false, sinks: &[] };
-}
 
-/// [`Sight`] of one query head.
-#[derive(Clone, Copy)]
-struct Seen {
-    window: usize,
-    is_chunked: bool,
-    sink: Option<f32>,
-}
-
-impl Seen {
     /// Positions that the query at `position` sees.
     fn positions(self, position: usize) -> Range<usize> {
         let first = match self.is_chunked {
@@ -407,12 +397,10 @@ impl Attention {
                     .values
                     .get(layer)
                     .map_or(keys, |values| &values[start..][..(run.position + run.count) * dim]);
-                let place = Place { query, dim, value_dim, scale: cache.scale };
-                let group = head * query / kv..(head + 1) * query / kv;
-                for q in group {
-                    let Sight { window, is_chunked, sinks } = sight;
-                    let sight = Seen { window, is_chunked, sink: sinks.get(q).copied() };
-                    let of_head = OfHead { place, head: q, row, keys, values, queries };
+                let (heads, scale) = (query, cache.scale);
+                for head in head * query / kv..(head + 1) * query / kv {
+                    let of_head =
+                        OfHead { heads, dim, value_dim, scale, head, row, keys, values, queries };
                     if run.count < MANY_QUERIES {
                         for i in 0..run.count {
                             self.one(kernels, sight, of_head, run.position + i, i, out);
@@ -430,13 +418,13 @@ impl Attention {
     fn one(
         &mut self,
         kernels: &Kernels,
-        sight: Seen,
+        sight: Sight<'_>,
         of: OfHead<'_>,
         position: usize,
         i: usize,
         out: &mut [f32],
     ) {
-        let Place { dim, value_dim, scale, .. } = of.place;
+        let OfHead { dim, value_dim, scale, .. } = of;
         let seen = sight.positions(position);
         let (keys, values) =
             (&of.keys[seen.start * dim..seen.end * dim], &of.values[seen.start * dim..]);
@@ -444,12 +432,19 @@ impl Attention {
         let scores = &mut self.scores[..seen.len()];
         let query = &of.queries[of.query(i)..][..dim];
         let out = &mut out[of.out(i)..][..value_dim];
-        let sink = sight.sink;
+        let sink = sight.sinks.get(of.head).copied();
         OneQuery { query, keys, values, stride: dim, scores, scale, sink, out }.run(kernels.arch());
     }
 
-    fn many(&mut self, kernels: &Kernels, sight: Seen, of: OfHead<'_>, run: &RowRun, out: &mut [f32]) {
-        let Place { query: heads, dim, value_dim, scale } = of.place;
+    fn many(
+        &mut self,
+        kernels: &Kernels,
+        sight: Sight<'_>,
+        of: OfHead<'_>,
+        run: &RowRun,
+        out: &mut [f32],
+    ) {
+        let OfHead { heads, dim, value_dim, scale, .. } = of;
         let mut next = 0;
         while next < run.count {
             let first = next;
@@ -463,7 +458,7 @@ impl Attention {
             let q = View::rows(of.queries, of.query(first), heads * dim);
             let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
             gemm([count, context, dim], [q, keys.transposed()], ViewMut::rows(scores, 0, context));
-            let Seen { window, sink, .. } = sight;
+            let (window, sink) = (sight.window, sight.sinks.get(of.head).copied());
             CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
             let p = View::rows(scores, 0, context);
             let stride = heads * value_dim;
@@ -472,19 +467,15 @@ impl Attention {
     }
 }
 
-/// Geometry of a rank's attention: query heads, columns of a key and of a value, factor of scores.
-#[derive(Clone, Copy)]
-struct Place {
-    query: usize,
-    dim: usize,
-    value_dim: usize,
-    scale: f32,
-}
-
-/// Operands of one query head in a run that starts at `row`. Positions of keys and values are `dim` apart.
+/// Operands of one of `heads` query heads in a run that starts at `row`. Positions of keys and values are `dim` apart.
 #[derive(Clone, Copy)]
 struct OfHead<'a> {
-    place: Place,
+    heads: usize,
+    /// Columns of a key, and of a value.
+    dim: usize,
+    value_dim: usize,
+    /// Factor of scores.
+    scale: f32,
     head: usize,
     row: usize,
     keys: &'a [f32],
@@ -495,12 +486,12 @@ struct OfHead<'a> {
 impl OfHead<'_> {
     /// Start of the run's `i`-th query.
     fn query(&self, i: usize) -> usize {
-        ((self.row + i) * self.place.query + self.head) * self.place.dim
+        ((self.row + i) * self.heads + self.head) * self.dim
     }
 
     /// Start of its result.
     fn out(&self, i: usize) -> usize {
-        ((self.row + i) * self.place.query + self.head) * self.place.value_dim
+        ((self.row + i) * self.heads + self.head) * self.value_dim
     }
 }
 

@@ -1,8 +1,7 @@
 //! Cpu backend: default options and feasibility of cells.
 
 use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
-use crate::generate::{Emit, EvaluateRequest};
-use crate::generate::{GenerateOptions, Saying};
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use arithmetic::product::InstructionSet;
 use base::error::Result;
@@ -63,15 +62,13 @@ impl PlanBackend for CpuBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        if let Some(why) = threads_problem(spec) {
-            return Ok(Feasibility::Skipped(why));
-        }
-        if let Some(problem) =
-            InstructionSet::problem().or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape))
-        {
-            return Ok(Feasibility::Skipped(problem));
-        }
-        Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
+        let problem = threads_problem(spec)
+            .or_else(InstructionSet::problem)
+            .or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape));
+        Ok(match problem {
+            Some(problem) => Feasibility::Skipped(problem),
+            None => fits(spec, &self.memory(spec, shape, shared), shared.available_memory()),
+        })
     }
 
     fn formats(&self) -> &'static [DType] {
@@ -80,10 +77,6 @@ impl PlanBackend for CpuBackend {
 
     fn precision(&self, dtype: DType) -> Precision {
         Precision::cpu(dtype)
-    }
-
-    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
     fn generation_dtype(&self, model: &Model, tp: u32, ep: u32) -> DType {

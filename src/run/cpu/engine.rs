@@ -13,8 +13,7 @@ use super::team::{Placement, Team};
 use crate::comm::{Broken, EmulatedLink, Group, Pipe};
 use crate::generate::Sampling;
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
-use base::error::catch_panic;
-use base::error::{Error, Result};
+use base::error::{Error, Result, catch_panic};
 use model::{Model, WeightSource};
 use plan::{
     Architecture, DType, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Variant,
@@ -77,7 +76,6 @@ pub(super) struct Worker<'a> {
     pub prefill: Bound<'a>,
     pub decode: Bound<'a>,
     pub weights: Weights,
-    pub weight_bytes: u64,
 }
 
 /// Weights of all ranks, each loaded on first use; several groups of ranks may share them.
@@ -138,6 +136,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Weights of each stage.
+    pub fn weights(&self, setup: &Setup<'_>) -> Result<Vec<Loaded<'_>>> {
+        self.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan])).collect()
+    }
+
     /// Makes all waiting ranks return with this reason.
     fn abort(&self, why: &str) {
         for stage in &self.stages {
@@ -191,20 +194,9 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
 }
 
 /// Runs `body` on every rank's compute thread and `main` on this thread; returns results in rank order. `main` must
-/// return once its channel closes, when the ranks have ended.
+/// return once its channel closes, when the ranks have ended. Other groups of ranks may use the stages' weights
+/// concurrently.
 pub(super) fn run_ranks<T: Send, E: Send>(
-    setup: &Setup<'_>,
-    shared: &Shared,
-    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
-    abort: &(dyn Fn(&str) + Sync),
-    main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
-) -> Result<Vec<T>> {
-    let loaded = shared.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan]));
-    run_ranks_with(setup, shared, &loaded.collect::<Result<Vec<_>>>()?, body, abort, main)
-}
-
-/// Like [`run_ranks`], with each stage's weights, which other groups of ranks may use concurrently.
-pub(super) fn run_ranks_with<T: Send, E: Send>(
     setup: &Setup<'_>,
     shared: &Shared,
     loaded: &[Loaded<'_>],
@@ -214,57 +206,27 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
 ) -> Result<Vec<T>> {
     let (events, received) = unbounded();
     let body = &body;
+    // a rank that fails must not leave the others waiting
+    let stop = &|error: &Error| {
+        shared.abort(&error.to_string());
+        abort(&error.to_string());
+    };
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..setup.tp * setup.pp)
             .map(|global| {
                 let events = events.clone();
-                let (at, index) = ((global / setup.tp) as usize, global % setup.tp);
-                let stage = &shared.stages[at];
-                let before = &shared.stages[(at + shared.stages.len() - 1) % shared.stages.len()];
                 let compute = move || -> Result<T> {
                     name_thread(&format!("rank {global} compute"));
                     shared.placement.compute(global, 0);
                     precise_sleep();
-                    let team = Team::start(global, setup.threads, &shared.placement)?;
-                    let weights = loaded[at].rank(index)?;
-                    let shape = &setup.model.shape;
-                    let layers = stage.layers.len();
-                    let mut worker = Worker {
-                        rank: Rank {
-                            index,
-                            global,
-                            tp: setup.tp,
-                            first_layer: stage.layers.start as usize,
-                            shape: shape.clone(),
-                            kernels: Kernels::with(team),
-                            attention: Attention::default(),
-                            cache: KvCache::of(shape, setup.tp, layers, setup.sequences, setup.capacity),
-                            rope: Arc::clone(&loaded[at].rope),
-                            sampling: setup.sampling,
-                            clock: shared.clock,
-                            compute: SpanRecorder::new(global, Lane::Compute),
-                            comm: CommLane::new((index, global), Arc::clone(&stage.group)),
-                            from_previous: before.to_next.get(index as usize).cloned(),
-                            to_next: stage.to_next.get(index as usize).cloned(),
-                            not_finite: 0,
-                        },
-                        prefill: Bound::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
-                        decode: Bound::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
-                        weight_bytes: weights.bytes(),
-                        weights,
-                    };
+                    let mut worker = worker(setup, shared, loaded, global)?;
                     body(&mut worker, &events).map_err(|broken| Error::failed(broken.to_string()))
                 };
                 let guarded = move || {
-                    // a rank that fails or panics must not leave the others waiting
                     let result = catch_panic(compute).unwrap_or_else(|text| {
                         Err(Error::failed(format!("rank {global} panicked: {text}")))
                     });
-                    if let Err(error) = &result {
-                        shared.abort(&error.to_string());
-                        abort(&error.to_string());
-                    }
-                    result
+                    result.inspect_err(stop)
                 };
                 std::thread::Builder::new()
                     .name(format!("rank{global}"))
@@ -272,19 +234,53 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                     .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))
             })
             .collect::<Result<_>>()
-            .inspect_err(|error| shared.abort(&error.to_string()))?;
+            .inspect_err(stop)?;
         drop(events);
-        // a panic on this thread must not leave the ranks waiting either
         let main = catch_panic(|| main(received))
-            .unwrap_or_else(|text| Err(Error::failed(format!("bookkeeping panicked: {text}"))));
-        if let Err(error) = &main {
-            shared.abort(&error.to_string());
-            abort(&error.to_string());
-        }
+            .unwrap_or_else(|text| Err(Error::failed(format!("bookkeeping panicked: {text}"))))
+            .inspect_err(stop);
         let results: Result<Vec<T>> = ranks
             .into_iter()
             .map(|rank| rank.join().unwrap_or_else(|_| Err(Error::failed("a rank panicked"))))
             .collect();
         main.and(results)
+    })
+}
+
+/// Rank `global` of all stages with its other threads, weights and buffers; called on the rank's own thread.
+fn worker<'a>(
+    setup: &Setup<'_>,
+    shared: &'a Shared,
+    loaded: &[Loaded<'_>],
+    global: u32,
+) -> Result<Worker<'a>> {
+    let (at, index) = ((global / setup.tp) as usize, global % setup.tp);
+    let stage = &shared.stages[at];
+    let before = &shared.stages[(at + shared.stages.len() - 1) % shared.stages.len()];
+    let team = Team::start(global, setup.threads, &shared.placement)?;
+    let weights = loaded[at].rank(index)?;
+    let (shape, layers) = (&setup.model.shape, stage.layers.len());
+    Ok(Worker {
+        rank: Rank {
+            index,
+            global,
+            tp: setup.tp,
+            first_layer: stage.layers.start as usize,
+            shape: shape.clone(),
+            kernels: Kernels::with(team),
+            attention: Attention::default(),
+            cache: KvCache::of(shape, setup.tp, layers, setup.sequences, setup.capacity),
+            rope: Arc::clone(&loaded[at].rope),
+            sampling: setup.sampling,
+            clock: shared.clock,
+            compute: SpanRecorder::new(global, Lane::Compute),
+            comm: CommLane::new((index, global), Arc::clone(&stage.group)),
+            from_previous: before.to_next.get(index as usize).cloned(),
+            to_next: stage.to_next.get(index as usize).cloned(),
+            not_finite: 0,
+        },
+        prefill: Bound::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
+        decode: Bound::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
+        weights,
     })
 }

@@ -15,14 +15,14 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::attention::{RowRun, StepRows};
 use super::backend::CpuBackend;
-use super::engine;
-use super::engine::{Loaded, Setup, Worker};
+use super::engine::{self, Loaded, Setup, Worker};
 use super::loss::Loss;
 use super::program::{Program, Weights};
-use super::rank::{Bound, Kept, StepPlace};
+use super::rank::{Bound, Kept};
 use super::team::Placement;
 use crate::comm::Broken;
 use crate::generate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
+use crate::recorder::StepPlace;
 use crate::{Execute, PlanBackend};
 use arithmetic::product::{InstructionSet, VARIABLE};
 use base::error::{Error, Result};
@@ -193,7 +193,7 @@ fn one_group(
     let body =
         |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, reference, parts);
     let tp = setup.tp as usize;
-    engine::run_ranks_with(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
+    engine::run_ranks(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
         gather(tp, parts, results);
         Ok(())
     })?;
@@ -309,7 +309,7 @@ fn forward(
     let mut bound = Bound::new(program, weights);
     bound.restore(branch.kept);
     let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };
-    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
+    let place = StepPlace::default();
     let mut from = branch.from;
     for (at, programs) in work.leaving(&branch.programs) {
         worker.rank.run_operations(&mut bound, place, &run, &window.tokens, from..at)?;

@@ -2,8 +2,7 @@
 
 use super::evaluate::evaluate;
 use super::run::generate;
-use super::tests::Reference;
-use super::tests::{SEED, architectures, request, tiny};
+use super::tests::{Reference, SEED, architectures, request, tiny};
 use crate::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
 use base::error::Result;
 use model::{Model, WeightSource};

@@ -20,13 +20,7 @@ pub fn choose<T: Real>(routing: &Routing, bias: &[T], logits: &mut [T], choice: 
     if routing.bias == RouterBias::Logits {
         logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += *bias);
     }
-    match routing.score {
-        RouterScore::Softmax => softmax(logits),
-        RouterScore::Sigmoid => {
-            logits.iter_mut().for_each(|logit| *logit = T::ONE / (T::ONE + (-*logit).exp()));
-        }
-        RouterScore::SoftmaxChosen => {}
-    }
+    to_scores(routing.score, logits);
     let scores = &*logits;
     let of_choice: Vec<T> = match routing.bias {
         RouterBias::Choice => scores.iter().zip(bias).map(|(score, bias)| *score + *bias).collect(),
@@ -61,6 +55,17 @@ pub fn choose<T: Real>(routing: &Routing, bias: &[T], logits: &mut [T], choice: 
     }
 }
 
+/// Turns a row's logits into scores, unless only those of the chosen experts are.
+fn to_scores<T: Real>(score: RouterScore, logits: &mut [T]) {
+    match score {
+        RouterScore::Softmax => softmax(logits),
+        RouterScore::Sigmoid => {
+            logits.iter_mut().for_each(|logit| *logit = T::ONE / (T::ONE + (-*logit).exp()));
+        }
+        RouterScore::SoftmaxChosen => {}
+    }
+}
+
 /// The `count` indices of `among` with the largest scores, best first; the lower index wins a tie.
 fn largest<T: Real>(scores: &[T], mut among: Vec<usize>, count: usize) -> Vec<usize> {
     among.sort_by(|a, b| scores[*b].wide().total_cmp(&scores[*a].wide()));
@@ -81,17 +86,12 @@ pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], o
     let scale = T::of(routing.scale);
     let chosen: Vec<usize> =
         choice.as_chunks::<2>().0.iter().map(|[expert, _]| expert.wide() as usize).collect();
-    match routing.score {
-        RouterScore::Softmax => softmax(logits),
-        RouterScore::Sigmoid => {
-            logits.iter_mut().for_each(|logit| *logit = T::ONE / (T::ONE + (-*logit).exp()));
-        }
-        RouterScore::SoftmaxChosen => {
-            let mut of_chosen: Vec<T> = chosen.iter().map(|expert| logits[*expert]).collect();
-            softmax(&mut of_chosen);
-            logits.fill(T::ZERO);
-            chosen.iter().zip(of_chosen).for_each(|(expert, weight)| logits[*expert] = weight);
-        }
+    to_scores(routing.score, logits);
+    if routing.score == RouterScore::SoftmaxChosen {
+        let mut of_chosen: Vec<T> = chosen.iter().map(|expert| logits[*expert]).collect();
+        softmax(&mut of_chosen);
+        logits.fill(T::ZERO);
+        chosen.iter().zip(of_chosen).for_each(|(expert, weight)| logits[*expert] = weight);
     }
     // gradients of the scores
     let mut of_scores = vec![T::ZERO; logits.len()];

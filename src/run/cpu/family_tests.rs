@@ -9,8 +9,7 @@ use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
 use super::run::generate;
-use super::tests::Reference;
-use super::tests::request;
+use super::tests::{Reference, request};
 use crate::{GenerateRequest, Resolve};
 use model::{Model, WeightSource};
 use plan::{Architecture, DType, ModelShape, Shard, Tensor, Variant, Weight, WeightPart};

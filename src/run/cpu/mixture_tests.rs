@@ -2,8 +2,7 @@
 
 use super::evaluate_tests;
 use super::run::generate;
-use super::tests::Reference;
-use super::tests::{PROMPT, agrees, request, tiny};
+use super::tests::{PROMPT, Reference, agrees, request, tiny};
 use crate::GenerateRequest;
 use model::Model;
 use plan::{

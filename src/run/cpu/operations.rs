@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::attention;
-use super::attention::{Before, Projected, Sight, StepPart, StepRows, Turn};
+use super::attention::{self, Before, Projected, Sight, StepPart, StepRows, Turn};
 use super::experts::{Experts, add_bias, choose};
 use super::kernels::quantize;
 use super::program::StoredWeight;

@@ -1,8 +1,7 @@
 //! Pipeline stages on the cpu backend: real transfers between ranks, and the numbers of a run without stages.
 
 use super::run::run;
-use super::tests::Reference;
-use super::tests::tiny;
+use super::tests::{Reference, tiny};
 use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;

@@ -13,20 +13,10 @@ use super::kernels::Kernels;
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::generate::Sampling;
-use crate::recorder::{Clock, SpanPlace, SpanRecorder, Started, range, start};
+use crate::recorder::{Clock, SpanRecorder, Started, StepPlace, range, start};
 use arithmetic::product::Panels;
 use plan::{Element, Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use trace::Span;
-
-/// Step of a run that a rank executes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StepPlace {
-    /// True if spans are recorded; only in the last sample.
-    pub is_recorded: bool,
-    pub sample: u32,
-    /// Decode step; 0 in prefill.
-    pub step: u32,
-}
 
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
@@ -86,7 +76,7 @@ impl<'a> Bound<'a> {
     }
 
     pub fn value(&self, value: ValueId) -> &[f32] {
-        &self.slots[self.program.buffer_of[value.index()].0 as usize]
+        &self.slots[self.slot(value)]
     }
 
     pub fn slot(&self, value: ValueId) -> usize {
@@ -173,9 +163,8 @@ impl Rank {
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
         bound.fit(&parts, self.index);
-        let span_place = SpanPlace { sample: place.sample, phase: plan.phase, step: place.step };
         for recorder in [&mut self.compute, &mut self.comm.recorder] {
-            recorder.enter(place.is_recorded, span_place, program.base);
+            recorder.enter(place, plan.phase, program.base);
         }
         let mut next = Vec::new();
         let mut now = self.clock.now();
@@ -284,7 +273,7 @@ impl Rank {
     /// Waits for collectives up to operation `wanted` and stores their results.
     fn wait_for(&mut self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
         loop {
-            let Completed { operation, end, buffer } = self.comm.complete()?;
+            let (operation, end, buffer) = self.comm.complete()?;
             let done = &bound.program.plan.operations[operation as usize];
             let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
             // the operand's buffer, or its copy, now holds the result; the result's old buffer takes its place
@@ -331,14 +320,6 @@ struct Posted {
     _range: Option<Started>,
 }
 
-#[derive(Debug)]
-struct Completed {
-    operation: u32,
-    /// End time (ns).
-    end: i64,
-    buffer: Vec<f32>,
-}
-
 impl CommLane {
     /// `rank` within the group, and over all pipeline stages.
     pub fn new((rank, global): (u32, u32), group: Arc<Group>) -> Self {
@@ -362,7 +343,8 @@ impl CommLane {
         self.group.give(self.rank, exchange, bytes, buffer)
     }
 
-    fn complete(&mut self) -> Result<Completed, Broken> {
+    /// Waits for the oldest collective; returns its operation, end (ns) and result.
+    fn complete(&mut self) -> Result<(u32, i64, Vec<f32>), Broken> {
         let exchanged = self.group.take(self.rank)?;
         let Some(Posted { operation, ready, posted, .. }) = self.under_way.pop_front() else {
             return Err(Broken("no collective is under way".into()));
@@ -372,7 +354,7 @@ impl CommLane {
         let end = exchanged.end.max(start);
         self.recorder.record(operation, ready, start, end, exchanged.last_arrival.max(start));
         self.free_at = end;
-        Ok(Completed { operation, end, buffer: exchanged.buffer })
+        Ok((operation, end, exchanged.buffer))
     }
 }
 

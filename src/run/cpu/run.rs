@@ -7,14 +7,13 @@
 use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
-use super::engine;
-use super::engine::{Setup, Worker};
-use super::rank::{Rank, StepPlace};
+use super::engine::{self, Setup, Worker};
+use super::rank::Rank;
 use super::team::Placement;
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::comm::{Broken, Group, SpinWait, emulated_link};
 use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
-use crate::recorder::{Times, combine, phase_name, prompts, range};
+use crate::recorder::{StepPlace, Times, combine, phase_name, prompts, range};
 use crate::shared::{Comparison, Computed};
 use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
@@ -85,8 +84,9 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     };
 
     let mut collected = Collected::new(spec, model.shape.layers);
+    let loaded = shared.weights(&setup)?;
     let instruction_sets =
-        engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
+        engine::run_ranks(&setup, &shared, &loaded, body, &|why| gate.abort(why), |from_ranks| {
             let mut steps = Gather::new(spec.ranks(), spec.output_tokens.saturating_sub(1));
             for generation in 0..generations {
                 emit(RunEvent::Phase { name: phase_name(spec, generation) });
@@ -300,7 +300,7 @@ fn generate_once(
     drop(decode);
     let spans = if place.is_recorded { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
-        worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
+        worker.weights.bytes() + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
     let rank = rank.global;
     Ok(RankReport {
@@ -360,7 +360,8 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         let progress = (worker.rank.index == 0).then_some(progress);
         on_rank(worker, request, progress)
     };
-    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |progress| {
+    let loaded = shared.weights(&setup)?;
+    let mut ranks = engine::run_ranks(&setup, &shared, &loaded, body, &|_| (), |progress| {
         progress.iter().for_each(&mut *on_token);
         Ok(())
     })?;
@@ -380,7 +381,7 @@ fn on_rank(
     request: &GenerateRequest,
     progress: Option<&crossbeam_channel::Sender<usize>>,
 ) -> Result<Generated, Broken> {
-    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
+    let place = StepPlace::default();
     let vocab = request.model.shape.vocab as usize;
     let count = request.prompts.len();
     let mut generated = Generated::default();

@@ -4,8 +4,7 @@ mod reference;
 
 pub(super) use reference::Reference;
 
-use super::run::generate;
-use super::run::run;
+use super::run::{generate, run};
 use crate::{GenerateRequest, Generated, Job, RunEvent};
 use model::{Model, WeightSource};
 use plan::testing::ARCHITECTURES;

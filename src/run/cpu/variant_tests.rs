@@ -2,8 +2,9 @@
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
-use super::rank::{Bound, Rank, StepPlace};
+use super::rank::{Bound, Rank};
 use crate::comm::Broken;
+use crate::recorder::StepPlace;
 use model::Model;
 use plan::testing::ARCHITECTURES;
 use plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
@@ -22,7 +23,7 @@ fn step(
     rows: &StepRows,
     tokens: &[u32],
 ) -> Result<(Logits, Vec<u32>), Broken> {
-    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
+    let place = StepPlace::default();
     let next = rank.step(bound, place, rows, tokens)?;
     let plan = &bound.program.plan;
     let mut logits = Vec::new();
@@ -85,7 +86,8 @@ fn logits_with(
         Ok(all)
     };
     let shared = engine::prepare(&setup).unwrap();
-    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |_| Ok(())).unwrap();
+    let loaded = shared.weights(&setup).unwrap();
+    let mut ranks = engine::run_ranks(&setup, &shared, &loaded, body, &|_| (), |_| Ok(())).unwrap();
     ranks.swap_remove(0)
 }
 

@@ -1,28 +1,28 @@
 //! The cuda backend: which cells fit this machine's GPUs, defaults, and the environment of run processes.
 
-use super::experts;
-use super::one_shot;
 use super::program::Program;
-use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
+use super::{experts, one_shot};
+use crate::backend::{AutoFit, Execute, PlanBackend};
 use crate::comm::nccl::{self, Nccl};
-use crate::generate::{Emit, EvaluateRequest};
-use crate::generate::{GenerateOptions, Saying};
-use crate::launcher;
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
 use crate::launcher::too_few as too_few_ranks;
-use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use crate::{
+    Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, launcher, resolve,
+};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::driver::libraries::{Library, open};
 use machine::driver::{Gpu, GpuInfo};
 use machine::environment::after_gpus;
-use machine::hardware::{MemoryNeed, profile_of};
+use machine::hardware::profile_of;
 use model::Model;
 use plan::{AttentionShape, DType, Lowering, ModelShape};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::sync::OnceLock;
-use table::shared_gpu;
-use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
+use table::{
+    Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec, shared_gpu,
+};
 
 #[derive(Debug)]
 pub struct CudaBackend;
@@ -47,10 +47,6 @@ impl PlanBackend for CudaBackend {
             }
             _ => "TP 1, and --link emulated:...; TP 2 and more needs NCCL (above)".into(),
         })
-    }
-
-    fn defaults(&self, model: &Model) -> Spec {
-        default_spec(model)
     }
 
     fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
@@ -114,10 +110,6 @@ impl PlanBackend for CudaBackend {
             _ => shape.experts.as_ref().and_then(experts::lacks),
         };
         what.map(|what| format!("the cuda backend has no {what}; sim predicts this model"))
-    }
-
-    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
     fn executor(&self) -> Option<&dyn Execute> {

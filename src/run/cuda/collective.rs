@@ -69,24 +69,12 @@ impl CollectiveTransport {
     }
 }
 
-/// Scratch memory and state of emulated collectives.
-#[derive(Debug)]
-pub(super) struct EmulatedScratch {
-    scratch: Memory,
-    state: Memory,
-}
-
-impl EmulatedScratch {
-    pub fn new(gpu: &Gpu, stream: &Stream, bytes: u64) -> Result<Self> {
-        let scratch = gpu.allocate(bytes, "scratch of emulated collectives")?;
-        let state = gpu.allocate(16, "the state of emulated collectives")?;
-        stream.fill(state.ptr(), 0, 16)?;
-        Ok(Self { scratch, state })
-    }
-
-    pub fn places(&self) -> [DevicePtr; 2] {
-        [self.scratch.ptr(), self.state.ptr()]
-    }
+/// Allocates the scratch memory and the state of emulated collectives.
+pub(super) fn emulated_scratch(gpu: &Gpu, stream: &Stream, bytes: u64) -> Result<[Memory; 2]> {
+    let scratch = gpu.allocate(bytes, "scratch of emulated collectives")?;
+    let state = gpu.allocate(16, "the state of emulated collectives")?;
+    stream.fill(state.ptr(), 0, 16)?;
+    Ok([scratch, state])
 }
 
 /// Device addresses of the operands of all local ranks: `[transfer][send, receive][rank]`.
@@ -206,8 +194,8 @@ pub(super) struct Transfer {
     pub eight: Option<Eight>,
     /// Columns of a sharded head, if gathered.
     pub columns: Option<Columns>,
-    /// Message size according to the plan (bytes).
-    bytes: u64,
+    /// Message size according to the plan.
+    pub message_bytes: u64,
 }
 
 impl Transfer {
@@ -233,11 +221,11 @@ impl Transfer {
         let all = if read.rows == Rows::Share { Rows::Tokens } else { read.rows };
         let (whole, share) = (numbers(all), numbers(Rows::Share));
         let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
-        let bytes = program.message_bytes(operation, size);
+        let message_bytes = program.message_bytes(operation, size);
         let columns = program
             .gathers_columns(operation)
             .then(|| Columns { rows: part.rows_of(read.rows, 0, plan.tp), each: read.columns });
-        Some(Self { exchange, operands, whole, share, eight, columns, bytes })
+        Some(Self { exchange, operands, whole, share, eight, columns, message_bytes })
     }
 
     /// Kernel for ranks on one device; `from` and `to` are tables of their addresses.
@@ -300,11 +288,7 @@ impl Transfer {
     }
 
     pub fn lasts_ns(&self, link: &EmulatedLink) -> u64 {
-        self.exchange.link_ns(link, self.bytes).max(0) as u64
-    }
-
-    pub fn message_bytes(&self) -> u64 {
-        self.bytes
+        self.exchange.link_ns(link, self.message_bytes).max(0) as u64
     }
 
     /// Kernel that lasts as long as the collective over a link, with its scratch and state, followed by the
@@ -339,7 +323,7 @@ impl Transfer {
         };
         let lasts = self.lasts_ns(link).saturating_sub(launch_ns);
         let arguments = arguments![send, to, scratch, numbers, copies, more, lasts, state];
-        let launch = geometry::emulated_collective(emulated_blocks(link, self.bytes, ranks));
+        let launch = geometry::emulated_collective(emulated_blocks(link, self.message_bytes, ranks));
         let waits = Call::Kernel(kernels.call("emulated_collective", launch, arguments)?);
         let unpacked =
             self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));

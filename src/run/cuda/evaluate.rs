@@ -10,8 +10,7 @@ use super::ranks::alive;
 use rayon::prelude::*;
 
 use crate::PlanBackend;
-use crate::generate::{CHUNK, log_total};
-use crate::generate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
+use crate::generate::{CHUNK, Emit, EvaluateRequest, Evaluated, WindowQuality, log_total};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
 use plan::{Architecture, CommDType, Phase, Variant};

@@ -230,17 +230,10 @@ impl Binder<'_> {
         let out = self.value(operation.writes[0]);
         let row = u64::from(hidden) * self.program.dtype.bytes();
         let place = |offset: u64| self.rank.experts.ptr().offset(offset);
-        let [counts, lists, active, outputs, slots, rows_of, experts_of, gathered] = [
-            scratch.counts,
-            scratch.lists,
-            scratch.active,
-            scratch.outputs,
-            scratch.slots,
-            scratch.rows_of,
-            scratch.experts_of,
-            scratch.gathered,
-        ]
-        .map(place);
+        let (counts, lists) = (place(scratch.counts), place(scratch.lists));
+        let (active, outputs) = (place(scratch.active), place(scratch.outputs));
+        let (slots, gathered) = (place(scratch.slots), place(scratch.gathered));
+        let (rows_of, experts_of) = (place(scratch.rows_of), place(scratch.experts_of));
         let free = self.free_multiprocessors(at);
         let clamped = u32::from(activation == ExpertActivation::Clamped);
         let kernels = self.kernels.unstamped();

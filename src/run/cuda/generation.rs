@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cupti;
-use super::cupti::StepId;
+use super::cupti::{self, StepId};
 use super::engine::{Engine, Local, Programs, Setup, Step, Timing};
 use super::instrumented::Stamps;
 use super::kernels::geometry;
 use super::ranks::{alive, among_peers, on_threads};
-use super::timing::collectives;
-use super::timing::collectives::{CollectiveEvents, CollectiveTime, EventChoice};
+use super::timing::collectives::{self, CollectiveEvents, CollectiveTime, EventChoice};
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
-use crate::generate::Sampling;
-use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
-use crate::recorder::Times;
-use crate::recorder::range;
+use crate::generate::{
+    CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Sampling, Saying,
+};
+use crate::recorder::{Times, range};
 use crate::{PlanBackend, RunEvent};
 use base::error::{Error, Result};
 use machine::driver::{Event, Gpu};
@@ -75,7 +73,6 @@ pub(super) struct Generation {
     started: Event,
     /// End of the prefill and of each decode step.
     ends: Vec<Event>,
-    sequences: u32,
 }
 
 /// Receiver of progress: step events if watched, else an occasional phase.
@@ -110,7 +107,6 @@ impl Generation {
             events,
             started: engine.gpu.event(true)?,
             ends: ends?,
-            sequences,
         })
     }
 
@@ -156,14 +152,8 @@ impl Generation {
         self.decode.as_ref()?.graph()?.programmatic_edges().ok().flatten()
     }
 
-    /// Prepares for [`Generation::run`] and waits until the GPU is idle.
-    pub fn prepare(&self, engine: &Engine, prompts: &[u32]) -> Result<()> {
-        engine.reset()?;
-        engine.set_prompt(self.sequences, prompts)?;
-        engine.wait_idle("preparing a generation")
-    }
-
-    /// Runs the generation and returns times in ns since its start. `watch` requests an event per step.
+    /// Runs the generation that [`Engine::prepare`] prepared and returns times in ns since its start. `watch` requests
+    /// an event per step.
     pub fn run(
         &mut self,
         engine: &Engine,

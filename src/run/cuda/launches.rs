@@ -5,13 +5,13 @@ use super::blas::MatMul;
 use super::experts::PerExpert;
 use super::kernels::{KernelCall, Source, geometry};
 use super::matmul::MatvecChoice;
-use super::memory::{Activations, RankMemory};
+use super::memory::RankMemory;
 use super::one_shot::OneShot;
 use super::program::{Program, StepSize};
 use crate::comm::Exchange;
 use crate::generate::Sampling;
 use base::error::{Error, Result};
-use machine::driver::{Arguments, DevicePtr, Launch, arguments};
+use machine::driver::{Arguments, DevicePtr, Launch, Memory, arguments};
 use plan::{Element, Kind, ModelShape, Operation, Rows, ValueId};
 
 /// One call of an operation; calls are enqueued in order on its stream.
@@ -42,7 +42,8 @@ pub(super) struct Binder<'a> {
     pub program: &'a Program,
     pub shape: &'a ModelShape,
     pub rank: &'a RankMemory,
-    pub activations: &'a Activations,
+    /// Buffers by [`Program::buffer`].
+    pub activations: &'a [Memory],
     pub sampling: Sampling,
     pub matvec: &'a MatvecChoice,
     /// New tokens, one per row; in decode they are in the rank's state.
@@ -84,7 +85,7 @@ impl Binder<'_> {
     }
 
     pub(super) fn value(&self, value: ValueId) -> DevicePtr {
-        self.activations.buffer(self.program.buffer(value))
+        self.activations[self.program.buffer(value)].ptr()
     }
 
     pub(super) fn columns(&self, value: ValueId) -> u32 {
@@ -247,7 +248,7 @@ impl Binder<'_> {
         norm: Option<DevicePtr>,
     ) -> Result<Vec<Call>> {
         let eight = self.program.eight_of_join(operation);
-        let own_part = self.activations.buffer(self.program.own_part());
+        let own_part = self.activations[self.program.own_part()].ptr();
         let mut arguments = Arguments::default();
         for operand in 0..4 {
             let value = operation.reads.get(operand).map(|&value| match eight {

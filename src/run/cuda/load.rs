@@ -56,13 +56,8 @@ impl Loader<'_> {
         shared.add(self.shape, plan, 0, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
         let mut of_rank = |rank| {
             let mut weights = shared.clone();
-            weights.add(
-                self.shape,
-                plan,
-                rank,
-                |w| !w.is_whole(),
-                |weight| self.load(weight, rank, &mut loaded),
-            )?;
+            let load = |weight: &Weight| self.load(weight, rank, &mut loaded);
+            weights.add(self.shape, plan, rank, |w| !w.is_whole(), load)?;
             Ok(weights)
         };
         ranks.map(&mut of_rank).collect()
@@ -127,40 +122,17 @@ impl Loader<'_> {
             let (count, numbers) = (rows.len() as u64, rows.len() as u64 * columns.len() as u64);
             let (first_row, first) = ((above + rows.start as u64) * width, columns.start as u64);
             let (each, signs) = (columns.len() as u32, u32::from(random.signs));
-            let (name, launch, mut arguments) = match format {
-                DType::Fp8 => (
-                    "random_fp8",
-                    geometry::warps(count, multiprocessors),
-                    arguments![
-                        out,
-                        scales,
-                        random.key,
-                        random.mean,
-                        random.step,
-                        signs,
-                        first_row,
-                        width,
-                        first as u32,
-                        each,
-                        count
-                    ],
-                ),
-                _ => (
-                    "random_fill",
-                    geometry::elements(numbers, multiprocessors),
-                    arguments![
-                        out,
-                        random.key,
-                        random.mean,
-                        random.step,
-                        signs,
-                        first_row + first,
-                        width,
-                        each,
-                        count
-                    ],
-                ),
+            let is_fp8 = format == DType::Fp8;
+            let mut arguments = if is_fp8 { arguments![out, scales] } else { arguments![out] };
+            arguments.push(random.key).push(random.mean).push(random.step).push(signs);
+            let (name, launch) = if is_fp8 {
+                arguments.push(first_row).push(width).push(first as u32);
+                ("random_fp8", geometry::warps(count, multiprocessors))
+            } else {
+                arguments.push(first_row + first).push(width);
+                ("random_fill", geometry::elements(numbers, multiprocessors))
             };
+            arguments.push(each).push(count);
             self.stream.launch(&self.kernels.get(name)?, &launch, &mut arguments)?;
             out = out.offset(numbers * format.bytes());
             scales = scales.offset(4 * count);

@@ -252,7 +252,7 @@ fn measure_one(
     let &TimedProduct { product: Product { rows, inputs, outputs, multiprocessors, .. }, .. } = product;
     // this product as given, all others by default
     let layer = |kernel: ProductKernel| {
-        let usual = MatvecChoice::usual(engine.dtype());
+        let usual = MatvecChoice::usual(engine.setup.dtype);
         let is_own = |shape: &ProductShape| match *shape == product.shape() {
             true => kernel == ProductKernel::Own,
             false => usual.kernel_for(*shape) == ProductKernel::Own,
@@ -263,10 +263,10 @@ fn measure_one(
     };
     let whole = engine.gpu.info().multiprocessors;
     let target = (multiprocessors < whole).then_some(multiprocessors);
-    let shape = product.product.by_library(engine.dtype(), target);
+    let shape = product.product.by_library(engine.setup.dtype, target);
     let operands = Operands { x: product.x, weights: &product.weights, out: product.out };
     let tuned = engine.blas.tune(engine.main(), &shape, &operands)?;
-    let among = times_own_kernel && product.in_layer && engine.is_captured();
+    let among = times_own_kernel && product.in_layer && engine.setup.graph;
     Ok(ProductTimes {
         rows,
         inputs,
@@ -339,9 +339,9 @@ impl Engine {
                     product,
                     is_replicated: weight.is_whole(),
                     in_layer: operation.layer.is_some(),
-                    x: activations.buffer(program.buffer(operation.reads[0])),
+                    x: activations[program.buffer(operation.reads[0])].ptr(),
                     weights: vec![address],
-                    out: activations.buffer(program.buffer(operation.writes[0])),
+                    out: activations[program.buffer(operation.writes[0])].ptr(),
                 }),
             }
         }

@@ -6,10 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cuda::blas::WORKSPACE_BYTES;
-use crate::cuda::experts;
-use crate::cuda::fp8;
 use crate::cuda::kernels::geometry;
 use crate::cuda::program::{Program, StepSize};
+use crate::cuda::{experts, fp8};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory};
@@ -36,13 +35,9 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    fn kv_heads(&self, shape: &ModelShape) -> u64 {
-        u64::from(shape.kv_heads_of(self.tp))
-    }
-
     /// Size of one layer's keys, or of its values (bytes).
     fn cache_bytes(&self, shape: &ModelShape) -> u64 {
-        let columns = self.kv_heads(shape) * u64::from(shape.head_dim);
+        let columns = u64::from(shape.kv_heads_of(self.tp)) * u64::from(shape.head_dim);
         let tokens = u64::from(self.batch).saturating_mul(u64::from(self.capacity));
         tokens.saturating_mul(columns * self.dtype.bytes())
     }
@@ -286,26 +281,6 @@ impl RankMemory {
             (Some(keys), Some(values)) => Ok((keys.ptr(), values.ptr())),
             _ => Err(Error::failed(format!("there is no KV cache of layer {layer}"))),
         }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Activations {
-    buffers: Vec<Memory>,
-}
-
-impl Activations {
-    pub fn new(gpu: &Gpu, bytes: &[u64], what: &str) -> Result<Self> {
-        let buffers: Result<_> = bytes.iter().map(|bytes| gpu.allocate(*bytes, what)).collect();
-        Ok(Self { buffers: buffers? })
-    }
-
-    pub fn buffer(&self, index: usize) -> DevicePtr {
-        self.buffers[index].ptr()
-    }
-
-    pub fn memory(&self, index: usize) -> &Memory {
-        &self.buffers[index]
     }
 }
 

@@ -121,12 +121,6 @@ impl OneShot {
         let regions = [regions(Lane::Compute)?, regions(Lane::Comm)?];
         Ok(Arc::new(Self { regions, half }))
     }
-
-    /// Region of a rank and lane, with the size of half a region (bytes).
-    fn region(&self, lane: Lane, rank: u32) -> Option<(DevicePtr, u64)> {
-        let region = self.regions[lane as usize].get(rank as usize)?;
-        Some((region.ptr(), self.half))
-    }
 }
 
 impl Binder<'_> {
@@ -162,8 +156,12 @@ impl Binder<'_> {
         self.kernel("one_shot_add_norm", geometry::one_shot_rows(rows, columns), arguments)
     }
 
+    /// Region of the rank and the operation's lane, with the size of half a region (bytes).
     fn region(&self, operation: &Operation) -> Result<(DevicePtr, u64)> {
-        let found = self.one_shot.and_then(|all| all.region(operation.lane, self.rank.index));
+        let found = self.one_shot.and_then(|all| {
+            let region = all.regions[operation.lane as usize].get(self.rank.index as usize)?;
+            Some((region.ptr(), all.half))
+        });
         found.ok_or_else(|| Error::failed(format!("{}: nobody sums in one shot", operation.name)))
     }
 }

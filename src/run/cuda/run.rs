@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::blas;
-use super::check;
 use super::collective::CollectiveTransport;
-use super::cupti;
 use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
@@ -20,11 +17,10 @@ use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
 use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
-use crate::comm::emulated_link;
+use super::{blas, check, cupti};
 use crate::comm::nccl::{self, Chosen, Nccl};
-use crate::comm::{EmulatedLink, Peers};
-use crate::recorder::Clock;
-use crate::recorder::{Times, combine, phase_name, prompts};
+use crate::comm::{EmulatedLink, Peers, emulated_link};
+use crate::recorder::{Clock, Times, combine, phase_name, prompts};
 use crate::shared::{Comparison, Computed};
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
@@ -32,8 +28,7 @@ use machine::driver::Gpu;
 use machine::environment::Sampled;
 use model::Model;
 use plan::{DType, QUANTIZED};
-use table::shared_gpu;
-use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
+use table::{Environment, P2p, Provenance, Recorder, Sample, Spec, shared_gpu};
 use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {
@@ -311,7 +306,7 @@ fn samples(
     report: &mut Reporter<'_>,
 ) -> Result<Samples> {
     let (spec, peers) = (&shared.job.spec, report.peers);
-    let watch = shared.job.watch && engine.ranks().first() == Some(&0);
+    let watch = shared.job.watch && engine.ranks.first().is_some_and(|rank| rank.index == 0);
     let info = engine.gpu.info();
     let compared = Comparison::new(spec, shared.setup.model.shape.layers);
     let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
@@ -321,7 +316,7 @@ fn samples(
             done.clocks = Some(Sampled::start(info));
         }
         report.phase(&name);
-        generation.prepare(engine, &shared.prompts)?;
+        engine.prepare(spec.batch, &shared.prompts)?;
         if let Some(peers) = peers {
             peers.barrier()?;
         }
@@ -359,8 +354,9 @@ fn choose_products(
     let products = engine.products()?;
     let own = matmul::measure(engine, &products, asked, peers.is_none(), on_phase)?;
     let times = broadcast(peers, "times of products", own)?;
-    let fastest = || matmul::choice(engine.dtype(), &products, &times);
-    engine.set_matvec(asked.map_or_else(fastest, MatvecChoice::Asked));
+    let fastest = || matmul::choice(engine.setup.dtype, &products, &times);
+    // for steps created later
+    engine.setup.matvec = asked.map_or_else(fastest, MatvecChoice::Asked);
     Ok(times)
 }
 
@@ -431,7 +427,7 @@ fn environment(
     match transport {
         CollectiveTransport::Nccl(_, chosen) => {
             environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));
-            environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes()));
+            environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes));
             environment.insert("nccl_variables".into(), json!(nccl::variables()));
             environment.insert("nccl_chosen".into(), json!(chosen));
         }

@@ -110,14 +110,10 @@ impl SimulatedCell<'_> {
     /// overflows the clock.
     pub fn run(&self, record: bool) -> RunResult {
         let spec = self.spec;
-        for (name, value) in [
-            ("batch", spec.batch),
-            ("prompt_tokens", spec.prompt_tokens),
-            ("output_tokens", spec.output_tokens),
-        ] {
-            if value == 0 {
-                return Err(Error::input(format!("{name} is 0; it must be at least 1")));
-            }
+        let counts = [spec.batch, spec.prompt_tokens, spec.output_tokens];
+        if let Some(at) = counts.iter().position(|count| *count == 0) {
+            let name = ["batch", "prompt_tokens", "output_tokens"][at];
+            return Err(Error::input(format!("{name} is 0; it must be at least 1")));
         }
         let middle = self.decode_steps().saturating_sub(1) / 2;
         let sources = [("prefill", Phase::Prefill, 0), ("decode", Phase::Decode, middle)]

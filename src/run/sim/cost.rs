@@ -56,6 +56,19 @@ pub(super) struct OperationCost {
     is_compute_bound: bool,
 }
 
+impl OperationCost {
+    /// Latency that arithmetic does not bound.
+    fn new(us: f64, source: CostSource) -> Self {
+        Self { us, source, is_compute_bound: false }
+    }
+
+    /// Fixed time plus the larger of memory and arithmetic (us).
+    fn roofline(fixed: f64, memory: f64, arithmetic: f64) -> Self {
+        let us = fixed + memory.max(arithmetic);
+        Self { us, source: CostSource::Roofline, is_compute_bound: arithmetic > memory }
+    }
+}
+
 /// Weight of a matrix product, or of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ClassWeight {
@@ -84,17 +97,13 @@ impl<'a> CostModel<'a> {
         shape: &ModelShape,
         phase: Phase,
     ) -> Self {
+        // no table has 4-byte numbers
+        let tables = target.profile.tables.as_deref().filter(|_| spec.dtype != DType::F32);
         Self {
             target,
             collective,
             transfer: None,
-            // no table has 4-byte numbers
-            tables: target
-                .profile
-                .tables
-                .as_deref()
-                .filter(|_| spec.dtype != DType::F32)
-                .and_then(Tables::of),
+            tables: tables.and_then(Tables::of),
             phase,
             shape: shape.clone(),
             precision: precision(spec, target),
@@ -137,10 +146,14 @@ impl<'a> CostModel<'a> {
             // a receive only waits
             let sent = self.transfer.filter(|_| class.kind == Kind::Send);
             let us = sent.map_or(0.0, |sent| sent.us(quantities.at(&cost.message_bytes)));
-            return OperationCost { us, source: CostSource::Calibrated, is_compute_bound: false };
+            return OperationCost::new(us, CostSource::Calibrated);
         }
         if class.kind.is_all_to_all() {
-            return self.all_to_all(class, step, &quantities);
+            // on an emulated link, or where nothing was measured, half of an all-reduce
+            let bytes = quantities.at(&cost.message_bytes);
+            let measured = self.measured_exchange(class, step, bytes);
+            let (us, source) = measured.unwrap_or_else(|| self.collective.half_us(bytes));
+            return OperationCost::new(us, source);
         }
         if class.kind.is_collective() {
             let message = quantities.at(&cost.message_bytes);
@@ -153,7 +166,7 @@ impl<'a> CostModel<'a> {
                 // 8-bit messages are scaled and summed by kernels that read the messages of all ranks
                 us += self.memory_us(quantities.bytes_moved(cost));
             }
-            return OperationCost { us, source, is_compute_bound: false };
+            return OperationCost::new(us, source);
         }
         let stack = &self.target.stack;
         let (kernels, mut latency) = match (&class.kind, class.weight) {
@@ -164,9 +177,9 @@ impl<'a> CostModel<'a> {
             (Kind::Attend | Kind::WindowAttend { .. }, _) => {
                 (stack.attention.kernels, self.attend(class, step, &quantities))
             }
-            (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, step, &quantities)),
+            (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, &quantities)),
             (Kind::Experts, Some(ClassWeight { format, .. })) => {
-                (EXPERT_KERNELS, self.experts(class, format, step, &quantities))
+                (EXPERT_KERNELS, self.experts(class, format, &quantities))
             }
             (Kind::Sample, _) => {
                 (stack.sample_kernels, self.streamed(cost, &quantities, stack.sample_kernels))
@@ -211,11 +224,7 @@ impl<'a> CostModel<'a> {
         let memory = self.memory_us(quantities.bytes_moved(cost));
         let reached = profile.tflops.dense(self.dtype) * profile.compute_efficiency;
         let arithmetic = quantities.at(&cost.flops) / (reached * 1e6);
-        OperationCost {
-            us: f64::from(kernels) * self.launch_us() + memory.max(arithmetic),
-            source: CostSource::Roofline,
-            is_compute_bound: arithmetic > memory,
-        }
+        OperationCost::roofline(f64::from(kernels) * self.launch_us(), memory, arithmetic)
     }
 
     /// Product [m, k] x [k, n] with weights in a format.
@@ -233,7 +242,7 @@ impl<'a> CostModel<'a> {
             let us = self.launch_us() + bytes / (reached * 1e3);
             let source =
                 if format.is_quantized() { CostSource::Roofline } else { CostSource::Calibrated };
-            return OperationCost { us, source, is_compute_bound: false };
+            return OperationCost::new(us, source);
         }
         let scale = match self.phase {
             Phase::Prefill => stack.matmul.prefill_scale,
@@ -251,17 +260,12 @@ impl<'a> CostModel<'a> {
             let peaks = Peaks { tflops, gb_s: profile.hbm_gb_s };
             tables.product_us((format, stack.engine), stack.activation_scales, shape, peaks)
         });
-        match table {
+        let (mut us, source) = table.unwrap_or((roofline.us, roofline.source));
+        if table.is_some() && format.is_quantized() {
             // measured back to back, small weights stay in a cache that a model's do not
-            Some((us, source)) if format.is_quantized() => {
-                let us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
-                OperationCost { us: us * scale, source, is_compute_bound: roofline.is_compute_bound }
-            }
-            Some((us, source)) => {
-                OperationCost { us: us * scale, source, is_compute_bound: roofline.is_compute_bound }
-            }
-            None => OperationCost { us: roofline.us * scale, ..roofline },
+            us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
         }
+        OperationCost { us: us * scale, source, ..roofline }
     }
 
     /// Roofline of a product whose activations an engine quantizes, in a kernel of its own unless fused. Measured
@@ -329,18 +333,14 @@ impl<'a> CostModel<'a> {
                 let expanded = 2.0 * cells * self.head_dim as f64 * self.dtype.bytes() as f64;
                 if self.phase == Phase::Decode {
                     let us = launch + expanded / (attention.expanded_kv_gb_s * 1e3);
-                    return OperationCost {
-                        us,
-                        source: CostSource::Calibrated,
-                        is_compute_bound: false,
-                    };
+                    return OperationCost::new(us, CostSource::Calibrated);
                 }
                 let scores = cells * step.new_tokens as f64;
                 let passes = f64::from(attention.score_passes * attention.score_bytes);
                 // expanded K and V are written and read again
                 let memory = self.memory_us(scores * passes + 2.0 * expanded);
                 let us = launch + memory + flops_us(scores * self.head_dim as f64);
-                OperationCost { us, source: CostSource::Roofline, is_compute_bound: false }
+                OperationCost::new(us, CostSource::Roofline)
             }
             AttentionKind::Fused if self.phase == Phase::Decode => {
                 let roofline = self.streamed(&class.cost, quantities, attention.kernels);
@@ -354,23 +354,14 @@ impl<'a> CostModel<'a> {
                 let pairs =
                     Quantity { pair: 1, window: window(&class.kind).unwrap_or(0), ..Quantity::ZERO };
                 let arithmetic = flops_us(quantities.at(&pairs) * f64::from(class.columns));
-                OperationCost {
-                    us: launch + memory.max(arithmetic),
-                    source: CostSource::Roofline,
-                    is_compute_bound: arithmetic > memory,
-                }
+                OperationCost::roofline(launch, memory, arithmetic)
             }
         }
     }
 
     /// Attention over cached latents: measured, with the products before and after it at the roofline.
-    fn latent_attend(
-        &self,
-        class: &CostClass,
-        step: &Step,
-        quantities: &StepQuantities,
-    ) -> OperationCost {
-        let stack = &self.target.stack;
+    fn latent_attend(&self, class: &CostClass, quantities: &StepQuantities) -> OperationCost {
+        let (stack, step) = (&self.target.stack, quantities.step);
         let latent = self.shape.attention.latent;
         let heads = latent.map_or(0, |latent| u64::from(class.columns / latent.value_dim.max(1)));
         let is_measured = self.phase == Phase::Decode
@@ -384,11 +375,8 @@ impl<'a> CostModel<'a> {
             let memory = self.memory_us(quantities.bytes_moved(&class.cost));
             let reached = profile.tflops.dense(self.dtype) * stack.attention.prefill_efficiency;
             let arithmetic = quantities.at(&class.cost.flops) / (reached * 1e6);
-            return OperationCost {
-                us: f64::from(LATENT_KERNELS) * self.launch_us() + memory.max(arithmetic),
-                source: CostSource::Roofline,
-                is_compute_bound: arithmetic > memory,
-            };
+            let launch = f64::from(LATENT_KERNELS) * self.launch_us();
+            return OperationCost::roofline(launch, memory, arithmetic);
         };
         let products = Cost {
             flops: Quantity { pair: 0, ..class.cost.flops },
@@ -396,22 +384,16 @@ impl<'a> CostModel<'a> {
             ..class.cost
         };
         let products = self.streamed(&products, quantities, LATENT_KERNELS - 1);
-        OperationCost { us: us + products.us, source, is_compute_bound: false }
+        OperationCost::new(us + products.us, source)
     }
 
     /// Routed experts on the busiest rank.
-    fn experts(
-        &self,
-        class: &CostClass,
-        format: DType,
-        step: &Step,
-        quantities: &StepQuantities,
-    ) -> OperationCost {
+    fn experts(&self, class: &CostClass, format: DType, quantities: &StepQuantities) -> OperationCost {
         let Some(routed) = &self.routed else {
             return self.streamed(&class.cost, quantities, EXPERT_KERNELS);
         };
         let balanced = |tokens: f64| self.balanced_experts(class, format, quantities, tokens);
-        let tokens = (step.rows() * routed.dp()) as f64;
+        let tokens = (quantities.step.rows() * routed.dp()) as f64;
         let us = routed.busiest(tokens, &|work| expert_us(work, routed.full(), &balanced));
         OperationCost { us, ..balanced(tokens) }
     }
@@ -441,7 +423,7 @@ impl<'a> CostModel<'a> {
     ) -> OperationCost {
         let (profile, stack) = (&self.target.profile, &self.target.stack);
         let (Some(shape), Some(weights)) = (&self.shape.experts, class.cost.routed) else {
-            return OperationCost { us: 0.0, source: CostSource::Roofline, is_compute_bound: false };
+            return OperationCost::new(0.0, CostSource::Roofline);
         };
         let share = tokens / (quantities.rows * f64::from(weights.dp)).max(1.0);
         let bytes_moved = quantities.bytes_moved(&class.cost);
@@ -485,14 +467,6 @@ impl<'a> CostModel<'a> {
         OperationCost { us, source, is_compute_bound }
     }
 
-    /// Dispatch or combine: measured; on an emulated link, or where nothing was measured, half of an all-reduce.
-    fn all_to_all(&self, class: &CostClass, step: &Step, quantities: &StepQuantities) -> OperationCost {
-        let bytes = quantities.at(&class.cost.message_bytes);
-        let found = self.measured_exchange(class, step, bytes);
-        let (us, source) = found.unwrap_or_else(|| self.collective.half_us(bytes));
-        OperationCost { us, source, is_compute_bound: false }
-    }
-
     /// Latency of a dispatch or combine in tables, which the link does not change.
     fn measured_exchange(
         &self,
@@ -505,7 +479,7 @@ impl<'a> CostModel<'a> {
         tables.all_to_all_us(AllToAll {
             is_combine: class.kind == Kind::Combine,
             ranks: routed.dp() as u32,
-            copies: routed.top_k() * self.shape.hidden,
+            copies: routed.top_k * self.shape.hidden,
             rows: step.rows() as f64,
             bytes,
         })

@@ -195,7 +195,6 @@ impl Lanes {
         visit: impl FnMut(Event),
     ) -> (i64, Option<i64>) {
         let Self { wiring, lane, sends, receives, ends, queue } = self;
-        let transfer = None;
         let mut replay = Replay {
             wiring,
             ends,
@@ -205,7 +204,7 @@ impl Lanes {
             transfers,
             durations,
             clock,
-            transfer,
+            transfer: None,
             both: 0,
             visit,
         };

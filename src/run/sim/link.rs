@@ -146,13 +146,11 @@ pub(super) fn environment(
     if spec.tp > 1 {
         let (cost, used) = collective(spec, target);
         let (small, large) = (cost.us(16384.0).0, cost.us(16_777_216.0).0);
-        environment.insert(
-            "link".to_owned(),
-            match spec.link {
-                Link::Emulated { alpha_us, gb_s } => json!({ "alpha_us": alpha_us, "gb_s": gb_s }),
-                _ => json!({ "us_16KiB": small, "us_16MiB": large }),
-            },
-        );
+        let link = match spec.link {
+            Link::Emulated { alpha_us, gb_s } => json!({ "alpha_us": alpha_us, "gb_s": gb_s }),
+            _ => json!({ "us_16KiB": small, "us_16MiB": large }),
+        };
+        environment.insert("link".to_owned(), link);
         let collective = match used {
             None if spec.collective == Collective::Fused => "fused, emulated".to_owned(),
             None => "emulated".to_owned(),
@@ -165,25 +163,20 @@ pub(super) fn environment(
         environment.insert("collective".to_owned(), json!(collective));
         let taken = messages.map(|(phase, bytes)| {
             let taken = cost.choice(bytes).or(used).map_or("emulated".into(), |used| used.to_string());
-            (
-                phase.to_owned(),
-                json!({ "message_bytes": bytes, "collective": taken, "us": cost.us(bytes).0 }),
-            )
+            let us = cost.us(bytes).0;
+            (phase.to_owned(), json!({ "message_bytes": bytes, "collective": taken, "us": us }))
         });
         environment.insert("all_reduces".to_owned(), taken.into_iter().collect());
-        let switches = cost.switches();
-        if !switches.is_empty() {
-            environment.insert("collective_switches".to_owned(), json!(switches_in_words(&switches)));
-        }
-        if let Some(ctas) = cost.ctas(16384.0).filter(|_| spec.collective != Collective::Fastest) {
-            environment.insert("collective_ctas".to_owned(), json!(ctas));
-        }
-        if let Some(basis) = cost.basis().and_then(|basis| basis.note()) {
-            environment.insert(LINK_BASIS.to_owned(), json!(basis));
-        }
-        if let Some(note) = cost.note() {
-            environment.insert("link_note".to_owned(), json!(note));
-        }
+        let switches = Some(cost.switches()).filter(|switches| !switches.is_empty());
+        let ctas = cost.ctas(16384.0).filter(|_| spec.collective != Collective::Fastest);
+        let basis = cost.basis().and_then(|basis| basis.note());
+        let notes = [
+            ("collective_switches", switches.map(|switches| json!(switches_in_words(&switches)))),
+            ("collective_ctas", ctas.map(|ctas| json!(ctas))),
+            (LINK_BASIS, basis.map(|basis| json!(basis))),
+            ("link_note", cost.note().map(|note| json!(note))),
+        ];
+        environment.extend(notes.into_iter().filter_map(|(name, note)| Some((name.to_owned(), note?))));
         if spec.architecture == Architecture::UpperBound {
             environment.insert("norm".to_owned(), json!(norm_of_the_bound(spec, target)));
         }

@@ -4,6 +4,7 @@ use plan::{Cost, Quantity, Step};
 
 /// Numbers that describe a step.
 pub(super) struct StepQuantities {
+    pub(super) step: Step,
     pub(super) rows: f64,
     sequences: f64,
     new: f64,
@@ -14,7 +15,7 @@ impl StepQuantities {
     pub(super) fn new(step: &Step) -> Self {
         let (sequences, new, context) =
             (step.sequences as f64, step.new_tokens as f64, step.context as f64);
-        Self { rows: sequences * new, sequences, new, context }
+        Self { step: *step, rows: sequences * new, sequences, new, context }
     }
 
     /// Cached tokens that the step's queries see; a window of 0 limits nothing.

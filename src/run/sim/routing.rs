@@ -16,7 +16,7 @@ const MOST_DRAWN: f64 = 128.0;
 pub(super) struct Routed {
     load: ExpertLoad,
     experts: u32,
-    top_k: u32,
+    pub(super) top_k: u32,
     tp: u32,
     ep: u32,
     dp: u32,
@@ -49,10 +49,6 @@ impl Routed {
     /// Ranks whose tokens reach the experts.
     pub(super) fn dp(&self) -> u64 {
         self.dp.into()
-    }
-
-    pub(super) fn top_k(&self) -> u32 {
-        self.top_k
     }
 
     /// Ranks that share each expert.

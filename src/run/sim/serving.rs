@@ -279,15 +279,12 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -
             first += 1;
         }
     }
-    let (mut ttft, mut tpot) = (0.0, 0.0);
-    for request in &state.requests[..counted] {
-        ttft += request.first - request.sent;
-        tpot += tpot_us(request);
-    }
-    let (ttft, tpot) = (ttft / counted as f64, tpot / counted as f64);
+    let mean_ms = |us: fn(&Request) -> f64| {
+        state.requests[..counted].iter().map(us).sum::<f64>() / counted as f64 / 1e3
+    };
     Served {
-        ttft_ms: ttft / 1e3,
-        tpot_ms: tpot / 1e3,
+        ttft_ms: mean_ms(|request| request.first - request.sent),
+        tpot_ms: mean_ms(tpot_us),
         running: state.most as u32,
         is_queued: state.is_queued,
     }

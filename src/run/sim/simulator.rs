@@ -16,12 +16,8 @@ use plan::{DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
 use table::options::{OptionEntry, SET_PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
-/// Maximum cached models, targets and memory needs.
-const MAX_CACHED: usize = 1024;
-/// Maximum cached pairs of plans; a large model's take about a megabyte.
-const MAX_CACHED_PLANS: usize = 64;
-
-type TargetKey = (String, String, Vec<(String, String)>);
+/// Hardware profile, stack and overrides.
+type TargetKey = (String, String, BTreeMap<String, String>);
 
 /// Simulator with its caches. It lives for one pass over a grid or one screen, so the next sees changed files. A full
 /// cache is cleared, so memory does not grow with the grid.
@@ -29,7 +25,8 @@ type TargetKey = (String, String, Vec<(String, String)>);
 pub struct Simulator {
     models: Cache<String, Model>,
     targets: Cache<TargetKey, Target>,
-    plans: Cache<String, Plans>,
+    /// A large model's plans take about a megabyte.
+    plans: Cache<String, Plans, 64>,
     /// Memory of plans; smaller than plans, so more entries are kept.
     memory: Cache<String, PlanMemory>,
 }
@@ -48,7 +45,7 @@ pub struct Plans {
 impl Simulator {
     /// Cached [`Model::resolve`]; errors are not cached.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
-        self.models.get(name_or_dir.to_owned(), MAX_CACHED, || Model::resolve(name_or_dir))
+        self.models.get(name_or_dir.to_owned(), || Model::resolve(name_or_dir))
     }
 
     /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
@@ -59,19 +56,12 @@ impl Simulator {
         stack: &str,
         set: &BTreeMap<String, String>,
     ) -> Result<Arc<Target>> {
-        let key = |pairs: &BTreeMap<String, String>| {
-            let pairs = pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-            (hardware.to_owned(), stack.to_owned(), pairs)
-        };
-        let plain = || {
-            self.targets.get(key(&BTreeMap::new()), MAX_CACHED, || {
-                Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
-            })
-        };
-        if set.is_empty() {
-            return plain();
-        }
-        self.targets.get(key(set), MAX_CACHED, || plain()?.with(set))
+        self.targets.get((hardware.to_owned(), stack.to_owned(), set.clone()), || {
+            if set.is_empty() {
+                return Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? });
+            }
+            self.target(hardware, stack, &BTreeMap::new())?.with(set)
+        })
     }
 
     /// Cell with the model, hardware, stack and overrides that it names.
@@ -103,13 +93,13 @@ impl Simulator {
     pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<MemoryNeed> {
         let plan = plan_spec(spec, shape, target);
         let of_plans = || Ok(self.plans(spec, &plan)?.memory(shape, plan.precision).clone());
-        let memory = self.memory.get(format!("{plan:?}"), MAX_CACHED, of_plans)?;
+        let memory = self.memory.get(format!("{plan:?}"), of_plans)?;
         Ok(need(spec, shape, plan.precision, &memory, target).0)
     }
 
     /// Builds both plans in parallel, or finds them.
     fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
-        self.plans.get(format!("{decode:?}"), MAX_CACHED_PLANS, || {
+        self.plans.get(format!("{decode:?}"), || {
             let plan = |phase| {
                 Plan::stages(&PlanSpec { phase, ..decode.clone() })
                     .map_err(|error| Error::input(format!("{}: {error}", spec.label())))

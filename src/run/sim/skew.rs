@@ -171,13 +171,15 @@ impl Skewed {
         for ((rank, work), floors) in self.ranks.iter_mut().zip(work).zip(floors) {
             rank.durations.clone_from(work);
             rank.floors.clone_from(floors);
-            rank.ends.fill(i64::MAX);
-            rank.head = [0; 2];
         }
         self.replay(loads, visit);
     }
 
     fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
+        for rank in &mut self.ranks {
+            rank.ends.fill(i64::MAX);
+            rank.head = [0; 2];
+        }
         let mut transfer: Option<Transfer> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
         loop {
@@ -257,8 +259,6 @@ impl Skewed {
                 let own = &mut rank.durations[*operation];
                 *own = (*own as f64 * share).round() as i64;
             }
-            rank.ends.fill(i64::MAX);
-            rank.head = [0; 2];
         }
     }
 

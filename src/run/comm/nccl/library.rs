@@ -7,8 +7,7 @@ use libloading::Library;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use machine::driver::libraries;
-use machine::driver::libraries::functions;
+use machine::driver::libraries::{self, functions};
 use plan::DType;
 use table::shared_gpu;
 
@@ -134,10 +133,7 @@ pub fn probe() -> Probe {
     match find() {
         Ok((_, library, version)) => Probe {
             version: Some(version_text(version)),
-            problem: match Nccl::load() {
-                Ok(_) => None,
-                Err(e) => Some(e.to_string()),
-            },
+            problem: Nccl::load().err().map(|e| e.to_string()),
             library: Some(library),
         },
         Err(problem) => Probe { problem: Some(problem), ..Probe::default() },

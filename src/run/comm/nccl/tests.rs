@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PeerCheck;
-use super::library::Functions;
-use super::library::{Comm, Config, SUCCESS, Stream};
+use super::library::{Comm, Config, Functions, SUCCESS, Stream};
 use super::*;
 use crate::comm::{Exchange, Peers};
 use base::error::{Error, Result};

@@ -63,18 +63,22 @@ pub struct PingPong {
 }
 
 impl Peers {
+    fn new(
+        (rank, ranks): (usize, usize),
+        timeout: Duration,
+        mine: Arc<Mailbox>,
+        transport: Transport,
+    ) -> Self {
+        Self { rank, ranks, timeout, mine, transport, number: AtomicU64::new(0), progress: None }
+    }
+
     pub fn threads(ranks: usize, timeout: Duration) -> Vec<Self> {
         let boxes: Vec<Arc<Mailbox>> = (0..ranks).map(|_| Arc::new(Mailbox::new(ranks))).collect();
-        let peers = |rank| Self {
-            rank,
-            ranks,
-            timeout,
-            mine: Arc::clone(&boxes[rank]),
-            transport: Transport::Threads(boxes.clone()),
-            number: AtomicU64::new(0),
-            progress: None,
-        };
-        (0..ranks).map(peers).collect()
+        let all = boxes.iter().enumerate();
+        all.map(|(rank, mine)| {
+            Self::new((rank, ranks), timeout, Arc::clone(mine), Transport::Threads(boxes.clone()))
+        })
+        .collect()
     }
 
     /// Connects a rank in its own process: rank 0 listens, the others connect to it with the job's `secret`. Returns
@@ -92,15 +96,8 @@ impl Peers {
     ) -> Result<Self> {
         let mine = Arc::new(Mailbox::new(meeting.ranks));
         let wires = rendezvous::connect(meeting, secret, timeout, late, &mine)?;
-        let peers = Self {
-            rank: meeting.rank,
-            ranks: meeting.ranks,
-            timeout,
-            mine,
-            transport: Transport::Processes(wires),
-            number: AtomicU64::new(0),
-            progress: None,
-        };
+        let place = (meeting.rank, meeting.ranks);
+        let peers = Self::new(place, timeout, mine, Transport::Processes(wires));
         // the barrier tells the others that all ranks have connected
         peers.barrier()?;
         Ok(peers)

@@ -49,7 +49,7 @@ pub struct Late<'a> {
 }
 
 /// Connections of one rank: rank 0 connects to all others, every other rank to rank 0.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wires {
     /// Connections by rank; `None` if there is no connection.
     to: Arc<Vec<Option<Mutex<TcpStream>>>>,
@@ -57,21 +57,24 @@ pub(super) struct Wires {
 
 impl Wires {
     pub fn send(&self, to: usize, frame: &Frame) -> io::Result<()> {
-        send(&self.to, to, frame)
+        match self.to.get(to) {
+            Some(Some(wire)) => frame.write(&mut *wire.lock().unwrap_or_else(PoisonError::into_inner)),
+            _ => Err(io::Error::new(ErrorKind::NotConnected, "no connection")),
+        }
     }
 
     /// Sends the abort to every reachable rank; the others notice the closed connection.
     pub fn abort(&self, why: &str) {
         let frame = Frame::Abort(why.to_owned());
         for rank in 0..self.to.len() {
-            let _ = send(&self.to, rank, &frame);
+            let _ = self.send(rank, &frame);
         }
     }
 
     /// Announces a normal exit; data already sent still arrives.
     pub fn leave(&self) {
         for (rank, wire) in self.to.iter().enumerate() {
-            let _ = send(&self.to, rank, &Frame::Leave);
+            let _ = self.send(rank, &Frame::Leave);
             if let Some(wire) = wire {
                 let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = wire.shutdown(Shutdown::Write);
@@ -86,13 +89,6 @@ fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
     sockopt::set_tcp_keepcnt(stream, 6)
-}
-
-fn send(wires: &[Option<Mutex<TcpStream>>], to: usize, frame: &Frame) -> io::Result<()> {
-    match wires.get(to) {
-        Some(Some(wire)) => frame.write(&mut *wire.lock().unwrap_or_else(PoisonError::into_inner)),
-        _ => Err(io::Error::new(ErrorKind::NotConnected, "no connection")),
-    }
 }
 
 /// Runs the rendezvous. Rank 0 returns when all ranks have connected, another rank when rank 0 accepts it.
@@ -125,29 +121,24 @@ pub(super) fn connect(
         keep_alive(stream).map_err(|e| failed(e.into()))?;
         readers.push((rank, stream.try_clone().map_err(failed)?));
     }
-    let to = Arc::new(streams.into_iter().map(|stream| stream.map(Mutex::new)).collect::<Vec<_>>());
+    let wires =
+        Wires { to: Arc::new(streams.into_iter().map(|stream| stream.map(Mutex::new)).collect()) };
     for (from, stream) in readers {
-        let (to, mine, hub) = (Arc::clone(&to), Arc::clone(mine), rank == 0);
+        let (relay, mine) = ((rank == 0).then(|| wires.clone()), Arc::clone(mine));
         std::thread::Builder::new()
             .name(format!("from rank {from}"))
-            .spawn(move || receive(from, stream, &mine, hub.then_some(&to)))
+            .spawn(move || receive(from, stream, &mine, relay.as_ref()))
             .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
     }
-    Ok(Wires { to })
+    Ok(wires)
 }
 
 /// Receives frames from `rank` until its connection closes. Rank 0 forwards a rank's failure to all others.
-fn receive(
-    rank: usize,
-    mut stream: TcpStream,
-    mine: &Mailbox,
-    relay: Option<&Arc<Vec<Option<Mutex<TcpStream>>>>>,
-) {
+fn receive(rank: usize, mut stream: TcpStream, mine: &Mailbox, relay: Option<&Wires>) {
     let pass_on = |why: &str| {
-        for other in (0..relay.map_or(0, |to| to.len())).filter(|other| *other != rank) {
-            if let Some(to) = relay {
-                let _ = send(to, other, &Frame::Abort(why.to_owned()));
-            }
+        let Some(wires) = relay else { return };
+        for other in (0..wires.to.len()).filter(|other| *other != rank) {
+            let _ = wires.send(other, &Frame::Abort(why.to_owned()));
         }
     };
     loop {

@@ -131,11 +131,8 @@ impl Windows {
             let dy = View::rows(dy, of_queries, width);
             let probabilities = View::rows(p, 0, seen);
             // dV += P^T dO
-            gemm_onto(
-                [seen, dim, count],
-                [probabilities.transposed(), dy],
-                ViewMut::rows(dkeys, of_values, key_width),
-            );
+            let dv = ViewMut::rows(dkeys, of_values, key_width);
+            gemm_onto([seen, dim, count], [probabilities.transposed(), dy], dv);
             // dP = dO V^T, and from it dS = scale x P (dP - sum of P dP over the row)
             ds.resize(count * seen, T::ZERO);
             let values = View::rows(keys, of_values, key_width);
@@ -147,11 +144,8 @@ impl Windows {
             let k = View::rows(keys, of_keys, key_width);
             gemm([count, dim, seen], [ds, k], ViewMut::rows(dqueries, of_queries, width));
             let q = View::rows(queries, of_queries, width);
-            gemm_onto(
-                [seen, dim, count],
-                [ds.transposed(), q],
-                ViewMut::rows(dkeys, of_keys, key_width),
-            );
+            let dk = ViewMut::rows(dkeys, of_keys, key_width);
+            gemm_onto([seen, dim, count], [ds.transposed(), q], dk);
         });
     }
 }

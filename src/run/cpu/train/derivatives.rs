@@ -4,7 +4,7 @@ use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, Vie
 
 use super::attention::Windows;
 use super::experts::ExpertGradients;
-use super::pass::{Batch, Pass, RankContext, Stopped, combine, experts, router, weight_of};
+use super::pass::{Pass, RankContext, Stopped, combine, experts, router, weight_of};
 use super::program::{Program, Slot};
 use crate::comm::Broken;
 use crate::cpu::attention::Heads;
@@ -14,12 +14,11 @@ impl<T: Real> Pass<T> {
     pub(super) fn backward(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
-        let read = |at: usize| Slot::Gradient(operation.reads[at].index());
-        let written = |at: usize| Slot::Gradient(operation.writes[at].index());
+        let read = |at: usize| Slot::Gradient(operation.reads[at]);
+        let written = |at: usize| Slot::Gradient(operation.writes[at]);
         for at in 0..operation.reads.len() {
             self.fetch(context, read(at))?;
         }
@@ -56,11 +55,11 @@ impl<T: Real> Pass<T> {
             }
             Derivative::Operand(id) => {
                 let forward = &context.program.plan.plan.operations[id.index()];
-                self.operand(context, batch, forward, operation)
+                self.operand(context, forward, operation)
             }
             Derivative::Weight(id) => {
                 let forward = &context.program.plan.plan.operations[id.index()];
-                self.weight(context, batch, forward, operation, gradients)
+                self.weight(context, forward, operation, gradients)
             }
         }
     }
@@ -69,34 +68,29 @@ impl<T: Real> Pass<T> {
     fn operand(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         forward: &Operation,
         operation: &BackwardOperation,
     ) -> Result<(), Stopped> {
         let Program { plan, shape, .. } = context.program;
-        let rows = batch.tokens.len();
+        let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
+        let slot = |at: usize| Slot::Gradient(operation.reads[at]);
         let weight = weight_of(context, forward);
         let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
         let arch = self.arch;
         let mut dx = self.buffer(rows * width(0));
         let mut beside =
             if operation.writes.len() > 1 { self.buffer(rows * width(1)) } else { Vec::new() };
-        let operand = Slot::Value(forward.reads[0].index());
-        let written = Slot::Value(forward.writes[0].index());
+        let operand = Slot::Value(forward.reads[0]);
+        let written = Slot::Value(forward.writes[0]);
         let eps = T::of(shape.norm_eps);
-        let windows = Self::windows(context, batch);
+        let windows = context.windows();
         let dy = self.buffers[&slot(0)].as_slice();
         match forward.kind {
             Kind::MatMul => {
-                let w = View::rows(weight, 0, inputs);
-                gemm(
-                    [rows, inputs, outputs],
-                    [View::rows(dy, 0, outputs), w],
-                    ViewMut::rows(&mut dx, 0, inputs),
-                );
+                let (dy, w) = (View::rows(dy, 0, outputs), View::rows(weight, 0, inputs));
+                gemm([rows, inputs, outputs], [dy, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             // each rank's part of the gathered rows
             Kind::AllGather => {
@@ -128,7 +122,7 @@ impl<T: Real> Pass<T> {
                 gemm([rows, inputs, experts], [logits, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             Kind::Experts => {
-                let choices = Slot::Value(forward.reads[1].index());
+                let choices = Slot::Value(forward.reads[1]);
                 let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
                 let gradients = ExpertGradients::Operands { rows: &mut dx, weights: &mut beside };
                 experts(context, forward, inputs).back(self.arch, [x, choices, dy], gradients);
@@ -152,9 +146,9 @@ impl<T: Real> Pass<T> {
             }
             _ => return Err(Broken(format!("{} has no derivative", forward.name)).into()),
         }
-        self.buffers.insert(Slot::Gradient(operation.writes[0].index()), dx);
+        self.buffers.insert(Slot::Gradient(operation.writes[0]), dx);
         if let Some(id) = operation.writes.get(1) {
-            self.buffers.insert(Slot::Gradient(id.index()), beside);
+            self.buffers.insert(Slot::Gradient(*id), beside);
         }
         Ok(())
     }
@@ -163,23 +157,22 @@ impl<T: Real> Pass<T> {
     fn weight(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         forward: &Operation,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
         let Program { plan, parameter, shape, .. } = context.program;
-        let rows = batch.tokens.len();
+        let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let dy = self.buffers[&Slot::Gradient(operation.reads[0].index())].as_slice();
-        let operand = Slot::Value(forward.reads[0].index());
-        let windows = Self::windows(context, batch);
+        let dy = self.buffers[&Slot::Gradient(operation.reads[0])].as_slice();
+        let operand = Slot::Value(forward.reads[0]);
+        let windows = context.windows();
         let eps = T::of(shape.norm_eps);
         let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
         if let (Kind::Experts, Some(down)) = (&forward.kind, weights.next()) {
-            let choices = Slot::Value(forward.reads[1].index());
+            let choices = Slot::Value(forward.reads[1]);
             let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
             let mut of_down = std::mem::take(&mut gradients[down]);
             let wanted =
@@ -191,7 +184,7 @@ impl<T: Real> Pass<T> {
         let dw = &mut gradients[weight];
         match forward.kind {
             Kind::Router => {
-                let written = Slot::Value(forward.writes[0].index());
+                let written = Slot::Value(forward.writes[0]);
                 let [x, choices] = [operand, written].map(|slot| self.buffers[&slot].as_slice());
                 let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
@@ -200,7 +193,7 @@ impl<T: Real> Pass<T> {
                 gemm_onto([experts, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
             }
             Kind::Embed => {
-                for (dy, token) in dy.chunks_exact(outputs).zip(&batch.tokens) {
+                for (dy, token) in dy.chunks_exact(outputs).zip(&context.batch.tokens) {
                     for (dw, dy) in dw[*token as usize * outputs..][..outputs].iter_mut().zip(dy) {
                         *dw += *dy;
                     }
@@ -218,7 +211,7 @@ impl<T: Real> Pass<T> {
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
                 let x = self.buffers.get(&operand);
-                let keys = &self.buffers[&Slot::Gradient(operation.reads[1].index())];
+                let keys = &self.buffers[&Slot::Gradient(operation.reads[1])];
                 windows.rotate_back(context.rotation, [dy, keys], |row, number, head| {
                     let to = match (&forward.kind, x) {
                         (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],

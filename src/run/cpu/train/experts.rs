@@ -116,11 +116,8 @@ impl<T: Real> Experts<'_, T> {
             let mut outputs = vec![T::ZERO; routed.choices.len() * hidden];
             let w = View::rows(self.down, expert * hidden * width, width).transposed();
             let active = View::rows(&routed.activated, 0, width);
-            gemm(
-                [routed.choices.len(), hidden, width],
-                [active, w],
-                ViewMut::rows(&mut outputs, 0, hidden),
-            );
+            let to = ViewMut::rows(&mut outputs, 0, hidden);
+            gemm([routed.choices.len(), hidden, width], [active, w], to);
             for ((at, weight), output) in routed.choices.iter().zip(outputs.chunks_exact(hidden)) {
                 let y = &mut y[at / self.top_k * hidden..][..hidden];
                 y.iter_mut().zip(output).for_each(|(y, output)| *y += *weight * *output);
@@ -160,11 +157,8 @@ impl<T: Real> Experts<'_, T> {
                 ExpertGradients::Operands { rows, .. } => {
                     let mut dx = vec![T::ZERO; count * hidden];
                     let gate_up = View::rows(self.gate_up, first, hidden);
-                    gemm(
-                        [count, hidden, 2 * width],
-                        [projected, gate_up],
-                        ViewMut::rows(&mut dx, 0, hidden),
-                    );
+                    let to = ViewMut::rows(&mut dx, 0, hidden);
+                    gemm([count, hidden, 2 * width], [projected, gate_up], to);
                     for ((at, _), dx) in routed.choices.iter().zip(dx.chunks_exact(hidden)) {
                         let row = &mut rows[at / self.top_k * hidden..][..hidden];
                         row.iter_mut().zip(dx).for_each(|(row, dx)| *row += *dx);
@@ -173,12 +167,8 @@ impl<T: Real> Experts<'_, T> {
                 ExpertGradients::Weights { gate_up, down } => {
                     if !gate_up.is_empty() {
                         let x = View::rows(&routed.x, 0, hidden);
-                        let sizes = [2 * width, hidden, count];
-                        gemm_onto(
-                            sizes,
-                            [projected.transposed(), x],
-                            ViewMut::rows(gate_up, first, hidden),
-                        );
+                        let to = ViewMut::rows(gate_up, first, hidden);
+                        gemm_onto([2 * width, hidden, count], [projected.transposed(), x], to);
                     }
                     if !down.is_empty() {
                         for ((_, weight), dy) in routed.choices.iter().zip(dy.chunks_exact_mut(hidden)) {
@@ -186,11 +176,8 @@ impl<T: Real> Experts<'_, T> {
                         }
                         let dy = View::rows(&dy, 0, hidden).transposed();
                         let active = View::rows(&routed.activated, 0, width);
-                        gemm_onto(
-                            [hidden, width, count],
-                            [dy, active],
-                            ViewMut::rows(down, expert * hidden * width, width),
-                        );
+                        let to = ViewMut::rows(down, expert * hidden * width, width);
+                        gemm_onto([hidden, width, count], [dy, active], to);
                     }
                 }
             }

@@ -41,11 +41,7 @@ pub fn gemm_peak(threads: usize) -> f64 {
             let (part, mut products) = (Instant::now(), 0.0);
             while part.elapsed() < PEAK_TIME / 5 {
                 let (a, b) = (View::rows(&a, 0, MATRIX_SIDE), View::rows(&b, 0, MATRIX_SIDE));
-                gemm(
-                    [MATRIX_SIDE, MATRIX_SIDE, MATRIX_SIDE],
-                    [a, b],
-                    ViewMut::rows(&mut out, 0, MATRIX_SIDE),
-                );
+                gemm([MATRIX_SIDE; 3], [a, b], ViewMut::rows(&mut out, 0, MATRIX_SIDE));
                 products += 1.0;
             }
             best =

@@ -16,17 +16,13 @@ use crate::cpu::attention::{Before, Heads, RopeTable};
 use crate::cpu::rank::side_by_side;
 use plan::{Kind, Operation};
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Stopped {
-    Broken(Broken),
+    #[error(transparent)]
+    Broken(#[from] Broken),
     /// First forward operation whose result is not finite.
+    #[error("{0} is not finite")]
     NotFinite(String),
-}
-
-impl From<Broken> for Stopped {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
-    }
 }
 
 /// Tokens of adjacent windows, and the token that follows each.
@@ -49,13 +45,21 @@ impl Batch {
     }
 }
 
-/// Program, weights and peers of one rank.
+/// Program, weights, peers and windows of one rank.
 pub(super) struct RankContext<'a, T> {
     pub program: &'a Program,
     pub weights: &'a [Vec<T>],
     pub rank: usize,
     pub group: Option<&'a Group<T>>,
     pub rotation: &'a RopeTable<T>,
+    pub batch: &'a Batch,
+}
+
+impl<T> RankContext<'_, T> {
+    pub fn windows(&self) -> Windows {
+        let heads = Heads::of(&self.program.shape, self.program.tp);
+        Windows { heads, length: self.batch.length }
+    }
 }
 
 /// Results that a pass computes besides its loss.
@@ -104,9 +108,9 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    pub fn normed(&mut self, context: &RankContext<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
-        self.forward(context, batch, false)?;
-        let normed = self.take(context, Slot::Value(context.program.plan.normed.index()))?;
+    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, Stopped> {
+        self.forward(context, false)?;
+        let normed = self.take(context, Slot::Value(context.program.plan.normed))?;
         self.clear();
         Ok(normed)
     }
@@ -114,14 +118,13 @@ impl<T: Real> Pass<T> {
     pub fn run(
         &mut self,
         context: &RankContext<'_, T>,
-        batch: &Batch,
         mut request: PassRequest<'_, T>,
     ) -> Result<Lost, Stopped> {
         let Program { plan, parameter, shape, .. } = context.program;
-        self.forward(context, batch, request.checks_finite)?;
+        self.forward(context, request.checks_finite)?;
         let hidden = shape.hidden as usize;
         let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
-        let slot = Slot::Value(plan.normed.index());
+        let slot = Slot::Value(plan.normed);
         let student = self.take(context, slot)?;
         let head = parameter[plan.head.index()];
         let mut seed = match (&request.gradients, plan.seed) {
@@ -142,16 +145,16 @@ impl<T: Real> Pass<T> {
             hidden,
             ranks,
         };
-        let lost = logits.loss(self.arch, &normed, &batch.targets, gradients);
+        let lost = logits.loss(self.arch, &normed, &context.batch.targets, gradients);
         self.logits = logits;
         self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
-            self.buffers.insert(Slot::Gradient(id.index()), seed);
+            self.buffers.insert(Slot::Gradient(id), seed);
         }
         if let Some(gradients) = request.gradients {
             self.release(context.program, plan.forward);
             for (at, operation) in plan.backward.iter().enumerate() {
-                self.backward(context, batch, operation, gradients)?;
+                self.backward(context, operation, gradients)?;
                 self.release(context.program, plan.forward + 1 + at);
             }
         }
@@ -159,17 +162,12 @@ impl<T: Real> Pass<T> {
         Ok(lost)
     }
 
-    fn forward(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        checks_finite: bool,
-    ) -> Result<(), Stopped> {
+    fn forward(&mut self, context: &RankContext<'_, T>, checks_finite: bool) -> Result<(), Stopped> {
         let plan = &context.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
-            self.operation(context, batch, operation)?;
+            self.operation(context, operation)?;
             if checks_finite {
-                let slot = Slot::Value(operation.writes[0].index());
+                let slot = Slot::Value(operation.writes[0]);
                 self.fetch(context, slot)?;
                 if self.buffers.get(&slot).is_some_and(|value| !all_finite(value)) {
                     return Err(Stopped::NotFinite(operation.name.clone()));
@@ -255,19 +253,9 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    pub(super) fn windows(context: &RankContext<'_, T>, batch: &Batch) -> Windows {
-        let Program { shape, tp, .. } = context.program;
-        Windows { heads: Heads::of(shape, *tp), length: batch.length }
-    }
-
-    fn operation(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        operation: &Operation,
-    ) -> Result<(), Stopped> {
-        let value = |at: usize| Slot::Value(operation.reads[at].index());
-        let to = Slot::Value(operation.writes[0].index());
+    fn operation(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
+        let value = |at: usize| Slot::Value(operation.reads[at]);
+        let to = Slot::Value(operation.writes[0]);
         let width = || context.program.numbers_per_row(operation.writes[0]);
         match operation.kind {
             Kind::AllReduce => self.all_reduce(context, value(0), to),
@@ -278,28 +266,23 @@ impl<T: Real> Pass<T> {
             }
             Kind::Embed => {
                 let (weight, width) = (weight_of(context, operation), width());
-                let mut y = self.buffer(batch.tokens.len() * width);
-                for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
+                let mut y = self.buffer(context.batch.tokens.len() * width);
+                for (y, token) in y.chunks_exact_mut(width).zip(&context.batch.tokens) {
                     y.copy_from_slice(&weight[*token as usize * width..][..width]);
                 }
                 self.buffers.insert(to, y);
                 Ok(())
             }
-            _ => self.compute(context, batch, operation),
+            _ => self.compute(context, operation),
         }
     }
 
     /// Operation on values of this rank.
-    fn compute(
-        &mut self,
-        context: &RankContext<'_, T>,
-        batch: &Batch,
-        operation: &Operation,
-    ) -> Result<(), Stopped> {
+    fn compute(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
         let Program { plan, shape, tp, .. } = context.program;
-        let value = |at: usize| Slot::Value(operation.reads[at].index());
-        let to = Slot::Value(operation.writes[0].index());
-        let rows = batch.tokens.len();
+        let value = |at: usize| Slot::Value(operation.reads[at]);
+        let to = Slot::Value(operation.writes[0]);
+        let rows = context.batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = context.program.numbers_per_row(operation.writes[0]);
         let weight = weight_of(context, operation);
@@ -337,7 +320,10 @@ impl<T: Real> Pass<T> {
                 let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
                 combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
                 if operation.reads.len() == 4 {
-                    replace_part(&mut y, read(2), read(3));
+                    // the sum of all parts replaces the rank's own
+                    for ((y, sum), part) in y.iter_mut().zip(read(2)).zip(read(3)) {
+                        *y += *sum - *part;
+                    }
                 } else if operation.reads.len() == 3 {
                     let rows = y.chunks_exact_mut(width).zip(read(0).chunks_exact(width));
                     for ((y, x), sum) in rows.zip(read(2).chunks_exact(columns(2))) {
@@ -357,13 +343,13 @@ impl<T: Real> Pass<T> {
                     _ => Before::Nothing,
                 };
                 let x = (read(0), columns(0));
-                Self::windows(context, batch).rotate(context.rotation, before, x, &mut y, &mut keys);
+                context.windows().rotate(context.rotation, before, x, &mut y, &mut keys);
             }
             Kind::Attend => {
                 let [scores, _] = &mut self.scratch;
                 let (queries, keys) =
                     (self.buffers[&value(0)].as_slice(), self.buffers[&layer].as_slice());
-                Self::windows(context, batch).attend(self.arch, scores, queries, keys, &mut y);
+                context.windows().attend(self.arch, scores, queries, keys, &mut y);
             }
             Kind::SiluMul { offset } => {
                 let gated = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
@@ -386,19 +372,9 @@ impl<T: Real> Pass<T> {
     }
 }
 
-/// Replaces a rank's own part in `y` by the sum of all parts.
-fn replace_part<T: Real>(y: &mut [T], sum: &[T], part: &[T]) {
-    for ((y, sum), part) in y.iter_mut().zip(sum).zip(part) {
-        *y += *sum - *part;
-    }
-}
-
 /// Weight of an operation on this rank; empty if it has none.
 pub(super) fn weight_of<'a, T>(context: &RankContext<'a, T>, operation: &Operation) -> &'a [T] {
-    match operation.weight {
-        Some(weight) => &context.weights[context.program.parameter[weight.index()]],
-        None => &[],
-    }
+    weights(context, operation)[0]
 }
 
 /// Router of an operation whose rows are `hidden` wide; `None` in a dense model.
@@ -420,18 +396,13 @@ pub(super) fn experts<'a, T: Real>(
     hidden: usize,
 ) -> Experts<'a, T> {
     let [gate_up, down] = weights(context, operation);
-    let sizes = context
-        .program
-        .shape
-        .experts
-        .as_ref()
-        .map(|experts| (experts.count as usize, experts.top_k as usize));
-    let (count, top_k) = sizes.unwrap_or((1, 1));
+    let experts = context.program.shape.experts;
+    let (count, top_k) = experts.map_or((1, 1), |of| (of.count as usize, of.top_k as usize));
     Experts { gate_up, down, count, hidden, top_k }
 }
 
 /// First two weights of an operation; empty if it has fewer.
-fn weights<'a, T: Real>(context: &RankContext<'a, T>, operation: &Operation) -> [&'a [T]; 2] {
+fn weights<'a, T>(context: &RankContext<'a, T>, operation: &Operation) -> [&'a [T]; 2] {
     let mut all = operation
         .weights()
         .map(|weight| context.weights[context.program.parameter[weight.index()]].as_slice());
@@ -533,12 +504,8 @@ impl<T: Real> Logits<T> {
                 }
                 if let Some(head) = &mut gradients.head {
                     let x = View::rows(of.student, x, stride);
-                    let operands = [logits.transposed(), x];
-                    gemm_onto(
-                        [each, hidden, rows],
-                        operands,
-                        ViewMut::rows(head, part * hidden, hidden),
-                    );
+                    let to = ViewMut::rows(head, part * hidden, hidden);
+                    gemm_onto([each, hidden, rows], [logits.transposed(), x], to);
                 }
             }
         }

@@ -6,9 +6,9 @@ use plan::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Slot {
-    Value(usize),
+    Value(ValueId),
     Keys(u32),
-    Gradient(usize),
+    Gradient(GradientId),
 }
 
 #[derive(Debug)]
@@ -133,11 +133,11 @@ fn again(plan: &TrainingPlan, does: &Derivative) -> Vec<Slot> {
         Derivative::Scale(..) | Derivative::Sum | Derivative::AllReduce => return Vec::new(),
     };
     let operation = &plan.plan.operations[id.index()];
-    let operand = Slot::Value(operation.reads[0].index());
+    let operand = Slot::Value(operation.reads[0]);
     match operation.kind {
         Kind::MatMul if is_weight => vec![operand],
-        Kind::Experts => operation.reads.iter().map(|value| Slot::Value(value.index())).collect(),
-        Kind::Router => vec![operand, Slot::Value(operation.writes[0].index())],
+        Kind::Experts => operation.reads.iter().map(|value| Slot::Value(*value)).collect(),
+        Kind::Router => vec![operand, Slot::Value(operation.writes[0])],
         Kind::Norm | Kind::SiluMul { .. } | Kind::NormRopeAppend => vec![operand],
         Kind::Attend => vec![operand, Slot::Keys(operation.layer.unwrap_or_default())],
         _ => Vec::new(),
@@ -154,12 +154,11 @@ fn last_reads(plan: &TrainingPlan) -> Vec<Vec<Slot>> {
             )
         });
         let values = operation.reads.iter().chain(&operation.writes);
-        values.map(|value| Slot::Value(value.index())).chain(keys).collect::<Vec<_>>()
+        values.map(|value| Slot::Value(*value)).chain(keys).collect::<Vec<_>>()
     });
-    let of_gradients =
-        |ids: &[GradientId]| ids.iter().map(|id| Slot::Gradient(id.index())).collect::<Vec<_>>();
-    let mut loss = vec![Slot::Value(plan.normed.index())];
-    loss.extend(plan.seed.map(|seed| Slot::Gradient(seed.index())));
+    let of_gradients = |ids: &[GradientId]| ids.iter().map(|id| Slot::Gradient(*id)).collect::<Vec<_>>();
+    let mut loss = vec![Slot::Value(plan.normed)];
+    loss.extend(plan.seed.map(Slot::Gradient));
     let backward = plan.backward.iter().map(|operation| {
         let mut slots = of_gradients(&operation.reads);
         slots.extend(of_gradients(&operation.writes));

@@ -5,8 +5,7 @@ use arithmetic::Real;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::trainer::Optimiser;
-use super::trainer::{Setup, Trainer, assemble};
+use super::trainer::{Optimiser, Setup, Trainer, assemble};
 use base::error::Result;
 use model::{Model, WeightSource};
 use plan::testing::ARCHITECTURES;

@@ -10,8 +10,7 @@ use crate::comm::{Broken, Group, SpinWait};
 use crate::cpu::attention::RopeTable;
 use crate::recorder::Clock;
 use arithmetic::{Lost, Real};
-use base::error::catch_panic;
-use base::error::{Error, Result};
+use base::error::{Error, Result, catch_panic};
 use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -112,7 +111,7 @@ impl<T: Real> Trainer<T> {
 
     /// Computes the loss of windows, each one token longer than its positions.
     pub fn loss(&mut self, windows: &[&[u32]]) -> Result<Lost> {
-        self.passes(windows, false, false).map_err(|stopped| failed(&stopped))
+        self.passes(windows, false, false).map_err(|stopped| Error::failed(stopped.to_string()))
     }
 
     /// Runs step `step` (from 0) of `steps` on these windows.
@@ -169,7 +168,8 @@ impl<T: Real> Trainer<T> {
         for numbers in self.gradients.iter_mut().flatten().flatten() {
             numbers.par_chunks_mut(VALUES_PER_TASK).for_each(|chunk| chunk.fill(T::ZERO));
         }
-        let lost = self.passes(windows, true, false).map_err(|stopped| failed(&stopped))?;
+        let lost = self.passes(windows, true, false);
+        let lost = lost.map_err(|stopped| Error::failed(stopped.to_string()))?;
         let Some((first, others)) = self.gradients.split_first_mut() else { return Ok(lost) };
         for (rank, numbers) in first.iter_mut().enumerate() {
             for (at, sum) in numbers.iter_mut().enumerate() {
@@ -283,31 +283,33 @@ impl<T: Real> Trainer<T> {
         let (ranks, spin_wait, clock) = (weights.len(), SpinWait::default(), Clock::start());
         let groups: Vec<Group<T>> =
             (0..replicas).map(|_| Group::new(ranks, None, spin_wait, clock)).collect();
-        let (program, weights, rotation) = (&*program, &*weights, &*rotation);
-        let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), checks_finite };
+        let work = Work {
+            program,
+            weights,
+            teacher: teacher.as_ref(),
+            rotation,
+            windows,
+            context: *context,
+            share,
+            checks_finite,
+        };
         let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {
             let mut started = Vec::new();
             let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
             for (number, ((passes, gradients), group)) in of_replicas {
                 let part = number * windows.len() / replicas..(number + 1) * windows.len() / replicas;
                 for (rank, (pass, gradients)) in passes.iter_mut().zip(gradients).enumerate() {
-                    let rank_context = RankContext {
-                        program,
-                        weights: &weights[rank],
-                        rank,
-                        group: (ranks > 1).then_some(group),
-                        rotation,
-                    };
                     let (work, part) = (&work, part.clone());
+                    let place = (rank, (ranks > 1).then_some(group));
                     let guarded = move || {
                         let gradients = learns.then_some(&mut gradients[..]);
-                        let result = catch_panic(|| work.on_rank(part, rank_context, pass, gradients));
+                        let result = catch_panic(|| work.on_rank(place, part, pass, gradients));
                         let result = result.unwrap_or_else(|text| {
                             Err(Broken(format!("rank {rank} panicked: {text}")).into())
                         });
                         // a rank that fails must not leave the others waiting
                         if let Err(stopped) = &result {
-                            group.abort(failed(stopped).to_string());
+                            group.abort(stopped.to_string());
                         }
                         result
                     };
@@ -334,40 +336,46 @@ impl<T: Real> Trainer<T> {
 }
 
 struct Work<'a, T> {
+    program: &'a Program,
+    weights: &'a [Numbers<T>],
+    teacher: Option<&'a Taught<T>>,
+    rotation: &'a RopeTable<T>,
     windows: &'a [&'a [u32]],
     context: usize,
     share: f64,
-    teacher: Option<&'a Taught<T>>,
     checks_finite: bool,
 }
 
 impl<T: Real> Work<'_, T> {
+    /// Loss of a part of the windows on a rank, which is alone without a group.
     fn on_rank(
         &self,
+        (rank, group): (usize, Option<&Group<T>>),
         part: Range<usize>,
-        context: RankContext<'_, T>,
         pass: &mut Pass<T>,
         mut gradients: Option<&mut [Vec<T>]>,
     ) -> Result<Lost, Stopped> {
         let mut lost = Lost::default();
         for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
-            let batch = Batch::of(windows, self.context);
+            let batch = &Batch::of(windows, self.context);
+            let Self { program, weights, rotation, .. } = *self;
+            let context = RankContext { program, weights: &weights[rank], rank, group, rotation, batch };
             let taught = match self.teacher {
                 Some(Taught { program, weights, .. }) => {
-                    let context = RankContext { program, weights: &weights[context.rank], ..context };
-                    Some(pass.normed(&context, &batch)?)
+                    let context = RankContext { program, weights: &weights[rank], ..context };
+                    Some(pass.normed(&context)?)
                 }
                 None => None,
             };
             let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
                 let Taught { program, weights, weight } = taught;
                 let head = program.parameter[program.plan.head.index()];
-                Teacher { normed, head: &weights[context.rank][head], weight: *weight }
+                Teacher { normed, head: &weights[rank][head], weight: *weight }
             });
             let gradients = gradients.as_deref_mut();
             let checks_finite = self.checks_finite;
             let request = PassRequest { gradients, share: self.share, teacher, checks_finite };
-            lost += pass.run(&context, &batch, request)?;
+            lost += pass.run(&context, request)?;
         }
         Ok(lost)
     }
@@ -376,13 +384,6 @@ impl<T: Real> Work<'_, T> {
 fn add<T: Real>(sum: &mut [T], more: &[T]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum += *more;
-    }
-}
-
-fn failed(stopped: &Stopped) -> Error {
-    match stopped {
-        Stopped::Broken(why) => Error::failed(why.to_string()),
-        Stopped::NotFinite(operation) => Error::failed(format!("{operation} is not finite")),
     }
 }
 

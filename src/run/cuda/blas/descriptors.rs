@@ -7,8 +7,7 @@ use cudarc::cublaslt::sys;
 
 use crate::cuda::blas::{MatMul, WORKSPACE_BYTES};
 use base::error::{Error, Result};
-use machine::driver::libraries::functions;
-use machine::driver::libraries::{self, Library};
+use machine::driver::libraries::{self, Library, functions};
 use plan::DType;
 
 /// `cublasLtMatmulHeuristicResult_t`. The state is a plain integer because newer libraries may add states.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::{CHECKS, Checked, Found, concluded};
 use crate::comm::EmulatedLink;
 use crate::cuda::collective::CollectiveTransport;
-use crate::cuda::engine::Tuning;
-use crate::cuda::engine::{Engine, Local, Programs, Setup};
+use crate::cuda::engine::{Engine, Local, Programs, Setup, Tuning};
 use crate::cuda::fp8;
 use crate::cuda::generation::Generation;
 use crate::cuda::instrumented::Stamps;
@@ -134,7 +133,7 @@ impl Bench<'_> {
         let mut steps = Vec::new();
         // the first round is warm-up
         for round in 0..3 {
-            generation.prepare(engine, &prompt)?;
+            engine.prepare(1, &prompt)?;
             let times = generation.run(engine, "a check", false, &mut |_| ())?;
             let ends = [&[times.prefill_end][..], &times.step_ends].concat();
             let took = ends.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3);
@@ -216,7 +215,7 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
     let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
     let kernels = engine.kernels.plain();
     asked.call(kernels, [from.ptr(), weight, own.ptr()], None)?.enqueue(engine.main())?;
-    let shape = asked.by_library(engine.dtype(), None);
+    let shape = asked.by_library(engine.setup.dtype, None);
     // must outlive the product
     let expanded = (format == DType::Fp8)
         .then(|| gpu.allocate(2 * u64::from(inputs) * u64::from(outputs), "an expanded weight"))

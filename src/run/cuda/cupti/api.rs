@@ -7,8 +7,7 @@ use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
-use machine::driver::libraries::functions;
-use machine::driver::libraries::{self, Library};
+use machine::driver::libraries::{self, Library, functions};
 
 /// CUPTI buffer callbacks: one requests an empty buffer, one returns it with `valid` bytes of records.
 pub(super) type RequestBuffer =

@@ -24,10 +24,9 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use self::api::{Api, api, kind};
-use crate::cuda::timing::{OperationTime, RoundTrip, Skeleton, Tie, Timeline};
+use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
 use base::error::{Error, Result};
-use inject::records;
-use inject::records::{GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
+use inject::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
 
 /// Size of one buffer (bytes), about ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -270,19 +269,13 @@ impl Drop for Session {
 
 /// CUPTI's clock with the host's clock at the same moment.
 fn tie(api: &Api, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
-    let mut trips = Vec::with_capacity(ROUND_TRIPS);
-    let mut stamps = Vec::with_capacity(ROUND_TRIPS);
-    for _ in 0..ROUND_TRIPS {
+    RoundTrip::quickest(ROUND_TRIPS, now, |_| {
         let mut stamp = 0;
-        let before_ns = now();
         // SAFETY: writes one number to a valid address.
         let code = unsafe { (api.cuptiGetTimestamp)(&mut stamp) };
-        trips.push(RoundTrip { before_ns, after_ns: now() });
         api.check(code, "asking for the time")?;
-        stamps.push(stamp);
-    }
-    let (best, tie) = RoundTrip::best(&trips).unwrap_or((0, trips[0].tie()));
-    Ok((stamps[best], tie))
+        Ok(stamp)
+    })
 }
 
 fn poisoned() -> Error {
@@ -454,7 +447,7 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
     result
 }
 
-/// Ready, start and end times of one rank's operations in plan order, `None` without a record. A lane runs
+/// Ready, start and end times (ns) of one rank's operations in plan order, `None` without a record. A lane runs
 /// one operation at a time: a kernel that started early to wait for its predecessor counts from the
 /// predecessor's end. An operation is ready when everything it reads is complete. `start_ns` is the start of
 /// the step.
@@ -462,7 +455,7 @@ pub fn settle(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],
     start_ns: i64,
-) -> Vec<Option<OperationTime>> {
+) -> Vec<Option<[i64; 3]>> {
     let mut lane_end = [i64::MIN; 2];
     let mut ends: Vec<Option<i64>> = Vec::with_capacity(found.len());
     let mut times = Vec::with_capacity(found.len());
@@ -474,10 +467,10 @@ pub fn settle(
             let end_ns = span.end_ns.max(started);
             let ready_ns = read.unwrap_or(start_ns).min(started);
             *lane = end_ns;
-            OperationTime { ready_ns, start_ns: started, end_ns }
+            [ready_ns, started, end_ns]
         });
         // an empty share launches nothing: its readers depend on its inputs
-        ends.push(time.map(|time| time.end_ns).or(read));
+        ends.push(time.map(|[.., end_ns]| end_ns).or(read));
         times.push(time);
     }
     times

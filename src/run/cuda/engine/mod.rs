@@ -27,11 +27,10 @@ use std::time::{Duration, Instant};
 
 use crate::comm::nccl::PeerCheck;
 use crate::cuda::blas::Blas;
-use crate::cuda::collective::{CollectiveTransport, EmulatedScratch, LoopbackTable};
+use crate::cuda::collective::{CollectiveTransport, LoopbackTable, emulated_scratch};
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
 use crate::cuda::load::Loader;
-use crate::cuda::matmul::MatvecChoice;
-use crate::cuda::memory::{Activations, RankMemory, Sizes};
+use crate::cuda::memory::{RankMemory, Sizes};
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Layout, Schedule, StreamId};
@@ -43,7 +42,8 @@ use plan::{DType, Lane, ModelShape, Phase};
 
 pub(in crate::cuda) struct PhaseState {
     pub(in crate::cuda) schedule: Schedule,
-    pub(in crate::cuda) activations: Vec<Activations>,
+    /// Buffers of each local rank, by [`Program::buffer`].
+    pub(in crate::cuda) activations: Vec<Vec<Memory>>,
     pub(in crate::cuda) table: Option<LoopbackTable>,
 }
 
@@ -58,8 +58,10 @@ impl PhaseState {
     ) -> Result<Self> {
         let what = format!("activations of {}", program.plan.phase.as_str());
         let ranks = 0..schedule.layout.ranks;
-        let activations: Vec<Activations> =
-            ranks.map(|_| Activations::new(gpu, bytes, &what)).collect::<Result<_>>()?;
+        let buffers = |_: u32| -> Result<Vec<Memory>> {
+            bytes.iter().map(|bytes| gpu.allocate(*bytes, &what)).collect()
+        };
+        let activations: Vec<Vec<Memory>> = ranks.map(buffers).collect::<Result<_>>()?;
         let table = match schedule.layout.joint {
             true => {
                 let all = transfers(program, &activations, &StepSize::decode(0));
@@ -79,7 +81,8 @@ pub struct Engine {
     pub(in crate::cuda) transport: CollectiveTransport,
     /// All-reduce of decode steps instead of `transport`, if requested.
     pub(in crate::cuda) one_shot: Option<Arc<OneShot>>,
-    pub(in crate::cuda) emulated: Option<EmulatedScratch>,
+    /// Scratch memory and state of emulated collectives.
+    pub(in crate::cuda) emulated: Option<[Memory; 2]>,
     /// Gather buffer for the 8-bit messages of all ranks.
     pub(in crate::cuda) gathered: Option<Memory>,
     pub(in crate::cuda) prefill: PhaseState,
@@ -95,8 +98,8 @@ pub struct Engine {
     pub(in crate::cuda) gpu: Gpu,
     /// Free GPU memory before loading (bytes).
     free_before: u64,
-    /// Memory taken by NCCL's first sums (bytes).
-    nccl_bytes: u64,
+    /// Memory taken by NCCL's first sums (bytes), excluding initialization.
+    pub(in crate::cuda) nccl_bytes: u64,
     /// Launch overhead subtracted from an emulated collective (ns).
     pub(in crate::cuda) link_launch_ns: u64,
     /// True once a decode step has run outside a capture.
@@ -182,18 +185,12 @@ impl Engine {
         };
         let (of_prefill, of_decode) = (phase(prefill, of_prefill)?, phase(decode, of_decode)?);
         let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
-        let emulated = match local.transport {
-            CollectiveTransport::Emulated(_) => {
-                let rows = rows.max(u64::from(setup.sequences));
-                let bytes = rows * u64::from(shape.hidden) * setup.dtype.bytes();
-                Some(EmulatedScratch::new(gpu, main, bytes)?)
-            }
-            _ => None,
-        };
-        let gathered = match sizes.gathered_bytes(prefill, decode, ranks) {
-            0 => None,
-            bytes => Some(gpu.allocate(bytes, "messages of all ranks")?),
-        };
+        let message = rows.max(setup.sequences.into()) * u64::from(shape.hidden) * setup.dtype.bytes();
+        let is_emulated = matches!(local.transport, CollectiveTransport::Emulated(_));
+        let emulated = is_emulated.then(|| emulated_scratch(gpu, main, message)).transpose()?;
+        let gathered = sizes.gathered_bytes(prefill, decode, ranks);
+        let gathered =
+            (gathered > 0).then(|| gpu.allocate(gathered, "messages of all ranks")).transpose()?;
         let prompt = gpu.allocate(rows * 4, "prompt tokens")?;
         let engine = Self {
             setup: setup.clone(),
@@ -240,26 +237,11 @@ impl Engine {
         self.divided.as_ref().map(Divided::multiprocessors)
     }
 
-    /// Global indices of the local ranks.
-    pub fn ranks(&self) -> Vec<u32> {
-        self.ranks.iter().map(|rank| rank.index).collect()
-    }
-
-    /// Sets the implementation of products with few rows for steps created later.
-    pub fn set_matvec(&mut self, choice: MatvecChoice) {
-        self.setup.matvec = choice;
-    }
-
     /// GPU memory per local rank taken since before loading (bytes). Includes memory that other processes
     /// took meanwhile, because the driver only reports free memory.
     pub fn memory_per_rank(&self) -> Result<u64> {
         let (free, _) = self.gpu.memory()?;
         Ok(self.free_before.saturating_sub(free) / self.ranks.len().max(1) as u64)
-    }
-
-    /// Memory taken by NCCL's first sums (bytes), excluding initialization.
-    pub fn nccl_bytes(&self) -> u64 {
-        self.nccl_bytes
     }
 
     /// Resets generation: the next token of each sequence is its first. Enqueued without waiting.
@@ -271,6 +253,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Resets generation, uploads the prompts of all sequences and waits until the GPU is idle.
+    pub fn prepare(&self, sequences: u32, prompts: &[u32]) -> Result<()> {
+        self.reset()?;
+        self.set_prompt(sequences, prompts)?;
+        self.wait_idle("preparing a generation")
     }
 
     /// Resets generation and the last tokens, so that a decode step can start without a prefill.
@@ -345,7 +334,7 @@ impl Engine {
         let columns = program.plan.values[value.index()].columns as usize;
         let mut logits = vec![0f32; rows * columns];
         let Some(activations) = self.state(phase).activations.first() else { return Ok(logits) };
-        let memory = activations.memory(program.buffer(value));
+        let memory = &activations[program.buffer(value)];
         memory.download(0, bytemuck::cast_slice_mut(&mut logits))?;
         Ok(logits)
     }

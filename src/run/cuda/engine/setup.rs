@@ -249,8 +249,8 @@ pub(in crate::cuda) fn first_sums(
         // SAFETY: the memory holds `count` elements on the communicator's GPU; it and the stream live until
         // the stream is done.
         unsafe {
-            let sum = (Exchange::AllReduce, Some(DType::Bf16));
-            communicator.exchange(sum.0, [at, at], count, sum.1, stream.raw().cast())?;
+            let format = Some(DType::Bf16);
+            communicator.exchange(Exchange::AllReduce, [at, at], count, format, stream.raw().cast())?;
         }
         let began = Instant::now();
         while !stream.is_done()? {

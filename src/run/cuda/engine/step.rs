@@ -13,7 +13,6 @@ use crate::cuda::instrumented::Stamps;
 use crate::cuda::kernels::Source;
 use crate::cuda::launches::{Binder, Call, OverlappedSms};
 use crate::cuda::matmul::MatvecChoice;
-use crate::cuda::memory::Activations;
 use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Item, Schedule, StreamId};
 use crate::cuda::timing::clock::{LIMIT, median_us, rounds_us};
@@ -21,7 +20,7 @@ use crate::cuda::timing::{Marks, Tick};
 use crate::recorder::range;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Event, Graph, GraphExec, Memory, Stream};
-use plan::{DType, Kind, Lane, Phase};
+use plan::{Kind, Lane, Phase};
 use table::shared_gpu;
 
 /// A step ready to run: bound to memory, scheduled, and captured unless eager.
@@ -236,14 +235,6 @@ impl Engine {
         }
     }
 
-    pub fn dtype(&self) -> DType {
-        self.setup.dtype
-    }
-
-    pub fn is_captured(&self) -> bool {
-        self.setup.graph
-    }
-
     /// True if kernels may start before their predecessors end.
     pub fn programmatic(&self) -> bool {
         self.setup.tuning.programmatic && can_overlap(&self.gpu)
@@ -270,23 +261,37 @@ impl Engine {
     ) -> Result<HashMap<usize, Vec<Call>>> {
         let multiprocessors = self.gpu.info().multiprocessors;
         let gathered = self.gathered.as_ref().map(Memory::ptr);
-        let calls =
-            |index: usize, transfer: &Transfer| match (&self.transport, &state.table, &self.emulated) {
-                (CollectiveTransport::Loopback, Some(table), _) => {
-                    transfer.on_one_device(kernels, table.addresses(index), multiprocessors)
-                }
-                (CollectiveTransport::Emulated(link), _, Some(scratch)) => {
-                    let places = scratch.places();
-                    let link = (program, link, self.link_launch_ns);
-                    transfer.emulated(kernels, link, places, gathered, multiprocessors)
-                }
-                _ => transfer.over_nccl(kernels, gathered, self.setup.tp, multiprocessors),
-            };
+        let calls = |index: usize, transfer: &Transfer| {
+            if let Some(emulated) = self.emulated_calls(kernels, program, transfer)? {
+                return Ok(emulated);
+            }
+            match &state.table {
+                Some(table) => transfer.on_one_device(kernels, table.addresses(index), multiprocessors),
+                None => transfer.over_nccl(kernels, gathered, self.setup.tp, multiprocessors),
+            }
+        };
         let all = transfers(program, &state.activations, size);
         all.iter()
             .enumerate()
             .map(|(index, (at, transfer))| Ok((*at, calls(index, transfer)?)))
             .collect()
+    }
+
+    /// Calls of a collective over the emulated link; `None` if none is emulated.
+    fn emulated_calls(
+        &self,
+        kernels: Source<'_>,
+        program: &Program,
+        transfer: &Transfer,
+    ) -> Result<Option<Vec<Call>>> {
+        let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
+        else {
+            return Ok(None);
+        };
+        let (link, places) = ((program, link, self.link_launch_ns), scratch.each_ref().map(Memory::ptr));
+        let gathered = self.gathered.as_ref().map(Memory::ptr);
+        let multiprocessors = self.gpu.info().multiprocessors;
+        transfer.emulated(kernels, link, places, gathered, multiprocessors).map(Some)
     }
 
     /// Runs a step once outside a capture. Libraries load kernels at the first launch, which a capture may
@@ -403,7 +408,7 @@ impl Engine {
 /// Collectives of a phase by operation index, for a step of this size.
 pub(super) fn transfers(
     program: &Program,
-    activations: &[Activations],
+    activations: &[Vec<Memory>],
     size: &StepSize,
 ) -> Vec<(usize, Transfer)> {
     let operations = program.plan.operations.iter().enumerate().filter(|(_, o)| o.kind.is_collective());
@@ -411,7 +416,7 @@ pub(super) fn transfers(
         .filter_map(|(at, operation)| {
             let [from, to] =
                 [operation.reads[0], operation.writes[0]].map(|value| program.buffer(value));
-            let operands = activations.iter().map(|a| (a.buffer(from), a.buffer(to))).collect();
+            let operands = activations.iter().map(|of| (of[from].ptr(), of[to].ptr())).collect();
             Some((at, Transfer::of(program, operation, size, operands)?))
         })
         .collect()
@@ -454,8 +459,7 @@ impl Engine {
             let activations = &self.state(phase).activations;
             for (_, transfer) in transfers(self.programs.program(phase), activations, &size) {
                 let same = |(_, known): &(Phase, Transfer)| {
-                    (known.message_bytes(), known.exchange)
-                        == (transfer.message_bytes(), transfer.exchange)
+                    (known.message_bytes, known.exchange) == (transfer.message_bytes, transfer.exchange)
                 };
                 if !all.iter().any(same) {
                     all.push((phase, transfer));
@@ -469,7 +473,7 @@ impl Engine {
         }
         let check = |(phase, transfer): &(Phase, Transfer)| {
             let took_us = self.time_emulated(*phase, transfer)?;
-            Ok(Checked { bytes: transfer.message_bytes(), target_us: target(transfer), took_us })
+            Ok(Checked { bytes: transfer.message_bytes, target_us: target(transfer), took_us })
         };
         let checked = all.iter().map(check).collect::<Result<_>>()?;
         Ok(Some(LinkCheck { tick, launch_us: self.link_launch_ns as f64 / 1e3, checked }))
@@ -478,18 +482,14 @@ impl Engine {
     /// Graph latencies (us) of an emulated collective of a decode step, of a chain of products of about the
     /// same length, and of both in parallel. Returns `None` if nothing is emulated. Overwrites activations.
     pub(in crate::cuda) fn time_beside(&self) -> Result<Option<[f64; 3]>> {
-        let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
-        else {
-            return Ok(None);
-        };
         let program = &self.programs.decode;
         let size = StepSize::decode(self.setup.sequences);
         let all = transfers(program, &self.state(Phase::Decode).activations, &size);
         let Some((_, transfer)) = all.first() else { return Ok(None) };
-        let (kernels, whole) = (self.kernels.plain(), self.gpu.info().multiprocessors);
-        let link = (program, link, self.link_launch_ns);
-        let gathered = self.gathered.as_ref().map(Memory::ptr);
-        let mut collective = transfer.emulated(kernels, link, scratch.places(), gathered, whole)?;
+        let kernels = self.kernels.plain();
+        let Some(mut collective) = self.emulated_calls(kernels, program, transfer)? else {
+            return Ok(None);
+        };
         let mut chain = Vec::new();
         for product in self.products()?.iter().filter(|product| !product.product.logits) {
             for weight in &product.weights {
@@ -538,20 +538,10 @@ impl Engine {
 
     /// Latency of one of several back-to-back emulated collectives (us).
     fn time_emulated(&self, phase: Phase, transfer: &Transfer) -> Result<f64> {
-        let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
-        else {
+        let program = self.programs.program(phase);
+        let Some(mut calls) = self.emulated_calls(self.kernels.plain(), program, transfer)? else {
             return Ok(0.0);
         };
-        let gathered = self.gathered.as_ref().map(Memory::ptr);
-        let link = (self.programs.program(phase), link, self.link_launch_ns);
-        let multiprocessors = self.gpu.info().multiprocessors;
-        let mut calls = transfer.emulated(
-            self.kernels.plain(),
-            link,
-            scratch.places(),
-            gathered,
-            multiprocessors,
-        )?;
         // unpacking an 8-bit message is not part of the link
         calls.truncate(1);
         let stream = self.for_collectives();

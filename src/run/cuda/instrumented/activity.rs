@@ -57,8 +57,8 @@ fn add_recording(
     ranks: &[u32],
     rank_times: &mut RankTimes,
 ) {
-    rank_times.uncertainty_ns = recording.timeline.uncertainty_ns();
-    rank_times.drift_ns = recording.timeline.drift_ns();
+    rank_times.uncertainty_ns = recording.timeline.uncertainty_ns;
+    rank_times.drift_ns = recording.timeline.drift_ns;
     let assembled = assemble(recording, |step| launched(context.engine, generation, step, ranks));
     let programs = &context.engine.programs;
     let (prefill, decode) = (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));

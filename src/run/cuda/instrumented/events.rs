@@ -117,18 +117,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         Some(decode) => run_decode(engine, decode, &ends)?,
         None => Vec::new(),
     };
-    wait_for(engine, &ends[steps], || "a timed generation".into())?;
+    engine.wait(|| ends[steps].is_done(), || "a timed generation".into())?;
     let (last, end_tie) = tie(engine, &context.clock, last_ties)?;
 
-    let axis = StepAxis::new(&first_ties[first], prefill.start(0)?, &ends, &decode_steps)?;
-    let duration_ns = axis.end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
+    let (starts_ns, end_ns) = step_axis(&first_ties[first], prefill.start(0)?, &ends, &decode_steps)?;
+    let duration_ns = end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
     let timeline = Timeline::between(start_tie, end_tie, duration_ns);
 
     let rank = context.rank();
     let mut rank_times = RankTimes {
         rank,
-        uncertainty_ns: timeline.uncertainty_ns(),
-        drift_ns: timeline.drift_ns(),
+        uncertainty_ns: timeline.uncertainty_ns,
+        drift_ns: timeline.drift_ns,
         duration_ns,
         events_per_step: decode.as_ref().map_or(0.0, |decode| decode.marks.count() as f64),
         ..RankTimes::default()
@@ -139,7 +139,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         .zip(0..)
         .filter_map(|(timed, step)| Some((Phase::Decode, step, decode.as_ref()?, timed.parts)));
     for ((phase, step, instruments, parts), start_ns) in
-        timed_prefill.into_iter().chain(timed_decode).zip(axis.starts_ns)
+        timed_prefill.into_iter().chain(timed_decode).zip(starts_ns)
     {
         let (length_ns, operations) = settled(&instruments.skeleton, &parts, 0);
         let start_ns = timeline.host_ns(start_ns);
@@ -167,7 +167,8 @@ fn run_decode(
         }
         // while later steps run
         if let Some(done) = step.checked_sub(ahead) {
-            wait_for(engine, &ends[done + 1], || format!("timed decode step {} of {steps}", done + 1))?;
+            let what = || format!("timed decode step {} of {steps}", done + 1);
+            engine.wait(|| ends[done + 1].is_done(), what)?;
             let delay_ns = ns(decode.start(done)?.elapsed_ms(&ends[done])?);
             timed.push(TimedDecodeStep { delay_ns, parts: decode.read(done)? });
         }
@@ -175,46 +176,33 @@ fn run_decode(
     Ok(timed)
 }
 
-/// Steps on the GPU's clock, in ns since the first tie.
-struct StepAxis {
-    /// Starts of prefill and of each decode step.
-    starts_ns: Vec<i64>,
-    /// End of the last step.
-    end_ns: i64,
-}
-
-impl StepAxis {
-    /// Sums differences of events that are short enough for f32.
-    fn new(
-        first_tie: &Event,
-        prefill_start: &Event,
-        ends: &[Event],
-        decode_steps: &[TimedDecodeStep],
-    ) -> Result<Self> {
-        let to_prefill = ns(prefill_start.elapsed_ms(first_tie)?);
-        let mut starts_ns = vec![to_prefill];
-        let mut end_ns = to_prefill + ns(ends[0].elapsed_ms(prefill_start)?);
-        for (pair, step) in ends.windows(2).zip(decode_steps) {
-            starts_ns.push(end_ns + step.delay_ns);
-            end_ns += ns(pair[1].elapsed_ms(&pair[0])?);
-        }
-        Ok(Self { starts_ns, end_ns })
+/// Starts of prefill and of each decode step, and the end of the last one, on the GPU's clock (ns since the first tie).
+/// Sums differences of events that are short enough for f32.
+fn step_axis(
+    first_tie: &Event,
+    prefill_start: &Event,
+    ends: &[Event],
+    decode_steps: &[TimedDecodeStep],
+) -> Result<(Vec<i64>, i64)> {
+    let to_prefill = ns(prefill_start.elapsed_ms(first_tie)?);
+    let mut starts_ns = vec![to_prefill];
+    let mut end_ns = to_prefill + ns(ends[0].elapsed_ms(prefill_start)?);
+    for (pair, step) in ends.windows(2).zip(decode_steps) {
+        starts_ns.push(end_ns + step.delay_ns);
+        end_ns += ns(pair[1].elapsed_ms(&pair[0])?);
     }
+    Ok((starts_ns, end_ns))
 }
 
 /// Ties the GPU's clock to the host's with the best of these events; returns its index and time.
 fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)> {
-    let mut trips = Vec::with_capacity(events.len());
-    for event in events {
-        let before_ns = clock.now();
-        engine.main().record(event)?;
-        event.synchronize_within(ROUND_TRIP_TIMEOUT)?;
-        trips.push(RoundTrip { before_ns, after_ns: clock.now() });
-    }
-    RoundTrip::best(&trips).ok_or_else(|| Error::failed("no events to tie clocks by"))
-}
-
-/// Waits for an event, which `what` names in the error.
-fn wait_for(engine: &Engine, event: &Event, what: impl Fn() -> String) -> Result<()> {
-    engine.wait(|| event.is_done(), what)
+    RoundTrip::quickest(
+        events.len(),
+        || clock.now(),
+        |at| {
+            engine.main().record(&events[at])?;
+            events[at].synchronize_within(ROUND_TRIP_TIMEOUT)?;
+            Ok(at)
+        },
+    )
 }

@@ -19,7 +19,7 @@ use crate::comm::Peers;
 use crate::cuda::cupti::{CuptiReport, OperationSpan, settle};
 use crate::cuda::engine::Engine;
 use crate::cuda::timing::collectives::{CollectiveTime, group_collectives};
-use crate::cuda::timing::{OperationTime, Skeleton, Tick, Tie, rank_tie};
+use crate::cuda::timing::{Skeleton, Tick, Tie, rank_tie};
 use crate::cuda::{cupti, ranks};
 use crate::recorder::{Clock, Times, combine};
 use base::error::Result;
@@ -125,9 +125,7 @@ impl Context<'_> {
 
     /// Uploads the prompt, resets the state and waits for all ranks.
     fn prepare(&self) -> Result<()> {
-        self.engine.reset()?;
-        self.engine.set_prompt(self.spec.batch, self.prompts)?;
-        self.engine.wait_idle("preparing a timed generation")?;
+        self.engine.prepare(self.spec.batch, self.prompts)?;
         self.barrier()
     }
 
@@ -142,7 +140,7 @@ impl Context<'_> {
 
     /// Global index of this rank.
     fn rank(&self) -> u32 {
-        self.engine.ranks().first().copied().unwrap_or_default()
+        self.engine.ranks.first().map_or(0, |rank| rank.index)
     }
 }
 
@@ -188,9 +186,7 @@ pub(super) fn settled(
     start_ns: i64,
 ) -> (i64, Vec<Option<[i64; 3]>>) {
     let end = found.iter().flatten().map(|span| span.end_ns).max().unwrap_or(start_ns);
-    let times = settle(skeleton, found, start_ns);
-    let triple = |time: &OperationTime| [time.ready_ns, time.start_ns, time.end_ns];
-    (end - start_ns, times.iter().map(|time| time.as_ref().map(triple)).collect())
+    (end - start_ns, settle(skeleton, found, start_ns))
 }
 
 /// Clock queries per rank.
@@ -236,7 +232,10 @@ fn combine_ranks(
     let phases = context.steps() as f64 / decode_steps(&ranks).max(1) as f64;
     let overlap = trace::overlap::decode_overlap(&spans, executed).map(|overlap| overlap.times(phases));
     let sample = combine(&times, &[], executed);
-    let name = recorder_name(recorder);
+    let name = match recorder {
+        Recorder::Events => "cuda events around modules",
+        other => other.as_str(),
+    };
     let instrumented = Instrumented {
         recorder: name.into(),
         steps_ms: sample.steps_ms,
@@ -258,13 +257,6 @@ fn decode_steps(ranks: &[RankTimes]) -> usize {
         rank.steps.iter().filter(|step| step.phase == Phase::Decode && step.rank == rank.rank).count()
     };
     ranks.first().map_or(0, of_first)
-}
-
-fn recorder_name(recorder: Recorder) -> &'static str {
-    match recorder {
-        Recorder::Events => "cuda events around modules",
-        other => other.as_str(),
-    }
 }
 
 fn spans_of<'a>(
@@ -295,27 +287,15 @@ fn spans_of<'a>(
     })
 }
 
-/// Latency of a collective in a rank's last decode step, by events and by the recorder (us).
-struct ComparedLatency {
-    operation: u32,
-    by_events: f64,
-    by_recorder: f64,
-}
-
-/// Compares events with the recorder for the last decode step of each rank, where both timed a collective.
-fn compare_events(ranks: &[RankTimes]) -> Vec<Vec<ComparedLatency>> {
+/// Collectives in the last decode step of each rank by events and by the recorder (us), where both timed them.
+fn compare_events(ranks: &[RankTimes]) -> Vec<Vec<(CollectiveTime, f64)>> {
     let of_rank = |rank: &RankTimes| {
         let steps = ranks.iter().flat_map(|rank| &rank.steps);
         let steps = steps.filter(|step| step.phase == Phase::Decode && step.rank == rank.rank);
         let last = steps.max_by_key(|step| step.step);
         let compared = |by_events: &CollectiveTime| {
             let [_, start, end] = (*last?.operations.get(by_events.operation as usize)?)?;
-            let by_recorder = (end - start) as f64 / 1e3;
-            Some(ComparedLatency {
-                operation: by_events.operation,
-                by_events: by_events.us,
-                by_recorder,
-            })
+            Some((*by_events, (end - start) as f64 / 1e3))
         };
         rank.by_events.iter().filter_map(compared).collect::<Vec<_>>()
     };
@@ -326,20 +306,20 @@ fn environment(context: &Context<'_>, name: &str, ranks: &[RankTimes], offsets: 
     let most = |ns: fn(&RankTimes) -> i64| ranks.iter().map(|rank| ns(rank).abs()).max().unwrap_or(0);
     let us = |ns: i64| ns as f64 / 1e3;
     let cupti = ranks.iter().any(|rank| rank.report.is_some()).then(cupti::version).flatten();
-    let summarize = |found: &[&ComparedLatency]| -> Value {
-        let middle = |us: fn(&ComparedLatency) -> f64| {
+    let summarize = |found: &[&(CollectiveTime, f64)]| -> Value {
+        let middle = |us: fn(&(CollectiveTime, f64)) -> f64| {
             median(&found.iter().map(|each| us(each)).collect::<Vec<_>>())
         };
-        let difference = |each: &ComparedLatency| each.by_events - each.by_recorder;
+        let difference = |(by_events, by_recorder): &(CollectiveTime, f64)| by_events.us - by_recorder;
         json!({
-            "events_us": middle(|each| each.by_events),
-            "recorder_us": middle(|each| each.by_recorder),
+            "events_us": middle(|(by_events, _)| by_events.us),
+            "recorder_us": middle(|(_, by_recorder)| *by_recorder),
             "difference_us": middle(difference),
             "largest_difference_us": found.iter().map(|each| difference(each).abs()).fold(0.0, f64::max),
         })
     };
-    let collectives =
-        group_collectives(context.engine, &compare_events(ranks), |each| each.operation, summarize);
+    let compared = compare_events(ranks);
+    let collectives = group_collectives(context.engine, &compared, |(one, _)| one.operation, summarize);
     Environment::from([
         ("recorder".into(), json!(name)),
         ("cupti".into(), json!(cupti)),

@@ -158,8 +158,8 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     let rank = context.rank();
     let mut rank_times = RankTimes {
         rank,
-        uncertainty_ns: timeline.uncertainty_ns() + tick.longest_ns as i64,
-        drift_ns: timeline.drift_ns(),
+        uncertainty_ns: timeline.uncertainty_ns + tick.longest_ns as i64,
+        drift_ns: timeline.drift_ns,
         duration_ns,
         tick_ns: tick.ns,
         stamp_us,
@@ -201,13 +201,9 @@ fn check_stamps(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
 /// GPU clock with the host clock at the same moment, from the fastest of several readings.
 fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
     let engine = context.engine;
-    let mut readings = Vec::with_capacity(READINGS);
-    let mut trips = Vec::with_capacity(READINGS);
-    for _ in 0..READINGS {
-        let before_ns = context.clock.now();
-        readings.push(stamps.clock(&engine.kernels, engine.main())?);
-        trips.push(RoundTrip { before_ns, after_ns: context.clock.now() });
-    }
-    let best = RoundTrip::best(&trips).and_then(|(at, tie)| Some((*readings.get(at)?, tie)));
-    best.ok_or_else(|| Error::failed("the GPU's clock was never read"))
+    RoundTrip::quickest(
+        READINGS,
+        || context.clock.now(),
+        |_| stamps.clock(&engine.kernels, engine.main()),
+    )
 }

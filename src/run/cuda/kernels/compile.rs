@@ -12,9 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::cuda::kernels::KernelOptions;
 use base::checksum::hex;
 use base::error::{Error, Result};
-use machine::driver::libraries;
-use machine::driver::libraries::Library;
-use machine::driver::libraries::functions;
+use machine::driver::libraries::{self, Library, functions};
 use plan::DType;
 
 type Program = *mut c_void;
@@ -125,7 +123,7 @@ impl Nvrtc {
                 pointers(&header_names).as_ptr(),
             )
         };
-        self.check(code, "creating a program")?;
+        self.check(code, "creating a program").map_err(Refusal::Failed)?;
         let option_pointers = pointers(&options);
         let count = c_int::try_from(options.len()).unwrap_or(c_int::MAX);
         // SAFETY: the program exists; `options` holds `count` zero-terminated texts.
@@ -134,14 +132,11 @@ impl Nvrtc {
         let log = program.text(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog);
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
         match code {
-            0 => {}
             COMPILATION => return Err(Refusal::Source(log)),
             INVALID_OPTION => return Err(Refusal::Option(log)),
             _ => {
-                self.check(code, "compiling").map_err(|refusal| match refusal {
-                    Refusal::Failed(problem) => Refusal::Failed(format!("{problem}\n{log}")),
-                    other => other,
-                })?;
+                let failed = |problem: String| Refusal::Failed(format!("{problem}\n{log}"));
+                self.check(code, "compiling").map_err(failed)?;
             }
         }
         let bytes = program.text(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN);
@@ -151,7 +146,7 @@ impl Nvrtc {
         Ok(Output { bytes, log })
     }
 
-    fn check(&self, code: u32, what: &str) -> Result<(), Refusal> {
+    fn check(&self, code: u32, what: &str) -> Result<(), String> {
         if code == 0 {
             return Ok(());
         }
@@ -163,7 +158,7 @@ impl Nvrtc {
             // SAFETY: not null, so a constant zero-terminated text.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
-        Err(Refusal::Failed(format!("NVRTC, {what}: {text}")))
+        Err(format!("NVRTC, {what}: {text}"))
     }
 }
 
@@ -280,7 +275,8 @@ pub fn cubin(nvrtc: &Nvrtc, unit: &Unit, options: &[String]) -> Result<Output> {
     })
 }
 
-fn version(nvrtc: &Nvrtc) -> String {
+/// Compiler version, e.g. `13.0`.
+pub(super) fn version(nvrtc: &Nvrtc) -> String {
     let (major, minor) = nvrtc.version();
     format!("{major}.{minor}")
 }

@@ -251,7 +251,6 @@ impl Kernels {
 
     /// Compiler version, e.g. `13.0`.
     pub fn compiler(&self) -> String {
-        let (major, minor) = self.nvrtc.version();
-        format!("{major}.{minor}")
+        compile::version(self.nvrtc)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::comm::PingPong;
-use base::error::Result;
+use base::error::{Error, Result};
 use base::statistics::median;
 use machine::driver::{DevicePtr, Function, Gpu, Launch, Stream, arguments};
 
@@ -67,6 +67,24 @@ impl RoundTrip {
             trips.iter().enumerate().min_by_key(|(_, trip)| trip.after_ns - trip.before_ns)?;
         Some((at, trip.tie()))
     }
+
+    /// Takes `count` readings of another clock between two of the host's, `now` (ns); returns the reading of the
+    /// shortest round trip with its tie. `read` receives the index.
+    pub fn quickest<R>(
+        count: usize,
+        now: impl Fn() -> i64,
+        mut read: impl FnMut(usize) -> Result<R>,
+    ) -> Result<(R, Tie)> {
+        let (mut readings, mut trips) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for at in 0..count {
+            let before_ns = now();
+            readings.push(read(at)?);
+            trips.push(Self { before_ns, after_ns: now() });
+        }
+        let (at, tie) =
+            Self::best(&trips).ok_or_else(|| Error::failed("no readings to tie clocks by"))?;
+        Ok((readings.swap_remove(at), tie))
+    }
 }
 
 /// Mapping from a rank's own time (ns since its first tied event) to the host's.
@@ -75,8 +93,10 @@ pub struct Timeline {
     start: Tie,
     /// Host nanoseconds per device nanosecond.
     rate: f64,
-    uncertainty_ns: i64,
-    drift_ns: i64,
+    /// Maximum error in both directions (ns).
+    pub uncertainty_ns: i64,
+    /// Drift of the host's clock ahead of the device's between the two ties (ns).
+    pub drift_ns: i64,
 }
 
 impl Timeline {
@@ -98,16 +118,6 @@ impl Timeline {
     /// Converts a device time to the host's clock.
     pub fn host_ns(&self, device_ns: i64) -> i64 {
         self.start.at_ns + (device_ns as f64 * self.rate).round() as i64
-    }
-
-    /// Maximum error in both directions (ns).
-    pub fn uncertainty_ns(&self) -> i64 {
-        self.uncertainty_ns
-    }
-
-    /// Drift of the host's clock ahead of the device's between the two ties (ns).
-    pub fn drift_ns(&self) -> i64 {
-        self.drift_ns
     }
 }
 

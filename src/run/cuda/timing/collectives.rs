@@ -82,20 +82,14 @@ impl CollectiveEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::cuda) struct EventChoice {
     pub in_samples: bool,
-    latency: StepLatency,
-}
-
-/// Fastest round's decode step (us). Host load only adds time, so the minimum is robust.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct StepLatency {
-    without_events: f64,
-    with_events: f64,
+    /// Fastest round's decode step without and with events. Host load only adds time, so the minimum is robust.
+    without_us: f64,
+    with_us: f64,
 }
 
 impl EventChoice {
-    fn new(latency: StepLatency) -> Self {
-        let in_samples = latency.with_events <= MOST_SLOWDOWN * latency.without_events;
-        Self { in_samples, latency }
+    fn new(without_us: f64, with_us: f64) -> Self {
+        Self { in_samples: with_us <= MOST_SLOWDOWN * without_us, without_us, with_us }
     }
 }
 
@@ -123,12 +117,12 @@ pub(in crate::cuda) fn choose_events(
     // one extra warm-up round
     round_us(without)?;
     round_us(with)?;
-    let mut latency = StepLatency { without_events: f64::INFINITY, with_events: f64::INFINITY };
+    let (mut without_us, mut with_us) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..ROUNDS {
-        latency.without_events = latency.without_events.min(round_us(without)?);
-        latency.with_events = latency.with_events.min(round_us(with)?);
+        without_us = without_us.min(round_us(without)?);
+        with_us = with_us.min(round_us(with)?);
     }
-    broadcast(peers, "choice of events", EventChoice::new(latency))
+    broadcast(peers, "choice of events", EventChoice::new(without_us, with_us))
 }
 
 /// Operation kind and message size (bytes) of a collective.
@@ -180,19 +174,18 @@ pub(in crate::cuda) fn environment(
         };
         return json!({ "in_samples": false, "why": why });
     };
-    let StepLatency { without_events, with_events } = choice.latency;
-    let why = (!choice.in_samples).then(|| {
-        format!("a step takes {:.1} % longer with them", 100.0 * (with_events / without_events - 1.0))
-    });
+    let EventChoice { in_samples, without_us, with_us } = choice;
+    let why = (!in_samples)
+        .then(|| format!("a step takes {:.1} % longer with them", 100.0 * (with_us / without_us - 1.0)));
     let summarize = |found: &[&CollectiveTime]| {
         let us: Vec<f64> = found.iter().map(|time| time.us).collect();
         json!({ "us": median(&us), "longest_us": us.iter().copied().fold(0.0, f64::max) })
     };
     json!({
-        "in_samples": choice.in_samples,
+        "in_samples": in_samples,
         "why": why,
-        "step_us_without": without_events,
-        "step_us_with": with_events,
+        "step_us_without": without_us,
+        "step_us_with": with_us,
         "last_steps": group_collectives(engine, samples, |time| time.operation, summarize),
     })
 }
@@ -203,9 +196,7 @@ mod tests {
 
     #[test]
     fn events_stay_where_a_step_is_hardly_longer() {
-        let is_kept = |with_events| {
-            EventChoice::new(StepLatency { without_events: 1000.0, with_events }).in_samples
-        };
+        let is_kept = |with_us| EventChoice::new(1000.0, with_us).in_samples;
         assert!(is_kept(990.0) && is_kept(1004.9) && !is_kept(1005.1));
     }
 }

@@ -21,15 +21,5 @@ pub use clock::{RoundTrip, Tick, Tie, Timeline, rank_tie};
 pub use marks::{Bracket, Mark, Marks};
 pub use parts::{Part, Parts, Skeleton};
 
-/// Ready, start and end time of an operation (ns since the start of the step).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OperationTime {
-    /// Time when all inputs were complete.
-    pub ready_ns: i64,
-    /// Start, after waiting for the lane.
-    pub start_ns: i64,
-    pub end_ns: i64,
-}
-
 #[cfg(test)]
 mod tests;

@@ -54,15 +54,6 @@ pub struct Parts {
     part_of: Vec<u32>,
 }
 
-/// Newest part of a stream while a step is divided.
-#[derive(Clone, Copy)]
-struct LastPart {
-    /// Index of the part.
-    part: usize,
-    /// True if more operations may join it: no other stream waits for it yet.
-    is_open: bool,
-}
-
 /// True if two operations of one stream may be timed as one: same module, and not a collective.
 fn belong_together(a: &Operation, b: &Operation) -> bool {
     let module = |o: &Operation| (o.module, o.layer, o.group);
@@ -74,34 +65,33 @@ impl Parts {
     pub fn of(plan: &Plan, schedule: &Schedule) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         let mut part_of = vec![0; plan.operations.len()];
-        // last part of each stream since its last wait
-        let mut last: HashMap<StreamId, LastPart> = HashMap::new();
+        // last part of each stream since its last wait, and if more operations may join: no other stream waits for it
+        let mut last: HashMap<StreamId, (usize, bool)> = HashMap::new();
         for item in &schedule.items {
             match *item {
                 Item::Wait { stream, .. } => {
                     last.remove(&stream);
                 }
                 Item::Record { stream, .. } => {
-                    last.entry(stream).and_modify(|last| last.is_open = false);
+                    last.entry(stream).and_modify(|(_, is_open)| *is_open = false);
                 }
                 Item::Launch { stream, operation } if stream.rank == 0 => {
                     let before = last.get(&stream).copied();
-                    let joins = |last: &LastPart| {
-                        let first = &plan.operations[parts[last.part].operations[0] as usize];
-                        let launched = &plan.operations[operation as usize];
-                        last.is_open && belong_together(first, launched)
+                    let joins = |&(part, is_open): &(usize, bool)| {
+                        let first = &plan.operations[parts[part].operations[0] as usize];
+                        is_open && belong_together(first, &plan.operations[operation as usize])
                     };
                     let part = match before.filter(joins) {
-                        Some(last) => last.part,
+                        Some((part, _)) => part,
                         None => {
-                            let follows = before.map(|last| last.part);
+                            let follows = before.map(|(part, _)| part);
                             parts.push(Part { operations: Vec::new(), stream: stream.lane, follows });
                             parts.len() - 1
                         }
                     };
                     parts[part].operations.push(operation);
                     part_of[operation as usize] = part as u32;
-                    last.insert(stream, LastPart { part, is_open: true });
+                    last.insert(stream, (part, true));
                 }
                 Item::Launch { .. } | Item::Mark { .. } => {}
             }
