@@ -87,13 +87,14 @@ impl LeftOut {
         (self.cells > 0).then(|| format!("{more}, of smaller gains"))
     }
 
-    /// Settings in the table: `first 3 of 20 settings`; `None` if it has all.
-    pub fn shown_settings(self) -> Option<String> {
-        let shown = self.all_settings - self.settings;
-        (self.settings > 0).then(|| match shown {
-            1 => format!("first of {} settings", self.all_settings),
-            _ => format!("first {shown} of {} settings", self.all_settings),
-        })
+    /// Words before the values that the table's rows share: `first 3 of 20 settings, all with`.
+    fn common_head(self, rows: usize) -> String {
+        match (self.settings, self.cells, self.all_settings - self.settings) {
+            (0, 0, _) => format!("all {rows} cells:"),
+            (0, cells, _) => format!("{rows} of {} cells, all with", rows + cells),
+            (_, _, 1) => format!("first of {} settings, all with", self.all_settings),
+            (_, _, shown) => format!("first {shown} of {} settings, all with", self.all_settings),
+        }
     }
 }
 
@@ -195,7 +196,8 @@ impl Answer {
             bullets.extend(report.and_then(|report| question::best_division(&report)));
         }
         // the minimum latency at which conversion pays off answers such a sweep; who wins most settings comes next
-        let (pays_off, headline) = (question.pays_off(), question.headline());
+        let (pays_off, headline) = (question.pays_off(), question.headline(" in tokens/s"));
+        bullets.extend(question.published_lead());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
         bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));
         bullets.extend(question.elsewhere());
@@ -218,6 +220,7 @@ impl Answer {
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
+        details.extend(question.contradicted_lead());
         details.extend(question.tied());
         details.extend(question.unclear());
         if is_of_architectures {

@@ -181,20 +181,41 @@ impl<'a> Question<'a> {
         Some(format!("The fastest tie{} in {count}: {list}.", self.within()))
     }
 
-    /// Errors of simulated speedups whose cells were published.
+    /// Pair of the headline with its published speedup.
+    fn lead_with_published(&self) -> Option<(&Comparison, PublishedValue)> {
+        let pair = self.lead()?;
+        Some((pair, pair.published_speedup?))
+    }
+
+    /// Published value of the headline's cell: `Paper, ladder at TP 8, batch 1: 1.60x (simulated 1.48x, -7.3 %).`
+    pub fn published_lead(&self) -> Option<String> {
+        let (pair, of) = self.lead_with_published()?;
+        let (cell, own, error) = (self.named(pair), pair.speedup, of.error_pct);
+        Some(format!("Paper, {cell}: {:.2}x (simulated {own:.2}x, {error:+.1} %).", of.value))
+    }
+
+    /// Speedup by the TPOT that was published for the headline's cell, if it contradicts the published tokens/s.
+    pub fn contradicted_lead(&self) -> Option<String> {
+        let (pair, of) = self.lead_with_published()?;
+        let (cell, by_tpot) = (self.named(pair), of.by_tpot?);
+        Some(format!("Paper, {cell}: its TPOT gives {by_tpot:.2}x, which contradicts its tokens/s."))
+    }
+
+    /// Errors of simulated speedups if several were published; that of the headline's cell has its own line.
     pub fn published(&self) -> Option<String> {
-        let known = self.report.pairs.iter().filter(|pair| pair.is_simulated());
+        let pairs = self.report.pairs.iter();
         let known: Vec<(&Comparison, PublishedValue)> =
-            known.filter_map(|pair| Some((pair, pair.published_speedup?))).collect();
+            pairs.filter_map(|pair| Some((pair, pair.published_speedup?))).collect();
         let error = |of: &PublishedValue| of.error_pct.abs();
         let mean = mean(&known.iter().map(|(_, of)| error(of)).collect::<Vec<_>>())?;
         let (pair, worst) = known.iter().max_by(|a, b| error(&a.1).total_cmp(&error(&b.1)))?;
-        let largest =
-            format!("{} ({:.2}x simulated, {})", self.named(pair), pair.speedup, worst.of_ratio());
-        // that of one setting is in the headline
-        (known.len() > 1 || self.choices().len() > 1).then(|| {
+        let (cell, own, published) = (self.named(pair), pair.speedup, worst.ratio());
+        (known.len() > 1 || self.lead_with_published().is_none()).then(|| {
             let cells = counted(known.len(), "published cell");
-            format!("Simulated speedups of {cells} miss by {mean:.1} % on average, most for {largest}.")
+            format!(
+                "Simulated speedups of {cells} miss by {mean:.1} % on average, most for {cell} ({own:.2}x simulated, \
+                 published {published})."
+            )
         })
     }
 
@@ -416,9 +437,10 @@ impl<'a> Question<'a> {
     /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out.
     pub fn table(&self) -> (Table, LeftOut) {
         let by = self.report.by.replace('_', " ");
+        let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", "!speedup (tokens/s)"),
-            _ => ("TTFT ms", "!speedup (TTFT)"),
+            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
+            _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
         };
         let decodes = latency == "TPOT ms";
         let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {
@@ -426,7 +448,7 @@ impl<'a> Question<'a> {
             let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
             Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
         };
-        let titles = ["~setting", &by, latency, speedup, "exposed %", "gap %", "verdict"];
+        let titles = ["~setting", &by, latency, &speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
@@ -471,7 +493,8 @@ impl<'a> Question<'a> {
             row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
             table.push(row);
         }
-        (table, left_out)
+        let head = left_out.common_head(table.len());
+        (table.common_head(head), left_out)
     }
 
     /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.

@@ -19,8 +19,8 @@ struct AtLatency {
 
 impl Question<'_> {
     /// Headline of a sweep of latencies: `Pays off at >= 2 us per all-reduce, with parallel (llama-3-8b), at >= 4 us per
-    /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard, with parallel at llama-3-8b,
-    /// 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.
+    /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard in tokens/s, with parallel at
+    /// llama-3-8b, 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.
     pub fn pays_off(&self) -> Option<String> {
         let is_asked =
             *self.axis == Axis::ARCHITECTURE && self.settings.axes().any(|axis| *axis == LINK);
@@ -56,7 +56,7 @@ impl Question<'_> {
             "Pays off {}; up to {} {}, with {} at {}",
             listed(parts)?,
             times(best),
-            self.faster_than(&self.baseline(best)),
+            self.faster_than(&self.baseline(best), " in tokens/s"),
             self.value(best),
             self.setting(best)
         ))
