@@ -70,18 +70,14 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
     lines
 }
 
-/// Definitions of the shares in the table, for wide and narrow windows.
-const LEGENDS: [&str; 2] = [
-    " gap %: part of upper-bound's TPOT saving over standard that is reached ",
-    " gap %: of upper-bound's TPOT saving ",
-];
+/// Definition of the shares in the table.
+const LEGEND: &str = " gap %: of upper-bound's TPOT saving ";
 
-/// Writes the longest legend that fits into the bottom border of a result's frame, right of column `x`.
+/// Writes the legend into the bottom border of a result's frame, right of column `x`, if it fits.
 pub fn legend(buf: &mut Buffer, area: Rect, x: u16, cx: &Context) {
-    let room = usize::from(area.right().saturating_sub(x + 2));
-    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() <= room) {
+    if LEGEND.width() <= area.right().saturating_sub(x + 2).into() {
         let y = area.bottom().saturating_sub(1);
-        put(buf, area, x + 1, y, legend, cx.theme.style(Role::Dim));
+        put(buf, area, x + 1, y, LEGEND, cx.theme.style(Role::Dim));
     }
 }
 

@@ -74,9 +74,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
         table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
     });
-    if !live.queue.is_empty() {
-        queue(buf, areas.queue, live, cx);
-    }
+    queue(buf, areas.queue, live, cx);
     match live.selected() {
         _ if live.shows_answer() => result::draw(buf, areas.detail, live, cx),
         Some(cell) => draw_cell(buf, areas.detail, live, cx, cell),
@@ -182,10 +180,11 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
+    // whole or not at all, the note before less important numbers
+    let note = live.note.as_ref().map(|note| format!("  {note}"));
     let running = live.cells.iter().find(|cell| cell.state == CellState::Running);
     let round = running.map(|cell| format!("  round {}/{}", cell.round + 1, live.rounds));
-    // whole or not at all
-    for text in [Some(format!("  elapsed {elapsed}")), round].into_iter().flatten() {
+    for text in [note, Some(format!("  elapsed {elapsed}")), round].into_iter().flatten() {
         if numbers.width() + text.width() + LEAST_BAR < width {
             numbers.push_str(&text);
         }
@@ -199,8 +198,6 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         };
         let (done, of) = (evaluation.done, counted(evaluation.of, unit));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
-    } else if let Some(note) = &live.note {
-        numbers.push_str(&format!("  {note}"));
     }
     // gives way to the numbers in narrow windows
     let room = width.saturating_sub(numbers.width() + 2);
@@ -254,15 +251,18 @@ pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<Note> {
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let label = |act| cx.key::<Live>(act);
-    let title = match live.in_queue {
-        true => format!(
-            "queue: {} earlier, {} later, {} remove",
-            label(Act::Earlier),
-            label(Act::Later),
-            label(Act::Remove)
-        ),
-        false => format!("queue: {} opens it", label(Act::Queue)),
-    };
+    let [first, others @ ..] = &live.queue[..] else { return };
+    if !live.in_queue {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let text = format!(" {} queue: {}{more}", label(Act::Queue), first.title());
+        return line(buf, area, 0, &[(&text, theme.style(Role::Dim))]);
+    }
+    let title = format!(
+        "queue: {} earlier, {} later, {} remove",
+        label(Act::Earlier),
+        label(Act::Later),
+        label(Act::Remove)
+    );
     let inner = frame(buf, area, &title, theme);
     for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
         let queued = &live.queue[row];
@@ -271,7 +271,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         let runs = cells * queued.experiment.rounds as usize;
         let text = format!(" {} {}, up to {}", row + 1, queued.title(), counted(runs, "run"));
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
-        if live.in_queue && row == live.queue_list.selected {
+        if row == live.queue_list.selected {
             put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
             select(buf, inner, y, theme);
         }
@@ -331,12 +331,9 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 /// Maximum rows kept for the log below the lanes.
 const LOG_ROWS: usize = 2;
 
-/// Words of the screen in the frame of a cell, for wide and narrow windows.
-const LEGENDS: [&str; 3] = [
-    " tok/s: with prefill · TPOT: time per output token · round: one pass over all cells · exposed: not hidden ",
-    " tok/s: with prefill · TPOT: time per output token · round: all cells once ",
-    " tok/s: with prefill · TPOT: time per output token ",
-];
+/// Words of the screen in the frame of a cell, most important first.
+const LEGEND: &str =
+    "tok/s: with prefill · TPOT: time per output token · round: all cells once · exposed: not hidden";
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
@@ -351,9 +348,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state, &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() + 4 <= area.width.into()) {
+    if let Some(legend) = leading_clauses(LEGEND, area.width.saturating_sub(6).into(), &[" · "]) {
         let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.x + 2, y, legend, theme.style(Role::Dim));
+        put(buf, area, area.x + 2, y, &format!(" {legend} "), theme.style(Role::Dim));
     }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
