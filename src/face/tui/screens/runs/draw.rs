@@ -299,7 +299,8 @@ fn fitting(runs: &Runs, record: &Record, column: &Column, row: usize, width: u16
     }
 }
 
-/// Draws the selected run's values that the table has no room for, whole, with the names of their columns.
+/// Draws the selected run's values that tell it from one that looks the same or that the table has no room for, whole, with the
+/// names of their columns.
 fn draw_hidden(
     buf: &mut Buffer,
     area: Rect,
@@ -310,11 +311,14 @@ fn draw_hidden(
 ) {
     let Some(row) = runs.row() else { return };
     let (mut x, mut y) = (area.x + 1, area.y);
-    for (at, column) in columns.iter().enumerate() {
-        let spec = &stored.table.columns()[column.column];
+    let unseen = runs.unseen.iter().map(|column| (None, *column));
+    let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
+    for (at, column) in unseen.chain(chosen) {
+        let Some(spec) = stored.table.columns().get(column) else { continue };
         let text = columns::cell_text(spec, row);
         let is_whole = |place: &table::Place| {
-            place.column == at && fitting(runs, &stored.records[row], spec, row, place.width) == text
+            Some(place.column) == at
+                && fitting(runs, &stored.records[row], spec, row, place.width) == text
         };
         if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
             continue;

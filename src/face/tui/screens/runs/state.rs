@@ -94,6 +94,8 @@ pub struct Runs {
     pub shared: Vec<String>,
     /// Options and variables in which the shown runs differ, as indices of columns.
     pub differing: Vec<usize>,
+    /// Those of `differing` that tell the selected run from one that looks the same.
+    pub unseen: Vec<usize>,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -150,6 +152,7 @@ impl Default for Runs {
             empty: HashSet::new(),
             shared: Vec::new(),
             differing: Vec::new(),
+            unseen: Vec::new(),
             is_one_experiment: false,
             has_sweeps: false,
             has_upper_bound: false,
