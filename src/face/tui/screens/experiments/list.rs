@@ -1,6 +1,7 @@
 //! Left side of screen 1: the introduction, and the list of experiments.
 
 use super::draft::name_before_edits;
+use super::draw::about;
 use super::state::Entry;
 use super::{Act, Areas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
@@ -35,8 +36,9 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     let act = |act| cx.key::<Experiments>(act);
     let open = cx.keys.label(Action::TypeOpen);
     let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
-    let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
-    let time = seconds.map_or_else(|| "a minute".to_owned(), duration);
+    let forecast = quickstart.and_then(|checked| checked.forecast.as_ref());
+    let time = forecast.and_then(|forecast| Some((about(forecast), duration(forecast.seconds?))));
+    let (about, time) = time.unwrap_or_else(|| ("about", "a minute".to_owned()));
     let paper = match experiments.is_stored(PAPER) {
         true => "show the paper's 70B sweep (simulated, stored)",
         false => "run the paper's 70B sweep (simulated, 1 s)",
@@ -51,7 +53,7 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         _ => [
             (
                 format!("{} or {}", act(Act::Choose), act(Act::Run)),
-                format!("run the quickstart (about {time})"),
+                format!("run the quickstart ({about} {time})"),
             ),
             (act(Act::Paper), paper.into()),
             (open, "open a profile of your engine".into()),

@@ -20,12 +20,15 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::texts::TextView;
+use crate::face::tui::widgets::wrap::wrap_long_words;
 use lab::sweep::edit::Edit;
 use lab::sweep::{Choice, Experiment};
 use table::options::value;
 use table::render::csv;
 
 const NOTHING_SELECTED: &str = "no experiment is selected";
+
+const DROPPED: &str = "the key before was dropped: it waited for the experiments to load";
 
 /// Built-in sweep of the paper's 70B figures.
 const PAPER: &str = "paper-70b";
@@ -82,8 +85,15 @@ impl Acts for Experiments {
         match act {
             Act::ShowFile => {
                 let text = self.draft().map_or(entry.text.as_str(), |d| d.revisions.text());
-                let lines = text.lines().map(|l| l.replace('\t', "    ")).collect();
-                cx.lay(TextView::plain(format!("{} ({})", entry.name, entry.place), lines));
+                let text = text.replace('\t', "    ");
+                let title = format!("{} ({})", entry.name, entry.place);
+                cx.lay(TextView::new(title, move |width| {
+                    let rows = |line: &str| match line.width() <= width {
+                        true => vec![line.to_owned()],
+                        false => wrap_long_words(line, width),
+                    };
+                    text.lines().flat_map(rows).map(|row| vec![(row, Role::Text)]).collect()
+                }));
             }
             Act::Run => self.run(Choice::Missing, cx),
             Act::RunAll => self.run(Choice::All, cx),
@@ -162,10 +172,14 @@ impl Experiments {
             return;
         }
         let (early, later) = (self.early.take(), std::mem::take(&mut self.later));
-        if let Some(act) = early.filter(|_| cx.tab == Tab::Experiments) {
-            self.ensure_draft();
-            self.act(act, cx);
-            cx.early = later;
+        match early {
+            Some(act) if cx.tab == Tab::Experiments => {
+                self.ensure_draft();
+                self.act(act, cx);
+                cx.early = later;
+            }
+            Some(_) => cx.inform(DROPPED),
+            None => {}
         }
     }
 
@@ -179,7 +193,7 @@ impl Experiments {
         match is_dropped {
             true => {
                 (self.early, self.later) = (None, Vec::new());
-                cx.inform("the key before was dropped: it waited for the experiments to load");
+                cx.inform(DROPPED);
             }
             false => self.later.push(key),
         }
@@ -513,8 +527,7 @@ impl Experiments {
         };
         // runs of unsaved edits do not count as the file's
         let experiment = draft.experiment().map(|mut experiment| {
-            let name = draft::edited_name(&entry.name, draft.revisions.text());
-            Arc::make_mut(&mut experiment).name = name;
+            Arc::make_mut(&mut experiment).name = draft.edited_name(&entry.name);
             experiment
         });
         start(experiment, self.shown(), draft.stored(), choice, cx);
