@@ -13,7 +13,7 @@ use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
     PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
-use base::statistics::{extent, mean, median};
+use base::statistics::{extent, grouped, mean, median};
 use base::text::{capitalized, counted, joined_with_and};
 use plan::Architecture;
 use table::render::{Shown, Table};
@@ -59,37 +59,27 @@ impl<'a> Question<'a> {
 
     /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
-        let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let is_twin = |pair: &Comparison| self.twins.iter().any(|(twin, _)| *twin == self.value(pair));
         let is_choice = |pair: &&Comparison| !pair.side.spec.architecture.is_limit() && !is_twin(pair);
-        for pair in self.report.pairs.iter().filter(is_choice) {
-            let setting = self.setting(pair);
-            match by.iter_mut().find(|(known, _)| *known == setting) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => by.push((setting, vec![pair])),
-            }
-        }
-        by
+        let choices = self.report.pairs.iter().filter(is_choice);
+        grouped(choices.map(|pair| (self.setting(pair), pair)))
     }
 
     /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
     pub fn winner(&self) -> Option<Winner<'_>> {
         let choices = self.choices();
-        let mut winners: Vec<Winner<'_>> = Vec::new();
-        for fastest in choices.iter().map(|(_, pairs)| fastest(pairs)) {
-            for pair in &fastest {
-                let (value, tied) = (self.value(pair), usize::from(fastest.len() > 1));
-                match winners.iter_mut().find(|winner| winner.value == value) {
-                    Some(winner) => {
-                        winner.pairs.push(pair);
-                        winner.tied += tied;
-                    }
-                    None => winners.push(Winner { value, pairs: vec![pair], tied }),
-                }
-            }
-        }
+        let leads = choices.iter().flat_map(|(_, pairs)| {
+            let fastest = fastest(pairs);
+            let is_tied = fastest.len() > 1;
+            fastest.into_iter().map(move |pair| (self.value(pair), (pair, is_tied)))
+        });
+        let winners = grouped(leads).into_iter().map(|(value, leads)| Winner {
+            value,
+            tied: leads.iter().filter(|(_, is_tied)| *is_tied).count(),
+            pairs: leads.into_iter().map(|(pair, _)| pair).collect(),
+        });
         // the first of several
-        winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
+        winners.rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
     /// Band in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
@@ -327,17 +317,11 @@ impl<'a> Question<'a> {
 
     /// Throughput without P2P relative to P2P, by architecture; and a warning if it is higher.
     pub fn without_p2p(&self) -> (Option<String>, Option<String>) {
-        let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        let off = |pair: &&Comparison| {
-            pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
-        };
-        for pair in self.report.pairs.iter().filter(off) {
-            let architecture = pair.side.spec.architecture_label();
-            match by.iter_mut().find(|(known, _)| *known == architecture) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => by.push((architecture, vec![pair])),
-            }
-        }
+        let off =
+            self.report.pairs.iter().filter(|pair| {
+                pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
+            });
+        let mut by = grouped(off.map(|pair| (pair.side.spec.architecture_label(), pair)));
         let faster: Vec<&Comparison> = by
             .iter()
             .flat_map(|(_, pairs)| pairs.iter().copied())
@@ -516,14 +500,8 @@ impl<'a> Question<'a> {
     /// Settings of the table with their pairs, and the part left out. If not all fit: the headline's setting, then whole
     /// settings by their largest gains.
     fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, LeftOut) {
-        let mut settings: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in &self.report.pairs {
-            let setting = self.settings.words(&pair.side.spec);
-            match settings.iter_mut().find(|(known, _)| *known == setting) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => settings.push((setting, vec![pair])),
-            }
-        }
+        let pairs = self.report.pairs.iter();
+        let mut settings = grouped(pairs.map(|pair| (self.settings.words(&pair.side.spec), pair)));
         // the baseline of a setting has a row too
         let all = self.report.pairs.len() + settings.len();
         if all <= MOST_ROWS {
@@ -615,18 +593,15 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
 
 /// Simulated values whose throughput equals that of an earlier value in every setting.
 fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
-    let mut by: Vec<(String, BTreeMap<&str, f64>)> = Vec::new();
-    for pair in report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
-        if !pair.is_simulated() {
-            return Vec::new();
-        }
-        let value = axis.phrase(&pair.side.spec);
-        let at = by.iter().position(|(known, _)| *known == value).unwrap_or_else(|| {
-            by.push((value, BTreeMap::new()));
-            by.len() - 1
-        });
-        by[at].1.insert(&pair.baseline_run, pair.speedup);
+    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    if choices().any(|pair| !pair.is_simulated()) {
+        return Vec::new();
     }
+    let speedups =
+        choices().map(|pair| (axis.phrase(&pair.side.spec), (pair.baseline_run.as_str(), pair.speedup)));
+    let by =
+        grouped(speedups).into_iter().map(|(value, speedups)| (value, speedups.into_iter().collect()));
+    let by: Vec<(String, BTreeMap<&str, f64>)> = by.collect();
     let is_equal = |a: &BTreeMap<&str, f64>, b: &BTreeMap<&str, f64>| {
         a.len() == b.len()
             && a.iter().all(|(run, x)| b.get(run).is_some_and(|y| (x / y - 1.0).abs() < EQUAL))

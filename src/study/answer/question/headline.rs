@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
-use base::statistics::{distinct, median};
+use base::statistics::{distinct, grouped, median};
 use base::text::{capitalized, counted};
 use table::Provenance;
 
@@ -296,20 +296,14 @@ impl Question<'_> {
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
     /// in 4)`.
     fn ahead(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
-        let mut ahead: Vec<(String, usize)> = Vec::new();
-        for (_, pairs) in choices {
+        let ahead = choices.iter().filter_map(|(setting, pairs)| {
             let fastest: Vec<String> = fastest(pairs).iter().map(|pair| self.value(pair)).collect();
-            let Some(value) = fastest.first().filter(|first| **first != winner.value) else { continue };
-            if !fastest.contains(&winner.value) {
-                continue;
-            }
-            match ahead.iter_mut().find(|(known, _)| known == value) {
-                Some((_, settings)) => *settings += 1,
-                None => ahead.push((value.clone(), 1)),
-            }
-        }
-        ahead.sort_by_key(|(_, settings)| Reverse(*settings));
-        let named = ahead.iter().map(|(value, settings)| format!("{value} ahead in {settings}"));
+            let is_ahead = fastest.contains(&winner.value) && fastest[0] != winner.value;
+            is_ahead.then(|| (fastest[0].clone(), setting))
+        });
+        let mut ahead = grouped(ahead);
+        ahead.sort_by_key(|(_, settings)| Reverse(settings.len()));
+        let named = ahead.iter().map(|(value, settings)| format!("{value} ahead in {}", settings.len()));
         listed(named.collect()).map_or(String::new(), |list| format!(" ({list})"))
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Question, listed, times};
 use crate::analysis::{Axis, fastest, inconclusive};
+use base::statistics::grouped;
 use table::Link;
 
 /// Axes that set the latency of an all-reduce.
@@ -28,20 +29,15 @@ impl Question<'_> {
             return None;
         }
         let others = self.settings.without(&LINK);
-        let mut groups: Vec<(String, Vec<AtLatency>)> = Vec::new();
+        let mut found = Vec::new();
         for (_, pairs) in self.choices() {
             let spec = &pairs.first()?.side.spec;
             let Link::Emulated { alpha_us, .. } = spec.link else { return None };
             let named = fastest(&pairs).into_iter().map(|pair| self.value(pair));
-            let found = AtLatency { alpha_us, fastest: named.collect() };
-            let group = others.phrase(spec);
-            match groups.iter_mut().find(|(known, _)| *known == group) {
-                Some((_, latencies)) => latencies.push(found),
-                None => groups.push((group, vec![found])),
-            }
+            found.push((others.phrase(spec), AtLatency { alpha_us, fastest: named.collect() }));
         }
         let mut parts = Vec::new();
-        for (group, latencies) in &mut groups {
+        for (group, mut latencies) in grouped(found) {
             latencies.sort_by(|a, b| a.alpha_us.total_cmp(&b.alpha_us));
             // links of two bandwidths have no single threshold
             let is_one_series = latencies.windows(2).all(|pair| pair[0].alpha_us < pair[1].alpha_us);
@@ -49,7 +45,7 @@ impl Question<'_> {
                 return None;
             }
             let at = if group.is_empty() { String::new() } else { format!(" ({group})") };
-            parts.push(threshold(latencies) + &at);
+            parts.push(threshold(&latencies) + &at);
         }
         let best = self.largest_gain()?;
         Some(format!(

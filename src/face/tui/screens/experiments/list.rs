@@ -8,6 +8,9 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use base::text::duration;
 
+const TITLE: &str =
+    "Measures how much of LLM decoding waits for communication, and which architecture hides it best";
+
 const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
 /// Introduction and first keys to press; once runs are stored, the keys alone.
@@ -17,15 +20,9 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         return;
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
-    let title = match area.width {
-        ..71 => "Measures how much of LLM decoding waits for communication",
-        71..100 => "Measures how much of LLM decoding waits for communication, and what hides it",
-        _ => {
-            "Measures how much of LLM decoding waits for communication, and which architecture hides it best"
-        }
-    };
     let mut top = area.y;
     if is_first_use {
+        let title = leading_clauses(TITLE, area.width.saturating_sub(1).into(), &[","]).unwrap_or(TITLE);
         line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
         top += 1;
     }

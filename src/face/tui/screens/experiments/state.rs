@@ -381,10 +381,9 @@ impl Experiments {
     fn count(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
-        self.ahead = self.ahead.take().map(|(entry, _)| {
-            let counts = stored(&entry, snapshot);
-            (entry, counts)
-        });
+        if let Some((entry, counts)) = &mut self.ahead {
+            *counts = stored(entry, snapshot);
+        }
     }
 
     pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {

@@ -1,7 +1,7 @@
 //! Screen 2: the current or most recent sweep.
 
 use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
-use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
+use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::keymap::Action;
@@ -127,8 +127,8 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
         (None, Pause::No) => {
             let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {
                 None => "▶ running",
-                Some(WorkUnit::Window) => "▶ evaluating quality",
-                Some(WorkUnit::Step) => "▶ training",
+                Some("step") => "▶ training",
+                Some(_) => "▶ evaluating quality",
             };
             (word.into(), Role::Active)
         }
@@ -192,11 +192,7 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
         let left = evaluation.left_ms(cx.now_ms);
         let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
-        let unit = match evaluation.unit {
-            WorkUnit::Window => "window",
-            WorkUnit::Step => "step",
-        };
-        let (done, of) = (evaluation.done, counted(evaluation.of, unit));
+        let (done, of) = (evaluation.done, counted(evaluation.of, evaluation.unit));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
     }
     // gives way to the numbers in narrow windows
