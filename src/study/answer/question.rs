@@ -256,23 +256,19 @@ impl<'a> Question<'a> {
         let (value, pairs) = self.named_first()?;
         let with: Vec<&Comparison> =
             pairs.iter().copied().filter(|p| p.hidden_share.is_some()).collect();
-        let nothing = pairs.len() - with.len();
-        let nothing = match (nothing, with.is_empty()) {
-            (0, _) => String::new(),
-            (_, true) => {
-                let has_steps = pairs.iter().any(|pair| pair.side.spec.output_tokens > 1);
-                let why = match has_steps {
-                    true => "upper-bound is not clearly faster than standard",
-                    false => "one output token has no decode steps",
-                };
-                return Some(format!("Gap closed: unknown, because {why}."));
-            }
-            (count, false) => {
-                format!(
-                    "; unknown in {}, where upper-bound is missing or not clearly faster",
-                    counted(count, "setting")
-                )
-            }
+        if with.is_empty() {
+            let why = match pairs.iter().any(|pair| pair.side.spec.output_tokens > 1) {
+                true => "upper-bound is not clearly faster than standard",
+                false => "one output token has no decode steps",
+            };
+            return Some(format!("Gap closed: unknown, because {why}."));
+        }
+        let unknown = match pairs.len() - with.len() {
+            0 => String::new(),
+            count => format!(
+                "; unknown in {}, where upper-bound is missing or not clearly faster",
+                counted(count, "setting")
+            ),
         };
         let percents: Vec<f64> =
             with.iter().filter_map(|pair| Some(100.0 * pair.hidden_share?)).collect();
@@ -287,16 +283,15 @@ impl<'a> Question<'a> {
             }
             _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
         };
-        let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
         // an architecture with less work than upper-bound can be faster
         let is_noise = |pair: &&Comparison| {
-            pair.provenance != Provenance::Simulated && less_work(&pair.side.spec).is_none()
+            pair.hidden_share.is_some_and(|share| share >= 1.005)
+                && pair.provenance != Provenance::Simulated
+                && less_work(&pair.side.spec).is_none()
         };
-        let beyond = match beyond.copied().any(|pair| is_noise(&pair)) {
-            true => {
-                "; above 100 % is noise: upper-bound does the same work without communication".to_owned()
-            }
-            false => String::new(),
+        let beyond = match with.iter().any(is_noise) {
+            true => "; above 100 % is noise: upper-bound does the same work without communication",
+            false => "",
         };
         // the same share at every TP looks like a result
         let capped = match with.iter().filter(|pair| pair.is_capped()).count() {
@@ -308,7 +303,7 @@ impl<'a> Question<'a> {
             }
         };
         let text = format!("{value} closes {shares}");
-        Some(format!("{}{nothing}{beyond}{capped}.", capitalized(&text)))
+        Some(format!("{}{unknown}{beyond}{capped}.", capitalized(&text)))
     }
 
     pub fn beaten_limit(&self) -> Option<String> {

@@ -431,27 +431,25 @@ fn draw_bottom(
     line(buf, area, 0, &[(&rule, theme.style(Role::Border))]);
     let (_, area) = cut_top(area, 1);
     let width = usize::from(area.width.saturating_sub(2));
-    let mut lines: Vec<(String, Style)> = Vec::new();
+    let (mut lines, mut offers): (Vec<(String, Style)>, _) = (Vec::new(), None);
     if let Some((_, prompt)) = typed(experiments, cx) {
         let (text, role) = match &prompt.error {
             Some(error) => (format!("✘ {error}"), Role::Bad),
             None => (prompt.hint.clone(), Role::Key),
         };
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, theme.style(role))));
-        if !prompt.field.offers.list().is_empty() {
-            for (row, (text, style)) in lines.iter().enumerate() {
-                line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
-            }
-            let (_, listed) = cut_top(area, lines.len() as u16);
-            return prompt.field.offers.draw_rows(buf, listed, theme);
-        }
+        offers = Some(&prompt.field.offers).filter(|offers| !offers.list().is_empty());
     }
-    lines.extend(forecast_lines(cx, draft, entry, width));
+    if offers.is_none() {
+        lines.extend(forecast_lines(cx, draft, entry, width));
+    }
     let height = usize::from(area.height);
     for (row, (text, style)) in lines.iter().take(height).enumerate() {
         line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
     }
-    if lines.len() > height {
+    if let Some(offers) = offers {
+        offers.draw_rows(buf, cut_top(area, lines.len() as u16).1, theme);
+    } else if lines.len() > height {
         let (x, y) = (area.right().saturating_sub(2), area.bottom().saturating_sub(1));
         put(buf, area, x, y, "…", theme.style(Role::Dim));
     }

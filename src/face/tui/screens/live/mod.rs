@@ -282,6 +282,7 @@ impl Kept for Live {
     fn restore(&mut self, (): (), _cx: &mut Context) {}
 }
 
+#[derive(Default)]
 struct Areas {
     top: Rect,
     table: Rect,
@@ -292,7 +293,8 @@ struct Areas {
 impl Live {
     fn areas(&self, body: Rect) -> Areas {
         if self.experiment.is_none() {
-            return Areas::of_earlier(body);
+            let (top, detail) = cut_top(body, 1);
+            return Areas { top, detail, ..Areas::default() };
         }
         let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
         let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
@@ -312,7 +314,7 @@ impl Live {
                 let most = match body.height {
                     // the frame and the numbers
                     ..SMALL => rest.height.saturating_sub(others).max(4),
-                    ..24 => rest.height.saturating_sub(others).max(7),
+                    SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };
                 let (table, detail) =
