@@ -253,9 +253,7 @@ impl Answer {
 }
 
 fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>) -> String {
-    let samples: Vec<usize> = cells.samples().collect();
-    let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
-    let samples = match (least, most) {
+    let samples = match (cells.samples().min(), cells.samples().max()) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
             let specs: Vec<&Spec> = cells.specs().collect();

@@ -205,7 +205,12 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
         }
     }
     let lines = with(&|answer| {
-        let mut lines = card_lines(card(answer), width);
+        let room = if height < LOW { 2 * width } else { usize::MAX };
+        let card = card(answer).map(|(line, text)| match line {
+            CardLine::Basis(_) => (line, leading_clauses(text, room, &[", ", "; "]).unwrap_or(text)),
+            _ => (line, text),
+        });
+        let mut lines = card_lines(card, width);
         let headline = lines.iter().take_while(|(_, role)| *role == Role::Title).count();
         if height < LOW && headline > LOW_HEADLINES {
             lines.drain(LOW_HEADLINES..headline);
