@@ -6,7 +6,6 @@ mod list;
 pub mod state;
 mod typing;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent};
@@ -15,7 +14,7 @@ use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
 pub use self::state::Experiments;
 use self::state::{Entry, Stored};
-use self::typing::{Save, SaveTo, What};
+use self::typing::{Save, What};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
@@ -553,7 +552,7 @@ impl Experiments {
         }
         let save = Save {
             from: entry.name,
-            to: SaveTo::File(path),
+            path,
             text: draft.revisions.text().to_owned(),
             expected: Some(draft.revisions.saved().to_owned()),
             overwrite: false,
@@ -569,23 +568,20 @@ impl Experiments {
         if cx.is_under_way::<Self>("save") {
             return Err("still writing a file".into());
         }
-        let (dir, asked) = (cx.experiments.clone(), save.clone());
-        cx.ask(
-            "save",
-            move |_| typing::write(&asked, &dir),
-            |screen: &mut Self, written, cx| {
-                if let Some(path) = cx.ok_or_fail(written) {
-                    screen.saved(save, path, cx);
-                }
-            },
-        );
+        let asked = save.clone();
+        let work = move |_: &_| typing::write(&asked);
+        cx.ask("save", work, |screen: &mut Self, written, cx| {
+            if let Some(is_written) = cx.ok_or_fail(written) {
+                screen.saved(save, is_written, cx);
+            }
+        });
         Ok(())
     }
 
-    /// Handles the end of a write: the path, or `None` if the file changed on disk since it was read.
-    fn saved(&mut self, save: Save, path: Option<PathBuf>, cx: &mut Context) {
-        match path {
-            Some(path) => {
+    /// Handles the end of a write; nothing is written if the file changed on disk since it was read.
+    fn saved(&mut self, save: Save, is_written: bool, cx: &mut Context) {
+        match is_written {
+            true => {
                 let name = save.name();
                 let same = name == save.from;
                 if let Some(draft) = self.drafts.get_mut(&save.from) {
@@ -596,10 +592,10 @@ impl Experiments {
                     }
                 }
                 self.want(name);
-                cx.inform(format!("wrote {}", path.display()));
+                cx.inform(format!("wrote {}", save.path.display()));
                 self.react(&News::Reload, cx);
             }
-            None => {
+            false => {
                 let text = "The file exists already, or was changed since it was read. Overwrite it?";
                 cx.confirm(text, move |_: &mut Self, cx| {
                     if let Err(why) = Self::write(Save { overwrite: true, ..save }, cx) {

@@ -312,8 +312,8 @@ impl Live {
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let others = cells.saturating_add(waiting.min(1));
                 let most = match body.height {
-                    // the frame and the numbers
-                    ..SMALL => rest.height.saturating_sub(others).max(4),
+                    // the frame, the numbers and a line of the log
+                    ..SMALL => rest.height.saturating_sub(others).max(5),
                     SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };
