@@ -117,22 +117,18 @@ impl Answer {
         for record in with {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
-        let several = origins.len() > 1;
         let mut unfinished = Unfinished::of(&without);
-        let mut answers: Vec<Self> = Vec::new();
-        for ((provenance, host), records) in &origins {
+        if origins.is_empty() && !without.is_empty() {
+            let Unfinished { failed, others, reasons } = unfinished;
+            let bullets = [failed, others, reasons].into_iter().flatten().collect();
+            return vec![Self { headline: "No run has results.".into(), bullets, ..Self::default() }];
+        }
+        let several = origins.len() > 1;
+        let answer = |((provenance, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
             let host = host.as_deref().filter(|_| several);
-            answers.push(Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished)));
-        }
-        let first = [unfinished.failed, unfinished.others, unfinished.reasons]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>();
-        if let (true, false) = (answers.is_empty(), first.is_empty()) {
-            let headline = "No run has results.".into();
-            answers.push(Self { headline, bullets: first, ..Self::default() });
-        }
-        answers
+            Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished))
+        };
+        origins.iter().map(answer).collect()
     }
 
     /// How far to trust the numbers, and the cells that they are about.
@@ -211,18 +207,15 @@ impl Answer {
             details.extend(warning);
         }
         if is_of_architectures {
-            bullets.extend(question.exposed());
-            bullets.extend(question.equal());
-            bullets.extend(question.gap_closed());
+            let shares = [question.exposed(), question.equal(), question.gap_closed()];
+            bullets.extend(shares.into_iter().flatten());
         }
-        bullets.extend(question.published());
-        bullets.extend(unfinished.others);
+        bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
-        details.extend(question.contradicted_lead());
-        details.extend(question.tied());
-        details.extend(question.unclear());
+        let doubts = [question.contradicted_lead(), question.tied(), question.unclear()];
+        details.extend(doubts.into_iter().flatten());
         if is_of_architectures {
             details.extend(question.beaten_limit());
             details.extend(question.exposed().map(|_| match provenance {

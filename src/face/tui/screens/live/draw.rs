@@ -391,8 +391,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     pieces(buf, area, 0, &first);
     // on the same row as the activity, or on the next one if there is no room
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
-    let used: usize = first.iter().map(|(text, _)| text.width()).sum();
-    let beside = area.x + (used as u16) < x;
+    let beside = area.x + (width_of(&first) as u16) < x;
     if beside || area.width >= 90 {
         put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
     }
