@@ -36,14 +36,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         if experiments.entries.is_none() {
             let question = named.map_or("", |(_, question)| question.as_str());
             let width = usize::from(inner.width.saturating_sub(2));
-            let early = experiments.early.map(|_| "your key acts in a moment");
-            let mut lines: Vec<(&str, Role)> = Vec::new();
-            let (question, early) = (wrap(question, width), wrap(early.unwrap_or_default(), width));
-            let words = question.iter().chain(&early).filter(|text| !text.is_empty());
-            lines.extend(words.map(|text| (text.as_str(), Role::Title)));
-            lines.push(("reading the grid…", Role::Dim));
+            let early = experiments.early.map_or("", |_| "your key acts in a moment");
+            let words = [question, early].into_iter().flat_map(|text| wrap(text, width));
+            let reading = ("reading the grid…".to_owned(), Role::Dim);
+            let lines = words.map(|text| (text, Role::Title)).chain([reading]);
             for (row, (text, role)) in (0..).zip(lines) {
-                line(buf, inner, row, &[(" ", theme.style(Role::Text)), (text, theme.style(role))]);
+                line(buf, inner, row, &[(" ", theme.style(Role::Text)), (&text, theme.style(role))]);
             }
         } else {
             let reload = cx.keys.label(Action::Reload);

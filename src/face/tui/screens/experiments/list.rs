@@ -40,23 +40,21 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         true => "show the paper's 70B sweep (simulated, stored)",
         false => "run the paper's 70B sweep (simulated, 1 s)",
     };
-    let keys = match area.width {
-        ..71 => [
-            (act(Act::Choose), format!("quickstart ({time})")),
-            (act(Act::Paper), "paper's 70B".into()),
-            (open, "open trace".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
-        _ => [
-            (
-                format!("{} or {}", act(Act::Choose), act(Act::Run)),
-                format!("run the quickstart ({about} {time})"),
-            ),
-            (act(Act::Paper), paper.into()),
-            (open, "open a profile of your engine".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
+    let is_narrow = area.width < 71;
+    let words = |narrow: &str, wide: &str| (if is_narrow { narrow } else { wide }).to_owned();
+    let run = match is_narrow {
+        true => (act(Act::Choose), format!("quickstart ({time})")),
+        false => (
+            format!("{} or {}", act(Act::Choose), act(Act::Run)),
+            format!("run the quickstart ({about} {time})"),
+        ),
     };
+    let keys = [
+        run,
+        (act(Act::Paper), words("paper's 70B", paper)),
+        (open, words("open trace", "open a profile of your engine")),
+        (cx.keys.label(Action::Help), "help".to_owned()),
+    ];
     let (mut x, mut y) = (area.x + 1, top);
     let mut elsewhere = Vec::new();
     let runs = stored_elsewhere(experiments, cx);
