@@ -253,14 +253,11 @@ fn chips(row: &Row, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<C
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
-    let mut first = 0;
     let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
-    while first < selected && length(first) + 2 > width {
-        first += 1;
-    }
+    let first = (0..selected).find(|first| length(*first) + 2 <= width).unwrap_or(selected);
     let (mut shown, mut at, mut cut) = (Vec::new(), x + u16::from(first > 0) * 2, false);
     for (i, text) in texts.into_iter().enumerate().skip(first) {
         if at >= right {

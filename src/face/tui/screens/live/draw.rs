@@ -4,7 +4,6 @@ use super::progress::{alike, communication, coverage, duration, exposed, sparkli
 use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
-use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -97,17 +96,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     pieces(buf, first, 0, &[&state[..], &[common]].concat());
     draw_progress(buf, area, live, cx);
     if let Some(warning) = warning {
-        let row = cut_top(cut_top(area, 2).1, 1).0;
-        let folded: Vec<&Note> = notes.iter().filter(|note| note.is_folded).collect();
-        let row = match folded[..] {
-            [only] if only.text == warning => {
-                let hint = format!(" {}: whole line ", cx.keys.label(Action::Help));
-                let (rest, place) = cut_left(row, row.width.saturating_sub(hint.width() as u16));
-                put(buf, place, place.x, place.y, &hint, theme.style(Role::Key));
-                rest
-            }
-            _ => folded_notes(buf, row, &notes, cx),
-        };
+        let row = folded_notes(buf, cut_top(cut_top(area, 2).1, 1).0, &notes, cx);
         let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
         line(buf, row, 0, &[(" ", theme.style(Role::Text)), (&shown, theme.style(Role::Warn))]);
     }
