@@ -118,7 +118,7 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
     }
     let screen = driver.screen();
     assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
-    // columns that do not fit are named with the screen that has them
+    // columns that do not fit are counted with the screen that has them
     let told = &driver.state.live.wrapped.1;
     assert!(
         told.iter().any(|(text, _)| text.contains("more columns: screen compare has all")),
