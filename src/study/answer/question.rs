@@ -594,9 +594,9 @@ fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
     }
     let speedups =
         choices().map(|pair| (axis.phrase(&pair.side.spec), (pair.baseline_run.as_str(), pair.speedup)));
-    let by =
-        grouped(speedups).into_iter().map(|(value, speedups)| (value, speedups.into_iter().collect()));
-    let by: Vec<(String, BTreeMap<&str, f64>)> = by.collect();
+    let by = grouped(speedups).into_iter();
+    let by: Vec<(String, BTreeMap<&str, f64>)> =
+        by.map(|(value, speedups)| (value, BTreeMap::from_iter(speedups))).collect();
     let is_equal = |a: &BTreeMap<&str, f64>, b: &BTreeMap<&str, f64>| {
         a.len() == b.len()
             && a.iter().all(|(run, x)| b.get(run).is_some_and(|y| (x / y - 1.0).abs() < EQUAL))
