@@ -42,6 +42,18 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     distinct
 }
 
+/// Values by key, keys in order of first appearance; compares each key with all others.
+pub fn grouped<K: PartialEq, V>(items: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in items {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
 /// Percentile `p` (0 to 100), linearly interpolated at position `p / 100 x (n - 1)` of the sorted values
 /// (NumPy's default, Hyndman and Fan's type 7). `None` without values.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {

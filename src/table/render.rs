@@ -132,6 +132,8 @@ pub struct Table {
     rows: Vec<Vec<Shown>>,
     /// Titles or names of the least important columns, most important first; narrow windows drop them first.
     least: Vec<&'static str>,
+    /// Words before the values that all rows share; `all N rows:` if empty.
+    common_head: String,
 }
 
 /// Column; an empty name or title hides it in files or on screen.
@@ -234,6 +236,11 @@ impl Table {
         Self { least: least.to_vec(), ..self }
     }
 
+    /// Sets the words before the values that all rows share.
+    pub fn common_head(self, common_head: String) -> Self {
+        Self { common_head, ..self }
+    }
+
     /// Builds a table with one row per item; columns as in [`Table::new`].
     pub fn of<'a, T: 'a>(things: impl IntoIterator<Item = &'a T>, columns: &[Shows<'_, T>]) -> Self {
         let mut table = Self::new(columns.iter().map(|(name, _)| name));
@@ -253,14 +260,6 @@ impl Table {
     pub fn with(mut self, column: &str, value: &Shown) -> Self {
         self.columns.extend(Self::new([column]).columns);
         self.rows.iter_mut().for_each(|row| row.push(value.clone()));
-        self
-    }
-
-    /// Replaces the title of the column that starts with `title` by that.
-    pub fn with_short_title(mut self, title: &str) -> Self {
-        for column in self.columns.iter_mut().filter(|column| column.title.starts_with(title)) {
-            title.clone_into(&mut column.title);
-        }
         self
     }
 
@@ -357,9 +356,10 @@ impl Table {
                 }
             }
         }
-        let common = match common_words.is_empty() {
-            true => String::new(),
-            false => listed(&format!("all {} rows:", self.rows.len()), &common_words, width),
+        let common = match (common_words.is_empty(), self.common_head.as_str()) {
+            (true, _) => String::new(),
+            (false, "") => listed(&format!("all {} rows:", self.rows.len()), &common_words, width),
+            (false, head) => listed(head, &common_words, width),
         };
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let excess = needed(&shown, &widths).saturating_sub(width);

@@ -87,13 +87,14 @@ impl LeftOut {
         (self.cells > 0).then(|| format!("{more}, of smaller gains"))
     }
 
-    /// Settings in the table: `first 3 of 20 settings`; `None` if it has all.
-    pub fn shown_settings(self) -> Option<String> {
-        let shown = self.all_settings - self.settings;
-        (self.settings > 0).then(|| match shown {
-            1 => format!("first of {} settings", self.all_settings),
-            _ => format!("first {shown} of {} settings", self.all_settings),
-        })
+    /// Words before the values that the table's rows share: `first 3 of 20 settings, all with`.
+    fn common_head(self, rows: usize) -> String {
+        match (self.settings, self.cells, self.all_settings - self.settings) {
+            (0, 0, _) => format!("all {rows} cells:"),
+            (0, cells, _) => format!("{rows} of {} cells, all with", rows + cells),
+            (_, _, 1) => format!("first of {} settings, all with", self.all_settings),
+            (_, _, shown) => format!("first {shown} of {} settings, all with", self.all_settings),
+        }
     }
 }
 
@@ -116,22 +117,18 @@ impl Answer {
         for record in with {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
-        let several = origins.len() > 1;
         let mut unfinished = Unfinished::of(&without);
-        let mut answers: Vec<Self> = Vec::new();
-        for ((provenance, host), records) in &origins {
+        if origins.is_empty() && !without.is_empty() {
+            let Unfinished { failed, others, reasons } = unfinished;
+            let bullets = [failed, others, reasons].into_iter().flatten().collect();
+            return vec![Self { headline: "No run has results.".into(), bullets, ..Self::default() }];
+        }
+        let several = origins.len() > 1;
+        let answer = |((provenance, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
             let host = host.as_deref().filter(|_| several);
-            answers.push(Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished)));
-        }
-        let first = [unfinished.failed, unfinished.others, unfinished.reasons]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>();
-        if let (true, false) = (answers.is_empty(), first.is_empty()) {
-            let headline = "No run has results.".into();
-            answers.push(Self { headline, bullets: first, ..Self::default() });
-        }
-        answers
+            Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished))
+        };
+        origins.iter().map(answer).collect()
     }
 
     /// How far to trust the numbers, and the cells that they are about.
@@ -195,7 +192,8 @@ impl Answer {
             bullets.extend(report.and_then(|report| question::best_division(&report)));
         }
         // the minimum latency at which conversion pays off answers such a sweep; who wins most settings comes next
-        let (pays_off, headline) = (question.pays_off(), question.headline());
+        let (pays_off, headline) = (question.pays_off(), question.headline(" in tokens/s"));
+        bullets.extend(question.published_lead());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
         bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));
         bullets.extend(question.elsewhere());
@@ -209,17 +207,15 @@ impl Answer {
             details.extend(warning);
         }
         if is_of_architectures {
-            bullets.extend(question.exposed());
-            bullets.extend(question.equal());
-            bullets.extend(question.gap_closed());
+            let shares = [question.exposed(), question.equal(), question.gap_closed()];
+            bullets.extend(shares.into_iter().flatten());
         }
-        bullets.extend(question.published());
-        bullets.extend(unfinished.others);
+        bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
-        details.extend(question.tied());
-        details.extend(question.unclear());
+        let doubts = [question.contradicted_lead(), question.tied(), question.unclear()];
+        details.extend(doubts.into_iter().flatten());
         if is_of_architectures {
             details.extend(question.beaten_limit());
             details.extend(question.exposed().map(|_| match provenance {
@@ -250,9 +246,7 @@ impl Answer {
 }
 
 fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>) -> String {
-    let samples: Vec<usize> = cells.samples().collect();
-    let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
-    let samples = match (least, most) {
+    let samples = match (cells.samples().min(), cells.samples().max()) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
             let specs: Vec<&Spec> = cells.specs().collect();

@@ -13,7 +13,7 @@ use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
     PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
-use base::statistics::{extent, mean, median};
+use base::statistics::{extent, grouped, mean, median};
 use base::text::{capitalized, counted, joined_with_and};
 use plan::Architecture;
 use table::render::{Shown, Table};
@@ -59,37 +59,27 @@ impl<'a> Question<'a> {
 
     /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
-        let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let is_twin = |pair: &Comparison| self.twins.iter().any(|(twin, _)| *twin == self.value(pair));
         let is_choice = |pair: &&Comparison| !pair.side.spec.architecture.is_limit() && !is_twin(pair);
-        for pair in self.report.pairs.iter().filter(is_choice) {
-            let setting = self.setting(pair);
-            match by.iter_mut().find(|(known, _)| *known == setting) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => by.push((setting, vec![pair])),
-            }
-        }
-        by
+        let choices = self.report.pairs.iter().filter(is_choice);
+        grouped(choices.map(|pair| (self.setting(pair), pair)))
     }
 
     /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
     pub fn winner(&self) -> Option<Winner<'_>> {
         let choices = self.choices();
-        let mut winners: Vec<Winner<'_>> = Vec::new();
-        for fastest in choices.iter().map(|(_, pairs)| fastest(pairs)) {
-            for pair in &fastest {
-                let (value, tied) = (self.value(pair), usize::from(fastest.len() > 1));
-                match winners.iter_mut().find(|winner| winner.value == value) {
-                    Some(winner) => {
-                        winner.pairs.push(pair);
-                        winner.tied += tied;
-                    }
-                    None => winners.push(Winner { value, pairs: vec![pair], tied }),
-                }
-            }
-        }
+        let leads = choices.iter().flat_map(|(_, pairs)| {
+            let fastest = fastest(pairs);
+            let is_tied = fastest.len() > 1;
+            fastest.into_iter().map(move |pair| (self.value(pair), (pair, is_tied)))
+        });
+        let winners = grouped(leads).into_iter().map(|(value, leads)| Winner {
+            value,
+            tied: leads.iter().filter(|(_, is_tied)| *is_tied).count(),
+            pairs: leads.into_iter().map(|(pair, _)| pair).collect(),
+        });
         // the first of several
-        winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
+        winners.rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
     /// Band in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
@@ -181,20 +171,41 @@ impl<'a> Question<'a> {
         Some(format!("The fastest tie{} in {count}: {list}.", self.within()))
     }
 
-    /// Errors of simulated speedups whose cells were published.
+    /// Pair of the headline with its published speedup.
+    fn lead_with_published(&self) -> Option<(&Comparison, PublishedValue)> {
+        let pair = self.lead()?;
+        Some((pair, pair.published_speedup?))
+    }
+
+    /// Published value of the headline's cell: `Paper, ladder at TP 8, batch 1: 1.60x (simulated 1.48x, -7.3 %).`
+    pub fn published_lead(&self) -> Option<String> {
+        let (pair, of) = self.lead_with_published()?;
+        let (cell, own, error) = (self.named(pair), pair.speedup, of.error_pct);
+        Some(format!("Paper, {cell}: {:.2}x (simulated {own:.2}x, {error:+.1} %).", of.value))
+    }
+
+    /// Speedup by the TPOT that was published for the headline's cell, if it contradicts the published tokens/s.
+    pub fn contradicted_lead(&self) -> Option<String> {
+        let (pair, of) = self.lead_with_published()?;
+        let (cell, by_tpot) = (self.named(pair), of.by_tpot?);
+        Some(format!("Paper, {cell}: its TPOT gives {by_tpot:.2}x, which contradicts its tokens/s."))
+    }
+
+    /// Errors of simulated speedups if several were published; that of the headline's cell has its own line.
     pub fn published(&self) -> Option<String> {
-        let known = self.report.pairs.iter().filter(|pair| pair.is_simulated());
+        let pairs = self.report.pairs.iter();
         let known: Vec<(&Comparison, PublishedValue)> =
-            known.filter_map(|pair| Some((pair, pair.published_speedup?))).collect();
+            pairs.filter_map(|pair| Some((pair, pair.published_speedup?))).collect();
         let error = |of: &PublishedValue| of.error_pct.abs();
         let mean = mean(&known.iter().map(|(_, of)| error(of)).collect::<Vec<_>>())?;
         let (pair, worst) = known.iter().max_by(|a, b| error(&a.1).total_cmp(&error(&b.1)))?;
-        let largest =
-            format!("{} ({:.2}x simulated, {})", self.named(pair), pair.speedup, worst.of_ratio());
-        // that of one setting is in the headline
-        (known.len() > 1 || self.choices().len() > 1).then(|| {
+        let (cell, own, published) = (self.named(pair), pair.speedup, worst.ratio());
+        (known.len() > 1 || self.lead_with_published().is_none()).then(|| {
             let cells = counted(known.len(), "published cell");
-            format!("Simulated speedups of {cells} miss by {mean:.1} % on average, most for {largest}.")
+            format!(
+                "Simulated speedups of {cells} miss by {mean:.1} % on average, most for {cell} ({own:.2}x simulated, \
+                 published {published})."
+            )
         })
     }
 
@@ -245,23 +256,19 @@ impl<'a> Question<'a> {
         let (value, pairs) = self.named_first()?;
         let with: Vec<&Comparison> =
             pairs.iter().copied().filter(|p| p.hidden_share.is_some()).collect();
-        let nothing = pairs.len() - with.len();
-        let nothing = match (nothing, with.is_empty()) {
-            (0, _) => String::new(),
-            (_, true) => {
-                let has_steps = pairs.iter().any(|pair| pair.side.spec.output_tokens > 1);
-                let why = match has_steps {
-                    true => "upper-bound is not clearly faster than standard",
-                    false => "one output token has no decode steps",
-                };
-                return Some(format!("Gap closed: unknown, because {why}."));
-            }
-            (count, false) => {
-                format!(
-                    "; unknown in {}, where upper-bound is missing or not clearly faster",
-                    counted(count, "setting")
-                )
-            }
+        if with.is_empty() {
+            let why = match pairs.iter().any(|pair| pair.side.spec.output_tokens > 1) {
+                true => "upper-bound is not clearly faster than standard",
+                false => "one output token has no decode steps",
+            };
+            return Some(format!("Gap closed: unknown, because {why}."));
+        }
+        let unknown = match pairs.len() - with.len() {
+            0 => String::new(),
+            count => format!(
+                "; unknown in {}, where upper-bound is missing or not clearly faster",
+                counted(count, "setting")
+            ),
         };
         let percents: Vec<f64> =
             with.iter().filter_map(|pair| Some(100.0 * pair.hidden_share?)).collect();
@@ -276,16 +283,15 @@ impl<'a> Question<'a> {
             }
             _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
         };
-        let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
         // an architecture with less work than upper-bound can be faster
         let is_noise = |pair: &&Comparison| {
-            pair.provenance != Provenance::Simulated && less_work(&pair.side.spec).is_none()
+            pair.hidden_share.is_some_and(|share| share >= 1.005)
+                && pair.provenance != Provenance::Simulated
+                && less_work(&pair.side.spec).is_none()
         };
-        let beyond = match beyond.copied().any(|pair| is_noise(&pair)) {
-            true => {
-                "; above 100 % is noise: upper-bound does the same work without communication".to_owned()
-            }
-            false => String::new(),
+        let beyond = match with.iter().any(is_noise) {
+            true => "; above 100 % is noise: upper-bound does the same work without communication",
+            false => "",
         };
         // the same share at every TP looks like a result
         let capped = match with.iter().filter(|pair| pair.is_capped()).count() {
@@ -297,7 +303,7 @@ impl<'a> Question<'a> {
             }
         };
         let text = format!("{value} closes {shares}");
-        Some(format!("{}{nothing}{beyond}{capped}.", capitalized(&text)))
+        Some(format!("{}{unknown}{beyond}{capped}.", capitalized(&text)))
     }
 
     pub fn beaten_limit(&self) -> Option<String> {
@@ -306,17 +312,11 @@ impl<'a> Question<'a> {
 
     /// Throughput without P2P relative to P2P, by architecture; and a warning if it is higher.
     pub fn without_p2p(&self) -> (Option<String>, Option<String>) {
-        let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        let off = |pair: &&Comparison| {
-            pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
-        };
-        for pair in self.report.pairs.iter().filter(off) {
-            let architecture = pair.side.spec.architecture_label();
-            match by.iter_mut().find(|(known, _)| *known == architecture) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => by.push((architecture, vec![pair])),
-            }
-        }
+        let off =
+            self.report.pairs.iter().filter(|pair| {
+                pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
+            });
+        let mut by = grouped(off.map(|pair| (pair.side.spec.architecture_label(), pair)));
         let faster: Vec<&Comparison> = by
             .iter()
             .flat_map(|(_, pairs)| pairs.iter().copied())
@@ -416,9 +416,10 @@ impl<'a> Question<'a> {
     /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out.
     pub fn table(&self) -> (Table, LeftOut) {
         let by = self.report.by.replace('_', " ");
+        let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", "!speedup (tokens/s)"),
-            _ => ("TTFT ms", "!speedup (TTFT)"),
+            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
+            _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
         };
         let decodes = latency == "TPOT ms";
         let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {
@@ -426,7 +427,7 @@ impl<'a> Question<'a> {
             let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
             Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
         };
-        let titles = ["~setting", &by, latency, speedup, "exposed %", "gap %", "verdict"];
+        let titles = ["~setting", &by, latency, &speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
@@ -471,7 +472,8 @@ impl<'a> Question<'a> {
             row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
             table.push(row);
         }
-        (table, left_out)
+        let head = left_out.common_head(table.len());
+        (table.common_head(head), left_out)
     }
 
     /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.
@@ -493,14 +495,8 @@ impl<'a> Question<'a> {
     /// Settings of the table with their pairs, and the part left out. If not all fit: the headline's setting, then whole
     /// settings by their largest gains.
     fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, LeftOut) {
-        let mut settings: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in &self.report.pairs {
-            let setting = self.settings.words(&pair.side.spec);
-            match settings.iter_mut().find(|(known, _)| *known == setting) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => settings.push((setting, vec![pair])),
-            }
-        }
+        let pairs = self.report.pairs.iter();
+        let mut settings = grouped(pairs.map(|pair| (self.settings.words(&pair.side.spec), pair)));
         // the baseline of a setting has a row too
         let all = self.report.pairs.len() + settings.len();
         if all <= MOST_ROWS {
@@ -592,18 +588,15 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
 
 /// Simulated values whose throughput equals that of an earlier value in every setting.
 fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
-    let mut by: Vec<(String, BTreeMap<&str, f64>)> = Vec::new();
-    for pair in report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
-        if !pair.is_simulated() {
-            return Vec::new();
-        }
-        let value = axis.phrase(&pair.side.spec);
-        let at = by.iter().position(|(known, _)| *known == value).unwrap_or_else(|| {
-            by.push((value, BTreeMap::new()));
-            by.len() - 1
-        });
-        by[at].1.insert(&pair.baseline_run, pair.speedup);
+    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    if choices().any(|pair| !pair.is_simulated()) {
+        return Vec::new();
     }
+    let speedups =
+        choices().map(|pair| (axis.phrase(&pair.side.spec), (pair.baseline_run.as_str(), pair.speedup)));
+    let by = grouped(speedups).into_iter();
+    let by: Vec<(String, BTreeMap<&str, f64>)> =
+        by.map(|(value, speedups)| (value, BTreeMap::from_iter(speedups))).collect();
     let is_equal = |a: &BTreeMap<&str, f64>, b: &BTreeMap<&str, f64>| {
         a.len() == b.len()
             && a.iter().all(|(run, x)| b.get(run).is_some_and(|y| (x / y - 1.0).abs() < EQUAL))

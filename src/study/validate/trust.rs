@@ -252,17 +252,17 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
 }
 
-/// [`badge`] in a few words if the cells have several validations: `mean TPOT error 2 % (fitted) to 12 % (batch size left
-/// out), 20 of 80 cells not validated`.
+/// [`badge`] in a few words if the cells have several validations: `TPOT off by 2 % on the cells it was fitted to, by 12 % on
+/// batch sizes it had not seen, 20 of 80 cells not validated`.
 pub fn short_badge(specs: &[&Spec]) -> Option<String> {
     let (groups, total) = grouped(specs.iter().copied());
     let mut errors: Vec<(f64, &str, String)> = Vec::new();
     for (_, trust) in &groups {
         let (of, basis) = match trust {
-            Trust::Fitted(of) => (of, "fitted".to_owned()),
+            Trust::Fitted(of) => (of, "the cells it was fitted to".to_owned()),
             Trust::HeldOut(of) => {
-                let by = of.held_out.map_or("cells", |out| out.by.trim_start_matches("each "));
-                (of, format!("{by} left out"))
+                let unseen = of.held_out.and_then(|out| out.by.strip_prefix("each "));
+                (of, format!("{}s it had not seen", unseen.unwrap_or("setting")))
             }
             Trust::NotValidated(_) => continue,
         };
@@ -274,8 +274,8 @@ pub fn short_badge(specs: &[&Spec]) -> Option<String> {
         return badge(specs.iter().copied());
     };
     let range = match low < high {
-        true => format!("{low:.0} % ({low_basis}) to {high:.0} % ({high_basis})"),
-        false if low_basis == high_basis => format!("{low:.0} % ({low_basis})"),
+        true => format!("{low:.0} % on {low_basis}, by {high:.0} % on {high_basis}"),
+        false if low_basis == high_basis => format!("{low:.0} % on {low_basis}"),
         false => format!("{low:.0} %"),
     };
     let unknown = groups.iter().filter(|(_, trust)| matches!(trust, Trust::NotValidated(_)));
@@ -283,7 +283,7 @@ pub fn short_badge(specs: &[&Spec]) -> Option<String> {
         0 => String::new(),
         cells => format!(", {cells} of {} not validated", counted(total, "cell")),
     };
-    Some(format!("mean {measure} error {range}{unknown}"))
+    Some(format!("{measure} off by {range}{unknown}"))
 }
 
 /// Links of these simulated cells that other GPUs stand in for: `P2P off on a100_sxm is a stand-in: all-reduces of l40s`.
@@ -626,8 +626,8 @@ mod tests {
              validated"
         );
         let all: Vec<&Spec> = cells.iter().collect();
-        let short =
-            "mean TPOT error 2 % (fitted) to 12 % (batch size left out), 2 of 5 cells not validated";
+        let short = "TPOT off by 2 % on the cells it was fitted to, by 12 % on batch sizes it had not seen, 2 of 5 \
+                     cells not validated";
         assert_eq!(short_badge(&all).as_deref(), Some(short));
         assert_eq!(short_badge(&all[..1]), badge(&cells[..1]), "short as it is");
         let lines = nearest_errors(&cells);

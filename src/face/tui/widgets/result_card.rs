@@ -36,16 +36,15 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
     for answer in answers {
         let (trust, scope) = answer.trust_and_scope();
         let is_folded = is_low && answer.noise.is_some();
-        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
+        let noisy = if is_folded { ", noisy (below)" } else { "" };
+        // a low window has one row for it; the details have all
+        let first = leading_clauses(trust, width.saturating_sub(noisy.width()), &[", ", "; "]);
+        let trust = format!("{}{noisy}", first.filter(|_| is_low).unwrap_or(trust));
         let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
         let basis = (CardLine::Basis(answer.provenance), trust.as_str());
         let head = [(CardLine::Headline, answer.headline.as_str()), basis];
         lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
-        let mut table = answer.table.fitted(width);
-        if !table.left_out.is_empty() {
-            // room for one more column
-            table = answer.table.clone().with_short_title("speedup").fitted(width);
-        }
+        let table = answer.table.fitted(width);
         let rule = table.text.lines().position(|line| line.starts_with('─'));
         for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
             let role = match rule {
@@ -53,24 +52,13 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
                 Some(rule) if at < rule => Role::Dim,
                 _ => Role::Text,
             };
-            // of the whole result, not of the rows shown
-            let (rows, left_out) = (answer.table.len(), answer.left_out);
-            let of = match (left_out.shown_settings(), left_out.cells) {
-                (Some(settings), _) => format!("{settings}, all with"),
-                (None, 0) => format!("all {rows} cells:"),
-                (None, cells) => format!("{rows} of {} cells, all with", rows + cells),
-            };
-            let line = line.replacen(&format!("all {rows} rows:"), &of, 1);
-            let line = line.replacen(", all with setting ", ", all at ", 1);
-            lines.push((line.replacen(" cells: setting ", " cells: ", 1), role));
+            lines.push((line.to_owned(), role));
         }
-        let compare = Tab::Compare.title();
-        if let Some(more) = answer.left_out.words() {
-            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
-        }
-        if !table.left_out.is_empty() {
-            let columns = table.left_out.join(", ");
-            let text = format!("… no room for {columns}: screen {compare} shows them for each pair");
+        let columns = table.left_out.len();
+        let columns = (columns > 0).then(|| counted(columns, "more column"));
+        let more: Vec<String> = answer.left_out.words().into_iter().chain(columns).collect();
+        if !more.is_empty() {
+            let text = format!("… {}: screen {} has all", more.join("; "), Tab::Compare.title());
             lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
         }
         let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
@@ -82,18 +70,14 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
     lines
 }
 
-/// Definitions of the shares in the table, for wide and narrow windows.
-const LEGENDS: [&str; 2] = [
-    " gap %: part of upper-bound's TPOT saving over standard that is reached ",
-    " gap %: of upper-bound's TPOT saving ",
-];
+/// Definition of the shares in the table.
+const LEGEND: &str = " gap %: of upper-bound's TPOT saving ";
 
-/// Writes the longest legend that fits into the bottom border of a result's frame, right of column `x`.
+/// Writes the legend into the bottom border of a result's frame, right of column `x`, if it fits.
 pub fn legend(buf: &mut Buffer, area: Rect, x: u16, cx: &Context) {
-    let room = usize::from(area.right().saturating_sub(x + 2));
-    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() <= room) {
+    if LEGEND.width() <= area.right().saturating_sub(x + 2).into() {
         let y = area.bottom().saturating_sub(1);
-        put(buf, area, x + 1, y, legend, cx.theme.style(Role::Dim));
+        put(buf, area, x + 1, y, LEGEND, cx.theme.style(Role::Dim));
     }
 }
 

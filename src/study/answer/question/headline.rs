@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
-use base::statistics::{distinct, median};
+use base::statistics::{distinct, grouped, median};
 use base::text::{capitalized, counted};
 use table::Provenance;
 
@@ -34,7 +34,7 @@ pub fn headlines(
         let report = report.of_pairs(pairs);
         let question = Question::new(axis, &report, settings);
         let wins = question.wins().map_or_else(String::new, |wins| format!("; {wins}"));
-        let text = question.headline() + &wins;
+        let text = question.headline("") + &wins;
         if several { format!("{provenance}: {text}") } else { text }
     });
     headlines.collect::<Vec<_>>().join("; ")
@@ -53,11 +53,6 @@ fn largest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     level
 }
 
-/// True for a simulated speedup with a published one.
-fn is_published(pair: &Comparison) -> bool {
-    pair.is_simulated() && pair.published_speedup.is_some()
-}
-
 /// Reason of a lead: communication behind compute, or else the gap closed.
 fn effect(pair: &Comparison) -> String {
     let hidden = pair.overlap_pct.filter(|pct| *pct >= 0.5);
@@ -70,8 +65,9 @@ fn effect(pair: &Comparison) -> String {
 }
 
 impl Question<'_> {
-    /// Headline: the winner, its largest lead and where, in one sentence.
-    pub fn headline(&self) -> String {
+    /// Headline: the winner, its largest lead and where, in one sentence. `metric` follows the baseline, where no title says
+    /// what the ratios are of: ` in tokens/s`.
+    pub fn headline(&self, metric: &str) -> String {
         let choices = self.choices();
         let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
             return "No cell has a baseline to be compared with.".into();
@@ -83,7 +79,10 @@ impl Question<'_> {
             return format!("Inconclusive, run again on an idle machine: {why}");
         }
         let text = match self.winner() {
-            Some(winner) => self.headline_of_winner(&winner, &choices, &baseline),
+            Some(winner) => {
+                let faster = self.faster_than(&baseline, metric);
+                self.headline_of_winner(&winner, &choices, &faster, &baseline)
+            }
             None => self.headline_without_winner(&choices, &baseline),
         };
         match *self.axis == Axis::ARCHITECTURE {
@@ -96,9 +95,9 @@ impl Question<'_> {
         &self,
         winner: &Winner<'_>,
         choices: &[(String, Vec<&Comparison>)],
+        faster: &str,
         baseline: &str,
     ) -> String {
-        let faster = self.faster_than(baseline);
         let name = self.with_twins(&winner.value);
         let tied = self.tied_everywhere(winner, choices);
         match (&winner.pairs[..], choices) {
@@ -114,10 +113,7 @@ impl Question<'_> {
                     [_] => setting_phrase(only, self.axis),
                     _ => self.setting(only),
                 };
-                let published = only.published_speedup;
-                let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
-                let effect = effect(only);
-                format!("{name} is {} {faster} at {at}{published}{tied}{effect}", times(only))
+                format!("{name} is {} {faster} at {at}{tied}{}", times(only), effect(only))
             }
             ([_, _], _) => {
                 let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
@@ -125,7 +121,7 @@ impl Question<'_> {
             }
             (pairs, _) => {
                 let larger = self.larger_gain(pairs, choices);
-                format!("{name} is {}{tied}{larger}", self.largest_lead(pairs, &faster))
+                format!("{name} is {}{tied}{larger}", self.largest_lead(pairs, faster))
             }
         }
     }
@@ -136,7 +132,7 @@ impl Question<'_> {
             return self.largest_gain();
         }
         let level = largest(&self.winner()?.pairs);
-        level.iter().find(|pair| is_published(pair)).or(level.first()).copied()
+        level.iter().find(|pair| pair.published_speedup.is_some()).or(level.first()).copied()
     }
 
     /// Pair with the largest gain of all choices.
@@ -164,8 +160,7 @@ impl Question<'_> {
     }
 
     /// Largest lead of several pairs: `up to 1.36x faster than standard at batch 1`, of the settings that all leads of that
-    /// size share. With a published lead of that size, which another setting has: `up to 1.49x faster than standard at TP 8,
-    /// batch 4, P2P off (the paper's cell, batch 1: 1.48x simulated, 1.60x published)`.
+    /// size share.
     fn largest_lead(&self, pairs: &[&Comparison], faster: &str) -> String {
         let level = largest(pairs);
         let Some(best) = level.first().copied() else { return faster.to_owned() };
@@ -175,26 +170,10 @@ impl Question<'_> {
         };
         let is_shared = |part: &String| level.iter().all(|pair| parts(pair).contains(part));
         let (shared, own): (Vec<String>, Vec<String>) = parts(best).into_iter().partition(is_shared);
-        let known = level.iter().copied().find(|pair| is_published(pair));
-        let published = known.and_then(|pair| Some((pair, pair.published_speedup?)));
-        let place = match published {
-            Some((pair, of)) if std::ptr::eq(pair, best) || own.is_empty() => {
-                format!(" at {} ({})", self.setting(best), of.of_ratio())
-            }
-            Some((pair, of)) => {
-                let own = parts(pair).into_iter().filter(|part| !is_shared(part));
-                format!(
-                    " at {} (the paper's cell, {}: {:.2}x simulated, {:.2}x published{})",
-                    self.setting(best),
-                    own.collect::<Vec<_>>().join(", "),
-                    pair.speedup,
-                    of.value,
-                    of.contradicting()
-                )
-            }
+        let place = match shared.is_empty() {
             // leads of this size that share no setting
-            None if shared.is_empty() => format!(", for example at {}", own.join(", ")),
-            None => format!(" at {}", shared.join(", ")),
+            true => format!(", for example at {}", own.join(", ")),
+            false => format!(" at {}", shared.join(", ")),
         };
         format!("up to {} {faster}{place}", times(best))
     }
@@ -276,10 +255,10 @@ impl Question<'_> {
         Some(if *self.axis == Axis::ARCHITECTURE { capitalized(&text) } else { text })
     }
 
-    /// `faster than standard`, to the first token if no cell decodes.
-    pub fn faster_than(&self, baseline: &str) -> String {
-        let first_tokens = if self.report.latency() == "TPOT" { "" } else { " to the first token" };
-        format!("faster than {baseline}{first_tokens}")
+    /// `faster than standard`, to the first token if no cell decodes, else with the metric.
+    pub fn faster_than(&self, baseline: &str, metric: &str) -> String {
+        let metric = if self.report.latency() == "TPOT" { metric } else { " to the first token" };
+        format!("faster than {baseline}{metric}")
     }
 
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.
@@ -317,20 +296,14 @@ impl Question<'_> {
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
     /// in 4)`.
     fn ahead(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
-        let mut ahead: Vec<(String, usize)> = Vec::new();
-        for (_, pairs) in choices {
+        let ahead = choices.iter().filter_map(|(setting, pairs)| {
             let fastest: Vec<String> = fastest(pairs).iter().map(|pair| self.value(pair)).collect();
-            let Some(value) = fastest.first().filter(|first| **first != winner.value) else { continue };
-            if !fastest.contains(&winner.value) {
-                continue;
-            }
-            match ahead.iter_mut().find(|(known, _)| known == value) {
-                Some((_, settings)) => *settings += 1,
-                None => ahead.push((value.clone(), 1)),
-            }
-        }
-        ahead.sort_by_key(|(_, settings)| Reverse(*settings));
-        let named = ahead.iter().map(|(value, settings)| format!("{value} ahead in {settings}"));
+            let is_ahead = fastest.contains(&winner.value) && fastest[0] != winner.value;
+            is_ahead.then(|| (fastest[0].clone(), setting))
+        });
+        let mut ahead = grouped(ahead);
+        ahead.sort_by_key(|(_, settings)| Reverse(settings.len()));
+        let named = ahead.iter().map(|(value, settings)| format!("{value} ahead in {}", settings.len()));
         listed(named.collect()).map_or(String::new(), |list| format!(" ({list})"))
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Question, listed, times};
 use crate::analysis::{Axis, fastest, inconclusive};
+use base::statistics::grouped;
 use table::Link;
 
 /// Axes that set the latency of an all-reduce.
@@ -19,8 +20,8 @@ struct AtLatency {
 
 impl Question<'_> {
     /// Headline of a sweep of latencies: `Pays off at >= 2 us per all-reduce, with parallel (llama-3-8b), at >= 4 us per
-    /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard, with parallel at llama-3-8b,
-    /// 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.
+    /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard in tokens/s, with parallel at
+    /// llama-3-8b, 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.
     pub fn pays_off(&self) -> Option<String> {
         let is_asked =
             *self.axis == Axis::ARCHITECTURE && self.settings.axes().any(|axis| *axis == LINK);
@@ -28,20 +29,15 @@ impl Question<'_> {
             return None;
         }
         let others = self.settings.without(&LINK);
-        let mut groups: Vec<(String, Vec<AtLatency>)> = Vec::new();
+        let mut found = Vec::new();
         for (_, pairs) in self.choices() {
             let spec = &pairs.first()?.side.spec;
             let Link::Emulated { alpha_us, .. } = spec.link else { return None };
             let named = fastest(&pairs).into_iter().map(|pair| self.value(pair));
-            let found = AtLatency { alpha_us, fastest: named.collect() };
-            let group = others.phrase(spec);
-            match groups.iter_mut().find(|(known, _)| *known == group) {
-                Some((_, latencies)) => latencies.push(found),
-                None => groups.push((group, vec![found])),
-            }
+            found.push((others.phrase(spec), AtLatency { alpha_us, fastest: named.collect() }));
         }
         let mut parts = Vec::new();
-        for (group, latencies) in &mut groups {
+        for (group, mut latencies) in grouped(found) {
             latencies.sort_by(|a, b| a.alpha_us.total_cmp(&b.alpha_us));
             // links of two bandwidths have no single threshold
             let is_one_series = latencies.windows(2).all(|pair| pair[0].alpha_us < pair[1].alpha_us);
@@ -49,14 +45,14 @@ impl Question<'_> {
                 return None;
             }
             let at = if group.is_empty() { String::new() } else { format!(" ({group})") };
-            parts.push(threshold(latencies) + &at);
+            parts.push(threshold(&latencies) + &at);
         }
         let best = self.largest_gain()?;
         Some(format!(
             "Pays off {}; up to {} {}, with {} at {}",
             listed(parts)?,
             times(best),
-            self.faster_than(&self.baseline(best)),
+            self.faster_than(&self.baseline(best), " in tokens/s"),
             self.value(best),
             self.setting(best)
         ))

@@ -40,6 +40,8 @@ pub struct Draft {
     /// File path, used in errors and to resolve relative paths in the text.
     pub path: PathBuf,
     pub revisions: Revisions,
+    /// Hash of the text, which tells runs of unsaved edits from those of others.
+    mark: String,
     pub rows: Vec<Row>,
     /// Parse error that makes the text uneditable here.
     pub broken: Option<String>,
@@ -97,12 +99,6 @@ pub struct Checked {
 /// Separator between an experiment's name and the hash of unsaved edits.
 const EDITED: &str = "-edited-";
 
-/// Name for runs of unsaved edits: `NAME-edited-3f2a91`. The suffix is a hash of the text, so the same
-/// edits find their runs again.
-pub fn edited_name(name: &str, text: &str) -> String {
-    format!("{name}{EDITED}{}", &checksum::short_key(text)[..6])
-}
-
 /// Original name of an experiment, without the suffix of unsaved edits.
 pub fn name_before_edits(name: &str) -> &str {
     let is_mark = |mark: &str| mark.len() == 6 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -123,6 +119,12 @@ impl Draft {
         let mut draft = Self { path, revisions: Revisions::new(text), stale: true, ..Self::default() };
         draft.refresh();
         draft
+    }
+
+    /// Name for runs of unsaved edits: `NAME-edited-3f2a91`. The suffix is a hash of the text, so the same
+    /// edits find their runs again.
+    pub fn edited_name(&self, name: &str) -> String {
+        format!("{name}{EDITED}{}", self.mark)
     }
 
     /// Stored run counts of the edited text; zero until it is checked.
@@ -268,6 +270,7 @@ impl Draft {
 
     fn refresh(&mut self) {
         (self.stale, self.current, self.again, self.serial) = (true, false, false, 0);
+        checksum::short_key(self.revisions.text())[..6].clone_into(&mut self.mark);
         self.fill_rows();
     }
 
@@ -411,6 +414,8 @@ mod tests {
 
     #[test]
     fn edits_have_names_of_their_own_from_which_the_experiments_is_told() {
+        let edited_name =
+            |name: &str, text: &str| Draft::new(text.to_owned(), PathBuf::new()).edited_name(name);
         let (a, b) = (edited_name("p2p", "tp = [2]"), edited_name("p2p", "tp = [4]"));
         assert_ne!(a, b);
         assert_eq!(a, edited_name("p2p", "tp = [2]"), "found again");

@@ -20,7 +20,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
 use base::text::duration;
-use lab::sweep::forecast::Forecast;
+use lab::sweep::forecast::{Basis, Forecast};
 use study::answer::{Answer, CardLine};
 use table::Provenance;
 
@@ -36,14 +36,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         if experiments.entries.is_none() {
             let question = named.map_or("", |(_, question)| question.as_str());
             let width = usize::from(inner.width.saturating_sub(2));
-            let early = experiments.early.map(|_| "your key acts in a moment");
-            let mut lines: Vec<(&str, Role)> = Vec::new();
-            let (question, early) = (wrap(question, width), wrap(early.unwrap_or_default(), width));
-            let words = question.iter().chain(&early).filter(|text| !text.is_empty());
-            lines.extend(words.map(|text| (text.as_str(), Role::Title)));
-            lines.push(("reading the grid…", Role::Dim));
+            let early = experiments.early.map_or("", |_| "your key acts in a moment");
+            let words = [question, early].into_iter().flat_map(|text| wrap(text, width));
+            let reading = ("reading the grid…".to_owned(), Role::Dim);
+            let lines = words.map(|text| (text, Role::Title)).chain([reading]);
             for (row, (text, role)) in (0..).zip(lines) {
-                line(buf, inner, row, &[(" ", theme.style(Role::Text)), (text, theme.style(role))]);
+                line(buf, inner, row, &[(" ", theme.style(Role::Text)), (&text, theme.style(role))]);
             }
         } else {
             let reload = cx.keys.label(Action::Reload);
@@ -205,7 +203,12 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
         }
     }
     let lines = with(&|answer| {
-        let mut lines = card_lines(card(answer), width);
+        let room = if height < LOW { 2 * width } else { usize::MAX };
+        let card = card(answer).map(|(line, text)| match line {
+            CardLine::Basis(_) => (line, leading_clauses(text, room, &[", ", "; "]).unwrap_or(text)),
+            _ => (line, text),
+        });
+        let mut lines = card_lines(card, width);
         let headline = lines.iter().take_while(|(_, role)| *role == Role::Title).count();
         if height < LOW && headline > LOW_HEADLINES {
             lines.drain(LOW_HEADLINES..headline);
@@ -250,14 +253,11 @@ fn chips(row: &Row, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<C
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
-    let mut first = 0;
     let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
-    while first < selected && length(first) + 2 > width {
-        first += 1;
-    }
+    let first = (0..selected).find(|first| length(*first) + 2 <= width).unwrap_or(selected);
     let (mut shown, mut at, mut cut) = (Vec::new(), x + u16::from(first > 0) * 2, false);
     for (i, text) in texts.into_iter().enumerate().skip(first) {
         if at >= right {
@@ -431,27 +431,25 @@ fn draw_bottom(
     line(buf, area, 0, &[(&rule, theme.style(Role::Border))]);
     let (_, area) = cut_top(area, 1);
     let width = usize::from(area.width.saturating_sub(2));
-    let mut lines: Vec<(String, Style)> = Vec::new();
+    let (mut lines, mut offers): (Vec<(String, Style)>, _) = (Vec::new(), None);
     if let Some((_, prompt)) = typed(experiments, cx) {
         let (text, role) = match &prompt.error {
             Some(error) => (format!("✘ {error}"), Role::Bad),
             None => (prompt.hint.clone(), Role::Key),
         };
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, theme.style(role))));
-        if !prompt.field.offers.list().is_empty() {
-            for (row, (text, style)) in lines.iter().enumerate() {
-                line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
-            }
-            let (_, listed) = cut_top(area, lines.len() as u16);
-            return prompt.field.offers.draw_rows(buf, listed, theme);
-        }
+        offers = Some(&prompt.field.offers).filter(|offers| !offers.list().is_empty());
     }
-    lines.extend(forecast_lines(cx, draft, entry, width));
+    if offers.is_none() {
+        lines.extend(forecast_lines(cx, draft, entry, width));
+    }
     let height = usize::from(area.height);
     for (row, (text, style)) in lines.iter().take(height).enumerate() {
         line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
     }
-    if lines.len() > height {
+    if let Some(offers) = offers {
+        offers.draw_rows(buf, cut_top(area, lines.len() as u16).1, theme);
+    } else if lines.len() > height {
         let (x, y) = (area.right().saturating_sub(2), area.bottom().saturating_sub(1));
         put(buf, area, x, y, "…", theme.style(Role::Dim));
     }
@@ -533,6 +531,11 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
+/// `at most` if no run of this machine is stored to scale the times by: the nominal CPU is a slow one.
+pub(super) fn about(forecast: &Forecast) -> &'static str {
+    if forecast.rests_on.contains_key(&Basis::Nominal) { "at most" } else { "about" }
+}
+
 /// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.
 fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
@@ -547,7 +550,7 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let about = match forecast.seconds {
         None => String::new(),
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", about {}", duration(seconds)),
+        Some(seconds) => format!(", {} {}", about(forecast), duration(seconds)),
     };
     match forecast.left() {
         0 if forecast.runs == 0 => "no cell can run".into(),

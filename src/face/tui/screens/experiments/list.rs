@@ -1,11 +1,15 @@
 //! Left side of screen 1: the introduction, and the list of experiments.
 
 use super::draft::name_before_edits;
+use super::draw::about;
 use super::state::Entry;
 use super::{Act, Areas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use base::text::duration;
+
+const TITLE: &str =
+    "Measures how much of LLM decoding waits for communication, and which architecture hides it best";
 
 const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
@@ -16,15 +20,9 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         return;
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
-    let title = match area.width {
-        ..71 => "Measures how much of LLM decoding waits for communication",
-        71..100 => "Measures how much of LLM decoding waits for communication, and what hides it",
-        _ => {
-            "Measures how much of LLM decoding waits for communication, and which architecture hides it best"
-        }
-    };
     let mut top = area.y;
     if is_first_use {
+        let title = leading_clauses(TITLE, area.width.saturating_sub(1).into(), &[","]).unwrap_or(TITLE);
         line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
         top += 1;
     }
@@ -35,29 +33,28 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     let act = |act| cx.key::<Experiments>(act);
     let open = cx.keys.label(Action::TypeOpen);
     let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
-    let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
-    let time = seconds.map_or_else(|| "a minute".to_owned(), duration);
+    let forecast = quickstart.and_then(|checked| checked.forecast.as_ref());
+    let time = forecast.and_then(|forecast| Some((about(forecast), duration(forecast.seconds?))));
+    let (about, time) = time.unwrap_or_else(|| ("about", "a minute".to_owned()));
     let paper = match experiments.is_stored(PAPER) {
         true => "show the paper's 70B sweep (simulated, stored)",
         false => "run the paper's 70B sweep (simulated, 1 s)",
     };
-    let keys = match area.width {
-        ..71 => [
-            (act(Act::Choose), format!("quickstart ({time})")),
-            (act(Act::Paper), "paper's 70B".into()),
-            (open, "open trace".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
-        _ => [
-            (
-                format!("{} or {}", act(Act::Choose), act(Act::Run)),
-                format!("run the quickstart (about {time})"),
-            ),
-            (act(Act::Paper), paper.into()),
-            (open, "open a profile of your engine".into()),
-            (cx.keys.label(Action::Help), "help".into()),
-        ],
+    let is_narrow = area.width < 71;
+    let words = |narrow: &str, wide: &str| (if is_narrow { narrow } else { wide }).to_owned();
+    let run = match is_narrow {
+        true => (act(Act::Choose), format!("quickstart ({time})")),
+        false => (
+            format!("{} or {}", act(Act::Choose), act(Act::Run)),
+            format!("run the quickstart ({about} {time})"),
+        ),
     };
+    let keys = [
+        run,
+        (act(Act::Paper), words("paper's 70B", paper)),
+        (open, words("open trace", "open a profile of your engine")),
+        (cx.keys.label(Action::Help), "help".to_owned()),
+    ];
     let (mut x, mut y) = (area.x + 1, top);
     let mut elsewhere = Vec::new();
     let runs = stored_elsewhere(experiments, cx);

@@ -6,7 +6,6 @@ mod list;
 pub mod state;
 mod typing;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent};
@@ -15,17 +14,20 @@ use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
 pub use self::state::Experiments;
 use self::state::{Entry, Stored};
-use self::typing::{Save, SaveTo, What};
+use self::typing::{Save, What};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::texts::TextView;
+use crate::face::tui::widgets::wrap::wrap_long_words;
 use lab::sweep::edit::Edit;
 use lab::sweep::{Choice, Experiment};
 use table::options::value;
 use table::render::csv;
 
 const NOTHING_SELECTED: &str = "no experiment is selected";
+
+const DROPPED: &str = "the key before was dropped: it waited for the experiments to load";
 
 /// Built-in sweep of the paper's 70B figures.
 const PAPER: &str = "paper-70b";
@@ -82,8 +84,15 @@ impl Acts for Experiments {
         match act {
             Act::ShowFile => {
                 let text = self.draft().map_or(entry.text.as_str(), |d| d.revisions.text());
-                let lines = text.lines().map(|l| l.replace('\t', "    ")).collect();
-                cx.lay(TextView::plain(format!("{} ({})", entry.name, entry.place), lines));
+                let text = text.replace('\t', "    ");
+                let title = format!("{} ({})", entry.name, entry.place);
+                cx.lay(TextView::new(title, move |width| {
+                    let rows = |line: &str| match line.width() <= width {
+                        true => vec![line.to_owned()],
+                        false => wrap_long_words(line, width),
+                    };
+                    text.lines().flat_map(rows).map(|row| vec![(row, Role::Text)]).collect()
+                }));
             }
             Act::Run => self.run(Choice::Missing, cx),
             Act::RunAll => self.run(Choice::All, cx),
@@ -162,10 +171,14 @@ impl Experiments {
             return;
         }
         let (early, later) = (self.early.take(), std::mem::take(&mut self.later));
-        if let Some(act) = early.filter(|_| cx.tab == Tab::Experiments) {
-            self.ensure_draft();
-            self.act(act, cx);
-            cx.early = later;
+        match early {
+            Some(act) if cx.tab == Tab::Experiments => {
+                self.ensure_draft();
+                self.act(act, cx);
+                cx.early = later;
+            }
+            Some(_) => cx.inform(DROPPED),
+            None => {}
         }
     }
 
@@ -179,7 +192,7 @@ impl Experiments {
         match is_dropped {
             true => {
                 (self.early, self.later) = (None, Vec::new());
-                cx.inform("the key before was dropped: it waited for the experiments to load");
+                cx.inform(DROPPED);
             }
             false => self.later.push(key),
         }
@@ -513,8 +526,7 @@ impl Experiments {
         };
         // runs of unsaved edits do not count as the file's
         let experiment = draft.experiment().map(|mut experiment| {
-            let name = draft::edited_name(&entry.name, draft.revisions.text());
-            Arc::make_mut(&mut experiment).name = name;
+            Arc::make_mut(&mut experiment).name = draft.edited_name(&entry.name);
             experiment
         });
         start(experiment, self.shown(), draft.stored(), choice, cx);
@@ -540,7 +552,7 @@ impl Experiments {
         }
         let save = Save {
             from: entry.name,
-            to: SaveTo::File(path),
+            path,
             text: draft.revisions.text().to_owned(),
             expected: Some(draft.revisions.saved().to_owned()),
             overwrite: false,
@@ -556,23 +568,20 @@ impl Experiments {
         if cx.is_under_way::<Self>("save") {
             return Err("still writing a file".into());
         }
-        let (dir, asked) = (cx.experiments.clone(), save.clone());
-        cx.ask(
-            "save",
-            move |_| typing::write(&asked, &dir),
-            |screen: &mut Self, written, cx| {
-                if let Some(path) = cx.ok_or_fail(written) {
-                    screen.saved(save, path, cx);
-                }
-            },
-        );
+        let asked = save.clone();
+        let work = move |_: &_| typing::write(&asked);
+        cx.ask("save", work, |screen: &mut Self, written, cx| {
+            if let Some(is_written) = cx.ok_or_fail(written) {
+                screen.saved(save, is_written, cx);
+            }
+        });
         Ok(())
     }
 
-    /// Handles the end of a write: the path, or `None` if the file changed on disk since it was read.
-    fn saved(&mut self, save: Save, path: Option<PathBuf>, cx: &mut Context) {
-        match path {
-            Some(path) => {
+    /// Handles the end of a write; nothing is written if the file changed on disk since it was read.
+    fn saved(&mut self, save: Save, is_written: bool, cx: &mut Context) {
+        match is_written {
+            true => {
                 let name = save.name();
                 let same = name == save.from;
                 if let Some(draft) = self.drafts.get_mut(&save.from) {
@@ -583,10 +592,10 @@ impl Experiments {
                     }
                 }
                 self.want(name);
-                cx.inform(format!("wrote {}", path.display()));
+                cx.inform(format!("wrote {}", save.path.display()));
                 self.react(&News::Reload, cx);
             }
-            None => {
+            false => {
                 let text = "The file exists already, or was changed since it was read. Overwrite it?";
                 cx.confirm(text, move |_: &mut Self, cx| {
                     if let Err(why) = Self::write(Save { overwrite: true, ..save }, cx) {

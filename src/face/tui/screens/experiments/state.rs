@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossterm::event::KeyEvent;
 use serde::{Deserialize, Serialize};
 
-use super::draft::{Draft, edited_name, name_before_edits};
+use super::draft::{Draft, name_before_edits};
 use super::typing::Typing;
 use crate::desk::experiments::{self, AvailableExperiment, available_experiment, available_experiments};
 use crate::face::tui::format;
@@ -264,10 +264,9 @@ impl Experiments {
         let entry = self.selected()?;
         Some(match self.draft().filter(|draft| draft.revisions.is_edited()) {
             None => entry.shown(),
-            Some(draft) => ShownExperiment {
-                name: edited_name(&entry.name, draft.revisions.text()),
-                cells: Some(draft.cells()?),
-            },
+            Some(draft) => {
+                ShownExperiment { name: draft.edited_name(&entry.name), cells: Some(draft.cells()?) }
+            }
         })
     }
 
@@ -382,10 +381,9 @@ impl Experiments {
     fn count(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
-        self.ahead = self.ahead.take().map(|(entry, _)| {
-            let counts = stored(&entry, snapshot);
-            (entry, counts)
-        });
+        if let Some((entry, counts)) = &mut self.ahead {
+            *counts = stored(entry, snapshot);
+        }
     }
 
     pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {

@@ -120,7 +120,7 @@ pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Con
     let title = if moves { "save as" } else { "copy to" };
     let hint = "a name; the file goes to experiments/NAME.toml";
     cx.prompt(known, title, hint, name, move |screen: &mut Experiments, typed, cx| {
-        Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
+        Experiments::write(save_as(screen, &cx.experiments, typed.trim(), moves)?, cx)
     });
 }
 
@@ -198,17 +198,17 @@ fn insert(axis: &str, index: usize, value: String) -> Edit {
     Edit::Insert { axis: axis.to_owned(), index, value }
 }
 
-fn save_as(experiments: &Experiments, typed: &str, moves: bool) -> Result<Save, String> {
+fn save_as(experiments: &Experiments, dir: &Path, typed: &str, moves: bool) -> Result<Save, String> {
     let name = typed.strip_suffix(".toml").unwrap_or(typed).trim();
     let fine = |c: char| !c.is_control() && c != '/' && c != '\\';
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fine) {
         return Err(format!("'{typed}': use letters, digits, '-' and '_'"));
     }
-    let entry = experiments.selected().ok_or("no experiment is selected")?;
-    let draft = experiments.draft().ok_or("no experiment is selected")?;
+    let entry = experiments.selected().ok_or(NOTHING_SELECTED)?;
+    let draft = experiments.draft().ok_or(NOTHING_SELECTED)?;
     Ok(Save {
         from: entry.name.clone(),
-        to: SaveTo::Name(name.to_owned()),
+        path: dir.join(format!("{name}.toml")),
         text: draft.revisions.text().to_owned(),
         expected: None,
         overwrite: false,
@@ -219,7 +219,7 @@ fn save_as(experiments: &Experiments, typed: &str, moves: bool) -> Result<Save, 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Save {
     pub from: String,
-    pub to: SaveTo,
+    pub path: PathBuf,
     pub text: String,
     /// File contents at the last read; `None` if there was no file.
     pub expected: Option<String>,
@@ -229,30 +229,18 @@ pub struct Save {
     pub moves: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SaveTo {
-    File(PathBuf),
-    Name(String),
-}
-
 impl Save {
     /// Entry name of the target file.
     pub fn name(&self) -> String {
-        match &self.to {
-            SaveTo::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            SaveTo::Name(name) => name.clone(),
-        }
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
-/// Writes the file atomically; `dir` is the experiments directory. Returns its path, or `None` if nothing was
-/// written because the file changed since it was read, or a new file already exists.
-pub fn write(save: &Save, dir: &Path) -> base::error::Result<Option<PathBuf>> {
-    let path = match &save.to {
-        SaveTo::File(path) => path.clone(),
-        SaveTo::Name(name) => dir.join(format!("{name}.toml")),
-    };
-    let there = path.exists().then(|| InputKind::EXPERIMENT.bytes(&path)).transpose()?;
+/// Writes the file atomically. Returns false if nothing was written because the file changed since it was read, or a new file
+/// already exists.
+pub fn write(save: &Save) -> base::error::Result<bool> {
+    let path = &save.path;
+    let there = path.exists().then(|| InputKind::EXPERIMENT.bytes(path)).transpose()?;
     // a file deleted in the meantime is written again
     let as_read = match (&there, &save.expected) {
         (None, _) => true,
@@ -260,13 +248,13 @@ pub fn write(save: &Save, dir: &Path) -> base::error::Result<Option<PathBuf>> {
         (Some(there), None) => there == save.text.as_bytes(),
     };
     if !as_read && !save.overwrite {
-        return Ok(None);
+        return Ok(false);
     }
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
     }
-    base::atomic::write(&path, save.text.as_bytes())?;
-    Ok(Some(path))
+    base::atomic::write(path, save.text.as_bytes())?;
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -276,30 +264,30 @@ mod tests {
     #[test]
     fn a_file_that_changed_since_it_was_read_is_not_overwritten_unasked() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("experiments/mine.toml");
         let mut save = Save {
             from: "mine".into(),
-            to: SaveTo::Name("mine".into()),
+            path: path.clone(),
             text: "# new\n".into(),
             expected: None,
             overwrite: false,
             moves: false,
         };
-        let path = write(&save, &dir.path().join("experiments")).unwrap().unwrap();
+        assert!(write(&save).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# new\n");
         // somebody edits it
         std::fs::write(&path, "# theirs\n").unwrap();
-        save.to = SaveTo::File(path.clone());
         (save.text, save.expected) = ("# mine\n".into(), Some("# new\n".into()));
-        assert_eq!(write(&save, dir.path()).unwrap(), None);
+        assert!(!write(&save).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# theirs\n");
         save.overwrite = true;
-        assert_eq!(write(&save, dir.path()).unwrap().as_ref(), Some(&path));
+        assert!(write(&save).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# mine\n");
         // a new file never takes the place of another
         let other = Save { expected: None, overwrite: false, text: "# other\n".into(), ..save.clone() };
-        assert_eq!(write(&other, dir.path()).unwrap(), None);
+        assert!(!write(&other).unwrap());
         // a directory in the way is said
-        let blocked = Save { to: SaveTo::File(dir.path().to_path_buf()), overwrite: true, ..save };
-        assert!(write(&blocked, dir.path()).is_err());
+        let blocked = Save { path: dir.path().to_path_buf(), overwrite: true, ..save };
+        assert!(write(&blocked).is_err());
     }
 }

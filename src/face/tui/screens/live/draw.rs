@@ -1,10 +1,9 @@
 //! Screen 2: the current or most recent sweep.
 
 use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
-use super::state::{CellState, Live, LiveCell, Pause, WorkUnit};
+use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
-use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
@@ -74,9 +73,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
         table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
     });
-    if !live.queue.is_empty() {
-        queue(buf, areas.queue, live, cx);
-    }
+    queue(buf, areas.queue, live, cx);
     match live.selected() {
         _ if live.shows_answer() => result::draw(buf, areas.detail, live, cx),
         Some(cell) => draw_cell(buf, areas.detail, live, cx, cell),
@@ -99,17 +96,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     pieces(buf, first, 0, &[&state[..], &[common]].concat());
     draw_progress(buf, area, live, cx);
     if let Some(warning) = warning {
-        let row = cut_top(cut_top(area, 2).1, 1).0;
-        let folded: Vec<&Note> = notes.iter().filter(|note| note.is_folded).collect();
-        let row = match folded[..] {
-            [only] if only.text == warning => {
-                let hint = format!(" {}: whole line ", cx.keys.label(Action::Help));
-                let (rest, place) = cut_left(row, row.width.saturating_sub(hint.width() as u16));
-                put(buf, place, place.x, place.y, &hint, theme.style(Role::Key));
-                rest
-            }
-            _ => folded_notes(buf, row, &notes, cx),
-        };
+        let row = folded_notes(buf, cut_top(cut_top(area, 2).1, 1).0, &notes, cx);
         let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
         line(buf, row, 0, &[(" ", theme.style(Role::Text)), (&shown, theme.style(Role::Warn))]);
     }
@@ -129,8 +116,8 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
         (None, Pause::No) => {
             let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {
                 None => "▶ running",
-                Some(WorkUnit::Window) => "▶ evaluating quality",
-                Some(WorkUnit::Step) => "▶ training",
+                Some("step") => "▶ training",
+                Some(_) => "▶ evaluating quality",
             };
             (word.into(), Role::Active)
         }
@@ -182,10 +169,11 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
+    // whole or not at all, the note before less important numbers
+    let note = live.note.as_ref().map(|note| format!("  {note}"));
     let running = live.cells.iter().find(|cell| cell.state == CellState::Running);
     let round = running.map(|cell| format!("  round {}/{}", cell.round + 1, live.rounds));
-    // whole or not at all
-    for text in [Some(format!("  elapsed {elapsed}")), round].into_iter().flatten() {
+    for text in [note, Some(format!("  elapsed {elapsed}")), round].into_iter().flatten() {
         if numbers.width() + text.width() + LEAST_BAR < width {
             numbers.push_str(&text);
         }
@@ -193,14 +181,8 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
         let left = evaluation.left_ms(cx.now_ms);
         let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
-        let unit = match evaluation.unit {
-            WorkUnit::Window => "window",
-            WorkUnit::Step => "step",
-        };
-        let (done, of) = (evaluation.done, counted(evaluation.of, unit));
+        let (done, of) = (evaluation.done, counted(evaluation.of, evaluation.unit));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
-    } else if let Some(note) = &live.note {
-        numbers.push_str(&format!("  {note}"));
     }
     // gives way to the numbers in narrow windows
     let room = width.saturating_sub(numbers.width() + 2);
@@ -254,15 +236,18 @@ pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<Note> {
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let label = |act| cx.key::<Live>(act);
-    let title = match live.in_queue {
-        true => format!(
-            "queue: {} earlier, {} later, {} remove",
-            label(Act::Earlier),
-            label(Act::Later),
-            label(Act::Remove)
-        ),
-        false => format!("queue: {} opens it", label(Act::Queue)),
-    };
+    let [first, others @ ..] = &live.queue[..] else { return };
+    if !live.in_queue {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let text = format!(" {} queue: {}{more}", label(Act::Queue), first.title());
+        return line(buf, area, 0, &[(&text, theme.style(Role::Dim))]);
+    }
+    let title = format!(
+        "queue: {} earlier, {} later, {} remove",
+        label(Act::Earlier),
+        label(Act::Later),
+        label(Act::Remove)
+    );
     let inner = frame(buf, area, &title, theme);
     for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
         let queued = &live.queue[row];
@@ -271,7 +256,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         let runs = cells * queued.experiment.rounds as usize;
         let text = format!(" {} {}, up to {}", row + 1, queued.title(), counted(runs, "run"));
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
-        if live.in_queue && row == live.queue_list.selected {
+        if row == live.queue_list.selected {
             put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
             select(buf, inner, y, theme);
         }
@@ -331,12 +316,9 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 /// Maximum rows kept for the log below the lanes.
 const LOG_ROWS: usize = 2;
 
-/// Words of the screen in the frame of a cell, for wide and narrow windows.
-const LEGENDS: [&str; 3] = [
-    " tok/s: with prefill · TPOT: time per output token · round: one pass over all cells · exposed: not hidden ",
-    " tok/s: with prefill · TPOT: time per output token · round: all cells once ",
-    " tok/s: with prefill · TPOT: time per output token ",
-];
+/// Words of the screen in the frame of a cell, most important first.
+const LEGEND: &str =
+    "tok/s: with prefill · TPOT: time per output token · round: all cells once · exposed: not hidden";
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
@@ -351,9 +333,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state, &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    if let Some(legend) = LEGENDS.iter().find(|legend| legend.width() + 4 <= area.width.into()) {
+    if let Some(legend) = leading_clauses(LEGEND, area.width.saturating_sub(6).into(), &[" · "]) {
         let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.x + 2, y, legend, theme.style(Role::Dim));
+        put(buf, area, area.x + 2, y, &format!(" {legend} "), theme.style(Role::Dim));
     }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
@@ -398,8 +380,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     pieces(buf, area, 0, &first);
     // on the same row as the activity, or on the next one if there is no room
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
-    let used: usize = first.iter().map(|(text, _)| text.width()).sum();
-    let beside = area.x + (used as u16) < x;
+    let beside = area.x + (width_of(&first) as u16) < x;
     if beside || area.width >= 90 {
         put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
     }

@@ -137,14 +137,6 @@ impl Acts for Live {
     }
 }
 
-impl Live {
-    /// Maximum rows of the answer; leaves room for the cells, or half of them.
-    fn most_rows(&self, rest: Rect) -> u16 {
-        let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
-        rest.height.saturating_sub(cells.min(rest.height / 3)).max(11)
-    }
-}
-
 impl Screen for Live {
     fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
         draw::draw(buf, body, self, cx);
@@ -290,6 +282,7 @@ impl Kept for Live {
     fn restore(&mut self, (): (), _cx: &mut Context) {}
 }
 
+#[derive(Default)]
 struct Areas {
     top: Rect,
     table: Rect,
@@ -300,31 +293,42 @@ struct Areas {
 impl Live {
     fn areas(&self, body: Rect) -> Areas {
         if self.experiment.is_none() {
-            return Areas::of_earlier(body);
+            let (top, detail) = cut_top(body, 1);
+            return Areas { top, detail, ..Areas::default() };
         }
         let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
-        let detail = match self.shows_answer() {
-            true => (self.wrapped.1.len() as u16 + 2).clamp(11, self.most_rows(rest)),
+        let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
+        let (waiting, room) = (self.queue.len() as u16, rest.height.saturating_sub(4));
+        let (detail, table) = match self.shows_answer() {
+            // in a small window the result needs the rows of the cells
+            true if body.height < SMALL => cut_top(rest, rest.height),
+            true => {
+                // leaves room for the cells, or for a third of the rows of them
+                let most = rest.height.saturating_sub(cells.min(rest.height / 3)).max(11);
+                cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
+            }
             false => {
-                let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
                 // the frame, numbers, two lanes a rank and the log need no more
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
+                let others = cells.saturating_add(waiting.min(1));
                 let most = match body.height {
-                    ..24 => rest.height.saturating_sub(cells).max(7),
+                    // the frame, the numbers and a line of the log
+                    ..SMALL => rest.height.saturating_sub(others).max(5),
+                    SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };
-                (body.height / 2).clamp(11, 26).min(most)
+                let (table, detail) =
+                    cut_bottom(rest, (body.height / 2).clamp(11, 26).min(most).min(room));
+                (detail, table)
             }
         };
-        // in a small window the list keeps its head and three rows; the result needs them
-        let detail = match self.shows_answer() && body.height < SMALL {
-            true => rest.height,
-            false => detail.min(rest.height.saturating_sub(4)),
+        let queue = match waiting {
+            0 => 0,
+            // a line, until it is entered
+            _ if !self.in_queue => 1,
+            waiting => (waiting + 2).min(table.height / 2).max(3),
         };
-        let (table, detail) = cut_bottom(rest, detail);
-        let waiting = self.queue.len() as u16;
-        let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
-        let (table, queue) = cut_bottom(table, rows);
+        let (table, queue) = cut_bottom(table, queue);
         Areas { top, table, queue, detail }
     }
 
@@ -442,23 +446,29 @@ impl Live {
         }
         self.ask_result(cx);
         cx.perform(Effect::Store(StoreTask::Read));
-        self.next_sweep(ended.interrupted, cx);
+        self.next_sweep(ended, cx);
     }
 
-    /// Starts the next queued sweep, unless the user cancelled the previous one.
-    fn next_sweep(&mut self, interrupted: bool, cx: &mut Context) {
+    /// Starts the next queued sweep, unless the user cancelled the previous one. Its header says where the result of the
+    /// previous one is.
+    fn next_sweep(&mut self, ended: Ended, cx: &mut Context) {
         if self.queue.is_empty() {
             return;
         }
-        if interrupted {
+        if ended.interrupted {
             let (pause, waiting) = (cx.key::<Self>(Act::Pause), self.queue.len());
             cx.inform(format!("{waiting} more in the queue: {pause} on this screen starts the next"));
             return;
         }
-        let screen = cx.tab;
+        let (screen, name) = (cx.tab, self.experiment.take().unwrap_or_default());
         let Queued { experiment, choice } = self.queue.remove(0);
         self.begin(experiment, choice, cx);
         cx.tab = screen;
+        let note = format!("result of {name}: screen {}", cx.keys.label(Action::Show(Tab::Experiments)));
+        if ended.failed == 0 {
+            cx.inform(note.as_str());
+        }
+        self.note = Some(note);
     }
 
     fn cancel(&mut self, cx: &mut Context) {

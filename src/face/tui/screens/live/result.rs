@@ -149,10 +149,3 @@ pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &L
     let then = "A running sweep shows its cells here: medians so far, lanes of the last step, memory, log; then the result.";
     empty(buf, body, &format!("{how}\n{then}"), cx.theme);
 }
-
-impl Areas {
-    pub(super) fn of_earlier(body: Rect) -> Self {
-        let (top, detail) = cut_top(body, 1);
-        Self { top, table: Rect::ZERO, queue: Rect::ZERO, detail }
-    }
-}

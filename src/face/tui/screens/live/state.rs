@@ -199,20 +199,13 @@ pub struct Progress {
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     pub what: String,
-    pub unit: WorkUnit,
+    /// `window` of text, for each architecture, or training `step`.
+    pub unit: &'static str,
     /// Finished units, both computed and found in the store (`found` counts the latter).
     pub done: usize,
     found: usize,
     pub of: usize,
     since_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkUnit {
-    /// Window of text, for each architecture.
-    Window,
-    /// Training step.
-    Step,
 }
 
 impl Evaluation {
@@ -316,11 +309,11 @@ impl Live {
                 }
             }
             SweepEvent::Evaluating { what, done, found, of } => {
-                self.follow_work(what, WorkUnit::Window, [done, found, of], now_ms);
+                self.follow_work(what, "window", [done, found, of], now_ms);
             }
             SweepEvent::Training { what, done, found, of, .. } => {
                 let steps = [done, found, of].map(|steps| steps as usize);
-                self.follow_work(what, WorkUnit::Step, steps, now_ms);
+                self.follow_work(what, "step", steps, now_ms);
             }
             SweepEvent::Note(note) => {
                 self.evaluation = None;
@@ -381,7 +374,13 @@ impl Live {
     }
 
     /// Follows an evaluation or a training of the sweep.
-    fn follow_work(&mut self, what: String, unit: WorkUnit, [done, found, of]: [usize; 3], now_ms: u64) {
+    fn follow_work(
+        &mut self,
+        what: String,
+        unit: &'static str,
+        [done, found, of]: [usize; 3],
+        now_ms: u64,
+    ) {
         let since_ms = match &self.evaluation {
             Some(known) if known.what == what => known.since_ms,
             _ => now_ms,

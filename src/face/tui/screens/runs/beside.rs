@@ -95,11 +95,7 @@ fn speedup(both: &SideBySide) -> Vec<Pieces> {
         None if both.provenance.contains(&Provenance::Simulated) => "simulated: no interval".into(),
         None => "no interval: fewer than 6 samples".into(),
     };
-    let rounds = match both.shared_rounds {
-        0 => "no shared rounds".to_owned(),
-        1 => "1 shared round".to_owned(),
-        rounds => format!("{rounds} shared rounds"),
-    };
+    let rounds = counted(both.shared_rounds, "shared round");
     vec![
         vec![(format!("tokens/s over all rounds of both cells x {speedup:.3}"), Role::Title)],
         vec![(format!("{interval} ({rounds})"), Role::Text)],

@@ -213,6 +213,20 @@ pub fn differing(table: &RunTable, rows: &[u32]) -> Vec<usize> {
     differing
 }
 
+/// Columns that are not shown and in which this run differs from another one that looks the same: equal in all options of the
+/// shown columns.
+pub fn unseen(runs: &Runs, table: &RunTable, row: usize) -> Vec<usize> {
+    let wanted: Vec<(usize, String)> = wanted(runs, table).collect();
+    let is_wanted = |at: &usize| wanted.iter().any(|(column, _)| column == at);
+    let (shown, mut hidden): (Vec<usize>, Vec<usize>) =
+        runs.differing.iter().copied().partition(is_wanted);
+    let setting = table.find(SETTING).filter(is_wanted);
+    let is_same = |at: usize, other: u32| table.columns()[at].same(row, other as usize);
+    let looks_the_same = |other: u32| shown.iter().chain(&setting).all(|at| is_same(*at, other));
+    hidden.retain(|at| runs.rows().any(|other| !is_same(*at, other) && looks_the_same(other)));
+    hidden
+}
+
 /// True if each P2P setting has one link.
 fn link_follows(table: &RunTable, (p2p, link): (usize, usize), rows: &[u32]) -> bool {
     let mut links: HashMap<&str, &str> = HashMap::new();

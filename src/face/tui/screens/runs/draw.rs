@@ -162,26 +162,21 @@ fn draw_about(
     let order = runs.order_words(table);
     let hidden = columns::hidden_differences(runs, table, columns, shown);
     let key = cx.key::<Runs>(Act::Columns);
-    let differ = |what: &str| format!("{order}; runs differ also in {what} ({key} adds columns)");
-    let mut texts = match hidden.as_slice() {
-        [] => vec![order.clone()],
-        [only] => vec![differ(only)],
-        [first, second, rest @ ..] => {
-            let more = format!("{first}, {second} and {} more", rest.len());
-            vec![differ(&hidden.join(", ")), differ(&more), differ(&format!("{} options", hidden.len()))]
+    let mut texts = match hidden.is_empty() {
+        true => vec![order],
+        false => {
+            let (all, short) = (hidden.join(", "), runs.short_order_words());
+            let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
+            vec![
+                format!("{order}; runs differ also in {all} ({key} adds columns)"),
+                format!("{order}; {count}"),
+                format!("{short}; {count}"),
+                count,
+            ]
         }
     };
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
-    }
-    if !hidden.is_empty() {
-        let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
-        texts
-            .extend([order.as_str(), runs.short_order_words()].map(|order| format!("{order}; {count}")));
-        // beside the number of rows out of view
-        let brief = format!("{} hidden: {key}", counted(hidden.len(), "option"));
-        texts.push(format!("{}; {brief}", runs.short_order_words()));
-        texts.push(count);
     }
     let room = area.width.saturating_sub(2);
     let text = first_fitting(&texts, room);
@@ -299,7 +294,8 @@ fn fitting(runs: &Runs, record: &Record, column: &Column, row: usize, width: u16
     }
 }
 
-/// Draws the selected run's values that the table has no room for, whole, with the names of their columns.
+/// Draws the selected run's values that tell it from one that looks the same or that the table has no room for, whole, with the
+/// names of their columns.
 fn draw_hidden(
     buf: &mut Buffer,
     area: Rect,
@@ -310,11 +306,14 @@ fn draw_hidden(
 ) {
     let Some(row) = runs.row() else { return };
     let (mut x, mut y) = (area.x + 1, area.y);
-    for (at, column) in columns.iter().enumerate() {
-        let spec = &stored.table.columns()[column.column];
+    let unseen = runs.unseen.iter().map(|column| (None, *column));
+    let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
+    for (at, column) in unseen.chain(chosen) {
+        let Some(spec) = stored.table.columns().get(column) else { continue };
         let text = columns::cell_text(spec, row);
         let is_whole = |place: &table::Place| {
-            place.column == at && fitting(runs, &stored.records[row], spec, row, place.width) == text
+            Some(place.column) == at
+                && fitting(runs, &stored.records[row], spec, row, place.width) == text
         };
         if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
             continue;

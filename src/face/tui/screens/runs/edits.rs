@@ -7,6 +7,7 @@ use super::{Act, Runs, named};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use base::offer::Offer;
+use base::statistics::grouped;
 use lab::store::Edit;
 use table::Record;
 
@@ -113,16 +114,10 @@ impl Runs {
         if edit.is_empty() {
             return;
         }
-        let mut back: Vec<(Vec<String>, Edit)> = Vec::new();
-        for run in &runs {
-            let before = cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
-            let inverse = edit.inverse(before);
-            match back.iter_mut().find(|(_, same)| *same == inverse) {
-                Some((same, _)) => same.push(run.clone()),
-                None if inverse.is_empty() => {}
-                None => back.push((vec![run.clone()], inverse)),
-            }
-        }
+        let before = |run: &String| cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
+        let inverses = grouped(runs.iter().map(|run| (edit.inverse(before(run)), run.clone())));
+        let changed = inverses.into_iter().filter(|(inverse, _)| !inverse.is_empty());
+        let back: Vec<(Vec<String>, Edit)> = changed.map(|(inverse, runs)| (runs, inverse)).collect();
         let tags = |sign: &str, tags: &[String]| -> Vec<String> {
             tags.iter().map(|tag| format!("{sign}{tag}")).collect()
         };

@@ -23,7 +23,7 @@ use table::{Field, Record};
 acts! {
     Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
-    Mark: "mark", "Space", "mark or unmark the run, and go to the next", Some("mark"), "select tick unmark";
+    Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortBy: "sort-by", "O", "choose the column to sort by, or the default order", Some("sort by"), "order";
@@ -119,8 +119,6 @@ impl Acts for Runs {
                 if let Some(run) = selected {
                     self.marked.toggle(run);
                 }
-                let len = self.lines.len();
-                self.list.move_by(1, len);
             }
             Act::MarkAll => {
                 let records =
@@ -189,6 +187,9 @@ impl Screen for Runs {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let stored = cx.stored.clone();
+        let row = self.row().zip(stored.as_ref());
+        self.unseen =
+            row.map_or_else(Vec::new, |(row, stored)| columns::unseen(self, &stored.table, row));
         if let Some(record) = self.selected(stored.as_ref()) {
             cx.seen_run = Some(record.run.clone());
             TraceLookup::ask::<Self>(record, cx, |runs| &mut runs.trace);
@@ -336,7 +337,7 @@ struct RunAreas {
     about: Rect,
     /// With the header.
     table: Rect,
-    /// Framed details; without them, the values of the selected run for which the table has no room.
+    /// Framed details; without them, the values of the selected run that the table does not show.
     details: Rect,
 }
 
@@ -347,7 +348,8 @@ impl Runs {
         let (top, rest) = cut_top(body, 1);
         let (about, rest) = cut_top(rest, 1);
         let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
-            false if body.width >= self.needed || body.height < LOWEST => cut_bottom(rest, 0),
+            false if body.height < LOWEST => cut_bottom(rest, 0),
+            false if body.width >= self.needed && self.unseen.is_empty() => cut_bottom(rest, 0),
             false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => {

@@ -76,7 +76,7 @@ pub enum Line {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Runs {
     pub lines: Vec<Line>,
     pub count: usize,
@@ -86,7 +86,7 @@ pub struct Runs {
     pub sort: SortOrder,
     /// Run that had the cursor when an order was left, for the return to it.
     pub cursors: HashMap<SortOrder, String>,
-    /// Shown columns, by name, in order.
+    /// Shown columns, by name, in order; empty until rows are arranged.
     pub columns: Vec<String>,
     /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] and [`SHARED`] ones with one value.
     pub empty: HashSet<String>,
@@ -94,6 +94,8 @@ pub struct Runs {
     pub shared: Vec<String>,
     /// Options and variables in which the shown runs differ, as indices of columns.
     pub differing: Vec<usize>,
+    /// Those of `differing` that tell the selected run from one that looks the same.
+    pub unseen: Vec<usize>,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -135,47 +137,6 @@ pub struct Runs {
     pub restored: Option<String>,
     /// Runs being deleted; no longer shown.
     pub deleting: HashSet<String>,
-}
-
-impl Default for Runs {
-    fn default() -> Self {
-        Self {
-            lines: Vec::new(),
-            count: 0,
-            out_of_scope: 0,
-            list: List::default(),
-            sort: SortOrder::new(),
-            cursors: HashMap::new(),
-            columns: COLUMNS.map(String::from).into(),
-            empty: HashSet::new(),
-            shared: Vec::new(),
-            differing: Vec::new(),
-            is_one_experiment: false,
-            has_sweeps: false,
-            has_upper_bound: false,
-            longest: HashMap::new(),
-            bad: Vec::new(),
-            nothing: None,
-            provenance: None,
-            model: None,
-            needed: u16::MAX,
-            scroll: 0,
-            filter: FilterBox::default(),
-            bound: BoundFilter::default(),
-            detail: None,
-            whole: None,
-            trace: TraceLookup::default(),
-            marked: Marked::default(),
-            only_marked: false,
-            done: Vec::new(),
-            undone: Vec::new(),
-            grouped: false,
-            ungrouped: None,
-            bin: None,
-            restored: None,
-            deleting: HashSet::new(),
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,6 +224,9 @@ impl Runs {
 
     /// Filters and sorts the lines, keeping the selected run if possible.
     pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
+        if self.columns.is_empty() {
+            self.columns = COLUMNS.map(String::from).into();
+        }
         let selected = self.lines.get(self.list.selected).copied();
         let Some(snapshot) = snapshot else {
             (self.lines, self.count) = (Vec::new(), 0);
@@ -375,7 +339,9 @@ impl Runs {
         let is_shown =
             |name: &&String| ![EP, DP].contains(&name.as_str()) || !self.empty.contains(*name);
         let columns: Vec<&str> = self.columns.iter().filter(is_shown).map(String::as_str).collect();
-        words.extend(["--columns".into(), columns.join(",")]);
+        if !columns.is_empty() {
+            words.extend(["--columns".into(), columns.join(",")]);
+        }
         words
     }
 }
