@@ -28,6 +28,7 @@ pub mod kineto;
 mod left_out;
 mod misplaced;
 pub mod nsight;
+mod numbering;
 mod rank;
 pub mod recording;
 mod samples;
@@ -48,6 +49,7 @@ use crate::Trace;
 use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
+use base::text::file_name;
 use table::Provenance;
 
 /// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
@@ -172,11 +174,7 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
         ));
         return Ok(());
     }
-    let name = |file: &String| {
-        let name = Path::new(file).file_name();
-        name.map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned())
-    };
-    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(name).collect();
+    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(|file| file_name(file)).collect();
     let more = import.files.len() - names.len();
     Err(Error::input_help(
         format!(

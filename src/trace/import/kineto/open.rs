@@ -142,8 +142,8 @@ pub(super) type ReadEvents = fn(&str, &Open<'_>, Options) -> Result<FileEvents>;
 fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) -> Result<ReadFile> {
     let FileEvents { profiler, mut table, metadata, mut warnings } = read(name, open, options)?;
     let parts = Parts::of(name, &table, &metadata)?;
-    let linked = link(&mut table, &parts.groups);
-    warnings.extend(linked.warnings);
+    let (launched, of_links) = link(&mut table, &parts.groups);
+    warnings.extend(of_links);
     let claim = Claim {
         name: Name::parse(name),
         own: metadata.rank.filter(|_| parts.labels.len() == 1),
@@ -156,16 +156,8 @@ fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) 
             .map(|start| start.saturating_add(metadata.base_ns.unwrap_or(0))),
         parts: parts.labels.clone(),
     };
-    Ok(ReadFile {
-        name: name.to_owned(),
-        profiler,
-        table,
-        metadata,
-        warnings,
-        parts,
-        claim,
-        launched: linked.launched,
-    })
+    let name = name.to_owned();
+    Ok(ReadFile { name, profiler, table, metadata, warnings, parts, claim, launched })
 }
 
 /// Reads trace events of PyTorch's profiler or JAX.

@@ -397,8 +397,8 @@ impl Walk<'_, '_> {
                     return Ok(());
                 }
                 _ => {
-                    if let Err(broken) = self.event(visit)? {
-                        self.skip_broken(&broken)?;
+                    if let Err((offset, broken)) = self.event(visit)? {
+                        self.skip_broken(offset, broken)?;
                     }
                 }
             }
@@ -406,7 +406,8 @@ impl Walk<'_, '_> {
         Err(self.splitter.cut(false))
     }
 
-    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), BrokenAt>, Break> {
+    /// Visits the event at the cursor; a broken one with its offset in the file.
+    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), (u64, Broken)>, Break> {
         loop {
             let Splitter { buffer, length, at, .. } = &*self.splitter;
             let (start, end) = (*at, (*length).min(at + LONGEST_EVENT));
@@ -422,7 +423,7 @@ impl Walk<'_, '_> {
             let read = if broken.ended { end } else { cursor.at.max(broken.at) } - start;
             if !broken.ended || end - start == LONGEST_EVENT || !self.splitter.more()? {
                 self.effort = self.effort.saturating_sub(read + 1);
-                return Ok(Err(BrokenAt { offset, expected: broken.expected, ended: broken.ended }));
+                return Ok(Err((offset, broken)));
             }
         }
     }
@@ -430,7 +431,7 @@ impl Walk<'_, '_> {
     /// Skips the broken element at the cursor: to the first valid event inside its brackets, or else to
     /// its end; if its brackets are not closed, to the next valid event anywhere.
     #[cold]
-    fn skip_broken(&mut self, broken: &BrokenAt) -> Result<(), Break> {
+    fn skip_broken(&mut self, offset: u64, broken: Broken) -> Result<(), Break> {
         let start = self.splitter.place();
         let end = self.element()?.map(|length| start + length as u64);
         let found = self.seek(start, end)?;
@@ -438,7 +439,7 @@ impl Walk<'_, '_> {
         if found || !broken.ended {
             let lost = &mut self.splitter.top.lost;
             lost.elements += 1;
-            lost.first.get_or_insert((broken.offset, broken.expected));
+            lost.first.get_or_insert((offset, broken.expected));
             let place = self.splitter.place();
             self.splitter.top.lost.bytes += place - start;
         }
@@ -492,12 +493,6 @@ impl Walk<'_, '_> {
             None => Err(self.splitter.break_here("too much broken JSON; reading stopped")),
         }
     }
-}
-
-struct BrokenAt {
-    offset: u64,
-    expected: &'static str,
-    ended: bool,
 }
 
 /// Parses an event and its arguments; requires a phase.
