@@ -149,8 +149,7 @@ fn one(input: &Input) -> Result<File> {
     );
     let ((gpu, mut notes), (launches, calls, ranges, host_notes)) = (gpu?, host?);
     notes.add(host_notes);
-    let kernels = notes.used.get("kernel").copied().unwrap_or(0);
-    if kernels == 0 && !gpu.graphs.is_empty() {
+    if !notes.report.used.contains_key("kernel") && !gpu.graphs.is_empty() {
         return Err(only_graphs(path, gpu.graphs.len()));
     }
     if gpu.events.is_empty() {
@@ -209,10 +208,10 @@ fn only_graphs(path: &Path, graphs: usize) -> Error {
 }
 
 fn nothing(db: &Database, notes: &Notes) -> Error {
-    let counts = notes.ignored.iter().map(|(reason, count)| (reason.clone(), *count));
+    let counts = notes.report.ignored.iter().map(|(reason, count)| (reason.clone(), *count));
     let counts = notes.left_out.counts().chain(counts).take(5);
     let ignored: Vec<String> = counts.map(|(reason, count)| format!("{count} {reason}")).collect();
-    let why = match (ignored.is_empty(), notes.warnings.first()) {
+    let why = match (ignored.is_empty(), notes.first_warning()) {
         (false, _) => format!(" (ignored: {})", ignored.join(", ")),
         (true, Some(warning)) => format!(" ({warning})"),
         (true, None) => String::new(),
@@ -223,18 +222,16 @@ fn nothing(db: &Database, notes: &Notes) -> Error {
     )
 }
 
+/// Report of an import while it reads a file.
 #[derive(Debug, Default)]
 pub(in crate::import) struct Notes {
-    events: u64,
-    used: BTreeMap<String, u64>,
-    ignored: BTreeMap<String, u64>,
-    warnings: Vec<String>,
+    report: ImportReport,
     pub left_out: LeftOut,
 }
 
 impl Notes {
     fn read(&mut self, rows: &Rows) {
-        self.events += rows.count;
+        self.count(rows.count);
         if let Some(broken) = &rows.broken {
             self.warn(broken.clone());
         }
@@ -242,67 +239,66 @@ impl Notes {
 
     /// Counts rows of GPU work; if its table is damaged, the rest is missing.
     fn read_gpu_work(&mut self, rows: &Rows) {
-        self.events += rows.count;
+        self.count(rows.count);
         let doubt = |sentence: &String| Doubt { about: Doubted::Missing, sentence: sentence.clone() };
         self.left_out.doubt(rows.broken.as_ref().map(doubt));
     }
 
     pub fn use_(&mut self, what: &str, count: u64) {
-        count_up(&mut self.used, what, count);
+        count_up(&mut self.report.used, what, count);
     }
 
     /// Reverts the count of events that were dropped later.
     pub fn unuse(&mut self, what: &str, count: u64) {
-        if let Some(used) = self.used.get_mut(what) {
+        if let Some(used) = self.report.used.get_mut(what) {
             *used = used.saturating_sub(count);
         }
     }
 
     pub fn ignore(&mut self, reason: &str, count: u64) {
-        count_up(&mut self.ignored, reason, count);
+        count_up(&mut self.report.ignored, reason, count);
     }
 
     pub fn warn(&mut self, sentence: String) {
-        if self.warnings.len() < MOST_WARNINGS {
-            self.warnings.push(sentence);
+        if self.report.warnings.len() < MOST_WARNINGS {
+            self.report.warnings.push(sentence);
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.events += other.events;
-        other.used.into_iter().for_each(|(what, count)| count_up(&mut self.used, &what, count));
-        other.ignored.into_iter().for_each(|(why, count)| count_up(&mut self.ignored, &why, count));
-        other.warnings.into_iter().for_each(|warning| self.warn(warning));
+        add_counts(&mut self.report, &other.report);
+        other.report.warnings.into_iter().for_each(|warning| self.warn(warning));
         self.left_out.absorb(other.left_out);
     }
 
     /// Counts events that were read elsewhere.
     pub fn count(&mut self, events: u64) {
-        self.events += events;
+        self.report.events += events;
     }
 
     pub fn first_warning(&self) -> Option<&str> {
-        self.warnings.first().map(String::as_str)
+        self.report.warnings.first().map(String::as_str)
     }
 
-    pub fn report(mut self, format: &str, file: &str) -> ImportReport {
-        let left_out = std::mem::take(&mut self.left_out);
-        left_out.counts().for_each(|(what, count)| self.ignore(&what, count));
-        self.used.retain(|_, count| *count > 0);
-        let mut warnings: Vec<String> = left_out.sentences().collect();
-        warnings.append(&mut self.warnings);
+    pub fn report(self, format: &str, file: &str) -> ImportReport {
+        let Self { mut report, left_out } = self;
+        left_out.counts().for_each(|(what, count)| count_up(&mut report.ignored, &what, count));
+        report.used.retain(|_, count| *count > 0);
         ImportReport {
             format: format.into(),
             files: vec![file.into()],
-            events: self.events,
-            used: self.used,
-            ignored: self.ignored,
-            warnings,
+            warnings: left_out.sentences().chain(report.warnings).collect(),
             doubts: left_out.doubts(file).collect(),
             ignored_kernels: left_out.kernels().collect(),
-            ..ImportReport::default()
+            ..report
         }
     }
+}
+
+fn add_counts(report: &mut ImportReport, more: &ImportReport) {
+    report.events += more.events;
+    more.used.iter().for_each(|(what, count)| count_up(&mut report.used, what, *count));
+    more.ignored.iter().for_each(|(why, count)| count_up(&mut report.ignored, why, *count));
 }
 
 fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
@@ -537,15 +533,9 @@ fn shift(trace: &mut Trace, began: Option<i64>, earliest: Option<i64>) {
 }
 
 fn add(report: &mut ImportReport, more: ImportReport) {
+    add_counts(report, &more);
     let file = more.files.first().cloned().unwrap_or_default();
     report.files.extend(more.files);
-    report.events += more.events;
-    for (what, count) in more.used {
-        *report.used.entry(what).or_default() += count;
-    }
-    for (why, count) in more.ignored {
-        *report.ignored.entry(why).or_default() += count;
-    }
     report.doubts.extend(more.doubts);
     report.ignored_kernels.extend(more.ignored_kernels);
     report.warnings.extend(more.warnings.into_iter().map(|warning| format!("{file}: {warning}")));
