@@ -6,6 +6,7 @@
 
 mod rank_spans;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use rayon::prelude::*;
 use self::rank_spans::kernels;
 pub(super) use self::rank_spans::{RankSpans, find_launches, ranks};
 use super::foreign::foreign;
+use super::split::most_common;
 use super::stretch::Stretch;
 use super::wire::middle;
 use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
@@ -593,13 +595,10 @@ pub(super) fn assembled(
     for (step, times) in steps.iter_mut().zip(window_times(trace, &wanted, &windows)) {
         step.times = times;
     }
-    let mut counts: HashMap<u32, usize> = HashMap::new();
     let named = |span: &&&Span| ends == Ends::AllReduces || kind(trace, span) == DISPATCH;
     let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
-    named.for_each(|span| *counts.entry(span.operation).or_default() += 1);
-    let usual =
-        counts.into_iter().max_by_key(|(operation, count)| (*count, std::cmp::Reverse(*operation)));
-    let name = usual.and_then(|(operation, _)| trace.operations.get(operation as usize));
+    let usual = most_common(named.map(|span| Reverse(span.operation)));
+    let name = usual.and_then(|Reverse(operation)| trace.operations.get(operation as usize));
     Steps {
         has_launches: ranks.iter().any(|rank| rank.launches.are_recorded()),
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),

@@ -54,7 +54,9 @@ pub(in crate::rewire) fn find_launches(trace: &Trace, ranks: &mut [RankSpans<'_>
     }
 }
 
-/// Minimum ratio of the distance of collectives to that of the ends of one, for ends to decide; clocks drift.
+/// Minimum ratio of the distance between collectives to the distance between the ends of one on two ranks, for ends to
+/// decide which collectives match: separates aligned clocks from clocks that drift, by which a neighbour could be taken for
+/// a collective. Chosen, not measured: an order of magnitude.
 const NEAR: i64 = 10;
 
 /// Index of the time nearest to another.
