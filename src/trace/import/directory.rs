@@ -81,8 +81,9 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     search(directory, 0)?.finish(directory)
 }
 
-/// True if a directory has a trace or an archive; archives are not opened.
-pub(super) fn holds_traces(directory: &Path) -> bool {
+/// True if a directory, or one below it, holds a trace that [`open`](super::open) reads, or an archive, which may hold one.
+/// Reads only the beginnings of files.
+pub fn holds_traces(directory: &Path) -> bool {
     let is_archive =
         |file: &Skipped| file.format.is_some_and(|format| matches!(format.reader, Reader::Archive(_)));
     search(directory, DEPTH)

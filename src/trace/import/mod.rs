@@ -34,7 +34,7 @@ pub mod recording;
 mod samples;
 mod steps;
 
-pub use directory::unpack;
+pub use directory::{holds_traces, unpack};
 pub use formats::is_known_file;
 pub use steps::{StepName, StepWork, step_name};
 
@@ -67,12 +67,6 @@ const MOST_OPERATIONS: usize = 200_000;
 /// reading or importing it.
 pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
-}
-
-/// True if a directory, or one below it, holds a trace that [`open`] reads, or an archive, which may hold one. Reads only
-/// the beginnings of files.
-pub fn holds_traces(directory: &Path) -> bool {
-    directory::holds_traces(directory)
 }
 
 /// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan

@@ -22,6 +22,8 @@ pub(in crate::rewire) struct RankSpans<'a> {
     pub(super) launches: Launches,
     /// Clock correction to add to the rank's times (ns).
     pub(super) offset: i64,
+    /// For each of the first rank's collectives, the index in `reduces` of the one that matches; empty until matched.
+    pub counterparts: Vec<Option<usize>>,
 }
 
 /// Sorted spans per rank, with the indices of the layers' collectives (of one process group, if given).
@@ -39,7 +41,8 @@ pub(in crate::rewire) fn ranks<'a>(
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces = (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
             let offset = offsets.get(&rank).copied().unwrap_or(0);
-            RankSpans { rank, spans, reduces, launches: Launches::default(), offset }
+            let (launches, counterparts) = (Launches::default(), Vec::new());
+            RankSpans { rank, spans, reduces, launches, offset, counterparts }
         })
         .collect();
     ranks.sort_by_key(|rank| rank.rank);
@@ -70,7 +73,7 @@ impl RankSpans<'_> {
     /// For each collective of this rank, the index of the one on another rank that ends at the same time. If clocks drift,
     /// or `is_tied` does not say that they are aligned, ranks with equally many match in order. `None` if the ranks cannot
     /// be matched, or clocks that are not aligned differ by more than the distance of collectives.
-    pub(in crate::rewire) fn counterparts(
+    pub(in crate::rewire) fn matched_with(
         &self,
         other: &Self,
         is_tied: Option<bool>,
@@ -160,8 +163,9 @@ mod tests {
             reduces: (0..spans[rank].len()).collect(),
             launches: Launches::default(),
             offset: 0,
+            counterparts: Vec::new(),
         });
-        a.counterparts(&b, is_tied)
+        a.matched_with(&b, is_tied)
     }
 
     #[test]

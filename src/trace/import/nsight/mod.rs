@@ -68,8 +68,8 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
         let (trace, began) = match one(input)? {
-            File::Trace(trace, began) => (*trace, began),
-            File::WithoutWork(error) => {
+            Ok(read) => read,
+            Err(error) => {
                 idle.push((input, error));
                 continue;
             }
@@ -120,13 +120,9 @@ fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> R
     Ok(())
 }
 
-enum File {
-    /// The trace, and the start of its recording on the wall clock (ns since 1970).
-    Trace(Box<Trace>, Option<i64>),
-    WithoutWork(Error),
-}
-
-fn one(input: &Input) -> Result<File> {
+/// The trace of a file, and the start of its recording on the wall clock (ns since 1970), or the problem of a file without
+/// GPU work.
+fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
     let path = &input.path;
     let file = DatabaseFile::of(input)?;
     let db = Database::open(&file)?;
@@ -153,7 +149,7 @@ fn one(input: &Input) -> Result<File> {
         return Err(only_graphs(path, gpu.graphs.len()));
     }
     if gpu.events.is_empty() {
-        return Ok(File::WithoutWork(nothing(&db, &notes)));
+        return Ok(Err(nothing(&db, &notes)));
     }
     let environment = environment(&db);
     let parts = Parts { gpu, launches, calls, ranges, environment };
@@ -163,7 +159,7 @@ fn one(input: &Input) -> Result<File> {
     // with `--ts-normalize` times are since 1970, not since the session's start
     let is_normalized = |began: i64| trace.spans.iter().all(|span| span.start_ns > began / 2);
     let began = began(&db).map(|began| if is_normalized(began) { 0 } else { began });
-    Ok(File::Trace(Box::new(trace), began))
+    Ok(Ok((trace, began)))
 }
 
 /// Returns an error, which names the content, for an SQLite file that is not an export.
@@ -422,33 +418,26 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
                 "import fewer at once",
             ));
         }
-        let to: Vec<u32> = trace
-            .operations
-            .into_iter()
-            .map(|operation| {
-                let number = *operations.entry(key(&operation)).or_insert_with(|| {
-                    all.operations.push(operation.clone());
-                    all.operations.len() as u32 - 1
-                });
-                // mean copy sizes of the files differ, so the joint mean is unknown
-                let known = &mut all.operations[number as usize];
-                if known.cost != operation.cost {
-                    known.cost = Cost::default();
-                }
-                number
+        let operation_to = |operation: OperationInfo| {
+            let number = *operations.entry(key(&operation)).or_insert_with(|| {
+                all.operations.push(operation.clone());
+                all.operations.len() as u32 - 1
+            });
+            // mean copy sizes of the files differ, so the joint mean is unknown
+            let known = &mut all.operations[number as usize];
+            if known.cost != operation.cost {
+                known.cost = Cost::default();
+            }
+            number
+        };
+        let to: Vec<u32> = trace.operations.into_iter().map(operation_to).collect();
+        let name_to = |name: String| {
+            *names.entry(name).or_insert_with_key(|name| {
+                all.meta.range_names.push(name.clone());
+                all.meta.range_names.len() as u32 - 1
             })
-            .collect();
-        let name_to: Vec<u32> = trace
-            .meta
-            .range_names
-            .into_iter()
-            .map(|name| {
-                *names.entry(name).or_insert_with_key(|name| {
-                    all.meta.range_names.push(name.clone());
-                    all.meta.range_names.len() as u32 - 1
-                })
-            })
-            .collect();
+        };
+        let name_to: Vec<u32> = trace.meta.range_names.into_iter().map(name_to).collect();
         let first_range = all.ranges.len() as u32;
         all.spans.extend(trace.spans.into_iter().map(|mut span| {
             let launched = &mut span.launched;
