@@ -38,12 +38,6 @@ pub(super) struct Zipped {
     pub crc: u32,
 }
 
-const STORED: u16 = 0;
-const DEFLATE: u16 = 8;
-const BZIP2: u16 = 12;
-const ZSTD: u16 = 93;
-const XZ: u16 = 95;
-
 impl Input {
     pub(super) fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -108,11 +102,11 @@ impl Input {
 fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
     let stored = Box::new(BufReader::with_capacity(256 << 10, stored));
     match method {
-        STORED => Ok(stored),
-        DEFLATE => Ok(Box::new(flate2::bufread::DeflateDecoder::new(stored))),
-        BZIP2 => bzip2(stored),
-        ZSTD => zstd(stored),
-        XZ => xz(stored),
+        0 => Ok(stored),
+        8 => Ok(Box::new(flate2::bufread::DeflateDecoder::new(stored))),
+        12 => bzip2(stored),
+        93 => zstd(stored),
+        95 => xz(stored),
         other => Err(io::Error::other(format!(
             "unknown zip compression method {other}; compress it with deflate"
         ))),

@@ -185,19 +185,16 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
 pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
     let origin = origin_ns(trace);
     let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
-    let (mut comm, mut compute) = (UnionBuilder::default(), UnionBuilder::default());
+    let mut lanes = LanesBuilder::default();
     for span in trace.spans.iter().filter(|span| span.rank == rank) {
         let Some(interval) = clip((span.start_ns, span.end_ns.max(span.start_ns)), bounds) else {
             continue;
         };
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-        match Class::of(operation, span.lane) {
-            Class::Comm => comm.add(interval),
-            Class::Compute => compute.add(interval),
-            Class::Memory | Class::Other => {}
-        }
+        lanes.add(span, interval, Class::of(operation, span.lane));
     }
-    difference(&comm.finish(), &compute.finish())
+    let lanes = lanes.finish();
+    difference(&lanes.comm, lanes.compute.union())
         .into_iter()
         .map(|(start, end)| (start - origin, end - origin))
         .collect()

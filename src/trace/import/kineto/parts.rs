@@ -317,31 +317,24 @@ impl<'a> Rows<'a> {
 }
 
 pub(super) struct Place {
-    streams: Vec<Stream>,
+    /// Rank of what no stream or thread names.
+    first_rank: u32,
+    /// Rows for the trace's table of streams, in the file's numbering.
+    pub(super) streams: Vec<Stream>,
     hosts: Vec<u32>,
 }
 
 impl Place {
-    /// Rows for the trace's table of streams, in the file's numbering.
-    pub(super) fn streams(&self) -> impl Iterator<Item = Stream> + '_ {
-        self.streams.iter().skip(1).cloned()
-    }
-
     pub(super) fn rank_of(&self, stream: u16) -> u32 {
-        self.streams.get(stream as usize + 1).map_or(self.first_rank(), |stream| stream.rank)
+        self.streams.get(stream as usize).map_or(self.first_rank, |stream| stream.rank)
     }
 
     pub(super) fn rank_of_host(&self, thread: u16) -> u32 {
-        self.hosts.get(thread as usize).copied().unwrap_or(self.first_rank())
-    }
-
-    /// Default rank of host events.
-    pub(super) fn first_rank(&self) -> u32 {
-        self.streams[0].rank
+        self.hosts.get(thread as usize).copied().unwrap_or(self.first_rank)
     }
 
     pub(super) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.streams.iter().map(|stream| stream.rank)
+        self.streams.iter().map(|stream| stream.rank).chain([self.first_rank])
     }
 
     /// Rows for ranges, numbered from 0 within each rank: host threads in order of their first range,
@@ -370,8 +363,6 @@ impl Place {
 /// Assigns ranks to a file's streams and threads; `ranks` is indexed by part.
 pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
     let rank = |part: u32| ranks.get(part as usize).copied().unwrap_or_default();
-    // the host row comes first
-    let host = Stream { rank: rank(0), ..Stream::default() };
     // a stream without a number still gets its own row
     let stream = |((text, part), at): ((&[u8], &u32), i64)| {
         let key = stream_key(text);
@@ -379,8 +370,6 @@ pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
         Stream { rank: rank(*part), process: key.pid, device: key.device, id, context: None }
     };
     let rows = file.table.streams.texts().into_iter().zip(&file.parts.of_stream).zip(0..).map(stream);
-    Place {
-        streams: std::iter::once(host).chain(rows).collect(),
-        hosts: file.parts.of_thread.iter().map(|part| rank(*part)).collect(),
-    }
+    let hosts = file.parts.of_thread.iter().map(|part| rank(*part)).collect();
+    Place { first_rank: rank(0), streams: rows.collect(), hosts }
 }

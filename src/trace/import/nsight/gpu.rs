@@ -242,7 +242,8 @@ impl Gpu {
                 let details = [7, 8, 9].map(|column| row.integer(column));
                 let name = || match kind {
                     "memcpy" => copy_name(details[0], details[1], details[2]),
-                    _ => fill_name(details[0]),
+                    _ => memory_kind(details[0])
+                        .map_or("Memset".into(), |place| format!("Memset ({place})")),
                 };
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
@@ -363,11 +364,6 @@ fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -
             format!("Memcpy {direction} ({} -> {})", from.unwrap_or("Unknown"), to.unwrap_or("Unknown"))
         }
     }
-}
-
-/// Name of a fill: `Memset (Device)`.
-fn fill_name(memory: Option<i64>) -> String {
-    memory_kind(memory).map_or("Memset".into(), |place| format!("Memset ({place})"))
 }
 
 fn memory_kind(memory: Option<i64>) -> Option<&'static str> {
