@@ -663,7 +663,6 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
             step: if step.key.phase == Phase::Prefill { 0 } else { step.key.step },
             rank: one.rank,
             lane: one.lane,
-            stream: 0,
             operation: one.operation as u32,
             ready_ns: step.time.0 + one.ready,
             start_ns: step.time.0 + one.start,
