@@ -86,7 +86,8 @@ impl Input {
     pub(super) fn to_file(&self) -> Result<Unpacked> {
         let packed = self.stored()?.length();
         let mut source = self.unpacked()?;
-        to_file(&self.shown(), &mut source.bytes, packed, Limits::from_environment()?)
+        let limits = Limits::from(|name| std::env::var(name).ok())?;
+        to_file(&self.shown(), &mut source.bytes, packed, limits)
     }
 
     /// Like [`Self::to_file`], but returns an error if the content is truncated.
@@ -280,12 +281,7 @@ impl Limits {
     /// Unpacked bytes exempt from the ratio.
     const FREE: u64 = 64 << 20;
 
-    /// Limits from the environment, or the defaults. Returns an error for a value that is not a number
-    /// above 0.
-    pub(super) fn from_environment() -> Result<Self> {
-        Self::from(|name| std::env::var(name).ok())
-    }
-
+    /// Limits from variables of the environment, or the defaults. Returns an error for a value that is not a number above 0.
     fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let number = |name: &str, default: f64| match variable(name) {
             None => Ok(default),
