@@ -314,8 +314,19 @@ pub fn verdict(
         |row: &CollectiveRow| large_gb_s(row, &report.collectives, trace, setting.target.as_ref());
     let collectives = collectives(report, times_of, large_gb_s);
     let times = report.collectives.iter().map(times_of).fold(CauseTimes::default(), CauseTimes::add);
-    let cause = times.cause();
     let covered = CoveredSteps::of(trace, &report.steps);
+    let is_judged = all.comm_us > 0.0 && !undecided;
+    let predicted = match is_judged {
+        true => remedies(trace, selection, setting),
+        false => Ok(Predicted::default()),
+    };
+    let not_rewired = predicted.as_ref().err().cloned();
+    let Predicted { remedies, step_us, needs: of_remedies } = predicted.unwrap_or_default();
+    let needs = [
+        missing_data(report, times).filter(|_| is_judged),
+        import.and_then(whole_graphs),
+        steps_without_some_ranks(&report.steps).filter(|_| is_imported),
+    ];
     let mut verdict = Verdict {
         exposed_share: share(all.exposed_comm_us),
         exposed_us: all.exposed_comm_us / ranks,
@@ -339,8 +350,8 @@ pub fn verdict(
         hideable_share: share(all.exposed_comm_us.min(all.compute_us - all.overlap_us)),
         comm_exceeds_compute: (all.exposed_comm_us > all.compute_us - all.overlap_us)
             .then(|| [all.comm_us / ranks, all.compute_us / ranks]),
-        needs_ranks: false,
-        step_us: 0.0,
+        needs_ranks: is_judged && report.stragglers.is_none() && report.overlap.ranks.len() < 2,
+        step_us,
         memory_slack: setting
             .target
             .as_ref()
@@ -361,7 +372,7 @@ pub fn verdict(
         doubts: import.map(sentences_of_doubts).unwrap_or_default(),
         undecided,
         time: time_parts(trace, report, selection),
-        cause,
+        cause: times.cause(),
         own_stream: own_stream_share.map(|share| share >= OWN).filter(|_| !undecided),
         own_stream_share: own_stream_share.filter(|_| !undecided),
         one_rank: has_one_rank(trace),
@@ -369,39 +380,12 @@ pub fn verdict(
         ignored_communication: import.map(ignored_communication).unwrap_or_default(),
         skew: skew.map(|skew| [skew.rank_pct, skew.operation_pct]),
         collectives,
-        remedies: Vec::new(),
-        not_rewired: None,
-        needs: Vec::new(),
+        remedies,
+        not_rewired,
+        needs: needs.into_iter().flatten().chain(of_remedies).collect(),
         headline: String::new(),
         sentences: Vec::new(),
     };
-    let used = import.map(|import| &import.used);
-    if let Some(graphs) = used.and_then(|used| used.get("graph launch")).filter(|graphs| **graphs > 0) {
-        verdict.needs.push(format!(
-            "{graphs} CUDA graphs are not counted, because they were recorded as whole graphs; record with `nsys \
-             profile --cuda-graph-trace=node`"
-        ));
-    }
-    verdict.needs.extend(steps_without_some_ranks(&report.steps).filter(|_| is_imported));
-    if all.comm_us > 0.0 && !undecided {
-        match remedies(trace, selection, setting) {
-            Ok(predicted) => {
-                verdict.remedies = predicted.remedies;
-                verdict.step_us = predicted.step_us;
-                verdict.needs.extend(predicted.needs);
-            }
-            Err(why) => verdict.not_rewired = Some(why),
-        }
-        let is_unexplained = cause == Cause::Inconclusive || !report.obstacles.is_empty();
-        if report.stragglers.is_none() {
-            verdict.needs_ranks = report.overlap.ranks.len() < 2;
-            verdict.needs.insert(0, needed(report));
-        } else if times.unknown_us > 0.0 {
-            verdict.needs.insert(0, MISSING.into());
-        } else if times.unmatched_us > 0.0 && is_unexplained {
-            verdict.needs.insert(0, obstacles(report).unwrap_or_else(|| UNMATCHED.into()));
-        }
-    }
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.sentences_for(VerdictPlace::CommandLine);
     verdict
@@ -452,6 +436,29 @@ const MISSING: &str = "some ranks were not recorded, and one of them may be the 
 const UNMATCHED: &str = "most collectives have no match on another rank; record the same steps on all ranks to \
                          separate transfer from waiting";
 
+/// Data needed to name the cause of the communication's time; `None` if it is known.
+fn missing_data(report: &TraceReport, times: CauseTimes) -> Option<String> {
+    let is_unexplained = times.cause() == Cause::Inconclusive || !report.obstacles.is_empty();
+    if report.stragglers.is_none() {
+        Some(needed(report))
+    } else if times.unknown_us > 0.0 {
+        Some(MISSING.into())
+    } else if times.unmatched_us > 0.0 && is_unexplained {
+        Some(obstacles(report).unwrap_or_else(|| UNMATCHED.into()))
+    } else {
+        None
+    }
+}
+
+/// Need of CUDA graphs as single kernels; `None` if no graph was recorded as a whole.
+fn whole_graphs(import: &ImportReport) -> Option<String> {
+    let graphs = import.used.get("graph launch").filter(|graphs| **graphs > 0)?;
+    Some(format!(
+        "{graphs} CUDA graphs are not counted, because they were recorded as whole graphs; record with `nsys profile \
+         --cuda-graph-trace=node`"
+    ))
+}
+
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
         0 | 1 => words::all_ranks("`overlap DIR`"),
@@ -478,25 +485,15 @@ fn collectives(
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    /// Executions, exposed time (us), the times that decide the cause, and the rows.
-    #[derive(Default)]
-    struct Sum<'a> {
-        count: u64,
-        exposed: f64,
-        times: CauseTimes,
-        rows: Vec<&'a CollectiveRow>,
-    }
-    let mut sums: BTreeMap<(&str, Option<&str>), Sum<'_>> = BTreeMap::new();
+    let mut by_name: BTreeMap<(&str, Option<&str>), Vec<&CollectiveRow>> = BTreeMap::new();
     for row in &report.collectives {
         let group = row.group.as_deref().filter(|_| several);
-        let sum = sums.entry((&row.family, group)).or_default();
-        sum.count += row.executed.count;
-        sum.exposed += row.executed.exposed_us;
-        sum.times = sum.times.add(times_of(row));
-        sum.rows.push(row);
+        by_name.entry((&row.family, group)).or_default().push(row);
     }
-    let row_of = |((name, group), sum): ((&str, Option<&str>), Sum<'_>)| {
-        let Sum { count, exposed: exposed_us, times, rows } = sum;
+    let row_of = |((name, group), rows): ((&str, Option<&str>), Vec<&CollectiveRow>)| {
+        let count: u64 = rows.iter().map(|row| row.executed.count).sum();
+        let exposed_us: f64 = rows.iter().map(|row| row.executed.exposed_us).sum();
+        let times = rows.iter().copied().map(&times_of).fold(CauseTimes::default(), CauseTimes::add);
         let CauseTimes { transfer_us: transfer, waited_us: waited, unknown_us: unknown, .. } = times;
         let known = transfer + waited;
         CollectiveVerdict {
@@ -515,7 +512,7 @@ fn collectives(
             },
         }
     };
-    let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(row_of).collect();
+    let mut rows: Vec<CollectiveVerdict> = by_name.into_iter().map(row_of).collect();
     rows.sort_by(|a, b| b.exposed_us.total_cmp(&a.exposed_us));
     rows.truncate(NAMED);
     rows
@@ -585,6 +582,7 @@ fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
         .collect()
 }
 
+#[derive(Default)]
 struct Predicted {
     remedies: Vec<Remedy>,
     /// Latency of the recorded step (us).

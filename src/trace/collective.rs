@@ -67,9 +67,7 @@ pub enum TransferDirection {
 }
 
 /// A communicator: the ranks that run a collective together.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessGroup {
     /// Name in the framework, or the communicator's id: `1`. Groups with equal names but different ranks
     /// are different groups.

@@ -97,9 +97,7 @@ impl Span {
         sequence: Self::NO_SEQUENCE,
         launched: LaunchSite::UNKNOWN,
     };
-}
 
-impl Span {
     /// [`Self::ready_ns`] of an imported span with a known launch. The launch call may return after its
     /// kernel has started, so the value is capped at 1 ns before the start.
     pub fn launched(returned_ns: i64, start_ns: i64) -> i64 {
@@ -327,9 +325,7 @@ impl Trace {
             Phase::Decode => Step::decode(batch, prompt, u64::from(span.step)),
         })
     }
-}
 
-impl Trace {
     /// Keeps only the spans of the first rank if all ranks have the same spans, and returns the other ranks, ascending;
     /// empty if ranks differ, if there is one, or if the trace was imported.
     pub fn fold_ranks(&mut self) -> Vec<u32> {

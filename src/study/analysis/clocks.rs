@@ -136,9 +136,13 @@ fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
 fn slope(ends: &[(i64, f64)]) -> Option<f64> {
     /// Maximum number of compared ends.
     const COMPARED: usize = 64;
-    /// Minimum number of ends, their typical distance (ns) from one offset, and how much closer they are to a line.
+    /// Minimum number of ends, of which half may be late without moving the medians. Chosen, not measured.
     const LEAST: usize = 8;
+    /// Minimum typical distance of ends from one offset (ns): separates drift from the few hundred ns between the ends of
+    /// one collective. Chosen above these.
     const LEAST_APART: f64 = 1_000.0;
+    /// Factor by which ends must be closer to a line than to one offset: separates drift, which leaves the distance of
+    /// single ends, from scatter, which a line explains as little as an offset. Chosen, not measured.
     const CLOSER: f64 = 4.0;
     let apart = |per_s: f64| {
         let rest: Vec<f64> =

@@ -14,11 +14,11 @@ const STATISTICS: &str = "means over paired steps; 95 % percentile bootstrap of 
 /// Measures that a step of a trace has: the name in [`table::MEASURES`], and the value in that measure's unit. A gate on
 /// any other measure is refused.
 const STEP_MEASURES: [StepNumber; 5] = [
-    StepNumber { name: "tpot_p50_ms", value: |s| s.step_us / 1e3 },
-    StepNumber { name: "comm_ms", value: |s| s.comm_us / 1e3 },
-    StepNumber { name: "exposed_comm_ms", value: |s| s.exposed_us / 1e3 },
-    StepNumber { name: "compute_ms", value: |s| s.compute_us / 1e3 },
-    StepNumber { name: "idle_ms", value: |s| (s.idle_us + s.gap_us) / 1e3 },
+    ("tpot_p50_ms", |s| s.step_us / 1e3),
+    ("comm_ms", |s| s.comm_us / 1e3),
+    ("exposed_comm_ms", |s| s.exposed_us / 1e3),
+    ("compute_ms", |s| s.compute_us / 1e3),
+    ("idle_ms", |s| (s.idle_us + s.gap_us) / 1e3),
 ];
 
 /// Judges the second trace against the first.
@@ -44,10 +44,8 @@ pub fn judge_diff(diff: &TraceDiff, gates: &[Gate]) -> Result<GateReport> {
 }
 
 fn row(diff: &TraceDiff, gate: &Gate) -> Result<GateRow> {
-    let name = gate.measure.name;
-    let Some(number) = STEP_MEASURES.iter().find(|number| number.name == name) else {
-        let known =
-            STEP_MEASURES.iter().filter_map(|number| measure(number.name)?.aliases.first().copied());
+    let Some((_, value_of)) = STEP_MEASURES.iter().find(|(name, _)| *name == gate.measure.name) else {
+        let known = STEP_MEASURES.iter().filter_map(|(name, _)| measure(name)?.aliases.first().copied());
         return Err(Error::input_help(
             format!("gate '{}': a step of a trace has no {}", gate.text, gate.measure.words),
             format!(
@@ -56,15 +54,14 @@ fn row(diff: &TraceDiff, gate: &Gate) -> Result<GateRow> {
             ),
         ));
     };
-    let side =
-        |at: usize| mean(&diff.steps.iter().map(|pair| (number.value)(&pair[at])).collect::<Vec<_>>());
+    let side = |at: usize| mean(&diff.steps.iter().map(|pair| value_of(&pair[at])).collect::<Vec<_>>());
     let [before, value] = [0, 1].map(|at| side(at).unwrap_or(0.0));
     // a relative limit on nothing is a limit on the difference
     let change =
         |a: f64, b: f64| if gate.relative && a == 0.0 && b == 0.0 { 0.0 } else { gate.change(a, b) };
     let is_simulated = [&diff.a, &diff.b].iter().any(|side| side.provenance == Provenance::Simulated);
     let changed = change(before, value);
-    let change_ci95 = interval(&diff.steps, is_simulated, number.value, change);
+    let change_ci95 = interval(&diff.steps, is_simulated, *value_of, change);
     let mut outcome = gate.outcome(changed, change_ci95);
     let doubt = if diff.a.provenance != diff.b.provenance {
         Some(format!("the first trace is {}, the second {}", diff.a.provenance, diff.b.provenance))

@@ -23,8 +23,8 @@ use serde::Serialize;
 use self::replaced::{Replacement, most_changed, replacements};
 use crate::analysis::{
     ComputeTimes, LayerRow, OperationDifference, OperationDifferences, OperationShare, StepAlignment,
-    StepSummary, StepTime, UNKNOWN_WORK, clocks, layers_of_steps, operation_differences, step_windows,
-    trace_report,
+    StepSummary, StepTime, TraceReport, UNKNOWN_WORK, clocks, layers_of_steps, operation_differences,
+    step_windows, trace_report,
 };
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
@@ -184,65 +184,12 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let phase = if defaults[0] == defaults[1] { defaults[0] } else { None };
     let selection = Selection { phase, ..Selection::default() };
     let reports = [&marked[0], &marked[1]].map(|trace| trace_report(trace, &selection));
-    let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
-    // steps of unknown work are taken as decode steps if the other trace says what its steps do
-    let is_unknown = [steps_a, steps_b].map(|steps| steps.iter().any(|step| step.phase == UNKNOWN_WORK));
-    let is_guess = is_unknown[0] != is_unknown[1];
-    let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
-        let kind = |step: &StepSummary| match is_guess {
-            true if step.phase == UNKNOWN_WORK => (Phase::Decode.as_str(), None),
-            true => (step.phase, None),
-            false => (step.phase, step.batch),
-        };
-        steps.iter().map(|step| (step.key, kind(step))).collect()
-    };
-    let has_steps = !steps_a.is_empty() && !steps_b.is_empty();
-    let aligned = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
-    let mut pairs = aligned.pairs;
-    // samples of one trace may share a step of the other
-    let mut seen = BTreeSet::new();
-    pairs.retain(|pair| seen.insert(pair.1));
-    let found = pairs.len();
-    let is_ended =
-        |pair: &(usize, usize)| steps_a[pair.0].time.until_next && steps_b[pair.1].time.until_next;
-    // the latency of a step is known if the next one was recorded
-    if pairs.iter().any(is_ended) {
-        pairs.retain(is_ended);
-    }
-    let leaves_out_last = pairs.len() < found;
-    let (steps, paired_by): (Vec<[StepTime; 2]>, _) = match has_steps {
-        true => {
-            let times_of = |pair: &(usize, usize)| [steps_a[pair.0].time, steps_b[pair.1].time];
-            let by = if aligned.by_order { StepPairing::Order } else { StepPairing::Number };
-            (pairs.iter().map(times_of).collect(), by)
-        }
-        false => {
-            let [a, b] = [0, 1].map(|at| whole(&marked[at], &reports[at].overlap));
-            (vec![[a?, b?]], StepPairing::WholeTrace)
-        }
-    };
-    if steps.is_empty() {
-        let what = |steps: &[StepSummary]| {
-            let batch =
-                |step: &StepSummary| step.batch.map_or(String::new(), |n| format!(" of batch {n}"));
-            let mut kinds: Vec<String> =
-                steps.iter().map(|step| format!("{}{}", step.phase, batch(step))).collect();
-            kinds.sort_unstable();
-            kinds.dedup();
-            format!("{} ({})", counted(steps.len(), "step"), kinds.join(", "))
-        };
-        return Err(Error::input_help(
-            format!("no steps do the same work: {} against {}", what(steps_a), what(steps_b)),
-            "record both with the same requests and batch size; `ladderscope overlap TRACE --by step` lists steps",
-        ));
-    }
-    let keys: Vec<[StepKey; 2]> = match has_steps {
-        true => pairs.iter().map(|(a, b)| [steps_a[*a].key, steps_b[*b].key]).collect(),
-        false => vec![[StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP }; 2]],
-    };
+    let PairedSteps { keys, times: steps, paired_by, leaves_out_last, guessed } =
+        PairedSteps::of(&marked, &reports)?;
     let layers = layers([0, 1].map(|at| {
         let paired: BTreeSet<StepKey> = keys.iter().map(|pair| pair[at]).collect();
-        match has_steps && paired.len() < reports[at].steps.len() {
+        let is_part = paired_by != StepPairing::WholeTrace && paired.len() < reports[at].steps.len();
+        match is_part {
             true => (layers_of_steps(&marked[at], &paired), paired.len()),
             false => (reports[at].layers.clone(), paired.len()),
         }
@@ -258,26 +205,8 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let (placed, by_operator) = with_places(whole_steps);
     let operations = operations([&placed[0], &placed[1]], &keys);
     let replaced = replacements([&placed[0], &placed[1]], keys[0], &operations);
-    let sides = [0, 1].map(|at| {
-        let (trace, name) = traces[at];
-        let mean_of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
-        let (comm_us, exposed_us) = (mean_of(|s| s.comm_us), mean_of(|s| s.exposed_us));
-        SideSummary {
-            name: name.to_owned(),
-            provenance: trace.meta.provenance,
-            ranks: reports[at].overlap.ranks.len() as u32,
-            steps: reports[at].steps.len(),
-            step_us: mean_of(|s| s.step_us),
-            comm_us,
-            exposed_us,
-            compute_us: mean_of(|s| s.compute_us),
-            idle_us: mean_of(|s| s.idle_us + s.gap_us),
-            outside_us: mean_of(|s| s.outside_us),
-            overlap_pct: table::overlap_pct(exposed_us, comm_us),
-        }
-    });
+    let [a, b] = [0, 1].map(|at| side(at, traces[at], &reports[at], &steps));
     let is_simulated = traces.iter().any(|(trace, _)| trace.meta.provenance == Provenance::Simulated);
-    let [a, b] = sides;
     let delta = b.step_us - a.step_us;
     let change_pct = 100.0 * (b.step_us / a.step_us - 1.0);
     let change_pct_ci95 = interval(&steps, is_simulated, |s| s.step_us, |a, b| 100.0 * (b / a - 1.0));
@@ -302,8 +231,8 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         b,
         steps,
     };
-    if has_steps && is_guess {
-        let unknown = traces[usize::from(is_unknown[1])].1;
+    if let Some(at) = guessed {
+        let unknown = traces[at].1;
         diff.warnings.push(format!(
             "{unknown}: step names do not say what the steps do; compared with decode steps of any batch size"
         ));
@@ -312,6 +241,107 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     diff.headline = diff.in_words();
     Ok(diff)
 }
+
+/// Steps of two traces that do the same work.
+struct PairedSteps {
+    keys: Vec<[StepKey; 2]>,
+    times: Vec<[StepTime; 2]>,
+    paired_by: StepPairing,
+    leaves_out_last: bool,
+    /// Index of the trace whose steps of unknown work are taken as decode steps.
+    guessed: Option<usize>,
+}
+
+impl PairedSteps {
+    fn of(traces: &[Cow<'_, Trace>; 2], reports: &[TraceReport; 2]) -> Result<Self> {
+        let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
+        if steps_a.is_empty() || steps_b.is_empty() {
+            let [a, b] = [0, 1].map(|at| whole(&traces[at], &reports[at].overlap));
+            return Ok(Self {
+                keys: vec![[StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP }; 2]],
+                times: vec![[a?, b?]],
+                paired_by: StepPairing::WholeTrace,
+                leaves_out_last: false,
+                guessed: None,
+            });
+        }
+        // steps of unknown work are taken as decode steps if the other trace says what its steps do
+        let is_unknown =
+            [steps_a, steps_b].map(|steps| steps.iter().any(|step| step.phase == UNKNOWN_WORK));
+        let is_guess = is_unknown[0] != is_unknown[1];
+        let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
+            let kind = |step: &StepSummary| match is_guess {
+                true if step.phase == UNKNOWN_WORK => (Phase::Decode.as_str(), None),
+                true => (step.phase, None),
+                false => (step.phase, step.batch),
+            };
+            steps.iter().map(|step| (step.key, kind(step))).collect()
+        };
+        let StepAlignment { mut pairs, by_order } = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
+        // samples of one trace may share a step of the other
+        let mut seen = BTreeSet::new();
+        pairs.retain(|pair| seen.insert(pair.1));
+        if pairs.is_empty() {
+            return Err(no_common_work(steps_a, steps_b));
+        }
+        let found = pairs.len();
+        let is_ended =
+            |pair: &(usize, usize)| steps_a[pair.0].time.until_next && steps_b[pair.1].time.until_next;
+        // the latency of a step is known if the next one was recorded
+        if pairs.iter().any(is_ended) {
+            pairs.retain(is_ended);
+        }
+        Ok(Self {
+            keys: pairs.iter().map(|(a, b)| [steps_a[*a].key, steps_b[*b].key]).collect(),
+            times: pairs.iter().map(|(a, b)| [steps_a[*a].time, steps_b[*b].time]).collect(),
+            paired_by: if by_order { StepPairing::Order } else { StepPairing::Number },
+            leaves_out_last: pairs.len() < found,
+            guessed: is_guess.then_some(usize::from(is_unknown[1])),
+        })
+    }
+}
+
+fn no_common_work(a: &[StepSummary], b: &[StepSummary]) -> Error {
+    let what = |steps: &[StepSummary]| {
+        let batch = |step: &StepSummary| step.batch.map_or(String::new(), |n| format!(" of batch {n}"));
+        let mut kinds: Vec<String> =
+            steps.iter().map(|step| format!("{}{}", step.phase, batch(step))).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        format!("{} ({})", counted(steps.len(), "step"), kinds.join(", "))
+    };
+    Error::input_help(
+        format!("no steps do the same work: {} against {}", what(a), what(b)),
+        "record both with the same requests and batch size; `ladderscope overlap TRACE --by step` lists steps",
+    )
+}
+
+fn side(
+    at: usize,
+    (trace, name): (&Trace, &str),
+    report: &TraceReport,
+    steps: &[[StepTime; 2]],
+) -> SideSummary {
+    let mean_of = |part: fn(&StepTime) -> f64| average(steps, at, part);
+    let (comm_us, exposed_us) = (mean_of(|s| s.comm_us), mean_of(|s| s.exposed_us));
+    SideSummary {
+        name: name.to_owned(),
+        provenance: trace.meta.provenance,
+        ranks: report.overlap.ranks.len() as u32,
+        steps: report.steps.len(),
+        step_us: mean_of(|s| s.step_us),
+        comm_us,
+        exposed_us,
+        compute_us: mean_of(|s| s.compute_us),
+        idle_us: mean_of(|s| s.idle_us + s.gap_us),
+        outside_us: mean_of(|s| s.outside_us),
+        overlap_pct: table::overlap_pct(exposed_us, comm_us),
+    }
+}
+
+/// Factor by which the change of one pair of steps must exceed that of all others together, and of each other: separates a
+/// disturbed step from a change that several share. Chosen so that it is more than two thirds of the whole change.
+const ALONE: f64 = 2.0;
 
 /// Warning about one pair of steps that explains most of the change.
 fn outlier(steps: &[[StepTime; 2]], keys: &[[StepKey; 2]]) -> Option<String> {
@@ -322,7 +352,7 @@ fn outlier(steps: &[[StepTime; 2]], keys: &[[StepKey; 2]]) -> Option<String> {
     let next = others.map(|(_, delta)| delta.abs()).fold(0.0, f64::max);
     let rest_before: f64 = steps.iter().map(|[a, _]| a.step_us).sum::<f64>() - steps[at][0].step_us;
     // the others may cancel out
-    let is_alone = most.abs() > 2.0 * rest.abs().max(next);
+    let is_alone = most.abs() > ALONE * rest.abs().max(next);
     let is_outlier = steps.len() >= 3 && is_alone && keys[at][0].step != NO_STEP;
     let is_large = 100.0 * most.abs() >= LITTLE_PCT * (rest_before + steps[at][0].step_us);
     (is_outlier && is_large && rest_before > 0.0).then(|| {
@@ -371,25 +401,21 @@ fn interval(
     resample_pools(&[&a, &b], statistic).and_then(interval95)
 }
 
-/// Named number of a step, in us unless its list says otherwise.
-#[derive(Clone, Copy)]
-struct StepNumber {
-    name: &'static str,
-    value: fn(&StepTime) -> f64,
-}
+/// Name and value of a number of a step, in us unless its list says otherwise.
+type StepNumber = (&'static str, fn(&StepTime) -> f64);
 
 /// Parts of a step, which add up to it.
 const PARTS: [StepNumber; 5] = [
-    StepNumber { name: "compute", value: |s| s.compute_us },
-    StepNumber { name: "exposed communication", value: |s| s.exposed_us },
-    StepNumber { name: "copies and other", value: |s| s.other_us },
-    StepNumber { name: "idle", value: |s| s.idle_us },
-    StepNumber { name: "gap to the next step", value: |s| s.gap_us },
+    ("compute", |s| s.compute_us),
+    ("exposed communication", |s| s.exposed_us),
+    ("copies and other", |s| s.other_us),
+    ("idle", |s| s.idle_us),
+    ("gap to the next step", |s| s.gap_us),
 ];
 
 fn parts(steps: &[[StepTime; 2]], delta: f64) -> Vec<ChangedPart> {
     let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.step_us) * 0.5;
-    let part = |StepNumber { name: part, value }: StepNumber| {
+    let part = |(part, value): StepNumber| {
         let (a_us, b_us) = (average(steps, 0, value), average(steps, 1, value));
         let explains_pct = changed.then(|| 100.0 * (b_us - a_us) / delta);
         ChangedPart { part, a_us, b_us, delta_us: b_us - a_us, explains_pct }

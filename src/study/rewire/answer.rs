@@ -276,30 +276,22 @@ impl Rewiring {
     }
 
     pub fn measured(&self) -> Times {
-        let lengths: Vec<f64> = self.chosen.iter().map(|at| self.length(*at)).collect();
-        let exposed: Vec<f64> = self.chosen.iter().map(|at| self.exposed(*at)).collect();
-        times(&lengths, &vec![1.0; lengths.len()], &exposed)
+        let of_step = |at: &usize| [self.length(*at), 1.0, self.steps.steps[*at].times.exposed / 1e3];
+        times(&self.chosen.iter().map(of_step).collect::<Vec<_>>())
     }
 
     /// Median all-reduce time per rank and step, including the wait for the last rank (us).
     pub fn all_reduce_us(&self) -> f64 {
-        let each: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
-        median(&each).unwrap_or(0.0)
+        let of_step = |at: &usize| {
+            let reduces = self.steps.steps[*at].reduces.iter();
+            reduces.map(|reduced| reduced.transfer + reduced.waited).sum::<i64>() as f64 / 1e3
+        };
+        median(&self.chosen.iter().map(of_step).collect::<Vec<_>>()).unwrap_or(0.0)
     }
 
     fn length(&self, at: usize) -> f64 {
         let step = &self.steps.steps[at];
         (step.time.1 - step.time.0) as f64 / 1e3
-    }
-
-    /// Exposed communication of a step, of all collectives (us).
-    fn exposed(&self, at: usize) -> f64 {
-        self.steps.steps[at].times.exposed / 1e3
-    }
-
-    fn communication(&self, at: usize) -> f64 {
-        let reduces = self.steps.steps[at].reduces.iter();
-        reduces.map(|reduced| reduced.transfer + reduced.waited).sum::<i64>() as f64 / 1e3
     }
 
     /// Predicts the steps' times for a choice.
@@ -357,7 +349,7 @@ impl Rewiring {
         choice: &Choice,
         losses: Losses,
     ) -> Times {
-        let each: Vec<(f64, f64, f64)> = self
+        let each: Vec<[f64; 3]> = self
             .chosen
             .par_iter()
             .map(|&at| {
@@ -378,11 +370,10 @@ impl Rewiring {
                 // so does communication besides the layers' collectives
                 let others = step.times.exposed_others / 1e3;
                 let exposed = lanes_us(&after.executed, self.steps.ranks)[1] + others;
-                (rewired, length / rewired, exposed)
+                [rewired, length / rewired, exposed]
             })
             .collect();
-        let column = |of: fn(&(f64, f64, f64)) -> f64| each.iter().map(of).collect::<Vec<_>>();
-        times(&column(|one| one.0), &column(|one| one.1), &column(|one| one.2))
+        times(&each)
     }
 
     /// Contention between the lanes; `None` without a profile, and over an emulated link: its rate was fitted to NCCL, and
@@ -536,14 +527,17 @@ pub(crate) fn lanes_us(executed: &[Executed], ranks: u32) -> [f64; 2] {
     [0, 1].map(|at| all.iter().map(|one| one[at]).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1)))
 }
 
-fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
-    let interval = |values: &[f64]| interval95(values.to_vec()).filter(|_| values.len() >= LEAST_STEPS);
+/// Times over steps, from the latency (us), speedup and exposed communication (us) of each.
+fn times(each: &[[f64; 3]]) -> Times {
+    let column = |at: usize| each.iter().map(|one| one[at]).collect::<Vec<f64>>();
+    let median_of = |at: usize| median(&column(at)).unwrap_or(0.0);
+    let interval = |at: usize| interval95(column(at)).filter(|_| each.len() >= LEAST_STEPS);
     Times {
-        step_us: median(lengths).unwrap_or(0.0),
-        step_us_95: interval(lengths),
-        speedup: median(speedups).unwrap_or(0.0),
-        speedup_95: interval(speedups),
-        exposed_us: median(exposed).unwrap_or(0.0),
+        step_us: median_of(0),
+        step_us_95: interval(0),
+        speedup: median_of(1),
+        speedup_95: interval(1),
+        exposed_us: median_of(2),
     }
 }
 
@@ -669,7 +663,6 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
             step: if step.key.phase == Phase::Prefill { 0 } else { step.key.step },
             rank: one.rank,
             lane: one.lane,
-            stream: 0,
             operation: one.operation as u32,
             ready_ns: step.time.0 + one.ready,
             start_ns: step.time.0 + one.start,

@@ -42,8 +42,6 @@ pub(super) struct Repeated<'a> {
     pub is_uneven: bool,
     /// True if ranks are left out: their collectives or clocks do not match the first rank's, or no step is on all ranks.
     pub is_partial: bool,
-    /// For each rank, the indices of its collectives that match the first rank's.
-    counterparts: Vec<Vec<Option<usize>>>,
     /// Signature of the kernels before each collective of the first rank.
     gaps: Vec<u64>,
 }
@@ -92,11 +90,15 @@ impl<'a> Repeated<'a> {
         };
         let is_tied = |rank: &RankSpans<'_>| untied.as_ref().map(|untied| !untied.contains(&rank.rank));
         let found: Vec<Option<Vec<Option<usize>>>> =
-            ranks.iter().map(|rank| first.counterparts(rank, is_tied(rank))).collect();
-        let mut of_ranks = found.iter();
-        ranks.retain(|_| of_ranks.next().is_some_and(Option::is_some));
-        let is_partial = ranks.len() < found.len();
-        let counterparts = found.into_iter().flatten().collect();
+            ranks.iter().map(|rank| first.matched_with(rank, is_tied(rank))).collect();
+        let is_partial = found.contains(&None);
+        let mut found = found.into_iter();
+        ranks.retain_mut(|rank| {
+            let counterparts = found.next().flatten();
+            let is_matched = counterparts.is_some();
+            rank.counterparts = counterparts.unwrap_or_default();
+            is_matched
+        });
         let first = &ranks[0];
         let (gaps, kernels) = signatures(trace, first);
         let extends = |gap: u64, common: u64| extends(&kernels[&gap], &kernels[&common]);
@@ -126,36 +128,24 @@ impl<'a> Repeated<'a> {
         chosen.retain(|step| step.len() == usual);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         let whole = chosen;
-        let mut repeated =
-            Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, counterparts, gaps };
+        let mut repeated = Self { ranks, layers, steps, whole, usual, is_uneven, is_partial, gaps };
         repeated.leave_ranks_without_common_steps();
         Ok(repeated)
     }
 
     /// Leaves out ranks that recorded none of the whole steps that the ranks before them have in common.
     fn leave_ranks_without_common_steps(&mut self) {
-        let mut common = self.whole.clone();
-        let mut keeps = vec![true];
-        for rank in 1..self.ranks.len() {
+        let (mut common, before) = (self.whole.clone(), self.ranks.len());
+        self.ranks.retain(|rank| {
             let shared: Vec<Range<usize>> =
-                common.iter().filter(|step| self.on_rank(rank, step).is_some()).cloned().collect();
-            keeps.push(!shared.is_empty());
-            if !shared.is_empty() {
+                common.iter().filter(|step| rank.own(step).is_some()).cloned().collect();
+            let is_kept = !shared.is_empty();
+            if is_kept {
                 common = shared;
             }
-        }
-        self.is_partial |= keeps.contains(&false);
-        let mut of_ranks = keeps.iter();
-        self.ranks.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
-        let mut of_ranks = keeps.iter();
-        self.counterparts.retain(|_| of_ranks.next().is_some_and(|keep| *keep));
-    }
-
-    /// Range of a step's collectives on another rank; `None` if the rank lacks some.
-    fn on_rank(&self, rank: usize, step: &Range<usize>) -> Option<Range<usize>> {
-        let counterpart = |at: usize| self.counterparts[rank].get(at).copied().flatten();
-        let own = counterpart(step.start)?..counterpart(step.end.checked_sub(1)?)? + 1;
-        (own.len() == step.len()).then_some(own)
+            is_kept
+        });
+        self.is_partial |= self.ranks.len() < before;
     }
 }
 
@@ -215,10 +205,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .par_iter()
         .enumerate()
         .filter_map(|(at, step_of)| {
-            let places =
-                |(at, rank): (usize, &RankSpans<'_>)| Some(rank.places(&repeated.on_rank(at, step_of)?));
-            let places: Vec<Range<usize>> =
-                ranks.iter().enumerate().map(places).collect::<Option<_>>()?;
+            let places = |rank: &RankSpans<'_>| Some(rank.places(&rank.own(step_of)?));
+            let places: Vec<Range<usize>> = ranks.iter().map(places).collect::<Option<_>>()?;
             step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
@@ -232,19 +220,28 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             !mark_forwards || !is_marked(own) || is_marked(next) || next.len() == usual
         };
         let next = repeated.steps[at..].iter().find(is_step)?.start;
-        let start = |(at, rank): (usize, &RankSpans<'_>)| {
-            Some(rank.begin(repeated.on_rank(at, &(next..next + 1))?.start))
-        };
-        ranks.iter().enumerate().map(start).collect()
+        let start = |rank: &RankSpans<'_>| Some(rank.begin(rank.own(&(next..next + 1))?.start));
+        ranks.iter().map(start).collect()
     });
     if steps.is_empty() {
         return Err(unlike(ends, layers, count));
     }
+    require_exposed(trace, &ranks[0], ends, &mut notes)?;
+    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), phase) })
+}
+
+/// Refuses a trace whose collectives are mostly hidden, and notes those that are partly.
+fn require_exposed(
+    trace: &Trace,
+    rank: &RankSpans<'_>,
+    ends: Ends,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     let what = match ends {
         Ends::AllReduces => "all-reduces",
         Ends::Exchanges => "combines",
     };
-    let overlapped = overlapped(trace, &ranks[0]);
+    let overlapped = overlapped(trace, rank);
     if overlapped > HIDDEN {
         return Err(Error::input_help(
             format!(
@@ -261,7 +258,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             100.0 * overlapped
         ));
     }
-    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), phase) })
+    Ok(())
 }
 
 /// Process group whose all-reduces are rewired, if the trace names groups: the tensor-parallel one if they
@@ -463,6 +460,13 @@ impl RankSpans<'_> {
         Some(layers.chunk_by(|a, b| a <= b).map(step).collect())
     }
 
+    /// Range of this rank's collectives that match a step of the first rank; `None` if the rank lacks some.
+    fn own(&self, step: &Range<usize>) -> Option<Range<usize>> {
+        let counterpart = |at: usize| self.counterparts.get(at).copied().flatten();
+        let own = counterpart(step.start)?..counterpart(step.end.checked_sub(1)?)? + 1;
+        (own.len() == step.len()).then_some(own)
+    }
+
     /// Step of a collective.
     fn step_at(&self, reduce: usize) -> StepKey {
         StepKey::of(self.spans[self.reduces[reduce]])
@@ -560,9 +564,9 @@ impl LayerTimes {
             return None;
         }
         let families = families(trace);
-        let begins = |(at, rank): (usize, &RankSpans<'_>)| {
+        let begins = |rank: &RankSpans<'_>| {
             let mut begins = Vec::new();
-            for step in repeated.whole.iter().filter_map(|step| repeated.on_rank(at, step)) {
+            for step in repeated.whole.iter().filter_map(|step| rank.own(step)) {
                 let places = rank.places(&step);
                 let own = &rank.reduces[step];
                 let (extra, own) = own.split_at(own.len() - 2 * repeated.layers as usize);
@@ -576,7 +580,7 @@ impl LayerTimes {
             }
             (rank.rank, begins)
         };
-        let begins = repeated.ranks.iter().enumerate().map(begins).collect();
+        let begins = repeated.ranks.iter().map(begins).collect();
         Some(Self { layers: repeated.layers, begins })
     }
 

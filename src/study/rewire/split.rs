@@ -7,8 +7,15 @@ use std::ops::Range;
 /// Maximum period of the layers' kernels, in all-reduces: full attention or experts in every eighth layer.
 const LONGEST: usize = 16;
 
-/// Minimum share of gaps that must repeat for a period to count.
+/// Share of gaps above which they repeat with a period: separates layers from kernels without an order. Chosen, not
+/// measured: low enough for layers of another kind among the others, high enough that gaps which are equal by chance have
+/// no period.
 const REPEATS: f64 = 0.6;
+
+/// Factor by which a rare gap occurs less than the most common one: separates what occurs once a step, or in a few layers,
+/// from what occurs in each layer. Chosen so that the gap between steps is rare from four layers on; steps of fewer layers
+/// are found by its kernels.
+const RARE: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
@@ -18,7 +25,8 @@ pub(super) enum Repeat {
     Nothing,
 }
 
-/// Length of a run of rare gaps, in all-reduces, that is a step of another kind: two layers of a prefill.
+/// Length of a run of rare gaps, in all-reduces, that is a step of another kind: separates a prefill among decode steps
+/// from the rare gaps at the start of a step. Chosen as two layers, the fewest of a model.
 const OTHER_STEP: usize = 4;
 
 /// Splits a sequence of gaps into steps, as ranges of all-reduces. The first step starts at the first gap.
@@ -36,13 +44,11 @@ pub(super) fn split_steps(
     is_longer: impl Fn(u64, u64) -> bool,
     starts_step: impl Fn(u64, u64, bool) -> bool,
 ) -> Vec<Range<usize>> {
-    let mut counts: HashMap<u64, usize> = HashMap::new();
-    gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
+    let counts = counts(gaps.iter().copied());
     // the most common gap occurs in almost every layer
-    let Some((usual, most)) = counts.iter().max_by_key(|(gap, count)| (**count, **gap)) else {
-        return Vec::new();
-    };
-    let is_rare = |gap: &u64| 4 * counts[gap] <= *most;
+    let Some(usual) = most_common(gaps.iter().copied()) else { return Vec::new() };
+    let most = counts[&usual];
+    let is_rare = |gap: &u64| RARE * counts[gap] <= most;
     let common: Vec<u64> = counts.keys().filter(|gap| !is_rare(gap)).copied().collect();
     let rare = counts.keys().filter(|gap| is_rare(gap)).copied();
     let extended: HashSet<u64> =
@@ -54,7 +60,7 @@ pub(super) fn split_steps(
         .chunk_by(|a, b| a + 1 == *b)
         .map(|run| run[0]..run[run.len() - 1] + 1)
         .collect();
-    let places: Vec<usize> = (0..gaps.len()).filter(|at| gaps[*at] == *usual).collect();
+    let places: Vec<usize> = (0..gaps.len()).filter(|at| gaps[*at] == usual).collect();
     let period = most_common(places.windows(2).map(|pair| pair[1] - pair[0])).unwrap_or(1);
     let mut broken: Option<usize> = None;
     let has_start = |run: &&Range<usize>| {
@@ -84,7 +90,7 @@ pub(super) fn split_steps(
     }
     // a step has at least two all-reduces
     let mut starts = counts.iter().filter(|(gap, count)| {
-        let is_likely = begins.is_empty() && (is_asked || 2 * **count <= *most);
+        let is_likely = begins.is_empty() && (is_asked || 2 * **count <= most);
         gaps.get(1) != Some(*gap) && starts_step(**gap, gaps[0], is_likely)
     });
     let only = starts.next().filter(|_| starts.next().is_none()).map(|(gap, _)| *gap);
@@ -118,7 +124,8 @@ fn with_drafts(parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
     steps
 }
 
-/// Minimum number of kernels of the head, sampling and embedding.
+/// Minimum number of kernels of the head, sampling and embedding: separates the gap between two steps from a layer's gap in
+/// which one kernel more runs. Chosen as the fewest that a step can have there.
 pub(super) const HEAD: usize = 2;
 
 /// True if `gap` has more kernels than `common` and ends with the same ones; the first norm of a step differs.
@@ -127,11 +134,15 @@ pub(super) fn extends(gap: &[usize], common: &[usize]) -> bool {
     gap.len() > common.len() && same > 0 && same + 1 >= common.len()
 }
 
-/// Most common of some values, the largest of several.
-fn most_common<T: Copy + Eq + Hash + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+fn counts<T: Eq + Hash>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
-    counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map(|(value, _)| value)
+    counts
+}
+
+/// Most common of some values, the largest of several.
+pub(super) fn most_common<T: Copy + Eq + Hash + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    counts(values).into_iter().max_by_key(|(value, count)| (*count, *value)).map(|(value, _)| value)
 }
 
 /// Joins adjacent parts that together have a step's usual length: a gap is also rare if a kernel is missing.

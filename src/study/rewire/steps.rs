@@ -6,6 +6,7 @@
 
 mod rank_spans;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use rayon::prelude::*;
 use self::rank_spans::kernels;
 pub(super) use self::rank_spans::{RankSpans, find_launches, ranks};
 use super::foreign::foreign;
+use super::split::most_common;
 use super::stretch::Stretch;
 use super::wire::middle;
 use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
@@ -593,13 +595,10 @@ pub(super) fn assembled(
     for (step, times) in steps.iter_mut().zip(window_times(trace, &wanted, &windows)) {
         step.times = times;
     }
-    let mut counts: HashMap<u32, usize> = HashMap::new();
     let named = |span: &&&Span| ends == Ends::AllReduces || kind(trace, span) == DISPATCH;
     let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
-    named.for_each(|span| *counts.entry(span.operation).or_default() += 1);
-    let usual =
-        counts.into_iter().max_by_key(|(operation, count)| (*count, std::cmp::Reverse(*operation)));
-    let name = usual.and_then(|(operation, _)| trace.operations.get(operation as usize));
+    let usual = most_common(named.map(|span| Reverse(span.operation)));
+    let name = usual.and_then(|Reverse(operation)| trace.operations.get(operation as usize));
     Steps {
         has_launches: ranks.iter().any(|rank| rank.launches.are_recorded()),
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
@@ -615,6 +614,70 @@ pub(super) fn assembled(
         notes: Vec::new(),
         found: steps.len(),
         steps,
+    }
+}
+
+impl OfRank {
+    /// Times of a rank in the step that begins at `begin`, on this rank at `begun` (ns); the last `modules` of its
+    /// collectives end the modules. `None` if nothing separates attention from a router.
+    fn of(
+        trace: &Trace,
+        rank: &RankSpans<'_>,
+        places: &Range<usize>,
+        reduces: &[usize],
+        (begin, begun): (i64, i64),
+        (ends, modules): (Ends, usize),
+    ) -> Option<Self> {
+        let kernels = |from: usize, to: usize| kernels(trace, rank, from..to);
+        let (extra, reduces) = reduces.split_at(reduces.len() - modules);
+        let (mut from, mut at) = (places.start, begun);
+        let mut lead = Stretch::default();
+        if let Some(last) = extra.last() {
+            let end = rank.spans[*last].end_ns + rank.offset;
+            lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
+            (from, at) = (last + 1, end);
+        }
+        let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * modules);
+        for &reduce in reduces {
+            let span = rank.spans[reduce];
+            let to = span.start_ns + rank.offset;
+            let is_dispatch = stretches.len().is_multiple_of(4);
+            let mut add = |kernels: Range<usize>, from: i64, (to, next): (i64, Option<&Span>)| {
+                let released = next.and_then(|next| rank.released(next));
+                let part = Stretch::of(self::kernels(trace, rank, kernels), (from, to), released, begin);
+                stretches.push(part);
+            };
+            match ends {
+                Ends::AllReduces => add(from..reduce, at, (to, Some(span))),
+                Ends::Exchanges if is_dispatch => {
+                    let router = rank.router(trace, from..reduce)?;
+                    let first = rank.spans[router];
+                    let split = (first.start_ns + rank.offset).clamp(at, to.max(at));
+                    add(from..router, at, (split, Some(first)));
+                    add(router..reduce, split, (to, Some(span)));
+                }
+                Ends::Exchanges => {
+                    let sent = rank.spans[from - 1];
+                    let beside = |other: &&Span| other.start_ns < sent.end_ns;
+                    let after = from + rank.spans[from..reduce].partition_point(beside);
+                    let ended = rank.spans[from..after].iter().map(|other| other.end_ns);
+                    let ended = ended.max().map_or(at, |end| at.max(end + rank.offset));
+                    let start = sent.start_ns + rank.offset;
+                    add(from..after, start, (if after > from { ended } else { start }, None));
+                    add(after..reduce, ended, (to, Some(span)));
+                }
+            }
+            (from, at) = (reduce + 1, span.end_ns + rank.offset);
+        }
+        let rest = kernels(from, places.end);
+        let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
+        let head = Stretch::of(rest, (at, last), None, begin);
+        let collective = |at: &usize| {
+            let span = rank.spans[*at];
+            (span.start_ns + rank.offset, span.end_ns + rank.offset)
+        };
+        let collectives = reduces.iter().map(collective).collect();
+        Some(Self { begin: begun - begin, lead, modules: stretches, head, collectives })
     }
 }
 
@@ -661,56 +724,7 @@ pub(super) fn step(
         .max()?;
     let mut of_ranks = Vec::with_capacity(ranks.len());
     for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
-        let kernels = |from: usize, to: usize| kernels(trace, rank, from..to);
-        let extra = reduces.len() - modules;
-        let (mut from, mut at) = (places.start, *begun);
-        let mut lead = Stretch::default();
-        if let Some(last) = extra.checked_sub(1).map(|last| reduces[last]) {
-            let end = rank.spans[last].end_ns + rank.offset;
-            lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
-            (from, at) = (last + 1, end);
-        }
-        let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * modules);
-        for &reduce in &reduces[extra..] {
-            let span = rank.spans[reduce];
-            let to = span.start_ns + rank.offset;
-            let is_dispatch = stretches.len().is_multiple_of(4);
-            let mut add = |kernels: Range<usize>, from: i64, (to, next): (i64, Option<&Span>)| {
-                let released = next.and_then(|next| rank.released(next));
-                let part = Stretch::of(self::kernels(trace, rank, kernels), (from, to), released, begin);
-                stretches.push(part);
-            };
-            match ends {
-                Ends::AllReduces => add(from..reduce, at, (to, Some(span))),
-                Ends::Exchanges if is_dispatch => {
-                    let router = rank.router(trace, from..reduce)?;
-                    let first = rank.spans[router];
-                    let split = (first.start_ns + rank.offset).clamp(at, to.max(at));
-                    add(from..router, at, (split, Some(first)));
-                    add(router..reduce, split, (to, Some(span)));
-                }
-                Ends::Exchanges => {
-                    let sent = rank.spans[from - 1];
-                    let beside = |other: &&Span| other.start_ns < sent.end_ns;
-                    let after = from + rank.spans[from..reduce].partition_point(beside);
-                    let ended = rank.spans[from..after].iter().map(|other| other.end_ns);
-                    let ended = ended.max().map_or(at, |end| at.max(end + rank.offset));
-                    let start = sent.start_ns + rank.offset;
-                    add(from..after, start, (if after > from { ended } else { start }, None));
-                    add(after..reduce, ended, (to, Some(span)));
-                }
-            }
-            (from, at) = (reduce + 1, span.end_ns + rank.offset);
-        }
-        let rest = kernels(from, places.end);
-        let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
-        let head = Stretch::of(rest, (at, last), None, begin);
-        let collective = |at: &usize| {
-            let span = rank.spans[*at];
-            (span.start_ns + rank.offset, span.end_ns + rank.offset)
-        };
-        let collectives = reduces[extra..].iter().map(collective).collect();
-        of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head, collectives });
+        of_ranks.push(OfRank::of(trace, rank, places, reduces, (begin, *begun), (ends, modules))?);
     }
     let reduced = |nth: usize| {
         let with_reduces = ranks.iter().zip(&reduces);

@@ -59,7 +59,8 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let exchanges = steps.ends == Ends::Exchanges;
     let mixture = match exchanges {
         true => Some(Mixture { dense_first: 0, every: 1, has_shared: steps.has_work_beside_dispatch() }),
-        false => split_mixture(steps, wired),
+        // other wirings treat a layer with experts like a dense one
+        false => steps.mixture.filter(|_| matches!(wired.architecture, Architecture::FarSkip(_))),
     };
     let experts = |mixture: Mixture| ExpertShape {
         count: tp,
@@ -121,12 +122,6 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         ));
     }
     Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
-}
-
-/// Experts of a trace with all-reduces that the wiring places apart from the rest of their layer; other wirings treat
-/// a layer with experts like a dense one.
-fn split_mixture(steps: &Steps, wired: &Wired) -> Option<Mixture> {
-    steps.mixture.filter(|_| matches!(wired.architecture, Architecture::FarSkip(_)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -426,49 +426,55 @@ impl Verdict {
         sentences.extend(self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)));
         sentences.extend(self.idle().filter(|_| !leads));
         sentences.extend(self.unjudged());
-        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= ALIKE_PCT);
-        if let Some([rank, operation]) = self.skew.filter(|skew| self.ranks > 1 && differ(skew)) {
-            let simulate = match reader {
-                VerdictPlace::CommandLine => format!(
-                    " To simulate it: whatif --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
-                ),
-                VerdictPlace::Workbench { .. } => String::new(),
-            };
-            let ranks = match rank >= ALIKE_PCT {
-                true => format!("Rank skew: ranks differ in speed by {rank:.2} %"),
-                false => "Rank skew: ranks are equally fast".to_owned(),
-            };
-            let operations = match operation >= ALIKE_PCT {
-                true => format!("single operations vary by {operation:.2} %"),
-                false => "single operations hardly vary".to_owned(),
-            };
-            sentences.push(format!("{ranks}; {operations} (standard deviations).{simulate}"));
-        }
+        sentences.extend(self.skew_for(reader));
         sentences.extend(self.remedy_lines());
         if let Some(why) = &self.not_rewired {
             sentences.push(format!("No schedule predicted: {why}."));
             sentences.extend(self.bounds());
         }
-        let mut needs = self.needs.clone();
-        if let (VerdictPlace::Workbench { open, .. }, true, Some(first)) =
-            (reader, self.needs_ranks, needs.first_mut())
-        {
-            *first = all_ranks(&format!("{open} and their directory"));
-        }
-        sentences.extend(needs.iter().map(|need| {
+        sentences.extend(self.needs_for(reader));
+        sentences
+    }
+
+    /// Sentence on the skew of ranks, if their times differ.
+    fn skew_for(&self, reader: VerdictPlace<'_>) -> Option<String> {
+        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= ALIKE_PCT);
+        let [rank, operation] = self.skew.filter(|skew| self.ranks > 1 && differ(skew))?;
+        let simulate = match reader {
+            VerdictPlace::CommandLine => format!(
+                " To simulate it: whatif --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
+            ),
+            VerdictPlace::Workbench { .. } => String::new(),
+        };
+        let ranks = match rank >= ALIKE_PCT {
+            true => format!("Rank skew: ranks differ in speed by {rank:.2} %"),
+            false => "Rank skew: ranks are equally fast".to_owned(),
+        };
+        let operations = match operation >= ALIKE_PCT {
+            true => format!("single operations vary by {operation:.2} %"),
+            false => "single operations hardly vary".to_owned(),
+        };
+        Some(format!("{ranks}; {operations} (standard deviations).{simulate}"))
+    }
+
+    /// Sentences on data that a better verdict needs, and on caveats.
+    fn needs_for(&self, reader: VerdictPlace<'_>) -> Vec<String> {
+        let sentence = |(at, need): (usize, &String)| {
             if let Some(remedy) = need.strip_prefix(NOT_PREDICTED) {
                 return format!("Not predicted: {remedy}.");
             }
-            let Some(caveat) = need.strip_prefix(CAVEAT) else { return format!("More data: {need}.") };
-            let option = " (--no-launches)";
-            match reader {
-                VerdictPlace::CommandLine => format!("{}.", capitalized(caveat)),
-                VerdictPlace::Workbench { .. } => {
-                    format!("{}.", capitalized(&caveat.replace(option, "")))
+            match (need.strip_prefix(CAVEAT), reader) {
+                (Some(caveat), VerdictPlace::CommandLine) => format!("{}.", capitalized(caveat)),
+                (Some(caveat), VerdictPlace::Workbench { .. }) => {
+                    format!("{}.", capitalized(&caveat.replace(" (--no-launches)", "")))
                 }
+                (None, VerdictPlace::Workbench { open, .. }) if at == 0 && self.needs_ranks => {
+                    format!("More data: {}.", all_ranks(&format!("{open} and their directory")))
+                }
+                (None, _) => format!("More data: {need}."),
             }
-        }));
-        sentences
+        };
+        self.needs.iter().enumerate().map(sentence).collect()
     }
 
     /// Sentences on a trace in which no communication was found; `lacking` names the steps it covers, if decode is not

@@ -225,7 +225,7 @@ impl<W: Write> ChromeFile<'_, W> {
         let operations = self.trace.operations.iter();
         let events: Vec<OperationEvent> =
             operations.map(|operation| OperationEvent::of(operation, self.trace, own)).collect();
-        let mut flows = Flows::new(&self.trace.operations);
+        let awaited = awaited(&self.trace.operations);
         let steps = own && !has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
         let (mut correlation, mut arrow, mut number) = (0, 0, 0_u64);
@@ -262,7 +262,7 @@ impl<W: Write> ChromeFile<'_, W> {
                 if let Some((_, end_ns)) = extent(spans) {
                     idle_from.insert(rank, (sample, end_ns));
                 }
-                for (producer, consumer) in flows.pairs(spans) {
+                for (producer, consumer) in flows(spans, &awaited) {
                     arrow += 1;
                     let from = (self.row(producer), producer.start_ns);
                     let to = (self.row(consumer), consumer.start_ns);
@@ -574,47 +574,26 @@ impl<W: Write> Events<W> {
     }
 }
 
-/// Finds the consumers of collectives, one step of one rank at a time.
-pub(super) struct Flows {
-    /// Collectives that each operation waits for.
-    awaited: Vec<Vec<u32>>,
-    /// Index of each operation's span in the current step.
-    place: Vec<Option<usize>>,
+/// Collectives that each operation waits for.
+fn awaited(operations: &[OperationInfo]) -> Vec<Vec<u32>> {
+    let is_comm = |of: &u32| operations.get(*of as usize).is_some_and(|of| of.lane == Lane::Comm);
+    operations
+        .iter()
+        .map(|operation| operation.waits_for.iter().copied().filter(is_comm).collect())
+        .collect()
 }
 
-impl Flows {
-    pub(super) fn new(operations: &[OperationInfo]) -> Self {
-        let comm = |op: &u32| operations.get(*op as usize).is_some_and(|o| o.lane == Lane::Comm);
-        Self {
-            awaited: operations
-                .iter()
-                .map(|operation| operation.waits_for.iter().copied().filter(comm).collect())
-                .collect(),
-            place: vec![None; operations.len()],
-        }
+/// Collectives with their consumers, in one step of one rank.
+fn flows<'a>(spans: &'a [Span], awaited: &[Vec<u32>]) -> Vec<(&'a Span, &'a Span)> {
+    let collectives = spans.iter().filter(|span| span.lane == Lane::Comm);
+    let producers: HashMap<u32, &Span> = collectives.map(|span| (span.operation, span)).collect();
+    let mut pairs = Vec::new();
+    // communication spans that wait for a collective wait for its buffer, not its result
+    for consumer in spans.iter().filter(|span| span.lane == Lane::Compute) {
+        let awaited = awaited.get(consumer.operation as usize).into_iter().flatten();
+        pairs.extend(awaited.filter_map(|of| Some((*producers.get(of)?, consumer))));
     }
-
-    pub(super) fn pairs<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
-        for (at, span) in spans.iter().enumerate().filter(|(_, span)| span.lane == Lane::Comm) {
-            if let Some(place) = self.place.get_mut(span.operation as usize) {
-                *place = Some(at);
-            }
-        }
-        let mut pairs = Vec::new();
-        // communication spans that wait for a collective wait for its buffer, not its result
-        for consumer in spans.iter().filter(|span| span.lane == Lane::Compute) {
-            for producer in self.awaited.get(consumer.operation as usize).into_iter().flatten() {
-                let place = self.place.get(*producer as usize).copied().flatten();
-                pairs.extend(place.and_then(|at| spans.get(at)).map(|producer| (producer, consumer)));
-            }
-        }
-        for span in spans {
-            if let Some(place) = self.place.get_mut(span.operation as usize) {
-                *place = None;
-            }
-        }
-        pairs
-    }
+    pairs
 }
 
 pub(super) fn has_steps(trace: &Trace) -> bool {
@@ -660,21 +639,13 @@ pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Pass
 
 /// Groups of consecutive compute spans with equal names.
 fn runs(spans: &[Span], name: impl Fn(&Span) -> Option<String>) -> Vec<Passage> {
-    let mut found: Vec<Passage> = Vec::new();
-    let mut open = false;
-    for span in spans.iter().filter(|span| span.lane == Lane::Compute) {
-        match (name(span), found.last_mut()) {
-            (Some(name), Some(last)) if open && last.name == name => {
-                last.end_ns = last.end_ns.max(span.end_ns);
-            }
-            (Some(name), _) => {
-                found.push(Passage { name, start_ns: span.start_ns, end_ns: span.end_ns });
-                open = true;
-            }
-            (None, _) => open = false,
-        }
-    }
-    found
+    let computes = spans.iter().filter(|span| span.lane == Lane::Compute);
+    let named: Vec<(Option<String>, &Span)> = computes.map(|span| (name(span), span)).collect();
+    let passage = |run: &[(Option<String>, &Span)]| {
+        let end_ns = run.iter().map(|(_, span)| span.end_ns).max()?;
+        Some(Passage { name: run[0].0.clone()?, start_ns: run[0].1.start_ns, end_ns })
+    };
+    named.chunk_by(|a, b| a.0 == b.0).filter_map(passage).collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use polars_core::prelude::{
     PlSmallStr, Series, UInt32Chunked,
 };
 
-use crate::{LaunchSite, Range, Span};
+use crate::{LaunchSite, OperationInfo, Range, Span, TraceMeta};
 use plan::{Lane, Phase};
 
 pub(super) struct ColumnInfo {
@@ -148,6 +148,15 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    pub(super) fn of(meta: &TraceMeta, operations: &[OperationInfo]) -> Self {
+        Self {
+            operations: operations.len(),
+            ranks: meta.ranks,
+            streams: meta.streams.len(),
+            names: meta.range_names.len(),
+        }
+    }
+
     /// Checks the indices and times of a span, which readers rely on.
     #[inline]
     pub(super) fn check_span(&self, span: &Span) -> Result<(), String> {

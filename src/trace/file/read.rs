@@ -196,12 +196,7 @@ impl Head {
     }
 
     fn limits(&self) -> Limits {
-        Limits {
-            operations: self.operations.len(),
-            ranks: self.meta.ranks,
-            streams: self.meta.streams.len(),
-            names: self.meta.range_names.len(),
-        }
+        Limits::of(&self.meta, &self.operations)
     }
 }
 

@@ -84,12 +84,7 @@ impl TraceWriter {
             ],
             spans: Vec::new(),
             ranges: Vec::new(),
-            limits: Limits {
-                operations: operations.len(),
-                ranks: meta.ranks,
-                streams: meta.streams.len(),
-                names: meta.range_names.len(),
-            },
+            limits: Limits::of(&meta, operations),
         })
     }
 

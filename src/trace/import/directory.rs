@@ -13,7 +13,7 @@ use std::sync::Arc;
 use zip::CompressionMethod;
 
 use super::formats::{Format, HEAD, Importer, Reader, UNKNOWN, importers, recognise, refusal};
-use super::input::{Coding, Input, Member, Place, Section};
+use super::input::{Input, Member, Section, Zipped};
 use super::kineto;
 use super::rank::{Claim, Name};
 use base::error::{Error, Result};
@@ -81,8 +81,9 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     search(directory, 0)?.finish(directory)
 }
 
-/// True if a directory has a trace or an archive; archives are not opened.
-pub(super) fn holds_traces(directory: &Path) -> bool {
+/// True if a directory, or one below it, holds a trace that [`open`](super::open) reads, or an archive, which may hold one.
+/// Reads only the beginnings of files.
+pub fn holds_traces(directory: &Path) -> bool {
     let is_archive =
         |file: &Skipped| file.format.is_some_and(|format| matches!(format.reader, Reader::Archive(_)));
     search(directory, DEPTH)
@@ -125,7 +126,7 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
         let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let hidden = own.starts_with('.');
         let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        let input = Input { path, name, place: Place::File };
+        let input = Input { path, name, member: None };
         if input.path.is_file() {
             files.push(input);
         } else if input.path.is_dir() && !input.path.is_symlink() && !hidden {
@@ -247,8 +248,7 @@ fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|at| {
         let Seen { input, claim, .. } = &seen[*at];
-        let is_member = !matches!(input.place, Place::File);
-        (input.path.is_symlink(), is_member, !claim.name.may_say_rank())
+        (input.path.is_symlink(), input.member.is_some(), !claim.name.may_say_rank())
     });
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut kept: Vec<usize> = Vec::new();
@@ -345,7 +345,7 @@ impl Members {
         if !is_junk(name) {
             let path = PathBuf::from(format!("{}/{name}", archive.shown()));
             let name = below(archive, name);
-            self.inputs.push(Input { path, name, place: Place::Member(member) });
+            self.inputs.push(Input { path, name, member: Some(member) });
         }
     }
 
@@ -453,7 +453,7 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
             ));
         }
         let range = start + first.min(length)..start + end.min(length);
-        members.push(archive, &name, Member { file: file.clone(), range, coding: Coding::Plain });
+        members.push(archive, &name, Member { file: file.clone(), range, zipped: None });
     }
     Ok(members.latest())
 }
@@ -503,8 +503,8 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
         };
         let first = section.range.start + entry.data_start();
         let end = first.saturating_add(entry.compressed_size()).min(section.range.end);
-        let coding = Coding::Zip { method, length: entry.size(), crc: entry.crc32() };
-        members.push(archive, &name, Member { file: section.file.clone(), range: first..end, coding });
+        let zipped = Some(Zipped { method, length: entry.size(), crc: entry.crc32() });
+        members.push(archive, &name, Member { file: section.file.clone(), range: first..end, zipped });
     }
     Ok(members.latest())
 }
@@ -539,9 +539,7 @@ pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<
     notes.extend(skipped.into_iter().map(|(name, why)| format!("{name}: {why}")));
     let folder = make()?;
     for input in inputs {
-        let Place::Member(Member { coding: Coding::Plain, .. }) = &input.place else {
-            return Err(refused());
-        };
+        let Some(Member { zipped: None, .. }) = &input.member else { return Err(refused()) };
         let name = Path::new(&input.name);
         let is_inside = name.components().all(|part| matches!(part, Component::Normal(_)));
         if input.name.is_empty() || !is_inside {

@@ -4,12 +4,22 @@ use std::cmp::Reverse;
 
 use rayon::prelude::*;
 
+use crate::Range;
+use crate::overlap::intervals::seek;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) thread: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
     pub(super) value: u32,
+}
+
+impl Extent {
+    pub(super) fn of(range: &Range, value: u32) -> Self {
+        let Range { thread, start_ns, end_ns, .. } = *range;
+        Self { thread: thread.into(), start_ns, end_ns, value }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +57,8 @@ impl Enclosing {
     /// caller's last search, 0 at first, which makes ascending lookups O(1).
     pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
         let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
-        let mut at = partition_near(&self.list, near, starts).checked_sub(1)?;
+        *near = seek(&self.list, *near, starts);
+        let mut at = near.checked_sub(1)?;
         loop {
             let range = self.list[at];
             if range.thread != thread {
@@ -61,22 +72,6 @@ impl Enclosing {
     }
 }
 
-/// Like [`slice::partition_point`], but tries the positions after `near` first, and stores the result
-/// there.
-pub(super) fn partition_near<T>(list: &[T], near: &mut usize, is_before: impl Fn(&T) -> bool) -> usize {
-    /// Positions to try linearly: fewer than a binary search needs.
-    const STEPS: usize = 6;
-    let from = (*near).min(list.len());
-    let (before, rest) = list.split_at(from);
-    let steps = || rest.iter().take(STEPS).take_while(|item| is_before(item)).count();
-    *near = match before.last().is_none_or(&is_before).then(steps) {
-        Some(STEPS) => from + rest.partition_point(is_before),
-        Some(steps) => from + steps,
-        None => before.partition_point(is_before),
-    };
-    *near
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -84,18 +79,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        #[test]
-        fn the_partition_is_found_from_every_place(
-            mut list in prop::collection::vec(0i64..60, 0..60),
-            value in 0i64..60,
-            mut near in 0usize..70,
-        ) {
-            list.sort_unstable();
-            let found = partition_near(&list, &mut near, |item| *item <= value);
-            prop_assert_eq!(found, list.partition_point(|item| *item <= value));
-            prop_assert_eq!(near, found);
-        }
-
         #[test]
         fn the_innermost_is_the_last_to_start_of_nested_ranges(
             cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),

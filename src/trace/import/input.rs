@@ -17,43 +17,31 @@ pub(super) struct Input {
     pub path: PathBuf,
     /// Path relative to the opened directory or archive.
     pub name: String,
-    pub place: Place,
+    /// `None` for a file of its own.
+    pub member: Option<Member>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    File,
-    Member(Member),
-}
-
+/// Member of an archive.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub file: Arc<File>,
     pub range: Range<u64>,
-    pub coding: Coding,
+    /// `None` for a member of a tar archive.
+    pub zipped: Option<Zipped>,
 }
 
+/// Compression method of a zip member, with length and CRC-32 of the unpacked bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Coding {
-    Plain,
-    /// Zip compression method, with length and CRC-32 of the unpacked bytes.
-    Zip {
-        method: u16,
-        length: u64,
-        crc: u32,
-    },
+pub(super) struct Zipped {
+    pub method: u16,
+    pub length: u64,
+    pub crc: u32,
 }
-
-const STORED: u16 = 0;
-const DEFLATE: u16 = 8;
-const BZIP2: u16 = 12;
-const ZSTD: u16 = 93;
-const XZ: u16 = 95;
 
 impl Input {
     pub(super) fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Self { path: path.to_path_buf(), name, place: Place::File }
+        Self { path: path.to_path_buf(), name, member: None }
     }
 
     pub(super) fn shown(&self) -> String {
@@ -63,7 +51,7 @@ impl Input {
     /// True for an uncompressed regular file with these first bytes, which other libraries can open by
     /// path.
     pub(super) fn begins_plain(&self, magic: &[u8]) -> Result<bool> {
-        if !matches!(self.place, Place::File) {
+        if self.member.is_some() {
             return Ok(false);
         }
         let mut start = Vec::new();
@@ -73,36 +61,33 @@ impl Input {
     }
 
     pub(super) fn stored(&self) -> Result<Section> {
-        match &self.place {
-            Place::File => {
+        match &self.member {
+            None => {
                 let file = regular::open_linked(&self.path).map_err(Error::io(&self.path))?;
                 let length = file.metadata().map_err(Error::io(&self.path))?.len();
                 Ok(Section::of(Arc::new(file), 0..length))
             }
-            Place::Member(member) => Ok(Section::of(member.file.clone(), member.range.clone())),
+            Some(member) => Ok(Section::of(member.file.clone(), member.range.clone())),
         }
     }
 
     pub(super) fn unpacked(&self) -> Result<Source<'static>> {
         let stored = self.stored()?;
         let name = self.shown();
-        match &self.place {
-            Place::Member(Member { coding: Coding::Zip { method, length, crc }, .. }) => {
-                let bytes = decoded(*method, stored).map_err(Error::io(&self.path))?;
-                let checked =
-                    Checked { bytes, sum: flate2::Crc::new(), read: 0, length: *length, crc: *crc };
-                let source = unpack(&name, checked)?;
-                Ok(Source { packed: source.packed.or(Some("zip")), ..source })
-            }
-            _ => unpack(&name, stored),
-        }
+        let Some(expected) = self.member.as_ref().and_then(|member| member.zipped) else {
+            return unpack(&name, stored);
+        };
+        let bytes = decoded(expected.method, stored).map_err(Error::io(&self.path))?;
+        let source = unpack(&name, Checked { bytes, sum: flate2::Crc::new(), read: 0, expected })?;
+        Ok(Source { packed: source.packed.or(Some("zip")), ..source })
     }
 
     /// Unpacks the content into an anonymous temporary file, up to the limits in the environment.
     pub(super) fn to_file(&self) -> Result<Unpacked> {
         let packed = self.stored()?.length();
         let mut source = self.unpacked()?;
-        to_file(&self.shown(), &mut source.bytes, packed, Limits::from_environment()?)
+        let limits = Limits::from(|name| std::env::var(name).ok())?;
+        to_file(&self.shown(), &mut source.bytes, packed, limits)
     }
 
     /// Like [`Self::to_file`], but returns an error if the content is truncated.
@@ -118,11 +103,11 @@ impl Input {
 fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
     let stored = Box::new(BufReader::with_capacity(256 << 10, stored));
     match method {
-        STORED => Ok(stored),
-        DEFLATE => Ok(Box::new(flate2::bufread::DeflateDecoder::new(stored))),
-        BZIP2 => bzip2(stored),
-        ZSTD => zstd(stored),
-        XZ => xz(stored),
+        0 => Ok(stored),
+        8 => Ok(Box::new(flate2::bufread::DeflateDecoder::new(stored))),
+        12 => bzip2(stored),
+        93 => zstd(stored),
+        95 => xz(stored),
         other => Err(io::Error::other(format!(
             "unknown zip compression method {other}; compress it with deflate"
         ))),
@@ -179,8 +164,7 @@ struct Checked<R> {
     bytes: R,
     sum: flate2::Crc,
     read: u64,
-    length: u64,
-    crc: u32,
+    expected: Zipped,
 }
 
 impl<R: Read> Read for Checked<R> {
@@ -188,7 +172,8 @@ impl<R: Read> Read for Checked<R> {
         let count = self.bytes.read(buffer)?;
         self.read += count as u64;
         self.sum.update(&buffer[..count]);
-        if count == 0 && !buffer.is_empty() && (self.read, self.sum.sum()) != (self.length, self.crc) {
+        let Zipped { length, crc, .. } = self.expected;
+        if count == 0 && !buffer.is_empty() && (self.read, self.sum.sum()) != (length, crc) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the checksum of the archive's member does not match",
@@ -296,12 +281,7 @@ impl Limits {
     /// Unpacked bytes exempt from the ratio.
     const FREE: u64 = 64 << 20;
 
-    /// Limits from the environment, or the defaults. Returns an error for a value that is not a number
-    /// above 0.
-    pub(super) fn from_environment() -> Result<Self> {
-        Self::from(|name| std::env::var(name).ok())
-    }
-
+    /// Limits from variables of the environment, or the defaults. Returns an error for a value that is not a number above 0.
     fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let number = |name: &str, default: f64| match variable(name) {
             None => Ok(default),

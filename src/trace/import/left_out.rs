@@ -5,13 +5,12 @@
 //! falsifies every sum.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::path::Path;
 
 use rayon::prelude::*;
 
 use super::misplaced::AGAIN;
 use crate::{Doubt, Doubted, IgnoredKernel};
+use base::text::{file_name, fitting_name};
 
 /// Maximum number of events that are named for each reason.
 const MOST_NAMED: usize = 3;
@@ -54,7 +53,7 @@ impl LeftOut {
         let named = self.named.entry((what, why)).or_default();
         named.count += 1;
         if named.first.len() < MOST_NAMED || named.first.last().is_some_and(|(last, _)| order < *last) {
-            named.insert(order, format!("{} {time}", base::text::fitting_name(&name, 60)));
+            named.insert(order, format!("{} {time}", fitting_name(&name, 60)));
         }
         if what == "kernel" && why != AGAIN {
             self.count_kernel(name, 1);
@@ -117,7 +116,7 @@ impl LeftOut {
 
     /// Doubts about the file at this path.
     pub(super) fn doubts(&self, path: &str) -> impl Iterator<Item = Doubt> {
-        let file = Path::new(path).file_name().map_or(path.into(), OsStr::to_string_lossy);
+        let file = file_name(path);
         let named = move |Doubt { about, sentence }: Doubt| Doubt {
             about,
             sentence: format!("{file}: {sentence}"),

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::enclosing::partition_near;
 use super::left_out::{Extremes, LeftOut, NO_TIME};
+use crate::overlap::intervals::seek;
 use crate::{Doubt, Doubted};
 
 /// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).
@@ -123,7 +123,8 @@ pub(super) fn launch_before<T, K: Ord>(
     near: &mut usize,
 ) -> u32 {
     let wanted = (key, start_ns);
-    let after = partition_near(sorted, near, |launch| key_and_start(launch) <= wanted);
+    let after = seek(sorted, *near, |launch| key_and_start(launch) <= wanted);
+    *near = after;
     let has_key = |at: &usize| sorted.get(*at).is_some_and(|launch| key_and_start(launch).0 == wanted.0);
     let found = after.checked_sub(1).filter(has_key).or(Some(after).filter(has_key));
     found.and_then(|at| u32::try_from(at).ok()).unwrap_or(NO_LAUNCH)

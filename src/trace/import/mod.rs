@@ -28,12 +28,13 @@ pub mod kineto;
 mod left_out;
 mod misplaced;
 pub mod nsight;
+mod numbering;
 mod rank;
 pub mod recording;
 mod samples;
 mod steps;
 
-pub use directory::unpack;
+pub use directory::{holds_traces, unpack};
 pub use formats::is_known_file;
 pub use steps::{StepName, StepWork, step_name};
 
@@ -48,6 +49,7 @@ use crate::Trace;
 use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
+use base::text::file_name;
 use table::Provenance;
 
 /// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
@@ -65,12 +67,6 @@ const MOST_OPERATIONS: usize = 200_000;
 /// reading or importing it.
 pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
-}
-
-/// True if a directory, or one below it, holds a trace that [`open`] reads, or an archive, which may hold one. Reads only
-/// the beginnings of files.
-pub fn holds_traces(directory: &Path) -> bool {
-    directory::holds_traces(directory)
 }
 
 /// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan
@@ -172,11 +168,7 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
         ));
         return Ok(());
     }
-    let name = |file: &String| {
-        let name = Path::new(file).file_name();
-        name.map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned())
-    };
-    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(name).collect();
+    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(|file| file_name(file)).collect();
     let more = import.files.len() - names.len();
     Err(Error::input_help(
         format!(

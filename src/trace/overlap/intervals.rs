@@ -306,6 +306,17 @@ mod tests {
         }
 
         #[test]
+        fn a_place_is_found_from_every_other(
+            mut list in prop::collection::vec(0i64..60, 0..60),
+            value in 0i64..60,
+            near in 0usize..70,
+        ) {
+            list.sort_unstable();
+            let found = seek(&list, near, |item| *item <= value);
+            prop_assert_eq!(found, list.partition_point(|item| *item <= value));
+        }
+
+        #[test]
         fn builders_put_together_are_one_builder(a in intervals(), b in intervals()) {
             let build = |intervals: &[Interval]| {
                 let mut builder = UnionBuilder::default();

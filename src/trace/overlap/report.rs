@@ -1,6 +1,6 @@
 //! Overlap of a trace: unions of intervals per rank, their sums, and the breakdown by operation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Add;
 
 use rayon::prelude::*;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::intervals::{
     Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
 };
-use super::runs::{Class, Run, Runs, Selection, origin_ns, starts};
+use super::runs::{Class, Runs, Selection, origin_ns, starts};
 use crate::{OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 use table::{Overlap, Provenance, overlap_pct};
@@ -165,11 +165,9 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
             lanes.add(span, (span.start_ns, span.end_ns.max(span.start_ns)), class);
         }
     }
-    let samples = lanes.keys().fold((0, None), |(count, last), (sample, _)| {
-        if last == Some(*sample) { (count, last) } else { (count + 1, Some(*sample)) }
-    });
-    let shares = f64::from(samples.0) * f64::from(ranks.max(1));
-    samples.1?;
+    let samples: BTreeSet<u32> = lanes.keys().map(|(sample, _)| *sample).collect();
+    samples.first()?;
+    let shares = samples.len() as f64 * f64::from(ranks.max(1));
     let mut overlap = Overlap::default();
     for lanes in lanes.into_values() {
         let one = lanes.finish().sums();
@@ -187,19 +185,16 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
 pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
     let origin = origin_ns(trace);
     let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
-    let (mut comm, mut compute) = (UnionBuilder::default(), UnionBuilder::default());
+    let mut lanes = LanesBuilder::default();
     for span in trace.spans.iter().filter(|span| span.rank == rank) {
         let Some(interval) = clip((span.start_ns, span.end_ns.max(span.start_ns)), bounds) else {
             continue;
         };
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-        match Class::of(operation, span.lane) {
-            Class::Comm => comm.add(interval),
-            Class::Compute => compute.add(interval),
-            Class::Memory | Class::Other => {}
-        }
+        lanes.add(span, interval, Class::of(operation, span.lane));
     }
-    difference(&comm.finish(), &compute.finish())
+    let lanes = lanes.finish();
+    difference(&lanes.comm, lanes.compute.union())
         .into_iter()
         .map(|(start, end)| (start - origin, end - origin))
         .collect()
@@ -281,7 +276,11 @@ impl Lanes {
         let portions: Vec<(usize, LanesBuilder)> = runs
             .portions()
             .into_par_iter()
-            .map(|portion| (portion[0].rank, Self::build(runs, portion)))
+            .map(|portion| {
+                let mut builder = LanesBuilder::default();
+                runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
+                (portion[0].rank, builder)
+            })
             .collect();
         let mut ranks: Vec<Vec<LanesBuilder>> = Vec::new();
         ranks.resize_with(runs.ranks.len(), Vec::new);
@@ -314,12 +313,6 @@ impl Lanes {
             }
         };
         all.par_iter().enumerate().map(of_rank).collect()
-    }
-
-    fn build(runs: &Runs, portion: &[Run]) -> LanesBuilder {
-        let mut builder = LanesBuilder::default();
-        runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
-        builder
     }
 
     /// Intervals in which any lane was busy (absolute ns), as a union.

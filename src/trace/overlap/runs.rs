@@ -558,11 +558,7 @@ impl Replays {
     }
 
     pub fn has(&self, span: &Span) -> bool {
-        self.has_launch(span.ready_ns) && span.is_launch_known()
-    }
-
-    pub fn has_launch(&self, launched_ns: i64) -> bool {
-        self.launched.binary_search(&launched_ns).is_ok()
+        self.launched.binary_search(&span.ready_ns).is_ok() && span.is_launch_known()
     }
 }
 

@@ -126,7 +126,7 @@ impl Rules {
     }
 
     fn decide(&self, operation: &OperationInfo) -> By<'_> {
-        if self.memory_by_category && is_memory(&operation.kind) {
+        if self.memory_by_category && matches!(operation.kind.as_str(), "memcpy" | "memset") {
             return By::Category;
         }
         let name = &operation.name;
@@ -143,10 +143,6 @@ impl Rules {
         let named = operation.collective.as_ref().filter(|_| self.arguments);
         named.map_or(By::Nothing, |info| By::Arguments(info.kind().unwrap_or("collective")))
     }
-}
-
-fn is_memory(kind: &str) -> bool {
-    matches!(kind, "memcpy" | "memset")
 }
 
 /// Number of executions and sum of durations (ns) per operation.
@@ -296,7 +292,7 @@ impl RuleReport {
             .filter(|rule| rule.what == What::Communication)
             .flat_map(|rule| &rule.operations)
             .collect();
-        found.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
+        found.sort_by(|a, b| longest_first(a, b));
         found
     }
 }

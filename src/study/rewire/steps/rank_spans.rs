@@ -22,6 +22,8 @@ pub(in crate::rewire) struct RankSpans<'a> {
     pub(super) launches: Launches,
     /// Clock correction to add to the rank's times (ns).
     pub(super) offset: i64,
+    /// For each of the first rank's collectives, the index in `reduces` of the one that matches; empty until matched.
+    pub counterparts: Vec<Option<usize>>,
 }
 
 /// Sorted spans per rank, with the indices of the layers' collectives (of one process group, if given).
@@ -39,7 +41,8 @@ pub(in crate::rewire) fn ranks<'a>(
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces = (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
             let offset = offsets.get(&rank).copied().unwrap_or(0);
-            RankSpans { rank, spans, reduces, launches: Launches::default(), offset }
+            let (launches, counterparts) = (Launches::default(), Vec::new());
+            RankSpans { rank, spans, reduces, launches, offset, counterparts }
         })
         .collect();
     ranks.sort_by_key(|rank| rank.rank);
@@ -54,7 +57,9 @@ pub(in crate::rewire) fn find_launches(trace: &Trace, ranks: &mut [RankSpans<'_>
     }
 }
 
-/// Minimum ratio of the distance of collectives to that of the ends of one, for ends to decide; clocks drift.
+/// Minimum ratio of the distance between collectives to the distance between the ends of one on two ranks, for ends to
+/// decide which collectives match: separates aligned clocks from clocks that drift, by which a neighbour could be taken for
+/// a collective. Chosen, not measured: an order of magnitude.
 const NEAR: i64 = 10;
 
 /// Index of the time nearest to another.
@@ -68,7 +73,7 @@ impl RankSpans<'_> {
     /// For each collective of this rank, the index of the one on another rank that ends at the same time. If clocks drift,
     /// or `is_tied` does not say that they are aligned, ranks with equally many match in order. `None` if the ranks cannot
     /// be matched, or clocks that are not aligned differ by more than the distance of collectives.
-    pub(in crate::rewire) fn counterparts(
+    pub(in crate::rewire) fn matched_with(
         &self,
         other: &Self,
         is_tied: Option<bool>,
@@ -158,8 +163,9 @@ mod tests {
             reduces: (0..spans[rank].len()).collect(),
             launches: Launches::default(),
             offset: 0,
+            counterparts: Vec::new(),
         });
-        a.counterparts(&b, is_tied)
+        a.matched_with(&b, is_tied)
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Merged {
     /// Takes the spans and ranges of a file. `names` are the new numbers of its operations and range names.
     fn add(&mut self, table: &mut Table, place: &Place, names: (&[u32], &[u32]), shift: i64) {
         let first_stream = self.streams.len();
-        self.streams.extend(place.streams());
+        self.streams.extend_from_slice(&place.streams);
         self.add_spans(std::mem::take(&mut table.spans), place, first_stream, names, shift);
         let mut host = std::mem::take(&mut table.host_ranges);
         // behind the ranges that spans refer to by index

@@ -112,8 +112,7 @@ impl<'a> Event<'a> {
                 b"cat" => event.category = value.text(),
                 b"name" => {
                     event.name = match value {
-                        Value::String(text) => Some(text),
-                        Value::Scalar(text) => Some(text),
+                        Value::String(text) | Value::Scalar(text) => Some(text),
                         Value::Nested(..) => None,
                     }
                 }
@@ -195,20 +194,21 @@ impl<'a> Event<'a> {
 /// Start and end (ns) of an event, or the reason why it has none.
 #[inline]
 pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
+    const TOO_LARGE: &str = "with a time beyond 2^63 ns";
     let start = event.start.ok_or("without a start (ts)")?;
     let duration = event.duration.ok_or("without a duration (dur)")?;
-    let start = nanoseconds(start).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "with a start (ts) that is not a number",
-        NotATime::TooLarge => "with a time beyond 2^63 ns",
-    })?;
-    let duration = nanoseconds(duration).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "with a duration (dur) that is not a number",
-        NotATime::TooLarge => "with a time beyond 2^63 ns",
-    })?;
+    let number = |text, not_a_number| {
+        nanoseconds(text).map_err(|wrong| match wrong {
+            NotATime::NotANumber => not_a_number,
+            NotATime::TooLarge => TOO_LARGE,
+        })
+    };
+    let start = number(start, "with a start (ts) that is not a number")?;
+    let duration = number(duration, "with a duration (dur) that is not a number")?;
     if duration < 0 {
         return Err("with a negative duration (dur)");
     }
-    let end = start.checked_add(duration).ok_or("with a time beyond 2^63 ns")?;
+    let end = start.checked_add(duration).ok_or(TOO_LARGE)?;
     Ok((start, end))
 }
 

@@ -41,21 +41,13 @@ pub(super) struct Uncategorised {
 }
 
 enum Line {
-    /// A GPU stream. `device` is unique in the file; `stream` is the number in the thread's name.
-    Stream {
-        pid: String,
-        device: String,
-        stream: String,
-    },
-    /// Steps of a GPU.
-    Steps {
-        device: String,
-    },
+    /// Process, device and number of a GPU stream. The device is unique in the file; the number is in the thread's name.
+    Stream([String; 3]),
+    /// Device of the steps.
+    Steps(String),
     Derived(String),
-    Host {
-        pid: String,
-        tid: String,
-    },
+    /// Process and thread.
+    Host([String; 2]),
 }
 
 pub(super) fn is_label(name: &[u8]) -> bool {
@@ -153,7 +145,7 @@ impl Uncategorised {
             let (pid, tid) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let Some(device) = devices.get(pid) else {
                 let tid = String::from_utf8_lossy(tid).into_owned();
-                return Line::Host { pid: format!("{}_0", prefix(pid)), tid };
+                return Line::Host([format!("{}_0", prefix(pid)), tid]);
             };
             let name = self.thread_names.get(key).map_or("", String::as_str);
             let digits =
@@ -162,9 +154,9 @@ impl Uncategorised {
                 Some(stream) => {
                     // PyTorch's profiler uses the device number as the pid of GPU processes, too
                     let pid = format!("{}_{device}", prefix(pid));
-                    Line::Stream { pid, device: device.to_string(), stream: stream.to_string() }
+                    Line::Stream([pid, device.to_string(), stream.to_string()])
                 }
-                None if name == "Steps" => Line::Steps { device: device.to_string() },
+                None if name == "Steps" => Line::Steps(device.to_string()),
                 None => Line::Derived(name.to_owned()),
             }
         };
@@ -217,7 +209,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
         let correlation = loose.correlation.to_string();
         let arguments = Arguments { correlation: Some(correlation.as_bytes()), ..Arguments::default() };
         match &lines[loose.thread as usize] {
-            Line::Stream { pid, device, stream } => {
+            Line::Stream([pid, device, stream]) => {
                 let event = Event { name: Some(name), pid: pid.as_bytes(), ..Event::default() };
                 let (device, stream) = (Some(device.as_bytes()), Some(stream.as_bytes()));
                 let arguments = Arguments { device, stream, ..arguments };
@@ -226,20 +218,20 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                 debug_assert!(added.is_ok(), "{added:?}");
             }
             // markers count for their own stream only
-            Line::Steps { device } if name.iter().all(u8::is_ascii_digit) => {
+            Line::Steps(device) if name.iter().all(u8::is_ascii_digit) => {
                 let step = [b"step ".as_slice(), name].concat();
                 for line in &lines {
-                    if let Line::Stream { pid, device: of, stream } = line
-                        && of == device
+                    if let Line::Stream(stream) = line
+                        && stream[1] == *device
                     {
-                        table.stream_range([pid, device, stream].map(String::as_bytes), &step, times);
+                        table.stream_range(stream.each_ref().map(|part| part.as_bytes()), &step, times);
                     }
                 }
             }
-            Line::Steps { .. } => {
+            Line::Steps(_) => {
                 *left_out.entry("Steps (JAX: without a number)".into()).or_default() += 1;
             }
-            Line::Host { pid, tid } if loose.correlation >= 0 => {
+            Line::Host([pid, tid]) if loose.correlation >= 0 => {
                 let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
                 table.launch(
                     &Event { name: Some(name), pid, tid, ..Event::default() },
@@ -247,7 +239,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                     times,
                 );
             }
-            Line::Host { .. } => *left_out.entry("host (JAX)".into()).or_default() += 1,
+            Line::Host(_) => *left_out.entry("host (JAX)".into()).or_default() += 1,
             // it may be a stream or repeat one
             Line::Derived(line) if line.is_empty() => {
                 table.note("event", "on a device's thread without a name (JAX)");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::event::{Class, Event, Gpu, times};
+use super::event::{Class, Event, times};
 use super::json::{last_integer, unescape};
 use super::open::metadata;
 use super::split::{PIECE, Top, walk};
@@ -67,7 +67,7 @@ pub(super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel
 fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)> {
     let length = wanted.time.1.saturating_sub(wanted.time.0);
     let mut found = Vec::new();
-    let gpu = |class| matches!(class, Class::Gpu(Gpu::Kernel | Gpu::Memcpy | Gpu::Memset));
+    let gpu = |class| matches!(class, Class::Gpu(_));
     let top = events(path, gpu, |event, bytes, text| {
         let same = |time: &(i64, i64)| time.1.saturating_sub(time.0) == length;
         let Some(time) = times(event).ok().filter(same) else { return };

@@ -18,20 +18,15 @@ use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
     NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
+use crate::import::numbering::Numbering;
 use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
 use crate::overlap::StepKey;
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
-#[derive(Debug, Default)]
-pub(super) struct Linked {
-    /// Number of spans with a known launch.
-    pub(super) launched: usize,
-    pub(super) warnings: Vec<String>,
-}
-
 /// Sets step, launch time, range (an index into the host ranges) and operator (an index into
-/// [`Table::names`]) of every span. Takes the table's launches and operators.
-pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
+/// [`Table::names`]) of every span. Takes the table's launches and operators. Returns the number of spans with a known
+/// launch, and warnings.
+pub(super) fn link(table: &mut Table, groups: &Groups) -> (usize, Vec<String>) {
     let launches = plausible_launches(table, groups);
     let launch_of = leave_out_misplaced(table, &launches, groups);
     let processes = processes(table);
@@ -63,7 +58,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         })
         .sum();
     calls.mark_later(table, &launches, &launch_of);
-    Linked { launched, warnings: steps.warnings(&table.spans) }
+    (launched, steps.warnings(&table.spans))
 }
 
 /// Launches by group, after collectives have their arguments and events with implausible times are dropped.
@@ -176,16 +171,11 @@ struct SiteFinder {
 
 impl SiteFinder {
     fn of(table: &mut Table, processes: &[u32]) -> Self {
-        let extent = |(range, value): (&Range, u32)| Extent {
-            thread: range.thread.into(),
-            start_ns: range.start_ns,
-            end_ns: range.end_ns,
-            value,
-        };
-        let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+        let ranges = table.host_ranges.iter().zip(0..).map(|(range, at)| Extent::of(range, at));
+        let ranges = Enclosing::new(ranges.collect());
         let operators = std::mem::take(&mut table.operators);
-        let operators =
-            Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
+        let operators = operators.iter().map(|range| Extent::of(range, range.name));
+        let operators = Enclosing::new(operators.collect());
         let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
         let is_graph = table.names.texts().iter().map(is_graph).collect();
         Self { ranges, operators, annotated: annotated_threads(table, processes), is_graph }
@@ -424,12 +414,7 @@ fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
 
 /// Process of each thread, as a small number.
 fn processes(table: &Table) -> Vec<u32> {
-    let mut numbers: HashMap<&[u8], u32> = HashMap::new();
-    let process = |key: &'_ [u8]| -> usize { key.iter().position(|b| *b == PART).unwrap_or(key.len()) };
-    let mut of_thread = Vec::new();
-    for key in table.threads.texts() {
-        let next = numbers.len() as u32;
-        of_thread.push(*numbers.entry(&key[..process(key)]).or_insert(next));
-    }
-    of_thread
+    let mut numbers = Numbering::default();
+    let end = |key: &[u8]| key.iter().position(|byte| *byte == PART).unwrap_or(key.len());
+    table.threads.texts().into_iter().map(|key| numbers.number(&key[..end(key)])).collect()
 }

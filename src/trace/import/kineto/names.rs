@@ -13,8 +13,9 @@ use super::event::{Event, Gpu};
 use super::json::{Broken, Value, last_integer, unescape};
 use super::table::{Launch, PART, Table};
 use crate::import::enclosing::{Enclosing, Extent};
+use crate::import::numbering::Numbering;
 use crate::{
-    CallArguments, CollectiveInfo, Copied, OperationInfo, ProcessGroup, Product, Range, Span, is_product,
+    CallArguments, CollectiveInfo, Copied, OperationInfo, ProcessGroup, Product, Span, is_product,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -113,7 +114,7 @@ impl<'a> Collective<'a> {
     }
 }
 
-pub(super) fn collective(
+fn collective(
     key: &str,
     files: &[ReadFile],
 ) -> (String, Option<(CollectiveInfo, Option<ProcessGroup>)>) {
@@ -187,26 +188,6 @@ fn configured(files: &[ReadFile], name: &str, size: u32) -> Option<Vec<u32>> {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Groups {
-    numbers: BTreeMap<ProcessGroup, u32>,
-}
-
-impl Groups {
-    pub(super) fn number(&mut self, group: ProcessGroup) -> u32 {
-        let next = self.numbers.len() as u32;
-        *self.numbers.entry(group).or_insert(next)
-    }
-
-    pub(super) fn list(self) -> Vec<ProcessGroup> {
-        let mut list = vec![ProcessGroup::default(); self.numbers.len()];
-        for (group, number) in self.numbers {
-            list[number as usize] = group;
-        }
-        list
-    }
-}
-
 /// Arguments with shapes, in order of encoding.
 const SHAPE_KEYS: [&[u8]; 4] = [b"Input Dims", b"Input type", b"Input Strides", b"Concrete Inputs"];
 
@@ -267,13 +248,8 @@ impl Calls {
         let texts = table.names.texts();
         let has_shape: Vec<bool> = texts.iter().map(|text| text.contains(&PART)).collect();
         let calls = table.operators.iter().filter(|range| has_shape[range.name as usize]);
-        let extent = |(range, value): (&Range, u32)| Extent {
-            thread: range.thread.into(),
-            start_ns: range.start_ns,
-            end_ns: range.end_ns,
-            value,
-        };
-        Self { around: Enclosing::new(calls.zip(0..).map(extent).collect()), has_shape }
+        let calls = calls.zip(0..).map(|(range, number)| Extent::of(range, number));
+        Self { around: Enclosing::new(calls.collect()), has_shape }
     }
 
     /// Marks all kernels but the first of each call, so that calls can be counted.
@@ -410,7 +386,7 @@ impl Operations {
                 copied.entry(map[*operation as usize]).or_default().absorb(of_file);
             }
         }
-        let mut groups = Groups::default();
+        let mut groups = Numbering::default();
         let mut operation = |((name, kind), at): (&(u32, usize), u32)| {
             let (name, collective) = collective(&self.names.texts[*name as usize], files);
             let collective = collective.map(|(info, group)| CollectiveInfo {

@@ -142,8 +142,8 @@ pub(super) type ReadEvents = fn(&str, &Open<'_>, Options) -> Result<FileEvents>;
 fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) -> Result<ReadFile> {
     let FileEvents { profiler, mut table, metadata, mut warnings } = read(name, open, options)?;
     let parts = Parts::of(name, &table, &metadata)?;
-    let linked = link(&mut table, &parts.groups);
-    warnings.extend(linked.warnings);
+    let (launched, of_links) = link(&mut table, &parts.groups);
+    warnings.extend(of_links);
     let claim = Claim {
         name: Name::parse(name),
         own: metadata.rank.filter(|_| parts.labels.len() == 1),
@@ -156,21 +156,25 @@ fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) 
             .map(|start| start.saturating_add(metadata.base_ns.unwrap_or(0))),
         parts: parts.labels.clone(),
     };
-    Ok(ReadFile {
-        name: name.to_owned(),
-        profiler,
-        table,
-        metadata,
-        warnings,
-        parts,
-        claim,
-        launched: linked.launched,
-    })
+    let name = name.to_owned();
+    Ok(ReadFile { name, profiler, table, metadata, warnings, parts, claim, launched })
 }
 
 /// Reads trace events of PyTorch's profiler or JAX.
 pub(super) fn read_events(name: &str, open: &Open<'_>, options: Options) -> Result<FileEvents> {
-    let (mut top, mut table) = read_pieces(name, open, options)?;
+    let (mut top, mut table) = match read_sound(name, open()?, options)? {
+        Some(read) => read,
+        // the brackets of a broken file no longer delimit events: it is read again, one event after the other, so that the
+        // result depends only on the bytes, not on the piece boundaries
+        None => {
+            let mut table = Table::default();
+            let mut top =
+                walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
+            table.lose(std::mem::take(&mut top.lost));
+            (top, table)
+        }
+    };
+    table.join_halves();
     if let Some(cut) = &top.cut {
         if table.events == 0 {
             return Err(Error::input_help(
@@ -191,24 +195,6 @@ pub(super) fn read_events(name: &str, open: &Open<'_>, options: Options) -> Resu
 }
 
 pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
-
-/// Parses a file's events into one table. A broken file is read again on one thread, because its
-/// brackets no longer delimit events; the result thus depends only on the bytes, not on the piece
-/// boundaries.
-fn read_pieces(name: &str, open: &Open<'_>, options: Options) -> Result<(Top, Table)> {
-    let (top, mut table) = match read_sound(name, open()?, options)? {
-        Some(read) => read,
-        None => {
-            let mut table = Table::default();
-            let mut top =
-                walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
-            table.lose(std::mem::take(&mut top.lost));
-            (top, table)
-        }
-    };
-    table.join_halves();
-    Ok((top, table))
-}
 
 /// Parses a file in pieces. Returns `None` if a piece is broken or truncated.
 fn read_sound(name: &str, source: Source<'_>, options: Options) -> Result<Option<(Top, Table)>> {

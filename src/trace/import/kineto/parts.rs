@@ -54,31 +54,24 @@ impl Owner {
     }
 }
 
-struct Owners<'a> {
-    labels: HashMap<&'a [u8], Position>,
+/// Ranks that labels give to processes.
+type Labels<'a> = HashMap<&'a [u8], Position>;
+
+fn labels(table: &Table) -> Labels<'_> {
+    let position = |text: &[u8]| label(&String::from_utf8_lossy(text));
+    table.labels.iter().filter_map(|(pid, text)| Some((&**pid, position(text)?))).collect()
 }
 
-impl<'a> Owners<'a> {
-    fn of(table: &'a Table) -> Self {
-        let position = |text: &[u8]| label(&String::from_utf8_lossy(text));
-        let labels = table.labels.iter().filter_map(|(pid, text)| Some((&**pid, position(text)?)));
-        Self { labels: labels.collect() }
+fn owner(labels: &Labels<'_>, pid: &[u8]) -> Owner {
+    let labelled = labels.get(pid).copied();
+    if pid.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
+        return Owner { position: labelled, prefix: String::new() };
     }
-
-    fn owner(&self, pid: &[u8]) -> Owner {
-        if pid.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
-            return Owner { position: self.labels.get(pid).copied(), prefix: String::new() };
-        }
-        let text = String::from_utf8_lossy(pid);
-        let position = label(&text).or_else(|| self.labels.get(pid).copied());
-        let before = text.trim_end_matches(|c: char| c.is_ascii_digit());
-        let prefix = if position.is_none() && before.contains(|c: char| c.is_ascii_digit()) {
-            before.to_owned()
-        } else {
-            String::new()
-        };
-        Owner { position, prefix }
-    }
+    let text = String::from_utf8_lossy(pid);
+    let position = label(&text).or(labelled);
+    let before = text.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_prefix = position.is_none() && before.contains(|c: char| c.is_ascii_digit());
+    Owner { position, prefix: if is_prefix { before.to_owned() } else { String::new() } }
 }
 
 /// Key of a part: the label, or else the owner with process and device.
@@ -95,7 +88,7 @@ fn pid(key: &[u8]) -> &[u8] {
 
 struct Rows<'a> {
     table: &'a Table,
-    owners: Owners<'a>,
+    labels: Labels<'a>,
     streams: Vec<Key>,
     /// True for streams with kernels.
     busy: Vec<bool>,
@@ -127,7 +120,7 @@ impl Parts {
         if ranks.len() <= 1 {
             let pids = rows.processes.iter().chain(&rows.threads);
             let hosts: BTreeSet<Position> =
-                pids.filter_map(|pid| rows.owners.owner(pid).position).collect();
+                pids.filter_map(|pid| owner(&rows.labels, pid).position).collect();
             let host = hosts.first().copied().filter(|_| hosts.len() == 1);
             let labels = vec![labels.first().copied().flatten().or(host)];
             let groups = Groups {
@@ -165,7 +158,7 @@ fn part(ranks: &[&Key], key: &Key) -> u32 {
 
 impl<'a> Rows<'a> {
     fn of(table: &'a Table) -> Self {
-        let owners = Owners::of(table);
+        let labels = labels(table);
         let streams = table.streams.texts();
         let mut busy = vec![false; streams.len()];
         for span in &table.spans {
@@ -175,12 +168,12 @@ impl<'a> Rows<'a> {
             table,
             streams: streams
                 .iter()
-                .map(|text| key(owners.owner(pid(text)), &stream_key(text)))
+                .map(|text| key(owner(&labels, pid(text)), &stream_key(text)))
                 .collect(),
             busy,
             threads: table.threads.texts().into_iter().map(pid).collect(),
             processes: table.processes.texts(),
-            owners,
+            labels,
         }
     }
 
@@ -232,8 +225,8 @@ impl<'a> Rows<'a> {
         };
         let mut groups = Groups {
             of_stream: self.streams.iter().map(|key| group(key.0.clone())).collect(),
-            of_process: self.processes.iter().map(|pid| group(self.owners.owner(pid))).collect(),
-            of_thread: self.threads.iter().map(|pid| group(self.owners.owner(pid))).collect(),
+            of_process: self.processes.iter().map(|pid| group(owner(&self.labels, pid))).collect(),
+            of_thread: self.threads.iter().map(|pid| group(owner(&self.labels, pid))).collect(),
             count: 0,
         };
         groups.count = numbers.len();
@@ -265,7 +258,7 @@ impl<'a> Rows<'a> {
             let streams = of_stream.iter().zip(&mut groups.of_stream);
             streams.filter(|(of, _)| *of == part).for_each(|(_, of)| *of = groups.count + launched_by);
             let label = &mut labels[*part as usize];
-            *label = label.or(self.owners.owner(self.processes[free[*launched_by]]).position);
+            *label = label.or(owner(&self.labels, self.processes[free[*launched_by]]).position);
         }
         groups.count += free.len();
         groups
@@ -324,31 +317,24 @@ impl<'a> Rows<'a> {
 }
 
 pub(super) struct Place {
-    streams: Vec<Stream>,
+    /// Rank of what no stream or thread names.
+    first_rank: u32,
+    /// Rows for the trace's table of streams, in the file's numbering.
+    pub(super) streams: Vec<Stream>,
     hosts: Vec<u32>,
 }
 
 impl Place {
-    /// Rows for the trace's table of streams, in the file's numbering.
-    pub(super) fn streams(&self) -> impl Iterator<Item = Stream> + '_ {
-        self.streams.iter().skip(1).cloned()
-    }
-
     pub(super) fn rank_of(&self, stream: u16) -> u32 {
-        self.streams.get(stream as usize + 1).map_or(self.first_rank(), |stream| stream.rank)
+        self.streams.get(stream as usize).map_or(self.first_rank, |stream| stream.rank)
     }
 
     pub(super) fn rank_of_host(&self, thread: u16) -> u32 {
-        self.hosts.get(thread as usize).copied().unwrap_or(self.first_rank())
-    }
-
-    /// Default rank of host events.
-    pub(super) fn first_rank(&self) -> u32 {
-        self.streams[0].rank
+        self.hosts.get(thread as usize).copied().unwrap_or(self.first_rank)
     }
 
     pub(super) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.streams.iter().map(|stream| stream.rank)
+        self.streams.iter().map(|stream| stream.rank).chain([self.first_rank])
     }
 
     /// Rows for ranges, numbered from 0 within each rank: host threads in order of their first range,
@@ -377,8 +363,6 @@ impl Place {
 /// Assigns ranks to a file's streams and threads; `ranks` is indexed by part.
 pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
     let rank = |part: u32| ranks.get(part as usize).copied().unwrap_or_default();
-    // the host row comes first
-    let host = Stream { rank: rank(0), ..Stream::default() };
     // a stream without a number still gets its own row
     let stream = |((text, part), at): ((&[u8], &u32), i64)| {
         let key = stream_key(text);
@@ -386,8 +370,6 @@ pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
         Stream { rank: rank(*part), process: key.pid, device: key.device, id, context: None }
     };
     let rows = file.table.streams.texts().into_iter().zip(&file.parts.of_stream).zip(0..).map(stream);
-    Place {
-        streams: std::iter::once(host).chain(rows).collect(),
-        hosts: file.parts.of_thread.iter().map(|part| rank(*part)).collect(),
-    }
+    let hosts = file.parts.of_thread.iter().map(|part| rank(*part)).collect();
+    Place { first_rank: rank(0), streams: rows.collect(), hosts }
 }

@@ -28,37 +28,32 @@ struct File {
     processes: Vec<Process>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Process {
-    #[serde(default)]
     metadata: About,
-    #[serde(default)]
     agents: Vec<Agent>,
-    #[serde(default)]
     strings: Strings,
-    #[serde(default)]
     kernel_symbols: Vec<Symbol>,
-    #[serde(default)]
     buffer_records: Records,
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct About {
-    #[serde(default)]
     pid: i64,
-    #[serde(default)]
     node: Node,
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct Node {
-    #[serde(default)]
     hostname: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(default)]
 struct Id {
-    #[serde(default)]
     handle: u64,
 }
 
@@ -74,8 +69,8 @@ struct Agent {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct Strings {
-    #[serde(default)]
     buffer_records: Vec<Kind>,
 }
 
@@ -85,9 +80,9 @@ impl Strings {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Kind {
-    #[serde(default)]
     operations: Vec<String>,
 }
 
@@ -103,26 +98,21 @@ struct Symbol {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct Records {
-    #[serde(default)]
     kernel_dispatch: Vec<Dispatch>,
-    #[serde(default)]
     memory_copy: Vec<MemoryCopy>,
-    #[serde(default)]
     hip_api: Vec<Call>,
-    #[serde(default)]
     hsa_api: Vec<Call>,
     /// Counted only.
-    #[serde(default)]
     marker_api: Vec<IgnoredAny>,
     /// Counted only.
-    #[serde(default)]
     rccl_api: Vec<IgnoredAny>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
 struct Correlation {
-    #[serde(default)]
     internal: i64,
 }
 

@@ -20,6 +20,7 @@ const GUESSED: usize = 32 << 10;
 /// Maximum length of an event's beginning, up to the end of its first key.
 const FIRST_KEY: usize = 32;
 const LONGEST_KEPT: usize = 4 << 20;
+const TOP_OBJECT: &str = "the object at its top";
 
 pub(super) struct Piece {
     pub(super) data: Vec<u8>,
@@ -117,7 +118,7 @@ impl Splitter<'_> {
                 return Err(self.break_here(&format!("found '{byte}', expected {{ or [")));
             }
             None if self.trouble.is_none() => return Err(Break("the file is empty".into())),
-            None => return Err(self.ended_in("the file ends", "its beginning")),
+            None => return Err(self.ended_in("its beginning")),
         }
         if self.peek()?.is_some() {
             let place = self.place();
@@ -142,19 +143,19 @@ impl Splitter<'_> {
                     break;
                 }
                 Some(_) => return Err(self.break_here("expected a key in quotes, or }")),
-                None => return Err(self.ended_in("the file ends", "the object at its top")),
+                None => return Err(self.ended_in(TOP_OBJECT)),
             }
             let key = self.whole("a key", |bytes| closing_quote(bytes, 1).map(|end| end + 1))?;
             let key = String::from_utf8_lossy(&self.buffer[key.0 + 1..key.1 - 1]).into_owned();
             match self.peek()? {
                 Some(b':') => self.at += 1,
                 Some(_) => return Err(self.break_here("expected :")),
-                None => return Err(self.ended_in("the file ends", "the object at its top")),
+                None => return Err(self.ended_in(TOP_OBJECT)),
             }
             match self.peek()? {
                 Some(b'[') if key == "traceEvents" => self.array(events)?,
                 Some(byte) => self.value(key, byte)?,
-                None => return Err(self.ended_in("the file ends", "the object at its top")),
+                None => return Err(self.ended_in(TOP_OBJECT)),
             }
         }
         if !self.top.has_events {
@@ -248,8 +249,7 @@ impl Splitter<'_> {
     }
 
     pub(super) fn cut(&self, inside: bool) -> Break {
-        let inside = if inside { "an event" } else { "the array of events" };
-        self.ended_in("the file ends", inside)
+        self.ended_in(if inside { "an event" } else { "the array of events" })
     }
 
     fn emit_piece(&mut self, end: usize, sink: &mut Sink<'_>) {
@@ -333,7 +333,7 @@ impl Splitter<'_> {
                 return Ok((from, self.at));
             }
             if !self.more()? {
-                return Err(self.ended_in("the file ends", what));
+                return Err(self.ended_in(what));
             }
         }
     }
@@ -346,7 +346,7 @@ impl Splitter<'_> {
         Break(format!("byte {}: {what}", self.place()))
     }
 
-    fn ended_in(&self, ends: &str, inside: &str) -> Break {
+    fn ended_in(&self, inside: &str) -> Break {
         let end = self.offset + self.length as u64;
         Break(match (&self.trouble, self.source.packed) {
             (Some(trouble), Some(packed)) => {
@@ -354,7 +354,7 @@ impl Splitter<'_> {
                     "the {packed} stream breaks after {end} bytes of JSON ({trouble}), inside {inside}"
                 )
             }
-            _ => format!("{ends} at byte {end}, inside {inside}"),
+            _ => format!("the file ends at byte {end}, inside {inside}"),
         })
     }
 }
@@ -397,8 +397,8 @@ impl Walk<'_, '_> {
                     return Ok(());
                 }
                 _ => {
-                    if let Err(broken) = self.event(visit)? {
-                        self.skip_broken(&broken)?;
+                    if let Err((offset, broken)) = self.event(visit)? {
+                        self.skip_broken(offset, broken)?;
                     }
                 }
             }
@@ -406,7 +406,8 @@ impl Walk<'_, '_> {
         Err(self.splitter.cut(false))
     }
 
-    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), BrokenAt>, Break> {
+    /// Visits the event at the cursor; a broken one with its offset in the file.
+    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), (u64, Broken)>, Break> {
         loop {
             let Splitter { buffer, length, at, .. } = &*self.splitter;
             let (start, end) = (*at, (*length).min(at + LONGEST_EVENT));
@@ -422,7 +423,7 @@ impl Walk<'_, '_> {
             let read = if broken.ended { end } else { cursor.at.max(broken.at) } - start;
             if !broken.ended || end - start == LONGEST_EVENT || !self.splitter.more()? {
                 self.effort = self.effort.saturating_sub(read + 1);
-                return Ok(Err(BrokenAt { offset, expected: broken.expected, ended: broken.ended }));
+                return Ok(Err((offset, broken)));
             }
         }
     }
@@ -430,7 +431,7 @@ impl Walk<'_, '_> {
     /// Skips the broken element at the cursor: to the first valid event inside its brackets, or else to
     /// its end; if its brackets are not closed, to the next valid event anywhere.
     #[cold]
-    fn skip_broken(&mut self, broken: &BrokenAt) -> Result<(), Break> {
+    fn skip_broken(&mut self, offset: u64, broken: Broken) -> Result<(), Break> {
         let start = self.splitter.place();
         let end = self.element()?.map(|length| start + length as u64);
         let found = self.seek(start, end)?;
@@ -438,7 +439,7 @@ impl Walk<'_, '_> {
         if found || !broken.ended {
             let lost = &mut self.splitter.top.lost;
             lost.elements += 1;
-            lost.first.get_or_insert((broken.offset, broken.expected));
+            lost.first.get_or_insert((offset, broken.expected));
             let place = self.splitter.place();
             self.splitter.top.lost.bytes += place - start;
         }
@@ -492,12 +493,6 @@ impl Walk<'_, '_> {
             None => Err(self.splitter.break_here("too much broken JSON; reading stopped")),
         }
     }
-}
-
-struct BrokenAt {
-    offset: u64,
-    expected: &'static str,
-    ended: bool,
 }
 
 /// Parses an event and its arguments; requires a phase.

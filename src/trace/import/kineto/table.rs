@@ -14,7 +14,6 @@ use crate::import::left_out::Extremes;
 use crate::import::left_out::{Described, LeftOut};
 use crate::import::rank::MOST_RANK;
 use crate::{Copied, Range, Span, is_host_call};
-use plan::{Lane, Phase};
 
 /// Separator within keys (ASCII unit separator); does not occur in numbers or sensible names.
 pub(super) const PART: u8 = 0x1f;
@@ -80,17 +79,10 @@ enum Ignored {
 /// ranges, device ranges, operators, long calls.
 type Lengths = [usize; 8];
 
-/// Start of a piece of the file: its offset there, and in the row lists.
+/// A piece of the file: its offset there, and its place in the row lists.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     offset: u64,
-    from: Lengths,
-}
-
-/// A piece in the row lists of one of several tables.
-struct Stretch {
-    offset: u64,
-    table: usize,
     from: Lengths,
     to: Lengths,
 }
@@ -172,7 +164,7 @@ impl Table {
     /// Parses the complete array elements in `bytes`, with the commas between them, up to the first
     /// broken one. `offset` is the offset of `bytes` in the file.
     pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), Broken> {
-        self.pieces.push(Piece { offset, from: self.lengths() });
+        let from = self.lengths();
         let mut cursor = Cursor::new(bytes, 0);
         while let Some(byte) = cursor.peek() {
             if byte == b',' {
@@ -182,6 +174,7 @@ impl Table {
                 self.event(&mut cursor, place)?;
             }
         }
+        self.pieces.push(Piece { offset, from, to: self.lengths() });
         Ok(())
     }
 
@@ -372,10 +365,9 @@ impl Table {
             && !arguments.is_stretched
             && std::str::from_utf8(text).is_ok_and(is_host_call)
         {
-            let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
+            let thread = self.thread(event).min(MOST_ROWS - 1);
             let name = self.names.intern(text);
-            let call = Range { rank: 0, on_device: false, thread, depth: 0, name, start_ns, end_ns };
-            self.long_calls.push(call);
+            self.long_calls.push(bare_range(false, thread, name, (start_ns, end_ns)));
         }
         match link(arguments.correlation, arguments.external) {
             -1 => self.note("launch", NO_CORRELATION),
@@ -440,11 +432,6 @@ impl Table {
             self.copied.entry(operation).or_default().add(bytes);
         }
         self.spans.push(Span {
-            sample: 0,
-            phase: Phase::Decode,
-            step: 0,
-            rank: 0,
-            lane: Lane::Compute,
             stream: row as u16,
             operation,
             ready_ns: link(arguments.correlation, arguments.external),
@@ -493,31 +480,23 @@ impl Table {
         &mut self,
         [pid, device, stream]: [&[u8]; 3],
         name: &[u8],
-        (start_ns, end_ns): (i64, i64),
+        times: (i64, i64),
     ) {
         let row = self.stream(pid, device, stream);
         if row >= MOST_ROWS {
             self.note("annotation", "more than 65535 streams");
             return;
         }
-        self.extremes.add((start_ns, end_ns));
-        let (thread, name) = (row as u16, self.names.intern(name));
-        self.device_ranges.push(Range {
-            rank: 0,
-            on_device: true,
-            thread,
-            depth: 0,
-            name,
-            start_ns,
-            end_ns,
-        });
+        self.extremes.add(times);
+        let name = self.names.intern(name);
+        self.device_ranges.push(bare_range(true, row, name, times));
     }
 
     fn range(
         &mut self,
         event: &Event<'_>,
         class: Class,
-        (start_ns, end_ns): (i64, i64),
+        times: (i64, i64),
         bytes: &[u8],
     ) -> Result<(), Broken> {
         let Some(name) = event.name else {
@@ -538,8 +517,7 @@ impl Table {
         let shaped = if class == Class::Operator { names::shape_key(event, name, bytes)? } else { None };
         self.has_shapes |= shaped.is_some();
         let name = self.names.intern(shaped.as_deref().unwrap_or(name));
-        let on_device = class == Class::DeviceRange;
-        let range = Range { rank: 0, on_device, thread: row as u16, depth: 0, name, start_ns, end_ns };
+        let range = bare_range(class == Class::DeviceRange, row, name, times);
         match class {
             Class::DeviceRange => self.device_ranges.push(range),
             Class::Operator => {
@@ -571,35 +549,28 @@ impl Table {
             return tables.pop().unwrap_or_default();
         }
         let mut all = Self::default();
-        let (mut stretches, mut numbers): (Vec<Stretch>, Vec<Numbers>) = Default::default();
+        let (mut pieces, mut numbers): (Vec<(usize, Piece)>, Vec<Numbers>) = Default::default();
         for (at, table) in tables.iter_mut().enumerate() {
-            let ends = table.pieces.iter().skip(1).map(|piece| piece.from);
-            let ends = ends.chain(std::iter::once(table.lengths()));
-            stretches.extend(table.pieces.iter().zip(ends).map(|(piece, to)| Stretch {
-                offset: piece.offset,
-                table: at,
-                from: piece.from,
-                to,
-            }));
+            pieces.extend(table.pieces.iter().map(|piece| (at, *piece)));
             numbers.push(all.absorb(table));
         }
         tables.par_iter_mut().zip(&numbers).for_each(|(table, numbers)| table.renumber(numbers));
-        stretches.sort_unstable_by_key(|stretch| stretch.offset);
+        pieces.sort_unstable_by_key(|(_, piece)| piece.offset);
         rayon::scope(|scope| {
-            let (stretches, tables) = (&stretches, &tables);
+            let (pieces, tables) = (&pieces, &tables);
             let Self {
                 spans, launches, comms, host_ranges, device_ranges, operators, long_calls, ..
             } = &mut all;
-            scope.spawn(|_| *spans = gather(stretches, tables, 0, |table| &table.spans));
-            scope.spawn(|_| *launches = gather(stretches, tables, 1, |table| &table.launches));
-            scope.spawn(|_| *operators = gather(stretches, tables, 6, |table| &table.operators));
-            *comms = gather(stretches, tables, 2, |table| &table.comms);
-            *host_ranges = gather(stretches, tables, 4, |table| &table.host_ranges);
-            *device_ranges = gather(stretches, tables, 5, |table| &table.device_ranges);
-            *long_calls = gather(stretches, tables, 7, |table| &table.long_calls);
+            scope.spawn(|_| *spans = gather(pieces, tables, 0, |table| &table.spans));
+            scope.spawn(|_| *launches = gather(pieces, tables, 1, |table| &table.launches));
+            scope.spawn(|_| *operators = gather(pieces, tables, 6, |table| &table.operators));
+            *comms = gather(pieces, tables, 2, |table| &table.comms);
+            *host_ranges = gather(pieces, tables, 4, |table| &table.host_ranges);
+            *device_ranges = gather(pieces, tables, 5, |table| &table.device_ranges);
+            *long_calls = gather(pieces, tables, 7, |table| &table.long_calls);
         });
         let mut first = 0;
-        for Stretch { table, from, to, .. } in &stretches {
+        for (table, Piece { from, to, .. }) in &pieces {
             let moved =
                 |one: &BareCollective| BareCollective { span: first + one.span - from[0], ..*one };
             all.bare.extend(tables[*table].bare[from[3]..to[3]].iter().map(moved));
@@ -683,6 +654,11 @@ struct Numbers {
     processes: Vec<u32>,
 }
 
+/// Range whose rank and depth are not known yet.
+fn bare_range(on_device: bool, thread: u32, name: u32, (start_ns, end_ns): (i64, i64)) -> Range {
+    Range { rank: 0, on_device, thread: thread as u16, depth: 0, name, start_ns, end_ns }
+}
+
 /// Numbers beyond 16 bits collapse into the last one.
 fn row(rows: &[u32], row: u16) -> u16 {
     rows[row as usize].min(MOST_ROWS - 1) as u16
@@ -692,14 +668,15 @@ fn renamed(names: &[u32], operation: u32) -> u32 {
     names[operation as usize / 3] * 3 + operation % 3
 }
 
+/// Rows of one list of all tables, in the order of the file; pieces have the index of their table.
 fn gather<T: Copy>(
-    stretches: &[Stretch],
+    pieces: &[(usize, Piece)],
     tables: &[Table],
     list: usize,
     of: impl Fn(&Table) -> &Vec<T>,
 ) -> Vec<T> {
     let mut all = Vec::with_capacity(tables.iter().map(|table| of(table).len()).sum());
-    for Stretch { table, from, to, .. } in stretches {
+    for (table, Piece { from, to, .. }) in pieces {
         all.extend_from_slice(&of(&tables[*table])[from[list]..to[list]]);
     }
     all

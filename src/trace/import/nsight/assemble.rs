@@ -21,7 +21,7 @@ use crate::import::steps::{Candidate, FileSteps, step_name};
 use crate::overlap::StepKey;
 use crate::rules::sort;
 use crate::{Copied, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
-use plan::{Lane, Phase};
+use plan::Phase;
 use table::{Environment, Provenance};
 
 const MOST_RANKS: usize = 4096;
@@ -266,18 +266,7 @@ fn spans(
     notes: &mut Notes,
 ) -> (Vec<Span>, Threads) {
     let Parts { gpu, launches, ranges, calls, .. } = parts;
-    let ended = |(range, value): (&HostRange, u32)| {
-        let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
-        Extent { thread: range.thread, start_ns, end_ns, value }
-    };
-    let around = Enclosing::new(ranges.list.iter().zip(0..).map(ended).collect());
-    // steps are not operators
-    let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
-    let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
-    let operators = operators.map(|range| ended((range, range.name)));
-    let operators = Enclosing::new(operators.collect());
-    // calls used as operators: index of the range name, and true for graph launches
-    let mut by_call: HashMap<i64, (u32, bool)> = HashMap::new();
+    let mut sites = SiteFinder::of(ranges);
     let mut threads = Threads::new();
     // start of the first kernel of each graph replay, which may precede the return of the call
     let mut replayed: HashMap<u32, i64> = HashMap::new();
@@ -286,18 +275,15 @@ fn spans(
         *first = event.start.min(*first);
     }
     let has_times = !notes.left_out.doubts_launches();
-    let (mut unlaunched, mut stepless) = (0u64, 0u64);
-    let mut near = [0; 2];
-    let mut found = vec![false; launches.calls.len()];
+    let no_step = if steps.is_empty() { 0 } else { NO_STEP };
+    let no_step = StepKey { sample: 0, phase: Phase::Decode, step: no_step };
+    let mut stepless = 0u64;
     let mut spans: Vec<Span> = Vec::with_capacity(gpu.events.len());
     for (event, at) in gpu.events.iter().zip(launch_of) {
         let Event { start, end, operation, place, is_node, .. } = *event;
         let (rank, stream) = layout.of_place[place as usize];
         let process = gpu.places[place as usize].process;
-        let launch = launches.calls.get(*at as usize).copied().inspect(|_| {
-            found[*at as usize] = true;
-        });
-        unlaunched += u64::from(launch.is_none());
+        let launch = launches.calls.get(*at as usize);
         if let Some(launch) = launch
             && process.is_some_and(|process| layout.of_process(process).1 > 1)
         {
@@ -310,47 +296,99 @@ fn spans(
             None => steps.at(start, None).filter(|_| launches.calls.is_empty()),
         });
         stepless += u64::from(step.is_none());
-        let outside = if steps.is_empty() { 0 } else { NO_STEP };
-        let outside = StepKey { sample: 0, phase: Phase::Decode, step: outside };
-        let StepKey { sample, phase, step } = step.unwrap_or(outside);
-        let launched = launch.map_or(LaunchSite::UNKNOWN, |launch| {
-            let range = around.innermost(launch.thread, launch.start, &mut near[0]);
-            let operator = operators.innermost(launch.thread, launch.start, &mut near[1]);
-            let (call, graph) = *by_call.entry(launch.name).or_insert_with(|| {
-                let Some(name) = calls.get(&launch.name) else { return (LaunchSite::NONE, false) };
-                ranges.names.push(name.clone());
-                (ranges.names.len() as u32 - 1, name.contains("GraphLaunch"))
-            });
-            LaunchSite {
-                range: range.unwrap_or(LaunchSite::OUTSIDE),
-                operator: operator.filter(|_| !graph).unwrap_or(call),
-            }
+        let StepKey { sample, phase, step } = step.unwrap_or(no_step);
+        let ready_ns = launch.filter(|_| has_times).map_or(start, |launch| {
+            let first = replayed.get(at).filter(|_| is_node);
+            Span::launched(launch.end, first.copied().unwrap_or(start))
         });
+        let launched =
+            launch.map_or(LaunchSite::UNKNOWN, |launch| sites.site(launch, calls, &mut ranges.names));
         spans.push(Span {
             sample,
             phase,
             step,
             rank,
-            lane: Lane::Compute,
             stream,
             operation,
-            ready_ns: launch.map_or(start, |launch| {
-                let first = replayed.get(at).filter(|_| is_node);
-                if has_times {
-                    Span::launched(launch.end, first.copied().unwrap_or(start))
-                } else {
-                    start
-                }
-            }),
+            ready_ns,
             start_ns: start,
             end_ns: end,
-            last_arrival_ns: -1,
             launched,
             ..Span::EMPTY
         });
     }
     align_samples(&mut spans);
     sort(&mut spans);
+    count_launches(gpu, launches, launch_of, notes);
+    if !steps.is_empty() && stepless > 0 {
+        notes.warn(format!(
+            "{stepless} of {} GPU events were launched outside all steps and belong to none",
+            spans.len()
+        ));
+    }
+    (spans, threads)
+}
+
+/// Ranges and operators around launches.
+struct SiteFinder {
+    ranges: Enclosing,
+    /// Names of the ranges that are no steps.
+    operators: Enclosing,
+    /// Calls that serve as operators: name, and true for graph launches.
+    by_call: HashMap<i64, (u32, bool)>,
+    /// Positions of the last searches.
+    near: [usize; 2],
+}
+
+impl SiteFinder {
+    fn of(ranges: &HostRanges) -> Self {
+        let extent = |(range, value): (&HostRange, u32)| {
+            let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
+            Extent { thread: range.thread, start_ns, end_ns, value }
+        };
+        let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
+        let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
+        let operators = operators.map(|range| extent((range, range.name)));
+        Self {
+            ranges: Enclosing::new(ranges.list.iter().zip(0..).map(extent).collect()),
+            operators: Enclosing::new(operators.collect()),
+            by_call: HashMap::new(),
+            near: [0; 2],
+        }
+    }
+
+    /// Range and operator around a launch. Adds names of calls to `names`.
+    fn site(
+        &mut self,
+        launch: &Launch,
+        calls: &HashMap<i64, String>,
+        names: &mut Vec<String>,
+    ) -> LaunchSite {
+        let [near_range, near_operator] = &mut self.near;
+        let range = self.ranges.innermost(launch.thread, launch.start, near_range);
+        let operator = self.operators.innermost(launch.thread, launch.start, near_operator);
+        let (call, is_graph) = *self.by_call.entry(launch.name).or_insert_with(|| {
+            let Some(name) = calls.get(&launch.name) else { return (LaunchSite::NONE, false) };
+            names.push(name.clone());
+            (names.len() as u32 - 1, name.contains("GraphLaunch"))
+        });
+        LaunchSite {
+            range: range.unwrap_or(LaunchSite::OUTSIDE),
+            operator: operator.filter(|_| !is_graph).unwrap_or(call),
+        }
+    }
+}
+
+/// Counts the calls that launched something, and the others.
+fn count_launches(gpu: &Gpu, launches: &Launches, launch_of: &[u32], notes: &mut Notes) {
+    let mut found = vec![false; launches.calls.len()];
+    let mut unlaunched = 0u64;
+    for at in launch_of {
+        match found.get_mut(*at as usize) {
+            Some(found) => *found = true,
+            None => unlaunched += 1,
+        }
+    }
     let graphs: HashSet<(Option<Process>, u32)> =
         gpu.graphs.iter().map(|graph| (graph.place.process, graph.correlation)).collect();
     let of_graph = |call: &Launch| graphs.contains(&(Some(process(call.thread)), call.correlation));
@@ -363,13 +401,6 @@ fn spans(
             "{unlaunched} GPU events have no launch record; assuming launch time = start time"
         ));
     }
-    if !steps.is_empty() && stepless > 0 {
-        notes.warn(format!(
-            "{stepless} of {} GPU events were launched outside all steps and belong to none",
-            spans.len()
-        ));
-    }
-    (spans, threads)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

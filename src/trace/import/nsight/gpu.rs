@@ -8,6 +8,7 @@ use super::database::{Database, Row};
 use super::host::{Process, process};
 use super::{Notes, interval};
 use crate::import::left_out::described;
+use crate::import::numbering::Numbering;
 use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};
 
@@ -70,9 +71,9 @@ pub(in crate::import) struct Gpu {
 /// Numbers places and operations in order of first use.
 #[derive(Default)]
 struct Tables {
-    places: HashMap<Place, u32>,
+    places: Numbering<Place>,
     last_place: Option<(Place, u32)>,
-    operations: HashMap<(String, &'static str), u32>,
+    operations: Numbering<(String, &'static str)>,
     copied: HashMap<u32, Copied>,
     /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
@@ -110,8 +111,8 @@ impl Gpu {
         }
         gpu.memory(db, &mut tables, notes);
         gpu.graphs(db, notes);
-        gpu.places = in_order(tables.places);
-        gpu.operations = in_order(tables.operations);
+        gpu.places = tables.places.list();
+        gpu.operations = tables.operations.list();
         gpu.copied = tables.copied;
         Ok(gpu)
     }
@@ -127,16 +128,12 @@ impl Gpu {
             Some(several) if several.len() > 1 => place,
             _ => without(place),
         };
-        let mut places: HashMap<Place, u32> = HashMap::new();
-        let number_of: Vec<u32> = (self.places.iter())
-            .map(|place| {
-                let next = places.len() as u32;
-                *places.entry(needed(*place)).or_insert(next)
-            })
-            .collect();
+        let mut places = Numbering::default();
+        let number_of: Vec<u32> =
+            self.places.iter().map(|place| places.number(needed(*place))).collect();
         self.events.iter_mut().for_each(|event| event.place = number_of[event.place as usize]);
         self.graphs.iter_mut().for_each(|graph| graph.place = needed(graph.place));
-        self.places = in_order(places);
+        self.places = places.list();
     }
 
     fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
@@ -146,22 +143,18 @@ impl Gpu {
         let mut nodes = 0u64;
         let read = db.rows(KERNELS, &columns, |row| {
             let name = NAMES.len() + COMMON.len();
-            let spelt = || {
-                let id = (COMMON.len()..name).find_map(|column| row.integer(column));
-                let text = (COMMON.len()..name).find_map(|column| row.text(column));
-                id.and_then(|id| db.string(id)).or(text.map(str::to_owned)).unwrap_or_default()
-            };
+            let id = (COMMON.len()..name).find_map(|column| row.integer(column));
+            let text = (COMMON.len()..name).find_map(|column| row.text(column));
+            let spelt =
+                || id.and_then(|id| db.string(id)).or(text.map(str::to_owned)).unwrap_or_default();
             let Some(mut event) = tables.event(row, "kernel", notes, spelt) else { return };
             event.is_node = row.integer(name).is_some_and(|node| node != 0);
             nodes += u64::from(event.is_node);
             let mut is_unnamed = false;
-            let id = (COMMON.len()..name).find_map(|column| row.integer(column));
-            let text = (COMMON.len()..name).find_map(|column| row.text(column));
-            let key = id.unwrap_or(-1);
             event.operation = match (id, text) {
                 // exports with names inline
-                (None, Some(text)) => tables.named(text.to_owned(), "kernel"),
-                _ => tables.operation("kernel", [key, 0, 0], || {
+                (None, Some(text)) => tables.operations.number((text.to_owned(), "kernel")),
+                _ => tables.operation("kernel", [id.unwrap_or(-1), 0, 0], || {
                     let name = id.and_then(|id| db.string(id));
                     is_unnamed = name.is_none();
                     name.unwrap_or_else(|| match id {
@@ -249,7 +242,8 @@ impl Gpu {
                 let details = [7, 8, 9].map(|column| row.integer(column));
                 let name = || match kind {
                     "memcpy" => copy_name(details[0], details[1], details[2]),
-                    _ => fill_name(details[0]),
+                    _ => memory_kind(details[0])
+                        .map_or("Memset".into(), |place| format!("Memset ({place})")),
                 };
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
@@ -319,10 +313,7 @@ impl Tables {
         };
         let number = match self.last_place {
             Some((last, number)) if last == place => number,
-            _ => {
-                let next = self.places.len() as u32;
-                *self.places.entry(place).or_insert(next)
-            }
+            _ => self.places.number(place),
         };
         self.last_place = Some((place, number));
         Some(Event {
@@ -339,7 +330,7 @@ impl Tables {
         if let Some(number) = self.by_key.get(&(kind, key)) {
             return *number;
         }
-        let number = self.named(name(), kind);
+        let number = self.operations.number((name(), kind));
         self.by_key.insert((kind, key), number);
         number
     }
@@ -347,17 +338,6 @@ impl Tables {
     fn copied(&mut self, operation: u32, bytes: Option<i64>) {
         self.copied.entry(operation).or_default().add(bytes.and_then(|bytes| u64::try_from(bytes).ok()));
     }
-
-    fn named(&mut self, name: String, kind: &'static str) -> u32 {
-        let next = self.operations.len() as u32;
-        *self.operations.entry((name, kind)).or_insert(next)
-    }
-}
-
-fn in_order<T>(numbered: HashMap<T, u32>) -> Vec<T> {
-    let mut list: Vec<(u32, T)> = numbered.into_iter().map(|(item, number)| (number, item)).collect();
-    list.sort_by_key(|(number, _)| *number);
-    list.into_iter().map(|(_, item)| item).collect()
 }
 
 /// Name of a copy: `Memcpy HtoD (Pinned -> Device)`.
@@ -384,11 +364,6 @@ fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -
             format!("Memcpy {direction} ({} -> {})", from.unwrap_or("Unknown"), to.unwrap_or("Unknown"))
         }
     }
-}
-
-/// Name of a fill: `Memset (Device)`.
-fn fill_name(memory: Option<i64>) -> String {
-    memory_kind(memory).map_or("Memset".into(), |place| format!("Memset ({place})"))
 }
 
 fn memory_kind(memory: Option<i64>) -> Option<&'static str> {

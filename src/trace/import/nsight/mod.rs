@@ -68,8 +68,8 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
         let (trace, began) = match one(input)? {
-            File::Trace(trace, began) => (*trace, began),
-            File::WithoutWork(error) => {
+            Ok(read) => read,
+            Err(error) => {
                 idle.push((input, error));
                 continue;
             }
@@ -120,13 +120,9 @@ fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> R
     Ok(())
 }
 
-enum File {
-    /// The trace, and the start of its recording on the wall clock (ns since 1970).
-    Trace(Box<Trace>, Option<i64>),
-    WithoutWork(Error),
-}
-
-fn one(input: &Input) -> Result<File> {
+/// The trace of a file, and the start of its recording on the wall clock (ns since 1970), or the problem of a file without
+/// GPU work.
+fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
     let path = &input.path;
     let file = DatabaseFile::of(input)?;
     let db = Database::open(&file)?;
@@ -149,12 +145,11 @@ fn one(input: &Input) -> Result<File> {
     );
     let ((gpu, mut notes), (launches, calls, ranges, host_notes)) = (gpu?, host?);
     notes.add(host_notes);
-    let kernels = notes.used.get("kernel").copied().unwrap_or(0);
-    if kernels == 0 && !gpu.graphs.is_empty() {
+    if !notes.report.used.contains_key("kernel") && !gpu.graphs.is_empty() {
         return Err(only_graphs(path, gpu.graphs.len()));
     }
     if gpu.events.is_empty() {
-        return Ok(File::WithoutWork(nothing(&db, &notes)));
+        return Ok(Err(nothing(&db, &notes)));
     }
     let environment = environment(&db);
     let parts = Parts { gpu, launches, calls, ranges, environment };
@@ -164,7 +159,7 @@ fn one(input: &Input) -> Result<File> {
     // with `--ts-normalize` times are since 1970, not since the session's start
     let is_normalized = |began: i64| trace.spans.iter().all(|span| span.start_ns > began / 2);
     let began = began(&db).map(|began| if is_normalized(began) { 0 } else { began });
-    Ok(File::Trace(Box::new(trace), began))
+    Ok(Ok((trace, began)))
 }
 
 /// Returns an error, which names the content, for an SQLite file that is not an export.
@@ -209,10 +204,10 @@ fn only_graphs(path: &Path, graphs: usize) -> Error {
 }
 
 fn nothing(db: &Database, notes: &Notes) -> Error {
-    let counts = notes.ignored.iter().map(|(reason, count)| (reason.clone(), *count));
+    let counts = notes.report.ignored.iter().map(|(reason, count)| (reason.clone(), *count));
     let counts = notes.left_out.counts().chain(counts).take(5);
     let ignored: Vec<String> = counts.map(|(reason, count)| format!("{count} {reason}")).collect();
-    let why = match (ignored.is_empty(), notes.warnings.first()) {
+    let why = match (ignored.is_empty(), notes.first_warning()) {
         (false, _) => format!(" (ignored: {})", ignored.join(", ")),
         (true, Some(warning)) => format!(" ({warning})"),
         (true, None) => String::new(),
@@ -223,18 +218,16 @@ fn nothing(db: &Database, notes: &Notes) -> Error {
     )
 }
 
+/// Report of an import while it reads a file.
 #[derive(Debug, Default)]
 pub(in crate::import) struct Notes {
-    events: u64,
-    used: BTreeMap<String, u64>,
-    ignored: BTreeMap<String, u64>,
-    warnings: Vec<String>,
+    report: ImportReport,
     pub left_out: LeftOut,
 }
 
 impl Notes {
     fn read(&mut self, rows: &Rows) {
-        self.events += rows.count;
+        self.count(rows.count);
         if let Some(broken) = &rows.broken {
             self.warn(broken.clone());
         }
@@ -242,67 +235,66 @@ impl Notes {
 
     /// Counts rows of GPU work; if its table is damaged, the rest is missing.
     fn read_gpu_work(&mut self, rows: &Rows) {
-        self.events += rows.count;
+        self.count(rows.count);
         let doubt = |sentence: &String| Doubt { about: Doubted::Missing, sentence: sentence.clone() };
         self.left_out.doubt(rows.broken.as_ref().map(doubt));
     }
 
     pub fn use_(&mut self, what: &str, count: u64) {
-        count_up(&mut self.used, what, count);
+        count_up(&mut self.report.used, what, count);
     }
 
     /// Reverts the count of events that were dropped later.
     pub fn unuse(&mut self, what: &str, count: u64) {
-        if let Some(used) = self.used.get_mut(what) {
+        if let Some(used) = self.report.used.get_mut(what) {
             *used = used.saturating_sub(count);
         }
     }
 
     pub fn ignore(&mut self, reason: &str, count: u64) {
-        count_up(&mut self.ignored, reason, count);
+        count_up(&mut self.report.ignored, reason, count);
     }
 
     pub fn warn(&mut self, sentence: String) {
-        if self.warnings.len() < MOST_WARNINGS {
-            self.warnings.push(sentence);
+        if self.report.warnings.len() < MOST_WARNINGS {
+            self.report.warnings.push(sentence);
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.events += other.events;
-        other.used.into_iter().for_each(|(what, count)| count_up(&mut self.used, &what, count));
-        other.ignored.into_iter().for_each(|(why, count)| count_up(&mut self.ignored, &why, count));
-        other.warnings.into_iter().for_each(|warning| self.warn(warning));
+        add_counts(&mut self.report, &other.report);
+        other.report.warnings.into_iter().for_each(|warning| self.warn(warning));
         self.left_out.absorb(other.left_out);
     }
 
     /// Counts events that were read elsewhere.
     pub fn count(&mut self, events: u64) {
-        self.events += events;
+        self.report.events += events;
     }
 
     pub fn first_warning(&self) -> Option<&str> {
-        self.warnings.first().map(String::as_str)
+        self.report.warnings.first().map(String::as_str)
     }
 
-    pub fn report(mut self, format: &str, file: &str) -> ImportReport {
-        let left_out = std::mem::take(&mut self.left_out);
-        left_out.counts().for_each(|(what, count)| self.ignore(&what, count));
-        self.used.retain(|_, count| *count > 0);
-        let mut warnings: Vec<String> = left_out.sentences().collect();
-        warnings.append(&mut self.warnings);
+    pub fn report(self, format: &str, file: &str) -> ImportReport {
+        let Self { mut report, left_out } = self;
+        left_out.counts().for_each(|(what, count)| count_up(&mut report.ignored, &what, count));
+        report.used.retain(|_, count| *count > 0);
         ImportReport {
             format: format.into(),
             files: vec![file.into()],
-            events: self.events,
-            used: self.used,
-            ignored: self.ignored,
-            warnings,
+            warnings: left_out.sentences().chain(report.warnings).collect(),
             doubts: left_out.doubts(file).collect(),
             ignored_kernels: left_out.kernels().collect(),
-            ..ImportReport::default()
+            ..report
         }
     }
+}
+
+fn add_counts(report: &mut ImportReport, more: &ImportReport) {
+    report.events += more.events;
+    more.used.iter().for_each(|(what, count)| count_up(&mut report.used, what, *count));
+    more.ignored.iter().for_each(|(why, count)| count_up(&mut report.ignored, why, *count));
 }
 
 fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
@@ -426,33 +418,26 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
                 "import fewer at once",
             ));
         }
-        let to: Vec<u32> = trace
-            .operations
-            .into_iter()
-            .map(|operation| {
-                let number = *operations.entry(key(&operation)).or_insert_with(|| {
-                    all.operations.push(operation.clone());
-                    all.operations.len() as u32 - 1
-                });
-                // mean copy sizes of the files differ, so the joint mean is unknown
-                let known = &mut all.operations[number as usize];
-                if known.cost != operation.cost {
-                    known.cost = Cost::default();
-                }
-                number
+        let operation_to = |operation: OperationInfo| {
+            let number = *operations.entry(key(&operation)).or_insert_with(|| {
+                all.operations.push(operation.clone());
+                all.operations.len() as u32 - 1
+            });
+            // mean copy sizes of the files differ, so the joint mean is unknown
+            let known = &mut all.operations[number as usize];
+            if known.cost != operation.cost {
+                known.cost = Cost::default();
+            }
+            number
+        };
+        let to: Vec<u32> = trace.operations.into_iter().map(operation_to).collect();
+        let name_to = |name: String| {
+            *names.entry(name).or_insert_with_key(|name| {
+                all.meta.range_names.push(name.clone());
+                all.meta.range_names.len() as u32 - 1
             })
-            .collect();
-        let name_to: Vec<u32> = trace
-            .meta
-            .range_names
-            .into_iter()
-            .map(|name| {
-                *names.entry(name).or_insert_with_key(|name| {
-                    all.meta.range_names.push(name.clone());
-                    all.meta.range_names.len() as u32 - 1
-                })
-            })
-            .collect();
+        };
+        let name_to: Vec<u32> = trace.meta.range_names.into_iter().map(name_to).collect();
         let first_range = all.ranges.len() as u32;
         all.spans.extend(trace.spans.into_iter().map(|mut span| {
             let launched = &mut span.launched;
@@ -537,15 +522,9 @@ fn shift(trace: &mut Trace, began: Option<i64>, earliest: Option<i64>) {
 }
 
 fn add(report: &mut ImportReport, more: ImportReport) {
+    add_counts(report, &more);
     let file = more.files.first().cloned().unwrap_or_default();
     report.files.extend(more.files);
-    report.events += more.events;
-    for (what, count) in more.used {
-        *report.used.entry(what).or_default() += count;
-    }
-    for (why, count) in more.ignored {
-        *report.ignored.entry(why).or_default() += count;
-    }
     report.doubts.extend(more.doubts);
     report.ignored_kernels.extend(more.ignored_kernels);
     report.warnings.extend(more.warnings.into_iter().map(|warning| format!("{file}: {warning}")));

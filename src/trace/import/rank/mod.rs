@@ -218,10 +218,9 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
     }
     if how.starts_with("ranks from file") || how.starts_with(BY_ORDER) {
         let mut of_rank: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-        for (at, rank) in own.iter().enumerate() {
-            of_rank.entry(rank.unwrap_or(u32::MAX)).or_default().push(file(at));
+        for (at, rank) in own.iter().enumerate().filter_map(|(at, rank)| Some((at, (*rank)?))) {
+            of_rank.entry(rank).or_default().push(file(at));
         }
-        of_rank.remove(&u32::MAX);
         let same = of_rank.into_iter().find(|(_, files)| files.len() > 1);
         if let Some((rank, files)) = same {
             let named: Vec<&str> = files.iter().take(MOST_NAMED).copied().collect();

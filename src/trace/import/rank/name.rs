@@ -167,8 +167,9 @@ pub(in crate::import) fn label(text: &str) -> Option<Position> {
     for (at, token) in tokens.iter().enumerate() {
         let Token::Number(digits) = token else { continue };
         let (Some(word), Some(word_at)) = word_before(&tokens, at) else { continue };
-        // excludes process numbers, and words that do not denote ranks in labels
-        let is_label = from_label(&word);
+        // excludes process numbers, and words that do not denote ranks in labels: `GPU 0` and `Stage 1` occur in any trace
+        let is_label =
+            !matches!(word.as_str(), "gpu" | "device" | "cuda" | "stage" | "node" | "worker" | "procid");
         let before = word_before(&tokens, word_at).0;
         let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
         if let (true, Some(dimension), Some(value)) =
@@ -178,11 +179,6 @@ pub(in crate::import) fn label(text: &str) -> Option<Position> {
         }
     }
     (position.known() > 0).then_some(position)
-}
-
-/// True for words that denote ranks in a process label. `GPU 0` and `Stage 1` occur in any trace.
-fn from_label(word: &str) -> bool {
-    !matches!(word, "gpu" | "device" | "cuda" | "stage" | "node" | "worker" | "procid")
 }
 
 impl<'a> Token<'a> {

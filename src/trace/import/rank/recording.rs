@@ -9,7 +9,7 @@ use super::Claim;
 use super::Position;
 use super::name::Name;
 use base::error::{Error, Result};
-use base::text::natural_order;
+use base::text::{counted, natural_order};
 
 const MOST_NAMED: usize = 8;
 
@@ -106,14 +106,14 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
         "{} recordings of the same ranks; opened '{}' ({}, {why}); --recording chooses another: {}",
         recordings.len() + 1,
         recording.name,
-        counted(recording.files.len()),
+        counted(recording.files.len(), "rank"),
         list(&recordings)
     ));
     // files of unknown rank: those closest in time to this recording; without times, all
     let nearest = |at: usize| {
         let gap = |of: &[usize]| {
-            let stamp = stamp(&claims[at])?;
-            of.iter().filter_map(|of| Some(stamp.abs_diff(stamp_of(claims, *of)?))).min()
+            let own = stamp(&claims[at])?;
+            of.iter().filter_map(|of| Some(own.abs_diff(stamp(&claims[*of])?))).min()
         };
         let other = recordings.iter().filter_map(|other| gap(&other.files)).min();
         gap(&recording.files).zip(other).is_none_or(|(own, other)| own <= other)
@@ -143,12 +143,9 @@ fn stamp(claim: &Claim) -> Option<u128> {
     claim.name.stamp.as_ref().map(|(stamp, _)| *stamp)
 }
 
-fn stamp_of(claims: &[Claim], at: usize) -> Option<u128> {
-    stamp(&claims[at])
-}
-
-fn counted(ranks: usize) -> String {
-    format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })
+/// Time of a file's content; ordered like the time, and never negative.
+fn content_time(claim: &Claim) -> Option<u128> {
+    claim.time_ns.map(|ns| (i128::from(ns) - i128::from(i64::MIN)) as u128)
 }
 
 fn list(recordings: &[Recording]) -> String {
@@ -156,7 +153,7 @@ fn list(recordings: &[Recording]) -> String {
         .iter()
         .rev()
         .take(MOST_NAMED)
-        .map(|recording| format!("'{}' ({})", recording.name, counted(recording.files.len())))
+        .map(|recording| format!("'{}' ({})", recording.name, counted(recording.files.len(), "rank")))
         .collect();
     if recordings.len() > MOST_NAMED {
         names.push(format!("{} more", recordings.len() - MOST_NAMED));
@@ -185,8 +182,6 @@ fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec
             times.map(|times| by_time(&group, &times, identities))
         };
         let by_rest = || split_by(&group, |at| claims[at].name.rest.clone());
-        let by_content =
-            || times(&|claim| claim.time_ns.map(|ns| (i128::from(ns) - i128::from(i64::MIN)) as u128));
         // need as many names as the maximum number of files per rank
         let most = split_by(&group, |at| &identities[at]).iter().map(Vec::len).max().unwrap_or(0);
         let fits = |groups: &Vec<Vec<usize>>| {
@@ -194,17 +189,15 @@ fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec
         };
         let found = times(&stamp).or_else(|| Some(by_rest()).filter(fits));
         let order: Vec<u128> = (0..group.len() as u128).collect();
-        groups.extend(found.or_else(by_content).unwrap_or_else(|| by_time(&group, &order, identities)));
+        let found = found.or_else(|| times(&content_time));
+        groups.extend(found.unwrap_or_else(|| by_time(&group, &order, identities)));
     }
     let all = |value: &dyn Fn(&Vec<usize>) -> Option<u128>| -> Option<Vec<u128>> {
         groups.iter().map(value).collect()
     };
-    let latest = |group: &Vec<usize>| group.iter().map(|at| stamp_of(claims, *at)).max().flatten();
+    let latest = |group: &Vec<usize>| group.iter().map(|at| stamp(&claims[*at])).max().flatten();
     let step = |group: &Vec<usize>| group.first().and_then(|at| claims[*at].name.step).map(u128::from);
-    let time = |group: &Vec<usize>| {
-        let time = group.iter().filter_map(|at| claims[*at].time_ns).max()?;
-        Some((i128::from(time) - i128::from(i64::MIN)) as u128)
-    };
+    let time = |group: &Vec<usize>| group.iter().filter_map(|at| content_time(&claims[*at])).max();
     let keys = all(&latest)
         .or_else(|| all(&step))
         .or_else(|| all(&time))

@@ -16,6 +16,7 @@ use crate::import::input::Input;
 use crate::import::nsight::parts::{
     Event, Gpu, HostRange, HostRanges, Launch, Launches, Notes, Parts, Place, assemble,
 };
+use crate::import::numbering::Numbering;
 use crate::{CollectiveInfo, Copied, ProcessGroup, Trace};
 use base::error::{Error, Result};
 use base::text::natural_order;
@@ -167,7 +168,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
     let mut launches = Launches::default();
     let mut names: HashMap<i64, String> = HashMap::new();
     let mut ranges = HostRanges::default();
-    let mut by_name: HashMap<String, u32> = HashMap::new();
+    let mut by_name = Numbering::default();
     let (mut unjoined, mut nccl_kernels) = (0u64, 0u64);
     for (part, order) in parts.iter().zip(0i64..) {
         let process = order << 24 | i64::from(part.pid & 0xFF_FFFF);
@@ -178,7 +179,8 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
         nccl_kernels += tables.add_work(part, process, base, &joined, &number_of, notes);
         if part.work.is_empty() {
             // a process with ranges alone is a rank without streams of its own
-            tables.place(Place { process: Some(process), device: 0, context: None, stream: 0 });
+            let process = Some(process);
+            tables.places.number(Place { process, device: 0, context: None, stream: 0 });
         }
         for call in &part.calls {
             let name = i64::from(call.id) << 1 | i64::from(call.runtime) | 1 << 40;
@@ -200,10 +202,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
             if text.is_empty() {
                 continue;
             }
-            let name = *by_name.entry(text.to_owned()).or_insert_with(|| {
-                ranges.names.push(text.to_owned());
-                ranges.names.len() as u32 - 1
-            });
+            let name = by_name.number(text.to_owned());
             ranges.list.push(HostRange {
                 start: range.start - base,
                 end: range.end.map(|end| end - base),
@@ -217,13 +216,13 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
             "{unjoined} of {nccl_kernels} NCCL kernels could not be joined with their call: no bytes and no group"
         ));
     }
-    let collectives = std::mem::take(&mut tables.collectives);
-    let gpu = tables.finish();
+    ranges.names = by_name.list();
+    let (gpu, infos) = tables.finish();
     let environment = environment(parts);
     let mut trace = assemble(Parts { gpu, launches, calls: names, ranges, environment }, notes)
         .map_err(Error::input)?;
-    for (at, info) in collectives {
-        trace.operations[at as usize].collective = Some(info);
+    for (operation, info) in trace.operations.iter_mut().zip(infos) {
+        operation.collective = info;
     }
     trace.meta.groups = groups;
     Ok(trace)
@@ -274,31 +273,12 @@ fn groups(parts: &[Part]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32)>) {
 #[derive(Default)]
 struct Tables {
     events: Vec<Event>,
-    places: Vec<Place>,
-    place_of: HashMap<Place, u32>,
-    operations: Vec<(String, &'static str)>,
-    operation_of: HashMap<(String, Option<CollectiveInfo>), u32>,
+    places: Numbering<Place>,
+    operations: Numbering<(String, &'static str, Option<CollectiveInfo>)>,
     copied: HashMap<u32, Copied>,
-    collectives: Vec<(u32, CollectiveInfo)>,
 }
 
 impl Tables {
-    fn place(&mut self, place: Place) -> u32 {
-        *self.place_of.entry(place).or_insert_with(|| {
-            self.places.push(place);
-            self.places.len() as u32 - 1
-        })
-    }
-
-    fn operation(&mut self, name: String, kind: &'static str, info: Option<CollectiveInfo>) -> u32 {
-        *self.operation_of.entry((name, info)).or_insert_with_key(|(name, info)| {
-            let at = self.operations.len() as u32;
-            self.operations.push((name.clone(), kind));
-            self.collectives.extend(info.clone().map(|info| (at, info)));
-            at
-        })
-    }
-
     /// Adds the GPU work of a part; returns the number of NCCL kernels.
     fn add_work(
         &mut self,
@@ -330,7 +310,7 @@ impl Tables {
                                 "" => "kernel (its name is missing)",
                                 text => text,
                             };
-                            let at = self.operation(text.to_owned(), "kernel", info);
+                            let at = self.operations.number((text.to_owned(), "kernel", info));
                             kernels.insert((name, found), at);
                             at
                         }
@@ -355,7 +335,7 @@ impl Tables {
             };
             let (device, stream) = (i64::from(work.device), i64::from(work.stream));
             let context = work.context.map(i64::from);
-            let place = self.place(Place { process: Some(process), device, context, stream });
+            let place = self.places.number(Place { process: Some(process), device, context, stream });
             self.events.push(Event {
                 start: work.start - base,
                 end: work.end - base,
@@ -369,14 +349,17 @@ impl Tables {
     }
 
     fn copy(&mut self, name: &str, kind: &'static str, bytes: u64) -> u32 {
-        let operation = self.operation(name.to_owned(), kind, None);
+        let operation = self.operations.number((name.to_owned(), kind, None));
         self.copied.entry(operation).or_default().add(Some(bytes));
         operation
     }
 
-    fn finish(self) -> Gpu {
-        let Self { events, places, operations, copied, .. } = self;
-        Gpu { events, places, operations, copied, graphs: Vec::new() }
+    /// GPU work, and the arguments of each operation.
+    fn finish(self) -> (Gpu, Vec<Option<CollectiveInfo>>) {
+        let operations = self.operations.list().into_iter();
+        let (operations, infos) = operations.map(|(name, kind, info)| ((name, kind), info)).unzip();
+        let (events, places, copied) = (self.events, self.places.list(), self.copied);
+        (Gpu { events, places, operations, copied, graphs: Vec::new() }, infos)
     }
 }
 

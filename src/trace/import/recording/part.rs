@@ -192,8 +192,6 @@ impl Part {
 
     fn add(&mut self, event: Event, open: &mut Open) {
         self.events += 1;
-        let text = |bytes: &[u8]| without_controls(&String::from_utf8_lossy(bytes));
-        let time = |ns: u64| ns.min(MOST_TIME) as i64;
         match event {
             Event::Text { id, text: bytes } => {
                 self.texts.entry(id).or_insert_with(|| text(&bytes));
@@ -226,12 +224,29 @@ impl Part {
                 self.lost = self.lost.max(lost);
                 self.is_ended = true;
             }
+            Event::Untimed { count, dropped } => {
+                self.untimed = self.untimed.saturating_add(count);
+                self.dropped = self.dropped.saturating_add(dropped);
+            }
+            Event::NodeCloned { original, node } => {
+                self.clones.insert(node, original);
+            }
+            Event::Communicator { id, ranks, rank, name, .. } => {
+                self.communicators.push(Communicator { id, ranks, rank, name: text(&name) });
+            }
             Event::Device { .. } | Event::Mark { .. } | Event::ThreadName { .. } => {}
+            timed => self.add_timed(timed, open),
+        }
+    }
+
+    /// Adds GPU work, a call, a range, or an event of NCCL's plugin.
+    fn add_timed(&mut self, event: Event, open: &mut Open) {
+        match event {
             Event::Kernel {
                 start_ns, end_ns, device, context, stream, correlation, name, node, ..
             } => {
-                let (what, context) = (What::Kernel(name), Some(context));
                 let (start, end) = (time(start_ns), time(end_ns));
+                let (what, context) = (What::Kernel(name), Some(context));
                 self.work.push(Work { start, end, device, context, stream, correlation, node, what });
             }
             Event::Copy {
@@ -245,8 +260,8 @@ impl Part {
                 bytes,
                 node,
             } => {
-                let what = if is_fill == 0 { What::Copy { kind, bytes } } else { What::Fill { bytes } };
                 let (start, end) = (time(start_ns), time(end_ns));
+                let what = if is_fill == 0 { What::Copy { kind, bytes } } else { What::Fill { bytes } };
                 let context = None;
                 self.work.push(Work { start, end, device, context, stream, correlation, node, what });
             }
@@ -254,30 +269,15 @@ impl Part {
                 let (start, end) = (time(start_ns), time(end_ns.max(start_ns)));
                 self.calls.push(Call { start, end, thread, correlation, id, runtime: runtime != 0 });
             }
-            Event::Untimed { count, dropped } => {
-                self.untimed = self.untimed.saturating_add(count);
-                self.dropped = self.dropped.saturating_add(dropped);
-            }
             Event::NodeCreated { time_ns, thread, node } => {
                 self.nodes.push(NodeCreated { time: time(time_ns), thread, node });
-            }
-            Event::NodeCloned { original, node } => {
-                self.clones.insert(node, original);
             }
             Event::Push { time_ns, thread, domain, name, schema, payload } => {
                 let stack = open.pushed.entry((thread, domain)).or_default();
                 if stack.len() < MOST_NESTED {
                     stack.push(self.ranges.len());
-                    let start = time(time_ns);
-                    self.ranges.push(NvtxRange {
-                        start,
-                        end: None,
-                        thread,
-                        domain,
-                        name,
-                        schema,
-                        payload,
-                    });
+                    let (start, end) = (time(time_ns), None);
+                    self.ranges.push(NvtxRange { start, end, thread, domain, name, schema, payload });
                 }
             }
             Event::Pop { time_ns, thread, domain, schema, payload } => {
@@ -291,16 +291,13 @@ impl Part {
             }
             Event::Start { time_ns, thread, domain, name, id, schema, payload } => {
                 open.started.insert(id, self.ranges.len());
-                let start = time(time_ns);
-                self.ranges.push(NvtxRange { start, end: None, thread, domain, name, schema, payload });
+                let (start, end) = (time(time_ns), None);
+                self.ranges.push(NvtxRange { start, end, thread, domain, name, schema, payload });
             }
             Event::Stop { time_ns, id } => {
                 if let Some(range) = open.started.remove(&id).and_then(|at| self.ranges.get_mut(at)) {
                     range.end = Some(time(time_ns).max(range.start));
                 }
-            }
-            Event::Communicator { id, ranks, rank, name, .. } => {
-                self.communicators.push(Communicator { id, ranks, rank, name: text(&name) });
             }
             Event::Collective {
                 time_ns,
@@ -326,8 +323,18 @@ impl Part {
                 protocol,
                 channels,
             }),
+            _ => {}
         }
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    without_controls(&String::from_utf8_lossy(bytes))
+}
+
+/// A time within the limit (ns).
+fn time(ns: u64) -> i64 {
+    ns.min(MOST_TIME) as i64
 }
 
 fn read_up_to(from: &mut dyn Read, to: &mut [u8]) -> std::io::Result<usize> {
