@@ -13,6 +13,17 @@ use plan::Architecture;
 
 const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
 
+/// Acts on two traces.
+const OF_PAIR: [Act; 7] = [
+    Act::SwitchTrace,
+    Act::AlignHere,
+    Act::FollowSteps,
+    Act::Compare,
+    Act::ShiftNext,
+    Act::ShiftPrevious,
+    Act::CloseBeneath,
+];
+
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     if act == Act::TypeBeneath {
         // if no trace is open, it replaces the view
@@ -30,6 +41,10 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         cx.inform("no trace is open");
         return;
     };
+    if view.panes.len() < 2 && OF_PAIR.contains(&act) {
+        let key = cx.key::<Timeline>(Act::TypeBeneath);
+        return cx.inform(format!("only one trace is open: {key} opens another one below it"));
+    }
     match act {
         Act::Verdict => match &view.panel {
             Some(Panel::Verdict { .. }) => view.panel = None,
@@ -53,8 +68,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
             cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
         }
-        Act::Operations => list_operations(view, cx),
-        Act::Stretches => list_stretches(view, cx),
+        Act::Operations | Act::Stretches => list_part(view, act, cx),
         Act::FoldRanks => fold_ranks(view, cx),
         Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
             let key = cx.key::<Timeline>(Act::Search);
@@ -93,31 +107,27 @@ fn ask_prediction(view: &View, cx: &mut Context) {
     cx.prompt(names, title, hint, text, beneath);
 }
 
-/// Opens the table of operations, or goes on to its next part.
-fn list_operations(view: &mut View, cx: &mut Context) {
-    let Some(Panel::Operations(operations)) = &view.panel else {
-        cx.forget::<Timeline>(ask::OPERATIONS);
-        view.panel = Some(Panel::Operations(Box::default()));
-        return;
-    };
-    let next = operations.scope.next(view, &Scope::OF_OPERATIONS);
-    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
-        operations.scope = next;
-    }
-}
-
-/// Opens the list of exposed communication, or goes on to its next part.
-fn list_stretches(view: &mut View, cx: &mut Context) {
-    let Some(Panel::Stretches(stretches)) = &view.panel else {
-        cx.forget::<Timeline>(ask::STRETCHES);
-        let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
-        view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
-        return;
-    };
-    let next = stretches.scope.next(view, &Scope::OF_STRETCHES);
-    if let Some(Panel::Stretches(stretches)) = &mut view.panel {
-        stretches.scope = next;
-    }
+/// Opens the table of operations or the list of exposed communication, or goes on to its next part.
+fn list_part(view: &mut View, act: Act, cx: &mut Context) {
+    view.panel = Some(match (act, view.panel.take()) {
+        (Act::Operations, Some(Panel::Operations(mut shown))) => {
+            shown.scope = shown.scope.next(view, &Scope::OF_OPERATIONS);
+            Panel::Operations(shown)
+        }
+        (Act::Operations, _) => {
+            cx.forget::<Timeline>(ask::OPERATIONS);
+            Panel::Operations(Box::default())
+        }
+        (_, Some(Panel::Stretches(mut shown))) => {
+            shown.scope = shown.scope.next(view, &Scope::OF_STRETCHES);
+            Panel::Stretches(shown)
+        }
+        _ => {
+            cx.forget::<Timeline>(ask::STRETCHES);
+            let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
+            Panel::Stretches(Stretches { scope, ..Stretches::default() })
+        }
+    });
 }
 
 /// Folds or unfolds identical ranks; those that were stored once get spans of their own.
@@ -238,7 +248,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ZoomSpan => view.zoom_span(),
         Act::Undo => return done(view.undo(), "nothing to undo"),
         Act::Redo => return done(view.redo(), "nothing to redo"),
-        Act::Search => match view.panel.as_mut().and_then(Panel::operations) {
+        Act::Search => match view.operations() {
             Some(operations) => operations.filter.begin(),
             None => view.search.line.begin(),
         },
@@ -252,7 +262,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             return done(sorted, "no table is open that this sorts");
         }
         Act::WholeName => {
-            if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
+            if let Some(operations) = view.operations() {
                 operations.whole = !operations.whole;
             }
         }
@@ -291,26 +301,6 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),
-        Act::SwitchTrace
-        | Act::AlignHere
-        | Act::FollowSteps
-        | Act::Compare
-        | Act::ShiftNext
-        | Act::ShiftPrevious
-        | Act::CloseBeneath => return on_pair(view, act),
-        // opens a prompt, or was handled earlier
-        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
-        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
-    }
-    Ok(())
-}
-
-/// Performs an act on two traces; returns the reason if it had no effect.
-fn on_pair(view: &mut View, act: Act) -> Result<(), String> {
-    if view.panes.len() < 2 {
-        return Err("only one trace is open: open another one below it first".into());
-    }
-    match act {
         Act::SwitchTrace => view.switch(),
         Act::AlignHere => return view.align_here(),
         Act::FollowSteps => {
@@ -321,25 +311,25 @@ fn on_pair(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::Compare => {
             view.steps_to_compare()?;
-            let shown = |by_exposed, open| {
-                Some(Panel::Differences { list: Default::default(), by_exposed, open })
-            };
-            view.panel = match view.panel.take() {
-                Some(Panel::Differences { by_exposed, open, .. }) => shown(!by_exposed, open),
+            let (by_exposed, open) = match view.panel.take() {
+                Some(Panel::Differences { by_exposed, open, .. }) => (!by_exposed, open),
                 // opens on what explains the difference
                 _ => {
                     let known = view.differences.as_deref().filter(|_| view.compares_now());
-                    shown(known.is_some_and(is_explained_by_exposed), Default::default())
+                    (known.is_some_and(is_explained_by_exposed), Default::default())
                 }
             };
+            view.panel = Some(Panel::Differences { list: Default::default(), by_exposed, open });
         }
         Act::ShiftNext | Act::ShiftPrevious => {
             view.follows = false;
-            if !view.shift(if act == Act::ShiftNext { 1 } else { -1 }) {
-                return Err("the lower trace has no further step".into());
-            }
+            let shifted = view.shift(if act == Act::ShiftNext { 1 } else { -1 });
+            return done(shifted, "the lower trace has no further step");
         }
-        _ => _ = view.remove(),
+        Act::CloseBeneath => _ = view.remove(),
+        // opens a prompt, or was handled earlier
+        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
+        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
     }
     Ok(())
 }

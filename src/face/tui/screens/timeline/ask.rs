@@ -141,7 +141,7 @@ fn count(view: &View, cx: &mut Context) {
     match &view.panel {
         Some(Panel::Operations(shown)) => {
             count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
-                if let Some(shown) = view.panel.as_mut().and_then(Panel::operations) {
+                if let Some(shown) = view.operations() {
                     shown.set(counted);
                     go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }

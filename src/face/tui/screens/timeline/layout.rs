@@ -244,10 +244,9 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
     let list = lists::rows(areas.panel, timeline.view.as_ref()?);
     if list.contains(pressed) {
         let view = timeline.view.as_mut()?;
-        let differences = view.differences.clone();
         let panel = view.panel.as_mut()?;
         let row = panel.list().offset + usize::from(pressed.y - list.y);
-        let len = panel.rows(differences.as_deref());
+        let len = panel.rows(view.differences.as_deref());
         match kind {
             PointerKind::Wheel(notches) => panel.move_by(3 * notches, len),
             PointerKind::Click | PointerKind::DoubleClick if row < len => {

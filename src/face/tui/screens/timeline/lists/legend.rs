@@ -75,7 +75,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
     ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
     ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),
-    ("▸ +4", Role::Dim, "a thread's ranges with four more rows"),
+    ("▸ +4", Role::Dim, "a CPU thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
     ("◆", Role::Key, "what the search found"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
@@ -84,7 +84,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("═", Role::Key, "what is selected"),
     ("[ ] ┃", Role::Key, "the window, in the overview of the whole trace"),
     ("0", Role::Comm, "on the critical path: the rank that it is on"),
-    ("├ ╫ ╷", Role::Text, "a named range; several; one without its name"),
+    ("├ ╫ ╷", Role::Dim, "a range of a CPU thread; several; one without its name"),
 ];
 
 /// Mark of a legend: modules have distinct full cells in themes without colours for them.

@@ -2,8 +2,7 @@
 
 use ratatui::text::Line;
 
-use super::kernel_labels::library_label;
-use super::{count, note, part_label, share_of, time_of, which};
+use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
 use crate::face::tui::screens::timeline::state::{TraceIndex, View};
@@ -69,17 +68,11 @@ pub fn draw_operations(
         line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
     }
     let key = |act| cx.key::<Timeline>(act);
-    let keys = ["go to the longest", "longest"].map(|go| {
-        format!(
-            " Enter: {go}  {}: part  {}: sort  {}: filter  {}: name ",
-            key(Act::Operations),
-            key(Act::SortNext),
-            key(Act::Search),
-            key(Act::WholeName)
-        )
-    });
-    let keys = first_fitting(&keys, area.width.saturating_sub(4));
-    note(buf, area, keys, theme);
+    let [part, sort, filter, name] =
+        [Act::Operations, Act::SortNext, Act::Search, Act::WholeName].map(key);
+    let keys =
+        format!("Enter: go to the longest  {part}: part  {sort}: sort  {filter}: filter  {name}: name");
+    note(buf, area, &keys, theme);
 }
 
 fn per_rank(view: &View) -> &'static str {
@@ -110,23 +103,14 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             }
             _ => {
                 let suffix = table.suffixes.get(at).map_or("", String::as_str);
-                operation_name(&row.name, suffix, width.into())
+                fitting_name(
+                    &row.name,
+                    usize::from(width).saturating_sub(suffix.width()).min(SHORT_NAME),
+                ) + suffix
             }
         };
         Line::from(text)
     });
-}
-
-/// Name for this many columns, with the suffix that distinguishes similar names. The label of a library kernel
-/// drops the suffix before it is cut itself.
-fn operation_name(name: &str, suffix: &str, width: usize) -> String {
-    let Some(label) = library_label(name) else {
-        return fitting_name(name, width.saturating_sub(suffix.width())) + suffix;
-    };
-    match label.width() + suffix.width() <= width {
-        true => label + suffix,
-        false => label,
-    }
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.

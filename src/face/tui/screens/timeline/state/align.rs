@@ -223,8 +223,8 @@ impl View {
         })
     }
 
-    /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder 1.49x faster: 12.9 against 19.2
-    /// ms per step; exposed 2.92 against 10.2 ms`; then the lengths alone, then the ratio alone. Empty unless two steps are
+    /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder step 1.49x faster: 12.9
+    /// against 19.2 ms; exposed 2.92 against 10.2 ms`; then the lengths alone, then the ratio alone. Empty unless two steps are
     /// aligned.
     pub fn compared_words(&self, names: &[String; 2]) -> [String; 3] {
         let [first, second] = &self.panes[..] else { return Default::default() };
@@ -244,11 +244,11 @@ impl View {
         };
         let ratio = format!("{:.2}x", slow.0 as f64 / fast.0.max(1) as f64);
         let faster = match ratio.as_str() {
-            "1.00x" => format!("{upper_name} as fast as {lower_name}"),
-            ratio => format!("{name} {ratio} faster"),
+            "1.00x" => format!("{upper_name} step as fast as {lower_name}"),
+            ratio => format!("{name} step {ratio} faster"),
         };
         let lengths = format!("{faster}: {}", against(fast.0, slow.0));
-        [format!("{lengths} per step; exposed {}", against(fast.1, slow.1)), lengths, faster]
+        [format!("{lengths}; exposed {}", against(fast.1, slow.1)), lengths, faster]
     }
 
     /// Display name of a step of a pane.

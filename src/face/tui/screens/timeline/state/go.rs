@@ -260,7 +260,7 @@ impl View {
                             }
                         }
                         Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
-                        None => {}
+                        Some(DifferenceRow::Rest | DifferenceRow::Step) | None => {}
                     }
                 } else {
                     done = Err("still comparing; press Enter again in a moment".into());

@@ -125,6 +125,10 @@ pub enum DifferenceRow {
     Family(usize),
     /// One layer of the family above; index into the groups.
     Group(usize),
+    /// Rest of the step's length.
+    Rest,
+    /// Sum of the families and the rest.
+    Step,
 }
 
 /// True if exposed communication explains most of the difference between two steps.
@@ -133,7 +137,7 @@ pub fn is_explained_by_exposed(report: &OperationDifferences) -> bool {
     report.recorders.is_none() && change(report.exposed_us) > change(report.lengths_us) / 2.0
 }
 
-/// Rows of the differences list: families in order, each expanded one followed by its layers.
+/// Rows of the differences list: families in order, each expanded one followed by its layers; the rest, the step.
 pub fn difference_rows(
     report: &OperationDifferences,
     by_exposed: bool,
@@ -151,6 +155,7 @@ pub fn difference_rows(
             rows.extend(family.groups.iter().map(|group| DifferenceRow::Group(*group)));
         }
     }
+    rows.extend([DifferenceRow::Rest, DifferenceRow::Step]);
     rows
 }
 
@@ -208,10 +213,6 @@ impl Panel {
             _ => return false,
         }
         true
-    }
-
-    pub fn operations(&mut self) -> Option<&mut Operations> {
-        if let Self::Operations(operations) = self { Some(operations) } else { None }
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Timeline {
     pub loading: Option<String>,
     /// Screen to return to if they cannot be opened, unless the user acts on the open trace meanwhile.
     pub opened_from: Option<Tab>,
-    /// Keys pressed while they load, if no other trace is shown.
+    /// Keys pressed while they load, for the traces that were asked for.
     pub early: Vec<KeyEvent>,
     /// Traces of the previous session, until the screen is shown.
     pub kept: Option<KeptTimeline>,
@@ -188,6 +188,11 @@ impl View {
             self.panel,
             None | Some(Panel::Verdict { .. } | Panel::Legend(..) | Panel::Stretches(_))
         )
+    }
+
+    /// Table of operations, if it is open.
+    pub fn operations(&mut self) -> Option<&mut Operations> {
+        if let Some(Panel::Operations(operations)) = &mut self.panel { Some(operations) } else { None }
     }
 
     pub fn pane(&self) -> &Pane {
