@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::state::measure::{CriticalPath, Measured, Overview};
+use super::state::measure::{self, CriticalPath, Measured};
 use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired, traced};
@@ -50,7 +50,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     for (at, pane) in view.panes.iter().enumerate() {
         if columns > 0 {
             let take = |pane: &mut Pane, _, overview| pane.overview = Some(overview);
-            of_pane(cx, ("overview", at), pane, columns, Overview::of, take);
+            of_pane(cx, ("overview", at), pane, columns, measure::overview, take);
         }
         if let Some(stretch) = stretch {
             let take = |pane: &mut Pane, _, numbers| pane.measured = Some(numbers);

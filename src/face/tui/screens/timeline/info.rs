@@ -244,7 +244,7 @@ fn other(view: &View) -> Option<String> {
     let which = &super::header::names(view)[at.min(1)];
     let own = view.pane().span()?;
     let length = |span: &Span| span.end_ns.saturating_sub(span.start_ns);
-    let Some(span) = view.counterpart().and_then(|at| pane.index.trace.spans.get(at)) else {
+    let Some(span) = view.counterpart.and_then(|at| pane.index.trace.spans.get(at)) else {
         return Some(format!("{which} trace: no such operation in the aligned step"));
     };
     let name = pane.index.name(span);

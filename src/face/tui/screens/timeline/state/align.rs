@@ -3,7 +3,7 @@
 //! After every move, the traces realign at the step and place in view; the trace with the cursor does not move. Manual
 //! alignment stops this until it is turned on again.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::index::TraceIndex;
 use super::pane::Pane;
@@ -66,7 +66,6 @@ impl View {
         self.panes.push(Pane::new(index));
         let keys = |pane: &Pane| pane.index.steps.iter().map(|step| step.key).collect::<Vec<_>>();
         let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
-        *self.counterpart.get_mut() = None;
         self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
         let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
         let mut both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
@@ -376,8 +375,8 @@ impl View {
 
     /// Realigns after a move, and puts the other trace's cursor on the same operation, or at the same time.
     pub(super) fn follow_steps(&mut self) {
-        let Some((_, other)) = self.pair() else {
-            self.unpaired = None;
+        let Some((focus, other)) = self.pair() else {
+            (self.unpaired, self.counterpart) = (None, None);
             return;
         };
         match self.follows {
@@ -392,7 +391,8 @@ impl View {
             }
             false => self.unpaired = None,
         }
-        let found = self.counterpart().and_then(|span| self.panes[other].index.find(span));
+        self.counterpart = self.search_counterpart(focus, other);
+        let found = self.counterpart.and_then(|span| self.panes[other].index.find(span));
         let (time, pane) = (self.time, &mut self.panes[other]);
         match found.filter(|(line, _)| !pane.is_collapsed(pane.index.rank_of(*line))) {
             Some((line, place)) => pane.go_to(line, place),
@@ -402,24 +402,6 @@ impl View {
 
     /// Span of the other trace (an index) with the operation under the cursor, of the step that is aligned with its own:
     /// on the same rank if the trace has it, the same occurrence of the name.
-    pub fn counterpart(&self) -> Option<usize> {
-        let (focus, other) = self.pair()?;
-        let looked = CounterpartKey {
-            indices: [focus, other].map(|pane| Arc::downgrade(&self.panes[pane].index)),
-            span: self.panes[focus].span_index(),
-            aligned: [focus, other].map(|pane| self.panes[pane].aligned),
-            unpaired: self.unpaired,
-        };
-        if let Some((known, found)) = &*self.counterpart.borrow()
-            && known.is(&looked)
-        {
-            return *found;
-        }
-        let found = self.search_counterpart(focus, other);
-        *self.counterpart.borrow_mut() = Some((looked, found));
-        found
-    }
-
     fn search_counterpart(&self, focus: usize, other: usize) -> Option<usize> {
         let (own, their) = (&self.panes[focus], &self.panes[other]);
         let span = own.span()?;
@@ -457,22 +439,6 @@ impl View {
                 .collect();
         found.sort_unstable();
         found.get(before).map(|(_, at)| *at)
-    }
-}
-
-/// Everything that [`View::counterpart`] depends on; drawing asks for it on every frame.
-#[derive(Clone, Debug)]
-pub(super) struct CounterpartKey {
-    indices: [Weak<TraceIndex>; 2],
-    span: Option<usize>,
-    aligned: [Option<usize>; 2],
-    unpaired: Option<StepKey>,
-}
-
-impl CounterpartKey {
-    fn is(&self, other: &Self) -> bool {
-        self.indices.iter().zip(&other.indices).all(|(a, b)| a.ptr_eq(b))
-            && (self.span, self.aligned, self.unpaired) == (other.span, other.aligned, other.unpaired)
     }
 }
 

@@ -76,7 +76,7 @@ pub struct TraceIndex {
     pub(super) experts: OnceLock<Option<ExpertLoads>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// Exposed communication of a rank, merged with all its rows while it is collapsed.
     Rank(usize),

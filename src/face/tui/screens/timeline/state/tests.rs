@@ -287,7 +287,7 @@ proptest! {
                 let pane = &view.panes[pane];
                 prop_assert_eq!(pane.index.place_in_step(step, view.anchor), Some(pane.origin), "{:?}", deed);
             }
-            if let (Some(own), Some(span)) = (view.pane().span(), view.counterpart()) {
+            if let (Some(own), Some(span)) = (view.pane().span(), view.counterpart) {
                 let theirs = &view.panes[other].index;
                 prop_assert_eq!(view.pane().index.name(own), theirs.name(&theirs.trace.spans[span]));
             }

@@ -1,11 +1,10 @@
 //! State of screen 4: one time window for all open traces, so that they share a scale; one cursor; the search.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::{Anchor, CounterpartKey};
+use super::align::Anchor;
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
@@ -134,8 +133,8 @@ pub struct View {
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
     pub anchor: Anchor,
-    /// Latest result of [`Self::counterpart`].
-    pub(super) counterpart: RefCell<Option<(CounterpartKey, Option<usize>)>>,
+    /// Span of the other trace (an index) with the operation under the cursor, since the last change.
+    pub counterpart: Option<usize>,
 }
 
 impl View {
@@ -161,7 +160,7 @@ impl View {
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
             anchor: Anchor::Start,
-            counterpart: RefCell::default(),
+            counterpart: None,
         };
         let steps = view.pane().index.steps.len();
         let middle = || (steps > 0).then_some(steps / 2);
