@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::go::{FORMS, Target};
-use super::state::panel::{Panel, Resort, Scope, Stretches, is_explained_by_exposed};
+use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired};
 use super::state::{Line, Timeline, TraceIndex, View};
 use super::{Act, ask, draw, files, info, lists};
@@ -253,12 +253,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             None => view.search.line.begin(),
         },
         Act::SortNext | Act::SortPrevious | Act::SortReverse => {
-            let resort = match act {
-                Act::SortNext => Resort::Next,
-                Act::SortPrevious => Resort::Previous,
-                _ => Resort::Reverse,
-            };
-            let sorted = view.panel.as_mut().is_some_and(|panel| panel.sort(resort));
+            let sorted = view.panel.as_mut().is_some_and(|panel| panel.sort(act));
             return done(sorted, "no table is open that this sorts");
         }
         Act::WholeName => {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::state::panel::{Panel, Part, Scope};
+use super::state::panel::{Counted, Panel, Part, Scope};
 use super::state::window::Window;
 use super::state::{KeptTimeline, Pane, Timeline, TraceIndex, View, measure};
 use super::{ask, lists};
@@ -28,16 +28,12 @@ impl Timeline {
         if runs.is_empty() {
             return cx.inform("nothing is selected");
         }
-        let mut records = Vec::new();
-        for run in runs {
-            match cx.stored.as_ref().and_then(|stored| stored.find(run)) {
-                Some(record) => records.push(record.clone()),
-                None => {
-                    let (reload, dir) = (cx.keys.label(Action::Reload), cx.dir.display());
-                    return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
-                }
-            }
+        let stored = |run: &String| cx.stored.as_ref()?.find(run).cloned();
+        if let Some(run) = runs.iter().find(|run| stored(run).is_none()) {
+            let (reload, dir) = (cx.keys.label(Action::Reload), cx.dir.display());
+            return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
         }
+        let records = runs.iter().filter_map(stored).collect();
         self.open_records(records, opening, cx);
     }
 
@@ -310,21 +306,21 @@ fn counted(view: &View) -> Option<Option<Table>> {
     let table = match view.panel.as_ref()? {
         Panel::Operations(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-            counted.map(|counted| {
-                let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
-                // counts are over all ranks
-                let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
+            // counts are over all ranks
+            let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
+            counted.map(|Counted { table, .. }| {
+                let rows = shown.order.iter().filter_map(|at| table.rows.get(*at));
                 analysis::names_table(&rows.map(whole).collect::<Vec<_>>())
             })
         }
         Panel::Stretches(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-            counted.map(|counted| {
-                let whole = |one: &ExposedStretch| {
-                    let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
-                    ExposedStretch { ranks, ..one.clone() }
-                };
-                analysis::stretches_table(&counted.table.longest.iter().map(whole).collect::<Vec<_>>())
+            let whole = |one: &ExposedStretch| {
+                let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
+                ExposedStretch { ranks, ..one.clone() }
+            };
+            counted.map(|Counted { table, .. }| {
+                analysis::stretches_table(&table.longest.iter().map(whole).collect::<Vec<_>>())
             })
         }
         _ => return None,
@@ -409,29 +405,27 @@ pub fn beyond_command(view: &View) -> Vec<String> {
     // `--step` covers all samples
     let sample = |scope: Scope| {
         let several = view.pane().index.trace.spans.iter().any(|span| span.sample > 0);
-        matches!(scope.part(view), Part::Step(_)) && several
+        (several && matches!(scope.part(view), Part::Step(_)), "the sample")
     };
-    match (&view.panel, &view.panes[..]) {
-        (Some(Panel::Operations(shown)), _) => {
-            let search = matches!(shown.scope.part(view), Part::Hits(_));
-            let filter = !shown.filter.value().is_empty();
-            let all =
-                [(search, "the search"), (filter, "the filter"), (sample(shown.scope), "the sample")];
-            all.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
-        }
-        (Some(Panel::Stretches(shown)), _) if sample(shown.scope) => vec!["the sample".into()],
-        (Some(Panel::Stretches(_)), _) => Vec::new(),
-        (_, [above, below]) if view.stretch().is_none() && below.ghost.is_none() => {
-            let (above, below) = (&above.index, &below.index);
-            let differ = [
-                (above.rules != below.rules, "the rules in which the traces differ"),
-                (above.recording != below.recording, "the recordings in which the traces differ"),
-            ];
-            differ.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
-        }
-        (_, [_, below]) if view.stretch().is_none() && below.ghost.is_some() => {
-            vec!["the simulated trace below".into()]
+    let parts = match (&view.panel, &view.panes[..]) {
+        (Some(Panel::Operations(shown)), _) => vec![
+            (matches!(shown.scope.part(view), Part::Hits(_)), "the search"),
+            (!shown.filter.value().is_empty(), "the filter"),
+            sample(shown.scope),
+        ],
+        (Some(Panel::Stretches(shown)), _) => vec![sample(shown.scope)],
+        (_, [above, below]) if view.stretch().is_none() => {
+            let (above, is_ghost, below) = (&above.index, below.ghost.is_some(), &below.index);
+            vec![
+                (is_ghost, "the simulated trace below"),
+                (!is_ghost && above.rules != below.rules, "the rules in which the traces differ"),
+                (
+                    !is_ghost && above.recording != below.recording,
+                    "the recordings in which the traces differ",
+                ),
+            ]
         }
         _ => Vec::new(),
-    }
+    };
+    parts.into_iter().filter(|(is_beyond, _)| *is_beyond).map(|(_, part)| part.to_owned()).collect()
 }

@@ -9,7 +9,7 @@ use crate::face::tui::screens::timeline::state::{TraceIndex, View};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
-use crate::face::tui::widgets::table::{self, Rows};
+use crate::face::tui::widgets::table::{self, Column, Rows};
 use base::text::fitting_name;
 use study::analysis::{LaneTotal, NameRow, OperationTable, totals_of};
 
@@ -199,33 +199,32 @@ fn basis(table: &OperationTable) -> (f64, &'static str) {
     let busy_us: f64 = table.busy_us.iter().map(|(_, us)| us).sum();
     match busy_us > 0.0 && 2.0 * busy_us < table.time_us {
         true => (busy_us, "% busy"),
-        false => (table.time_us, OperationColumn::Share.title()),
+        false => (table.time_us, "% time"),
     }
 }
 
-fn operation_columns(table: &Operations, share: &'static str) -> Vec<table::Column> {
-    let mut columns: Vec<table::Column> = OperationColumn::ALL
-        .iter()
-        .zip([6, 8, 8, 8, 7, 8, 8])
-        .map(|(column, width)| {
-            // in a narrow window, the name and the sorted column keep their room
-            let spare = match column {
-                sorted if *sorted == table.sorted.column => 0,
-                OperationColumn::Mean => 3,
-                OperationColumn::Max => 2,
-                OperationColumn::Count => 1,
-                _ => 0,
-            };
-            let title = if *column == OperationColumn::Share { share } else { column.title() };
-            let numbers = table::Column::number(title, width, spare);
-            let shown = if *column == OperationColumn::Name {
-                table::Column::text("operation", 30, 0)
-            } else {
-                numbers
-            };
-            shown.marked(table.sorted.arrow(*column))
-        })
-        .collect();
-    columns.insert(6, table::Column::text("", 1, 0));
+const OPERATION_COLUMNS: [Column; 8] = [
+    Column::number("count", 6, 1),
+    Column::number("total", 8, 0),
+    Column::number("mean", 8, 3),
+    Column::number("max", 8, 2),
+    Column::number("% time", 7, 0),
+    Column::number("exposed", 8, 0),
+    // mark
+    Column::text("", 1, 0),
+    Column::text("operation", 30, 0),
+];
+
+/// Columns with the name of the share. In a narrow window, the name and the sorted column keep their room.
+fn operation_columns(table: &Operations, share: &'static str) -> [Column; 8] {
+    let mut columns = OPERATION_COLUMNS;
+    columns[4].title = share.into();
+    for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {
+        let column = &mut columns[at];
+        column.title.to_mut().push_str(table.sorted.arrow(sort));
+        if sort == table.sorted.column {
+            column.spare = 0;
+        }
+    }
     columns
 }
