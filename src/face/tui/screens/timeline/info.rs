@@ -1,7 +1,7 @@
 //! Descriptions below the lanes: the item under the cursor (an operation, a range, exposed communication), and the
 //! numbers of the selected interval.
 
-use super::lists;
+use super::lists::{self, plus};
 use super::state::measure::Measured;
 use super::state::row::Class;
 use super::state::window::Window;
@@ -68,14 +68,13 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         return;
     }
     let inner = frame(buf, area, &title, theme);
-    let width = usize::from(inner.width.saturating_sub(2));
-    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
-        line(buf, inner, row, &[(" ", text), (&words, text)]);
-    }
+    draw_lines(buf, inner, &lines, theme);
     let shown = lists::short_legend(view, area.width);
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
     let start = area.right().saturating_sub(width as u16 + 3).max(area.x + 1);
-    let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
+    // the frame has its corner in the last column
+    let within = Rect { width: area.width.saturating_sub(1), ..area };
+    let bottom = area.bottom().saturating_sub(1);
     let mut x = put(buf, within, start, bottom, " ", theme.style(Role::Dim));
     for (mark, role, words) in shown {
         x = put(buf, within, x, bottom, &lists::in_theme(mark, role, theme), theme.style(role));
@@ -83,9 +82,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
 }
 
-/// Area without its last column, where the frame has its corner.
-fn inside_of(area: Rect) -> Rect {
-    Rect { width: area.width.saturating_sub(1), ..area }
+fn draw_lines(buf: &mut Buffer, inner: Rect, lines: &[String], theme: Theme) {
+    let (text, width) = (theme.style(Role::Text), usize::from(inner.width.saturating_sub(2)));
+    for (row, words) in (0..inner.height).zip(fitted(lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
+    }
 }
 
 /// Rows needed to show all lines uncut in a frame of this width.
@@ -464,11 +465,7 @@ pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let Some(stretch) = view.stretch() else { return };
     let inner = frame(buf, area, &stretch_title(view, stretch), theme);
     let lines = stretch_content(view);
-    let text = theme.style(Role::Text);
-    let width = usize::from(inner.width.saturating_sub(2));
-    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
-        line(buf, inner, row, &[(" ", text), (&words, text)]);
-    }
+    draw_lines(buf, inner, &lines, theme);
     let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));
     if !current {
         let note =
@@ -541,43 +538,25 @@ fn two(view: &View) -> Vec<String> {
     let numbers: Vec<&Measured> =
         (0..view.panes.len()).filter_map(|at| Some(view.measured(at)?.0)).collect();
     let [a, b] = numbers[..] else { return Vec::new() };
-    let row = |name: &str, m: &Measured| {
-        let us = |value: f64| digits(value / m.ranks());
+    let times = |m: &Measured| {
         let all = &m.report.all;
-        format!(
-            "{:<10} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}",
-            cut(name, 10),
-            percent(all.overlap_pct),
-            us(all.comm_us),
-            us(all.exposed_comm_us),
-            us(all.compute_us),
-            us(all.idle_us),
-            m.count
-        )
+        [all.comm_us, all.exposed_comm_us, all.compute_us, all.idle_us].map(|us| us / m.ranks())
+    };
+    let row = |name: &str, overlap: String, times: [String; 4], count: String| {
+        let [comm, exposed, compute, idle] = times;
+        let name = cut(name, 10);
+        format!("{name:<10} {overlap:>8} {comm:>9} {exposed:>9} {compute:>9} {idle:>9} {count:>7}")
     };
     let [upper, lower] = super::header::names(view);
-    let less = |get: fn(&Measured) -> f64| {
-        let delta = get(b) / b.ranks() - get(a) / a.ranks();
-        format!("{}{}", if delta > 0.0 { "+" } else { "" }, digits(delta))
-    };
+    let [above, below] = [a, b].map(times);
+    let change = std::array::from_fn(|at| plus(below[at] - above[at], digits));
     let overlap = |m: &Measured| m.report.all.overlap_pct;
     let points = overlap(b).zip(overlap(a)).map_or("-".into(), |(b, a)| format!("{:+.1}", b - a));
     vec![
-        format!(
-            "us per rank {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}",
-            "overlap", "comm", "exposed", "compute", "idle", "ops"
-        ),
-        row(&upper, a),
-        row(&lower, b),
-        format!(
-            "{:<10} {points:>8} {:>9} {:>9} {:>9} {:>9} {:>+7}",
-            "change",
-            less(|m| m.report.all.comm_us),
-            less(|m| m.report.all.exposed_comm_us),
-            less(|m| m.report.all.compute_us),
-            less(|m| m.report.all.idle_us),
-            b.count as i64 - a.count as i64
-        ),
+        "us per rank overlap      comm   exposed   compute      idle     ops".into(),
+        row(&upper, percent(overlap(a)), above.map(digits), a.count.to_string()),
+        row(&lower, percent(overlap(b)), below.map(digits), b.count.to_string()),
+        row("change", points, change, format!("{:+}", b.count as i64 - a.count as i64)),
         format!("{upper}: {}; {lower}: {}", steps(&view.panes[0], a), steps(&view.panes[1], b)),
     ]
 }

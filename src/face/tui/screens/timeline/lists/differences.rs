@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{note, time_of};
+use super::{note, plus, time_of};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::header::names;
 use crate::face::tui::screens::timeline::state::View;
@@ -195,10 +195,6 @@ fn difference(group: &OperationDifference, mark: &str, column: usize) -> String 
 /// Drops the phase from a name: both steps usually share it.
 fn without_phase(name: &str) -> String {
     name.replace("decode/", "").replace("prefill/", "")
-}
-
-fn plus(us: f64, written: fn(f64) -> String) -> String {
-    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
 }
 
 pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {

@@ -98,6 +98,11 @@ pub fn time_of(us: f64) -> String {
     ns((us * 1e3).round() as i64)
 }
 
+/// Change with its sign.
+pub fn plus(us: f64, written: fn(f64) -> String) -> String {
+    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
+}
+
 /// Share of the time between first start and last end, in percent.
 fn share_of(us: f64, time_us: f64) -> String {
     if time_us > 0.0 { format!("{:.1}", 100.0 * us / time_us) } else { String::new() }

@@ -93,15 +93,15 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         (_, StretchColumn::Longest) => &[0, 1, 4, 5],
         _ => &[0, 1, 3, 5],
     };
-    let arrow = |at: usize| SORTS[at].map_or("", |column| shown.sorted.arrow(column));
-    let sorted = |at: &usize| STRETCH_COLUMNS[*at].clone().marked(arrow(*at));
+    let sorted = |at: &usize| {
+        let arrow = SORTS[*at].map_or("", |column| shown.sorted.arrow(column));
+        STRETCH_COLUMNS[*at].clone().marked(arrow)
+    };
     let mut columns: Vec<Column> = picked.iter().map(sorted).collect();
-    let collective_title = format!("{COLLECTIVE}{}", arrow(5));
     // the names get what the number leaves
-    if let Some(at) = picked.iter().position(|at| *at == 4) {
-        let title = columns[at].title.width() as u16;
-        let width = widest(shown, |family| longest(index, family)).max(title);
-        columns[at].width = columns[at].width.min(width);
+    for (column, _) in columns.iter_mut().zip(picked).filter(|(_, at)| **at == 4) {
+        let needed = widest(shown, |family| longest(index, family)).max(column.title.width() as u16);
+        column.width = column.width.min(needed);
     }
     if let [others @ .., collective, _] = &mut columns[..]
         && width >= 100
@@ -110,18 +110,7 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let free = width.saturating_sub(others + 1);
         let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
         let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
-        let title = (collective_title.width() + OF_LAYERS.width()) as u16;
-        collective.width = name.max(title).min(free - waiting);
-    }
-    if let Some(at) = picked.iter().position(|at| *at == 5)
-        && shown.families().any(|family| is_of_layers(&family.collective))
-    {
-        let room = match at + 1 == columns.len() {
-            true => width.saturating_sub(columns[..at].iter().map(|column| column.width + 1).sum()),
-            false => columns[at].width,
-        };
-        let titles = [format!("{collective_title}{OF_LAYERS}"), collective_title];
-        columns[at].title = first_fitting(&titles, room).to_owned().into();
+        collective.width = name.max(collective.title.width() as u16).min(free - waiting);
     }
     (picked, columns)
 }
@@ -146,7 +135,9 @@ fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> String {
     };
     let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(index, family));
     let longest = longest.map(|longest| format!("; longest of all: {longest}")).unwrap_or_default();
-    format!("{enter}; {sort}: sort; {part}{longest}")
+    let is_of_layers = |family: &StretchFamily| family.collective.split('/').any(|part| part == "L*");
+    let layers = if shown.families().any(is_of_layers) { "; L*: all layers" } else { "" };
+    format!("{enter}; {sort}: sort; {part}{layers}{longest}")
 }
 
 /// True if the longest stretch of a row is longer than that of another row.
@@ -155,20 +146,8 @@ fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
     length(row) > length(than)
 }
 
-/// Title of the names, apart from that of the numbers before them.
-const COLLECTIVE: &str = " collective";
-
-const LONGEST: &str = "longest";
-
 /// Most columns that a name asks for.
 const LONGEST_NAME: usize = 200;
-
-/// Explains the `L*` in names of operations, behind the column's title.
-const OF_LAYERS: &str = " (L*: all layers)";
-
-fn is_of_layers(name: &str) -> bool {
-    name.split('/').any(|part| part == "L*")
-}
 
 /// Longest stretch of a row, where Enter goes.
 fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
@@ -204,8 +183,8 @@ const STRETCH_COLUMNS: [Column; 7] = [
     Column::number("exposed", 9, 0),
     Column::number("share", 7, 0),
     Column::number("per call", 9, 0),
-    Column::number(LONGEST, 22, 0),
-    Column::text(COLLECTIVE, 9, 0),
+    Column::number("longest", 22, 0),
+    Column::text(" collective", 9, 0),
     Column::text("holds up", 8, 0),
 ];
 
