@@ -56,14 +56,10 @@ impl Timeline {
     /// Opens a trace file, or the run with this id if no such file exists.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
-        self.open_indexed(
-            (what, Vec::new()),
-            opening,
-            move |store| {
-                desk::open(&path, store, OpenOptions::default()).map(|opened| vec![index(opened)])
-            },
-            cx,
-        );
+        let read = move |store: &Store| {
+            desk::open(&path, store, OpenOptions::default()).map(|opened| vec![opened])
+        };
+        self.open(what, opening, read, cx);
     }
 
     pub fn open_kept(&mut self, kept: KeptTimeline, cx: &mut Context) {

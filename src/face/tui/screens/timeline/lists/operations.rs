@@ -11,7 +11,7 @@ use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use base::text::fitting_name;
-use study::analysis::{LaneTotal, NameRow, OperationTable, totals_of};
+use study::analysis::{NameRow, OperationTable, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
@@ -126,7 +126,7 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
     }
 }
 
-/// Time of each lane, with its share if that fits: busy time, as `overlap` prints it, or the summed durations of the
+/// Exposed communication and the time of each lane, with shares if they fit: busy time, as `overlap` prints it, or the summed durations of the
 /// operations that a filter leaves; `None` if none is shown.
 fn totals(table: &Operations, room: u16) -> Option<String> {
     let counted = &table.counted.as_ref()?.table;
@@ -139,39 +139,20 @@ fn totals(table: &Operations, room: u16) -> Option<String> {
         }
     }
     let words = |with_share: bool| {
-        let lane = |lane: &LaneTotal| {
-            let share = match with_share {
-                true => format!(" ({} %)", share_of(lane.total_us, time_us)),
-                false => String::new(),
-            };
-            let exposed = match lane.lane {
-                "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
-                _ => String::new(),
-            };
-            format!("{} {}{share}{exposed}", lane.lane, time_of(lane.total_us))
+        let time = |us: f64| match with_share {
+            true => format!("{} ({} %)", time_of(us), share_of(us, time_us)),
+            false => time_of(us),
         };
-        let lanes: Vec<String> = lanes.iter().map(lane).collect();
-        format!("of {}: {}", time_of(time_us), lanes.join("  "))
+        let comm = lanes.iter().find(|lane| lane.lane == "comm");
+        let exposed = comm.map(|comm| format!("exposed {}; ", time(comm.exposed_us)));
+        let lanes = lanes.iter().map(|lane| format!("{} {}", lane.lane, time(lane.total_us)));
+        let lanes = lanes.collect::<Vec<_>>().join(", ");
+        format!("{}of {}: {lanes}", exposed.unwrap_or_default(), time_of(time_us))
     };
-    // numbers without the unit of the whole time
-    let whole = time_of(time_us);
-    let unit = whole.split_once(' ').map_or("", |(_, unit)| unit);
-    let number = |us: f64| match time_of(us) {
-        time if time.split_once(' ').is_some_and(|(_, own)| own == unit) => {
-            time.split(' ').next().unwrap_or_default().to_owned()
-        }
-        time => time,
-    };
-    let exposed: f64 = lanes.iter().map(|lane| lane.exposed_us).sum();
-    let brief = || {
-        let lanes = lanes.iter().map(|lane| format!("{} {}", lane.lane, number(lane.total_us)));
-        format!("{whole}: {}", lanes.collect::<Vec<_>>().join(", "))
-    };
-    let has_comm = lanes.iter().any(|lane| lane.lane == "comm");
-    let of_comm = if has_comm { format!(", exposed {}", number(exposed)) } else { String::new() };
-    let share = if has_comm { format!(" ({} %)", share_of(exposed, time_us)) } else { String::new() };
-    let texts = [words(true), words(false), brief() + &of_comm + &share, brief() + &of_comm, brief()];
-    (!lanes.is_empty()).then(|| first_fitting(&texts, room).to_owned())
+    let texts = [words(true), words(false)];
+    let text = first_fitting(&texts, room);
+    let fitting = leading_clauses(text, room.into(), &[", "]).unwrap_or(text);
+    (!lanes.is_empty()).then(|| fitting.to_owned())
 }
 
 /// Load of the ranks in a mixture's experts.

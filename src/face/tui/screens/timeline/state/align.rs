@@ -223,10 +223,9 @@ impl View {
     }
 
     /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder step 1.49x faster: 12.9
-    /// against 19.2 ms; exposed 2.92 against 10.2 ms`; then the lengths alone, then the ratio alone. Empty unless two steps are
-    /// aligned.
-    pub fn compared_words(&self, names: &[String; 2]) -> [String; 3] {
-        let [first, second] = &self.panes[..] else { return Default::default() };
+    /// against 19.2 ms; exposed 2.92 against 10.2 ms`. Empty unless two steps are aligned.
+    pub fn compared_words(&self, names: &[String; 2]) -> String {
+        let [first, second] = &self.panes[..] else { return String::new() };
         // exposed time is the mean over ranks
         let step = |pane: &Pane| {
             let window = pane.index.steps.get(pane.aligned?)?.window;
@@ -235,7 +234,7 @@ impl View {
             Some((window.width(), exposed.sum::<i64>() / pane.index.ranks.len().max(1) as i64))
         };
         let both = step(first).zip(step(second)).filter(|_| self.unpaired.is_none());
-        let Some((upper, lower)) = both else { return Default::default() };
+        let Some((upper, lower)) = both else { return String::new() };
         let [upper_name, lower_name] = names;
         let (name, fast, slow) = match upper.0 <= lower.0 {
             true => (upper_name, upper, lower),
@@ -246,8 +245,7 @@ impl View {
             "1.00x" => format!("{upper_name} step as fast as {lower_name}"),
             ratio => format!("{name} step {ratio} faster"),
         };
-        let lengths = format!("{faster}: {}", against(fast.0, slow.0));
-        [format!("{lengths}; exposed {}", against(fast.1, slow.1)), lengths, faster]
+        format!("{faster}: {}; exposed {}", against(fast.0, slow.0), against(fast.1, slow.1))
     }
 
     /// Display name of a step of a pane.
