@@ -95,13 +95,30 @@ fn copy(text: String, cx: &mut Context) {
     cx.perform(Effect::Copy(text));
 }
 
-/// Asks for a prediction to show below the trace.
+/// Asks for a prediction to show below the trace. Our own runs default to a simulation; any trace can be rewired.
 fn ask_prediction(view: &View, cx: &mut Context) {
-    let (title, text, hint) = proposed(view);
-    // our own runs default to a simulation; any trace can be rewired
-    let names: &[&str] = match view.panes[0].index.trace.meta.spec {
-        Some(_) => &["hardware", "stack", "architecture", "collective"],
-        None => &["architecture", "collective"],
+    let (title, text, hint, names) = match &view.panes[0].index.trace.meta.spec {
+        None => (
+            "rewire this trace as",
+            "ladder".to_owned(),
+            "an architecture, then optionally an all-reduce: ladder fused".to_owned(),
+            &["architecture", "collective"][..],
+        ),
+        Some(spec) => {
+            let on = Prediction::proposed(spec);
+            let why = match on.hardware == spec.hardware {
+                true => "the run's own hardware".into(),
+                false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
+            };
+            (
+                "simulate this run on",
+                format!("{} {}", on.hardware, on.stack),
+                format!(
+                    "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
+                ),
+                &["hardware", "stack", "architecture", "collective"][..],
+            )
+        }
     };
     let names = Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
     cx.prompt(names, title, hint, text, beneath);
@@ -185,23 +202,6 @@ fn name(view: &View) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Title, default and hint of the prompt for a prediction below a trace.
-fn proposed(view: &View) -> (&'static str, String, String) {
-    let Some(spec) = view.panes[0].index.trace.meta.spec.as_ref() else {
-        let hint = "an architecture, then optionally an all-reduce: ladder fused";
-        return ("rewire this trace as", "ladder".into(), hint.into());
-    };
-    let on = Prediction::proposed(spec);
-    let why = match on.hardware == spec.hardware {
-        true => "the run's own hardware".into(),
-        false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
-    };
-    let hint = format!(
-        "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
-    );
-    ("simulate this run on", format!("{} {}", on.hardware, on.stack), hint)
 }
 
 /// Goes to a typed target; returns the reason if it cannot.

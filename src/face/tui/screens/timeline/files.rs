@@ -262,14 +262,14 @@ fn page(view: &View) -> Export {
     let pane = &view.panes[0];
     let (index, arguments) = (Arc::clone(&pane.index), opened(pane));
     let seen = pane.window(view.stretch().unwrap_or(view.window));
-    let step = |time: i64| index.step_at(time).map(|at| index.steps[at].window);
-    let whole = |step: Option<Window>| match (view.stretch(), step) {
-        (None, Some(step)) => Window::new(seen.from.min(step.from), seen.to.max(step.to)),
-        _ => seen,
+    let steps = [seen.from, seen.to - 1].into_iter().filter_map(|time| index.step_at(time));
+    let steps = steps.map(|at| index.steps[at].window);
+    let shown = match view.stretch() {
+        Some(_) => seen,
+        None => steps.fold(seen, |all, step| Window::new(all.from.min(step.from), all.to.max(step.to))),
     };
-    let (first, last) = (whole(step(seen.from)), whole(step(seen.to - 1)));
     let since = |time: i64| time.saturating_sub(index.zero).max(0);
-    let window = (since(first.from.min(last.from)), since(first.to.max(last.to)));
+    let window = (since(shown.from), since(shown.to));
     Export::new(move |path| {
         let whole = index.whole();
         let trace = &*whole;
@@ -371,18 +371,17 @@ pub fn command(view: &View) -> Option<Vec<String>> {
         return Some(words);
     }
     let above = &view.panes[0];
-    let source = |pane: &Pane| pane.index.source();
     let measured = view.stretch().filter(|_| view.pane().ghost.is_none());
     let pane = if measured.is_some() { view.pane() } else { above };
     let window = stretch(view, pane);
     let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
     let verb = if measured.is_some() { "overlap" } else { "timeline" };
-    let mut words = vec![verb.to_string(), source(pane)?];
+    let mut words = vec![verb.to_string(), pane.index.source()?];
     let (mut rules, mut recording) = (pane.index.rules.as_ref(), pane.index.recording.as_ref());
     if measured.is_none()
         && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
     {
-        words.push(source(below)?);
+        words.push(below.index.source()?);
         rules = rules.or(below.index.rules.as_ref());
         recording = recording.or(below.index.recording.as_ref());
     }

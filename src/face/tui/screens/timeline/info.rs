@@ -486,15 +486,27 @@ fn stretch_title(view: &View, stretch: Window) -> String {
 }
 
 fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
-    let (all, ranks) = (&measured.report.all, measured.ranks());
-    let us = |value: f64| latency(value / ranks);
     let list = |list: &[(String, f64)]| {
         // operations of unknown modules have an empty name
         let named = list.iter().filter(|(name, _)| !name.is_empty());
         let part = |(name, us): &(String, f64)| format!("{name} {}", latency(*us));
         named.map(part).collect::<Vec<_>>().join(" · ")
     };
-    vec![
+    let [communication, rest, count] = numbers(pane, measured, latency);
+    let modules = match list(&measured.modules) {
+        modules if modules.is_empty() => "modules: not known of these operations".into(),
+        modules => format!("modules: {modules}"),
+    };
+    vec![communication, rest, count, format!("kinds: {}", list(&measured.kinds)), modules]
+}
+
+/// Communication, all else, and the operations of an interval; times are per rank.
+fn numbers(pane: &Pane, measured: &Measured, written: fn(f64) -> String) -> [String; 3] {
+    let (all, ranks) = (&measured.report.all, measured.ranks());
+    let us = |value: f64| written(value / ranks);
+    let memory =
+        if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() };
+    [
         format!(
             "overlap {}   comm {}, ╱ exposed {}, ░ waits for peers {}",
             percent(all.overlap_pct),
@@ -503,18 +515,12 @@ fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
             all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
         ),
         format!(
-            "compute {}, {}idle {}   per rank, mean of {}",
+            "compute {}, {memory}idle {}   per rank, mean of {}",
             us(all.compute_us),
-            if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() },
             us(all.idle_us),
             measured.meant_ranks()
         ),
         format!("{} operations   {}", measured.count, steps(pane, measured)),
-        format!("kinds: {}", list(&measured.kinds)),
-        match list(&measured.modules) {
-            modules if modules.is_empty() => "modules: not known of these operations".into(),
-            modules => format!("modules: {modules}"),
-        },
     ]
 }
 
@@ -578,22 +584,13 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let own = pane.window(stretch);
     // the clipboard has no ruler: since the first start, as in `overlap --from`
     let at = |time: i64| exact(time.saturating_sub(pane.index.zero));
-    let (all, ranks) = (&measured.report.all, measured.ranks());
-    let us = |value: f64| format!("{:.3} us", value / ranks);
+    let us = |us: f64| format!("{us:.3} us");
     format!(
-        "overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations, {} to {} of the trace ({:.3} us), {}: {} [{}]",
-        percent(all.overlap_pct),
-        us(all.comm_us),
-        us(all.exposed_comm_us),
-        all.peer_wait_us.map_or_else(|| "-".to_owned(), us),
-        us(all.compute_us),
-        us(all.idle_us),
-        measured.meant_ranks(),
-        measured.count,
+        "{}; {} to {} of the trace ({}), {} [{}]",
+        numbers(pane, measured, us).join("; "),
         at(own.from),
         at(own.to),
-        own.width() as f64 / 1e3,
-        steps(pane, measured),
+        us(own.width() as f64 / 1e3),
         pane.index.title,
         pane.index.provenance()
     )

@@ -254,7 +254,7 @@ impl View {
     }
 
     /// Pane with the cursor, and the other one.
-    fn pair(&self) -> Option<(usize, usize)> {
+    pub(super) fn pair(&self) -> Option<(usize, usize)> {
         let focus = self.focus.min(1);
         (self.panes.len() == 2).then_some((focus, 1 - focus))
     }
@@ -312,10 +312,9 @@ impl View {
     /// Aligns both traces at the step under the cursor, matching step numbers. The trace with the cursor
     /// does not move. Returns the reason if it cannot.
     pub fn align_here(&mut self) -> Result<(), String> {
-        let Some((focus, other)) = self.pair() else { return Err("only one trace is open".into()) };
+        let (focus, other) = self.pair().ok_or("only one trace is open")?;
         self.unpaired = None;
-        let here = self.step_looked_at(focus);
-        let Some(here) = here else { return Err("there is no step under the cursor".into()) };
+        let here = self.step_looked_at(focus).ok_or("there is no step under the cursor")?;
         let key = self.panes[focus].index.steps[here].key;
         let Some(there) = self.partner(focus, key) else {
             self.unpaired = Some(key);

@@ -91,9 +91,7 @@ pub fn part(index: &TraceIndex, window: Window) -> Trace {
     };
     let near = touched(index, window);
     let all = near.as_ref().map_or(&index.trace.spans, |near| &near.spans);
-    let spans = all.iter().filter(|span| touches(span)).copied().collect();
-    let (meta, operations) = (index.trace.meta.clone(), index.trace.operations.clone());
-    let part = Trace { meta, operations, spans, ranges: Vec::new() };
+    let part = with_spans(index, all.iter().filter(|span| touches(span)).copied().collect());
     if index.folded.is_empty() { part } else { part.unfold_ranks(&index.folded) }
 }
 
@@ -117,13 +115,12 @@ fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
     // in trace order, without duplicates
     spans.sort_unstable();
     spans.dedup();
-    let spans: Vec<Span> = spans.iter().map(|span| index.trace.spans[*span as usize]).collect();
-    Some(Trace {
-        meta: index.trace.meta.clone(),
-        operations: index.trace.operations.clone(),
-        spans,
-        ranges: Vec::new(),
-    })
+    Some(with_spans(index, spans.iter().map(|span| index.trace.spans[*span as usize]).collect()))
+}
+
+fn with_spans(index: &TraceIndex, spans: Vec<Span>) -> Trace {
+    let (meta, operations) = (index.trace.meta.clone(), index.trace.operations.clone());
+    Trace { meta, operations, spans, ranges: Vec::new() }
 }
 
 /// Shares of a column's time, averaged over ranks, 0 to 1.
