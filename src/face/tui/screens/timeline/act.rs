@@ -221,11 +221,12 @@ fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), 
     let key = pane.step_key(view.time, view.focus == 0);
     if let Some(rewired) = Rewired::parse(text)? {
         let (index, at) = (Arc::clone(&pane.index), pane.own(view.time));
-        ask::rewire(rewired, index, (key, at), cx);
+        ask::show_ghost(cx, move || rewired.step(&index, (key, at)));
         return Ok(());
     }
     let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
-    ask::predict(Prediction::parse(text)?, run, key.map_or(0, |key| key.step), cx);
+    let (on, step) = (Prediction::parse(text)?, key.map_or(0, |key| key.step));
+    ask::show_ghost(cx, move || on.simulate(&run, step));
     Ok(())
 }
 

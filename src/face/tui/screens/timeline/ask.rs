@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::measure::{self, CriticalPath, Measured};
 use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
-use super::state::prediction::{Facts, Prediction, Rewired, traced};
+use super::state::prediction::{Facts, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
 use crate::desk;
@@ -262,16 +262,6 @@ pub fn end_search(view: &mut View, cx: &mut Context) {
     }
 }
 
-/// Simulates a run at least up to decode step `step`, and shows the prediction below it.
-pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
-    show_ghost(cx, move || on.simulate(&run, step));
-}
-
-/// Rewires the current step of a trace (its key, and a time in ns) and shows it below.
-pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
-    show_ghost(cx, move || as_what.step(&index, step));
-}
-
 /// How the what-if screen opens on a trace.
 pub struct WhatIfStart {
     /// True if the user asked for it; else nothing is asked back.
@@ -353,7 +343,8 @@ pub fn what_if(
     );
 }
 
-fn show_ghost(
+/// Shows below the trace what this work predicts: a simulation of its run, or its current step rewired.
+pub fn show_ghost(
     cx: &mut Context,
     work: impl FnOnce() -> Result<(Arc<TraceIndex>, String)> + Send + 'static,
 ) {

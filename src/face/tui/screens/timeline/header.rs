@@ -24,14 +24,13 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, 
     let detailed = position(&format!("{whole} (kernels {kernels})"));
     let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };
     let is_above = fits(&window);
-    let (mut above, mut beside) = (Rect::ZERO, window.as_str());
+    let beside = if is_above { "" } else { window.as_str() };
+    let above = if is_above { window.width() as u16 + 1 } else { 0 };
+    let (left, right) = cut_left(area, area.width - above);
+    title(buf, Rect { width: left.width - u16::from(is_above), ..left }, view, 0, theme);
     if is_above {
-        (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
-        above.x = area.right() - above.width;
+        put(buf, right, right.x, right.y, &window, dim);
     }
-    let gap = above.width + u16::from(above.width > 0);
-    title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
-    put(buf, above, above.x, above.y, &window, dim);
     let below = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
     if view.search.line.typing {
         let row = cut_bottom(below, 1).1;

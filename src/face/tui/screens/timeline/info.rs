@@ -1,7 +1,7 @@
 //! Descriptions below the lanes: the item under the cursor (an operation, a range, exposed communication), and the
 //! numbers of the selected interval.
 
-use super::lists::{self, plus};
+use super::lists::{self, plus, time_of};
 use super::state::measure::Measured;
 use super::state::row::Class;
 use super::state::window::Window;
@@ -158,7 +158,7 @@ fn path(view: &View) -> Option<String> {
         "critical path of {} ({} on it), {}: {}",
         pane.index.step_label(path.key),
         if on { "this is" } else { "this is not" },
-        ns((summary.length_us * 1e3) as i64),
+        time_of(summary.length_us),
         kinds.join(" · ")
     ))
 }
@@ -207,12 +207,11 @@ fn totals(view: &View) -> Vec<String> {
     let query = view.search.line.value();
     let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
     let told = |lane: &LaneTotal| {
-        let us = |us: f64| ns((us * 1e3).round() as i64);
         let exposed = match lane.lane {
-            "comm" => format!(", exposed {}", us(lane.exposed_us)),
+            "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
             _ => String::new(),
         };
-        format!("{} per rank, {:.1} % of {}{exposed}", us(lane.total_us), lane.share_pct, lane.lane)
+        format!("{} per rank, {:.1} % of {}{exposed}", time_of(lane.total_us), lane.share_pct, lane.lane)
     };
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }

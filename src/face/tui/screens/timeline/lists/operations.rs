@@ -47,7 +47,6 @@ pub fn draw_operations(
     let per_rank = per_rank(view);
     let titles = [
         format!("{trace}{part}: where the time went{per_rank} · {many}"),
-        format!("{trace}{part}: time{per_rank} · {many}"),
         format!("{trace}{part} · {many}"),
     ];
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);

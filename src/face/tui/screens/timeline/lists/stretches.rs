@@ -94,8 +94,8 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         _ => &[0, 1, 3, 5],
     };
     let sorted = |at: &usize| {
-        let arrow = SORTS[*at].map_or("", |column| shown.sorted.arrow(column));
-        STRETCH_COLUMNS[*at].clone().marked(arrow)
+        let (column, sort) = &STRETCH_COLUMNS[*at];
+        column.clone().marked(sort.map_or("", |sort| shown.sorted.arrow(sort)))
     };
     let mut columns: Vec<Column> = picked.iter().map(sorted).collect();
     // the names get what the number leaves
@@ -167,25 +167,15 @@ fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
     }
 }
 
-/// Sort order of each column; the share is that of the exposed time.
-const SORTS: [Option<StretchColumn>; 7] = [
-    Some(StretchColumn::Calls),
-    Some(StretchColumn::Exposed),
-    None,
-    Some(StretchColumn::PerCall),
-    Some(StretchColumn::Longest),
-    Some(StretchColumn::Collective),
-    None,
-];
-
-const STRETCH_COLUMNS: [Column; 7] = [
-    Column::number("calls", 6, 0),
-    Column::number("exposed", 9, 0),
-    Column::number("share", 7, 0),
-    Column::number("per call", 9, 0),
-    Column::number("longest", 22, 0),
-    Column::text(" collective", 9, 0),
-    Column::text("holds up", 8, 0),
+/// Columns with their sort order; the share is that of the exposed time.
+const STRETCH_COLUMNS: [(Column, Option<StretchColumn>); 7] = [
+    (Column::number("calls", 6, 0), Some(StretchColumn::Calls)),
+    (Column::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
+    (Column::number("share", 7, 0), None),
+    (Column::number("per call", 9, 0), Some(StretchColumn::PerCall)),
+    (Column::number("longest", 22, 0), Some(StretchColumn::Longest)),
+    (Column::text(" collective", 9, 0), Some(StretchColumn::Collective)),
+    (Column::text("holds up", 8, 0), None),
 ];
 
 /// Columns that the widest text of the rows needs.

@@ -9,8 +9,6 @@ use crate::face::tui::prelude::*;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
 
-const TRAIL: usize = 200;
-
 impl View {
     /// Goes to a target; returns `Ok(true)` if it needs a search first.
     pub fn go(&mut self, target: Target) -> Result<bool, String> {
@@ -164,9 +162,6 @@ impl View {
         let Some(line) = pane.current() else { return };
         let here = (self.focus, line, pane.place);
         if self.trail.last() != Some(&here) {
-            if self.trail.len() == TRAIL {
-                self.trail.remove(0);
-            }
             self.trail.push(here);
         }
     }

@@ -178,13 +178,12 @@ impl Pane {
 
     /// Converts a window to trace time.
     pub fn window(&self, window: Window) -> Window {
-        Window::new(window.from.saturating_add(self.origin), window.to.saturating_add(self.origin))
+        window.shifted(self.origin)
     }
 
     /// Extent of the trace in window time.
     pub fn bounds(&self) -> Window {
-        let bounds = self.index.bounds;
-        Window::new(bounds.from.saturating_sub(self.origin), bounds.to.saturating_sub(self.origin))
+        self.index.bounds.shifted(self.origin.saturating_neg())
     }
 
     /// Index of the step under the cursor; `time` is window time. Without `focus` only the time counts.
