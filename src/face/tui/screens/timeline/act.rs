@@ -363,18 +363,18 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
         spec.map(|spec| spec.architecture.clone())
     };
     // the times are those of a step of standard, which the other trace may have
-    let is_standard = |at: &usize| architecture(*at).is_none_or(|shown| shown == Architecture::Standard);
+    let is_standard =
+        |at: &&usize| architecture(**at).is_none_or(|shown| shown == Architecture::Standard);
     let order = std::iter::once(view.focus).chain(0..view.panes.len());
     let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
     // the settings of a simulated run are its own, whatever its architecture
-    let is_simulated = |at: &usize| {
-        let index = &view.panes[*at].index;
+    let is_simulated = |at: &&usize| {
+        let index = &view.panes[**at].index;
         let spec = index.trace.meta.spec.as_ref().filter(|spec| spec.backend.is_simulated());
-        *at == view.focus && spec.is_some() && index.source().is_some()
+        **at == view.focus && spec.is_some() && index.source().is_some()
     };
-    let first = own.first().filter(|at| is_simulated(at)).copied();
-    let standard = own.iter().copied().find(is_standard);
-    let at = first.or(standard).or(own.first().copied()).unwrap_or(0);
+    let best = own.iter().find(is_simulated).or_else(|| own.iter().find(is_standard));
+    let at = best.or(own.first()).copied().unwrap_or(0);
     let pane = &view.panes[at];
     let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
     let start = ask::WhatIfStart {

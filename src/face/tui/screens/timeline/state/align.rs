@@ -79,8 +79,7 @@ impl View {
         self.marks = [None; 2];
         self.selected = None;
         self.panes[0].line = self.panes[0].first_row();
-        self.panes[0].aligned = first;
-        self.panes[1].aligned = second;
+        (self.panes[0].aligned, self.panes[1].aligned) = (first, second);
         let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
         let layers: Option<Vec<Window>> = of_layers.collect();
         self.anchor = if layers.is_some() { Anchor::Middle } else { Anchor::Start };
