@@ -20,7 +20,8 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, Note, OwnEdits, Screen, ScreenStatus,
+    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, Note, OwnEdits, Screen,
+    ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
@@ -200,7 +201,8 @@ impl Screen for Timeline {
     }
 
     fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
-        self.view.as_ref().and_then(|view| lists::differences_note(view, body.width)).into_iter().collect()
+        let note = self.view.as_ref().and_then(|view| lists::differences_note(view, body.width));
+        note.into_iter().collect()
     }
 
     fn has_content(&self) -> bool {
