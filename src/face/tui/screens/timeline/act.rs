@@ -54,9 +54,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
         },
         Act::GoTo => cx.prompt(Completing::Nothing, "go to", FORMS, "", go_to),
-        Act::Ghost if view.has_ghost() => {
-            view.remove();
-        }
+        Act::Ghost if view.has_ghost() => view.remove(),
         Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
         Act::CopyNumbers if view.stretch().is_some() => match info::stretch_text(view) {
@@ -322,7 +320,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             let shifted = view.shift(if act == Act::ShiftNext { 1 } else { -1 });
             return done(shifted, "the lower trace has no further step");
         }
-        Act::CloseBeneath => _ = view.remove(),
+        Act::CloseBeneath => view.remove(),
         // opens a prompt, or was handled earlier
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
         Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}

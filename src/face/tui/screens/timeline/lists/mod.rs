@@ -31,15 +31,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let (theme, rows) = (cx.theme, rows(area, view));
     match &view.panel {
         Some(Panel::Dependencies { span, dependencies, list }) => {
-            dependencies::draw_dependencies(
-                buf,
-                area,
-                &view.pane().index,
-                *span,
-                dependencies,
-                list,
-                theme,
-            );
+            let index = &view.pane().index;
+            dependencies::draw_dependencies(buf, area, index, (*span, dependencies, list), theme);
         }
         Some(Panel::Differences { list, by_exposed, open }) => {
             differences::draw_differences(buf, area, view, (list, *by_exposed, open), theme);

@@ -128,9 +128,8 @@ impl View {
         self.follow();
     }
 
-    /// Removes the lower trace; false if there is none.
-    pub fn remove(&mut self) -> bool {
-        let removed = self.panes.len() > 1;
+    /// Removes the lower trace, if there is one.
+    pub fn remove(&mut self) {
         self.panes.truncate(1);
         self.focus = 0;
         self.differences = None;
@@ -145,7 +144,6 @@ impl View {
         self.rebase(origin);
         self.history.clear();
         self.bound();
-        removed
     }
 
     /// Aligns another step of the lower trace with the upper one; false if there is none.

@@ -147,15 +147,10 @@ impl TraceIndex {
     /// Rank (by index) and interval of the longest exposed communication in a typical step: the decode step, or step, in
     /// which the first rank's exposed time is the median.
     pub fn typical_exposed(&self) -> Option<(usize, (i64, i64))> {
-        let of = |phase: Option<Phase>| {
-            let steps =
-                self.steps.iter().filter(move |step| phase.is_none_or(|of| step.key.phase == of));
-            steps.map(|step| step.window).collect::<Vec<Window>>()
-        };
-        let mut windows = of(Some(Phase::Decode));
-        if windows.is_empty() {
-            windows = of(None);
-        }
+        let is_decode = |step: &StepRange| step.key.phase == Phase::Decode;
+        let has_decode = self.steps.iter().any(is_decode);
+        let steps = self.steps.iter().filter(|step| !has_decode || is_decode(step));
+        let mut windows: Vec<Window> = steps.map(|step| step.window).collect();
         let first = &self.ranks.first()?.exposed;
         windows.sort_by_cached_key(|window| first.within((window.from, window.to)));
         let middle = windows.len() / 2;

@@ -73,13 +73,11 @@ impl View {
         }
     }
 
-    /// Clears the selection, else the marks; false if there was neither.
-    pub fn unselect(&mut self) -> bool {
-        if self.selected.take().is_some() {
-            return true;
+    /// Clears the selection, else the marks.
+    pub fn unselect(&mut self) {
+        if self.selected.take().is_none() {
+            self.marks = [None; 2];
         }
-        let marks = std::mem::take(&mut self.marks);
-        marks.iter().any(Option::is_some)
     }
 
     pub fn marked(&self) -> Option<Window> {

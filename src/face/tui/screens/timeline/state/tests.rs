@@ -209,7 +209,7 @@ fn perform(view: &mut View, deed: &Do) {
         Do::Times(from, to) => view.select_times(*from, *to),
         Do::ZoomStretch => drop(view.zoom_stretch()),
         Do::Mark(which) => view.mark(*which),
-        Do::Unselect => drop(view.unselect()),
+        Do::Unselect => view.unselect(),
         Do::Align => drop(view.align_here()),
         Do::Shift(by) => drop(view.shift(*by)),
         Do::Follow(after) => drop(view.follow_link(*after)),
