@@ -194,28 +194,23 @@ impl View {
     fn drifts(&self) -> bool {
         /// Distance at which a step counts as drifted, as a fraction of the window.
         const APART: u64 = 50;
-        let start = |pane: usize, step: usize| {
+        let apart = self.window.width().unsigned_abs() / APART;
+        let in_window_time = |pane: usize, step: usize| {
             let pane = self.panes.get(pane)?;
-            Some(pane.index.steps.get(step)?.window.from.saturating_sub(pane.origin))
-        };
-        let has_drifted = |pane: usize, step: usize| {
-            let other = self.alignment.partner(pane == 0, step).and_then(|at| start(1 - pane, at));
-            let both = start(pane, step).zip(other);
-            both.is_some_and(|(own, other)| {
-                own.abs_diff(other) > self.window.width().unsigned_abs() / APART
-            })
+            Some(pane.index.steps.get(step)?.window.shifted(pane.origin.saturating_neg()))
         };
         self.panes.iter().enumerate().any(|(at, pane)| {
             let (shown, steps) = (pane.window(self.window), &pane.index.steps);
             // a drift grows with the distance from the aligned step
             let first = pane.index.step_at(shown.from).unwrap_or(0);
             let last = steps.partition_point(|step| step.window.from < shown.to).saturating_sub(1);
-            let is_shown = |step: usize| {
-                let step = steps.get(step).map(|step| step.window);
-                step.is_some_and(|step| step.from < shown.to && shown.from < step.to)
-            };
-            let mut others = [first, last].into_iter().filter(|step| Some(*step) != pane.aligned);
-            others.any(|step| is_shown(step) && has_drifted(at, step))
+            [first, last].into_iter().filter(|step| Some(*step) != pane.aligned).any(|step| {
+                let own = in_window_time(at, step);
+                let own = own.filter(|own| own.from < self.window.to && self.window.from < own.to);
+                let other = self.alignment.partner(at == 0, step);
+                let other = other.and_then(|other| in_window_time(1 - at, other));
+                own.zip(other).is_some_and(|(own, other)| own.from.abs_diff(other.from) > apart)
+            })
         })
     }
 

@@ -1,6 +1,7 @@
 //! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
 use super::index::{Line, StepKey, StepRange};
+use super::pane::Pane;
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::view::View;
 use super::window::Window;
@@ -334,15 +335,12 @@ impl View {
         let focus = self.focus.min(1);
         let to = if firsts[focus].is_some() { focus } else { 1 - focus };
         self.focus = to.min(self.panes.len() - 1);
-        let intervals: Vec<(i64, i64)> = self
-            .panes
-            .iter()
-            .zip(firsts)
-            .filter_map(|(pane, first)| {
-                let (start, end) = pane.interval().filter(|_| first.is_some())?;
-                Some((start.saturating_sub(pane.origin), end.saturating_sub(pane.origin)))
-            })
-            .collect();
+        let shown = self.panes.iter().zip(firsts).filter(|(_, first)| first.is_some());
+        let interval = |pane: &Pane| {
+            let (start, end) = pane.interval()?;
+            Some((start.saturating_sub(pane.origin), end.saturating_sub(pane.origin)))
+        };
+        let intervals: Vec<(i64, i64)> = shown.filter_map(|(pane, _)| interval(pane)).collect();
         if let Some((start, end)) = self.interval() {
             self.time = start.saturating_add(end.saturating_sub(start) / 2);
         }
