@@ -6,6 +6,7 @@ pub mod cache;
 pub mod checksum;
 pub mod error;
 pub mod input;
+mod kernel_labels;
 pub mod offer;
 pub mod parquet;
 pub mod regular;

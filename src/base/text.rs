@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::io::ErrorKind;
 
+use crate::kernel_labels::library_label;
+
 /// Formats a count with a regular plural: `1 cell`, `2 cells`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
@@ -194,10 +196,11 @@ pub fn without_templates(name: &str) -> String {
 }
 
 /// Shortens a kernel name to `room` characters, in steps as needed: drops template arguments, then
-/// `void` and arguments, then leading namespaces and types, then the middle.
+/// `void` and arguments, then leading namespaces and types, then the middle. Library kernels have a label: `elementwise Mul`.
 pub fn fitting_name(name: &str, room: usize) -> String {
     let length = |name: &str| name.chars().count();
-    let name = planned(name).unwrap_or(name);
+    let label = library_label(name);
+    let name = label.as_deref().or(planned(name)).unwrap_or(name);
     let plain = without_templates(name);
     if length(&plain) <= room {
         return plain;
@@ -580,6 +583,8 @@ mod tests {
         assert_eq!(fitting_name("L12/attn/all_reduce", 15), "L12/…all_reduce");
         let exported = "ncclDevKernel_Combine(decode/L3/moe/combine)";
         assert_eq!(fitting_name(exported, 48), "decode/L3/moe/combine");
+        let library = "void at::native::elementwise_kernel<4, at::native::MulFunctor<float> >(int)";
+        assert_eq!(fitting_name(library, 48), "elementwise Mul");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
     }

@@ -192,7 +192,8 @@ fn rules_section(report: &RuleReport, one_rank: bool) -> Option<String> {
     }
     let line = |matched: &Matched| {
         let ms = matched.total_ns as f64 / 1e6;
-        format!("    {:>7} x {ms:>9.3} ms  {}\n", matched.count, truncated(&matched.name))
+        let name = fitting_name(&matched.name, output::NAME_WIDTH);
+        format!("    {:>7} x {ms:>9.3} ms  {name}\n", matched.count)
     };
     let mut text = format!("Kernels classified as communication (rules: {})\n", report.rules);
     let communication: Vec<_> =
@@ -284,14 +285,6 @@ fn shortened(report: &TraceReport) -> TraceReport {
     report
 }
 
-/// Shortens a name to [`output::NAME_WIDTH`] characters.
-fn truncated(name: &str) -> String {
-    if name.chars().count() <= output::NAME_WIDTH {
-        return name.into();
-    }
-    name.chars().take(output::NAME_WIDTH - 3).collect::<String>() + "..."
-}
-
 fn collectives_section(report: &TraceReport) -> Option<String> {
     let all = &report.collectives;
     let shown = &all[..all.len().min(SHOWN_COLLECTIVES)];
@@ -316,7 +309,7 @@ fn collectives_section(report: &TraceReport) -> Option<String> {
     (!all.is_empty()).then(|| {
         let rows: Vec<GroupRow> = shown
             .iter()
-            .map(|row| GroupRow { name: truncated(&collective_label(row, all)), ..row.executed.clone() })
+            .map(|row| GroupRow { name: collective_label(row, all), ..row.executed.clone() })
             .collect();
         let table = output::aligned(&overlap::groups_table("collective", &rows));
         format!("{title}\n{table}{longest}")
@@ -336,7 +329,7 @@ fn collective_label(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
     });
     let more: Vec<String> = group.into_iter().chain(bytes).collect();
     if more.is_empty() {
-        return row.executed.name.clone();
+        return fitting_name(&row.executed.name, output::NAME_WIDTH);
     }
     let more = format!(" ({})", more.join(", "));
     fitting_name(&row.executed.name, output::NAME_WIDTH.saturating_sub(more.chars().count())) + &more
@@ -564,12 +557,5 @@ mod tests {
             shown.chars().count() <= output::NAME_WIDTH && shown.ends_with(" (TP r0..r1, 16384 B)"),
             "{shown}"
         );
-    }
-
-    #[test]
-    fn long_names_are_truncated_at_characters() {
-        let name = "ü".repeat(80);
-        assert_eq!(truncated(&name).chars().count(), output::NAME_WIDTH);
-        assert_eq!(truncated("ncclKernel"), "ncclKernel");
     }
 }

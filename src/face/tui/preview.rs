@@ -7,7 +7,7 @@ use crossterm::event::KeyModifiers;
 
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
-use super::screens::timeline::state::measure::Overview;
+use super::screens::timeline::state::measure;
 use super::update::Message;
 use super::{update, view};
 use table::Record;
@@ -76,8 +76,8 @@ impl Preview {
     /// computation.
     pub fn overview(&self, columns: usize) -> usize {
         let pane = self.state.timeline.view.as_ref().and_then(|view| view.panes.first());
-        let overview = pane.map(|pane| Overview::of(&pane.index, columns)).unwrap_or_default();
-        overview.columns.iter().filter(|density| density.compute > 0.0).count()
+        let overview = pane.map(|pane| measure::overview(&pane.index, columns)).unwrap_or_default();
+        overview.iter().filter(|density| density.compute > 0.0).count()
     }
 
     pub fn draw(&mut self) -> &Buffer {

@@ -164,7 +164,12 @@ fn keys_pressed_while_a_trace_opens_are_pressed_once_it_is_shown() {
     assert_eq!(driver.state.timeline.early.len(), 6);
     driver.answer(effects);
     driver.shows("where the time went");
-    let panel = driver.state.timeline.view.as_mut().and_then(|view| view.panel.as_mut());
-    let operations = panel.and_then(|panel| panel.operations()).expect("the table of operations");
-    assert_eq!(operations.filter.value(), "down");
+    let view = driver.state.timeline.view.as_mut().expect("a trace is open");
+    assert_eq!(view.operations().expect("the table of operations").filter.value(), "down");
+    // also while another trace is still shown
+    let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
+    timeline.open("another trace".into(), Opening::Alone(None), open, cx);
+    let effects = driver.keys("V");
+    driver.answer(effects);
+    driver.shows("verdict [");
 }

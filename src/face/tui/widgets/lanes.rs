@@ -376,11 +376,12 @@ impl Canvas<'_> {
                 self.write_range(buf, area, row, last, i, width);
             } else {
                 // several operations too narrow for names
-                glyph(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Text));
+                glyph(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Dim));
             }
         }
     }
 
+    /// Draws a range of the host lighter than the work of a GPU: only its name has the colour of text.
     fn write_range(
         &self,
         buf: &mut Buffer,
@@ -395,12 +396,12 @@ impl Canvas<'_> {
         let (dim, text) = (self.theme.style(Role::Dim), self.theme.style(Role::Text));
         let x = |column: usize| area.x + column as u16;
         if to == from {
-            put(buf, area, x(from), area.y, "╷", text);
+            put(buf, area, x(from), area.y, "╷", dim);
             return;
         }
         put(buf, area, x(from), area.y, &"─".repeat(to - from + 1), dim);
-        put(buf, area, x(from), area.y, if range.start_ns >= window.from { "├" } else { "─" }, text);
-        put(buf, area, x(to), area.y, if range.end_ns <= window.to { "┤" } else { "─" }, text);
+        put(buf, area, x(from), area.y, if range.start_ns >= window.from { "├" } else { "─" }, dim);
+        put(buf, area, x(to), area.y, if range.end_ns <= window.to { "┤" } else { "─" }, dim);
         let name = cut(self.index.range_name(range), (to - from - 1) as u16);
         put(buf, area, x(from + 1), area.y, &name, text);
     }

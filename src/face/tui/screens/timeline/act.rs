@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::go::{FORMS, Target};
-use super::state::panel::{Panel, Resort, Scope, Stretches, is_explained_by_exposed};
+use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired};
 use super::state::{Line, Timeline, TraceIndex, View};
 use super::{Act, ask, draw, files, info, lists};
@@ -12,6 +12,17 @@ use crate::face::tui::prelude::*;
 use plan::Architecture;
 
 const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
+
+/// Acts on two traces.
+const OF_PAIR: [Act; 7] = [
+    Act::SwitchTrace,
+    Act::AlignHere,
+    Act::FollowSteps,
+    Act::Compare,
+    Act::ShiftNext,
+    Act::ShiftPrevious,
+    Act::CloseBeneath,
+];
 
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     if act == Act::TypeBeneath {
@@ -30,6 +41,10 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         cx.inform("no trace is open");
         return;
     };
+    if view.panes.len() < 2 && OF_PAIR.contains(&act) {
+        let key = cx.key::<Timeline>(Act::TypeBeneath);
+        return cx.inform(format!("only one trace is open: {key} opens another one below it"));
+    }
     match act {
         Act::Verdict => match &view.panel {
             Some(Panel::Verdict { .. }) => view.panel = None,
@@ -39,9 +54,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
         },
         Act::GoTo => cx.prompt(Completing::Nothing, "go to", FORMS, "", go_to),
-        Act::Ghost if view.has_ghost() => {
-            view.remove();
-        }
+        Act::Ghost if view.has_ghost() => view.remove(),
         Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
         Act::CopyNumbers if view.stretch().is_some() => match info::stretch_text(view) {
@@ -53,8 +66,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
             cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
         }
-        Act::Operations => list_operations(view, cx),
-        Act::Stretches => list_stretches(view, cx),
+        Act::Operations | Act::Stretches => list_part(view, act, cx),
         Act::FoldRanks => fold_ranks(view, cx),
         Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
             let key = cx.key::<Timeline>(Act::Search);
@@ -81,43 +93,56 @@ fn copy(text: String, cx: &mut Context) {
     cx.perform(Effect::Copy(text));
 }
 
-/// Asks for a prediction to show below the trace.
+/// Asks for a prediction to show below the trace. Our own runs default to a simulation; any trace can be rewired.
 fn ask_prediction(view: &View, cx: &mut Context) {
-    let (title, text, hint) = proposed(view);
-    // our own runs default to a simulation; any trace can be rewired
-    let names: &[&str] = match view.panes[0].index.trace.meta.spec {
-        Some(_) => &["hardware", "stack", "architecture", "collective"],
-        None => &["architecture", "collective"],
+    let (title, text, hint, names) = match &view.panes[0].index.trace.meta.spec {
+        None => (
+            "rewire this trace as",
+            "ladder".to_owned(),
+            "an architecture, then optionally an all-reduce: ladder fused".to_owned(),
+            &["architecture", "collective"][..],
+        ),
+        Some(spec) => {
+            let on = Prediction::proposed(spec);
+            let why = match on.hardware == spec.hardware {
+                true => "the run's own hardware".into(),
+                false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
+            };
+            (
+                "simulate this run on",
+                format!("{} {}", on.hardware, on.stack),
+                format!(
+                    "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
+                ),
+                &["hardware", "stack", "architecture", "collective"][..],
+            )
+        }
     };
     let names = Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
     cx.prompt(names, title, hint, text, beneath);
 }
 
-/// Opens the table of operations, or goes on to its next part.
-fn list_operations(view: &mut View, cx: &mut Context) {
-    let Some(Panel::Operations(operations)) = &view.panel else {
-        cx.forget::<Timeline>(ask::OPERATIONS);
-        view.panel = Some(Panel::Operations(Box::default()));
-        return;
-    };
-    let next = operations.scope.next(view, &Scope::OF_OPERATIONS);
-    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
-        operations.scope = next;
-    }
-}
-
-/// Opens the list of exposed communication, or goes on to its next part.
-fn list_stretches(view: &mut View, cx: &mut Context) {
-    let Some(Panel::Stretches(stretches)) = &view.panel else {
-        cx.forget::<Timeline>(ask::STRETCHES);
-        let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
-        view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
-        return;
-    };
-    let next = stretches.scope.next(view, &Scope::OF_STRETCHES);
-    if let Some(Panel::Stretches(stretches)) = &mut view.panel {
-        stretches.scope = next;
-    }
+/// Opens the table of operations or the list of exposed communication, or goes on to its next part.
+fn list_part(view: &mut View, act: Act, cx: &mut Context) {
+    view.panel = Some(match (act, view.panel.take()) {
+        (Act::Operations, Some(Panel::Operations(mut shown))) => {
+            shown.scope = shown.scope.next(view, &Scope::OF_OPERATIONS);
+            Panel::Operations(shown)
+        }
+        (Act::Operations, _) => {
+            cx.forget::<Timeline>(ask::OPERATIONS);
+            Panel::Operations(Box::default())
+        }
+        (_, Some(Panel::Stretches(mut shown))) => {
+            shown.scope = shown.scope.next(view, &Scope::OF_STRETCHES);
+            Panel::Stretches(shown)
+        }
+        _ => {
+            cx.forget::<Timeline>(ask::STRETCHES);
+            let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
+            Panel::Stretches(Stretches { scope, ..Stretches::default() })
+        }
+    });
 }
 
 /// Folds or unfolds identical ranks; those that were stored once get spans of their own.
@@ -177,23 +202,6 @@ fn name(view: &View) -> Option<String> {
     }
 }
 
-/// Title, default and hint of the prompt for a prediction below a trace.
-fn proposed(view: &View) -> (&'static str, String, String) {
-    let Some(spec) = view.panes[0].index.trace.meta.spec.as_ref() else {
-        let hint = "an architecture, then optionally an all-reduce: ladder fused";
-        return ("rewire this trace as", "ladder".into(), hint.into());
-    };
-    let on = Prediction::proposed(spec);
-    let why = match on.hardware == spec.hardware {
-        true => "the run's own hardware".into(),
-        false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
-    };
-    let hint = format!(
-        "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
-    );
-    ("simulate this run on", format!("{} {}", on.hardware, on.stack), hint)
-}
-
 /// Goes to a typed target; returns the reason if it cannot.
 fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
@@ -211,11 +219,12 @@ fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), 
     let key = pane.step_key(view.time, view.focus == 0);
     if let Some(rewired) = Rewired::parse(text)? {
         let (index, at) = (Arc::clone(&pane.index), pane.own(view.time));
-        ask::rewire(rewired, index, (key, at), cx);
+        ask::show_ghost(cx, move || rewired.step(&index, (key, at)));
         return Ok(());
     }
     let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
-    ask::predict(Prediction::parse(text)?, run, key.map_or(0, |key| key.step), cx);
+    let (on, step) = (Prediction::parse(text)?, key.map_or(0, |key| key.step));
+    ask::show_ghost(cx, move || on.simulate(&run, step));
     Ok(())
 }
 
@@ -238,21 +247,16 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ZoomSpan => view.zoom_span(),
         Act::Undo => return done(view.undo(), "nothing to undo"),
         Act::Redo => return done(view.redo(), "nothing to redo"),
-        Act::Search => match view.panel.as_mut().and_then(Panel::operations) {
+        Act::Search => match view.operations() {
             Some(operations) => operations.filter.begin(),
             None => view.search.line.begin(),
         },
         Act::SortNext | Act::SortPrevious | Act::SortReverse => {
-            let resort = match act {
-                Act::SortNext => Resort::Next,
-                Act::SortPrevious => Resort::Previous,
-                _ => Resort::Reverse,
-            };
-            let sorted = view.panel.as_mut().is_some_and(|panel| panel.sort(resort));
+            let sorted = view.panel.as_mut().is_some_and(|panel| panel.sort(act));
             return done(sorted, "no table is open that this sorts");
         }
         Act::WholeName => {
-            if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
+            if let Some(operations) = view.operations() {
                 operations.whole = !operations.whole;
             }
         }
@@ -291,26 +295,6 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),
-        Act::SwitchTrace
-        | Act::AlignHere
-        | Act::FollowSteps
-        | Act::Compare
-        | Act::ShiftNext
-        | Act::ShiftPrevious
-        | Act::CloseBeneath => return on_pair(view, act),
-        // opens a prompt, or was handled earlier
-        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
-        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
-    }
-    Ok(())
-}
-
-/// Performs an act on two traces; returns the reason if it had no effect.
-fn on_pair(view: &mut View, act: Act) -> Result<(), String> {
-    if view.panes.len() < 2 {
-        return Err("only one trace is open: open another one below it first".into());
-    }
-    match act {
         Act::SwitchTrace => view.switch(),
         Act::AlignHere => return view.align_here(),
         Act::FollowSteps => {
@@ -321,25 +305,25 @@ fn on_pair(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::Compare => {
             view.steps_to_compare()?;
-            let shown = |by_exposed, open| {
-                Some(Panel::Differences { list: Default::default(), by_exposed, open })
-            };
-            view.panel = match view.panel.take() {
-                Some(Panel::Differences { by_exposed, open, .. }) => shown(!by_exposed, open),
+            let (by_exposed, open) = match view.panel.take() {
+                Some(Panel::Differences { by_exposed, open, .. }) => (!by_exposed, open),
                 // opens on what explains the difference
                 _ => {
                     let known = view.differences.as_deref().filter(|_| view.compares_now());
-                    shown(known.is_some_and(is_explained_by_exposed), Default::default())
+                    (known.is_some_and(is_explained_by_exposed), Default::default())
                 }
             };
+            view.panel = Some(Panel::Differences { list: Default::default(), by_exposed, open });
         }
         Act::ShiftNext | Act::ShiftPrevious => {
             view.follows = false;
-            if !view.shift(if act == Act::ShiftNext { 1 } else { -1 }) {
-                return Err("the lower trace has no further step".into());
-            }
+            let shifted = view.shift(if act == Act::ShiftNext { 1 } else { -1 });
+            return done(shifted, "the lower trace has no further step");
         }
-        _ => _ = view.remove(),
+        Act::CloseBeneath => view.remove(),
+        // opens a prompt, or was handled earlier
+        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
+        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
     }
     Ok(())
 }
@@ -377,18 +361,18 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
         spec.map(|spec| spec.architecture.clone())
     };
     // the times are those of a step of standard, which the other trace may have
-    let is_standard = |at: &usize| architecture(*at).is_none_or(|shown| shown == Architecture::Standard);
+    let is_standard =
+        |at: &&usize| architecture(**at).is_none_or(|shown| shown == Architecture::Standard);
     let order = std::iter::once(view.focus).chain(0..view.panes.len());
     let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
     // the settings of a simulated run are its own, whatever its architecture
-    let is_simulated = |at: &usize| {
-        let index = &view.panes[*at].index;
+    let is_simulated = |at: &&usize| {
+        let index = &view.panes[**at].index;
         let spec = index.trace.meta.spec.as_ref().filter(|spec| spec.backend.is_simulated());
-        *at == view.focus && spec.is_some() && index.source().is_some()
+        **at == view.focus && spec.is_some() && index.source().is_some()
     };
-    let first = own.first().filter(|at| is_simulated(at)).copied();
-    let standard = own.iter().copied().find(is_standard);
-    let at = first.or(standard).or(own.first().copied()).unwrap_or(0);
+    let best = own.iter().find(is_simulated).or_else(|| own.iter().find(is_standard));
+    let at = best.or(own.first()).copied().unwrap_or(0);
     let pane = &view.panes[at];
     let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
     let start = ask::WhatIfStart {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::state::measure::{CriticalPath, Measured, Overview};
+use super::state::measure::{self, CriticalPath, Measured};
 use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
-use super::state::prediction::{Facts, Prediction, Rewired, traced};
+use super::state::prediction::{Facts, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
 use crate::desk;
@@ -50,7 +50,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     for (at, pane) in view.panes.iter().enumerate() {
         if columns > 0 {
             let take = |pane: &mut Pane, _, overview| pane.overview = Some(overview);
-            of_pane(cx, ("overview", at), pane, columns, Overview::of, take);
+            of_pane(cx, ("overview", at), pane, columns, measure::overview, take);
         }
         if let Some(stretch) = stretch {
             let take = |pane: &mut Pane, _, numbers| pane.measured = Some(numbers);
@@ -141,7 +141,7 @@ fn count(view: &View, cx: &mut Context) {
     match &view.panel {
         Some(Panel::Operations(shown)) => {
             count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
-                if let Some(shown) = view.panel.as_mut().and_then(Panel::operations) {
+                if let Some(shown) = view.operations() {
                     shown.set(counted);
                     go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
@@ -262,16 +262,6 @@ pub fn end_search(view: &mut View, cx: &mut Context) {
     }
 }
 
-/// Simulates a run at least up to decode step `step`, and shows the prediction below it.
-pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
-    show_ghost(cx, move || on.simulate(&run, step));
-}
-
-/// Rewires the current step of a trace (its key, and a time in ns) and shows it below.
-pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
-    show_ghost(cx, move || as_what.step(&index, step));
-}
-
 /// How the what-if screen opens on a trace.
 pub struct WhatIfStart {
     /// True if the user asked for it; else nothing is asked back.
@@ -353,7 +343,8 @@ pub fn what_if(
     );
 }
 
-fn show_ghost(
+/// Shows below the trace what this work predicts: a simulation of its run, or its current step rewired.
+pub fn show_ghost(
     cx: &mut Context,
     work: impl FnOnce() -> Result<(Arc<TraceIndex>, String)> + Send + 'static,
 ) {

@@ -422,14 +422,11 @@ fn label(pane: &Pane, line: Line) -> String {
                 true => format!("▸ r{one} = {others}"),
                 false => {
                     // the line's content, as far as there is room
-                    let apart = format!("▾ r{one} = {others}");
                     let close = format!("▾ r{one}={}", others.replace("..r", ".."));
                     let labels = [
-                        format!("{apart} exposed"),
                         format!("{close} exposed"),
-                        format!("{apart} exp."),
                         format!("{close} exp."),
-                        apart,
+                        format!("▾ r{one} = {others}"),
                     ];
                     first_fitting(&labels, LANE_LABEL - 1).to_owned()
                 }
@@ -455,14 +452,6 @@ fn label(pane: &Pane, line: Line) -> String {
     cut(&text, LANE_LABEL - 1)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OverviewRow {
-    /// Computation and exposed communication, as on a collapsed rank.
-    All,
-    /// Communication, as on a comm lane.
-    Comm,
-}
-
 /// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.
 pub fn overview_pane(view: &View, rows: u16, row: u16) -> usize {
     match view.panes.len() {
@@ -477,23 +466,21 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         let at = overview_pane(view, area.height, row);
         let Some(pane) = view.panes.get(at) else { continue };
         let (line, _) = cut_top(Rect { y: area.y + row, ..area }, 1);
-        // a single trace has a second row if there is room
-        let part = if view.panes.len() == 1 && row > 0 { OverviewRow::Comm } else { OverviewRow::All };
-        draw_overview_row(buf, line, view, pane, part, theme);
+        // a single trace has a second row if there is room: communication, as on a comm lane
+        let is_comm = view.panes.len() == 1 && row > 0;
+        draw_overview_row(buf, line, view, pane, is_comm, theme);
         let (label, _) = cut_left(line, LANE_LABEL);
-        let text = match (part, view.panes.len() > 1) {
-            (OverviewRow::Comm, _) => "  communication".to_string(),
-            (_, true) => {
-                let length = ns(pane.index.bounds.width());
-                let room = LANE_LABEL.saturating_sub(length.width() as u16 + 2);
-                format!("{} {length}", cut(&names(view)[at.min(1)], room))
-            }
-            _ => {
-                // `overlap` covers the kernels only
-                let (whole, kernels) = (pane.index.bounds, pane.index.extent());
-                let of = if kernels == whole { " all" } else { "CPU+GPU" };
-                format!("{of} {}", ns(whole.width()))
-            }
+        let text = if is_comm {
+            "  communication".to_owned()
+        } else if view.panes.len() > 1 {
+            let length = ns(pane.index.bounds.width());
+            let room = LANE_LABEL.saturating_sub(length.width() as u16 + 2);
+            format!("{} {length}", cut(&names(view)[at.min(1)], room))
+        } else {
+            // `overlap` covers the kernels only
+            let (whole, kernels) = (pane.index.bounds, pane.index.extent());
+            let of = if kernels == whole { " all" } else { "CPU+GPU" };
+            format!("{of} {}", ns(whole.width()))
         };
         let text = cut(&text, LANE_LABEL - 1);
         put(buf, label, label.x, label.y, &text, theme.style(Role::Dim));
@@ -505,12 +492,12 @@ fn draw_overview_row(
     line: Rect,
     view: &View,
     pane: &Pane,
-    part: OverviewRow,
+    is_comm: bool,
     theme: Theme,
 ) {
     let (_, over) = cut_left(line, LANE_LABEL);
     let columns = usize::from(over.width);
-    let Some(overview) = pane.overview.as_ref().filter(|o| o.columns.len() == columns) else {
+    let Some(overview) = pane.overview.as_ref().filter(|overview| overview.len() == columns) else {
         put(buf, over, over.x, over.y, "…", theme.style(Role::Dim));
         return;
     };
@@ -518,8 +505,8 @@ fn draw_overview_row(
     let (bounds, window) = (pane.index.bounds, pane.window(view.window));
     let place = |time: i64| bounds.column(time.clamp(bounds.from, bounds.to - 1), columns).unwrap_or(0);
     let (first, last) = (place(window.from), place(window.to - 1));
-    for (i, density) in overview.columns.iter().enumerate() {
-        let (symbol, role) = overview_glyph(density, part);
+    for (i, density) in overview.iter().enumerate() {
+        let (symbol, role) = overview_glyph(density, is_comm);
         let mut style = theme.style(role);
         if !(first..=last).contains(&i) {
             style = style.add_modifier(Modifier::DIM);
@@ -535,18 +522,19 @@ fn draw_overview_row(
     }
 }
 
-fn overview_glyph(density: &Density, part: OverviewRow) -> Mark {
+/// Mark of an overview column: all work, as on a collapsed rank, or communication alone.
+fn overview_glyph(density: &Density, is_comm: bool) -> Mark {
     let shares = Shares {
         compute: density.compute.into(),
         comm: density.comm.into(),
         exposed: density.exposed.into(),
         ..Shares::default()
     };
-    match part {
-        OverviewRow::All => shade::several(shares)
-            .unwrap_or((shade::BELOW[shade::eighths(shares.compute)], Role::Series(0))),
-        OverviewRow::Comm => shade::comm(shares).unwrap_or((" ", Role::Dim)),
+    if is_comm {
+        return shade::comm(shares).unwrap_or((" ", Role::Dim));
     }
+    let compute = shade::BELOW[shade::eighths(shares.compute)];
+    shade::several(shares).unwrap_or((compute, Role::Series(0)))
 }
 
 #[cfg(test)]
@@ -555,15 +543,16 @@ mod tests {
 
     #[test]
     fn what_is_exposed_has_a_glyph_of_its_own() {
-        let shown =
-            |compute, comm, exposed, part| overview_glyph(&Density { compute, comm, exposed }, part).0;
-        assert_eq!(shown(0.5, 0.3, 0.0, OverviewRow::All), "▄");
-        assert_eq!(shown(0.001, 0.0, 0.0, OverviewRow::All), "▁", "tiny, and yet there");
-        assert_eq!(shown(0.0, 0.0, 0.0, OverviewRow::All), " ");
-        assert_eq!(shown(0.7, 0.3, 0.25, OverviewRow::All), "▖");
-        assert_eq!(shown(0.9, 0.3, 0.0, OverviewRow::Comm), "▒");
-        assert_eq!(shown(0.9, 0.6, 0.0, OverviewRow::Comm), "▓");
-        assert_eq!(shown(0.5, 0.5, 0.5, OverviewRow::Comm), "▚");
-        assert_eq!(shown(0.0, 0.0, 0.0, OverviewRow::Comm), " ");
+        let shown = |compute, comm, exposed, is_comm| {
+            overview_glyph(&Density { compute, comm, exposed }, is_comm).0
+        };
+        assert_eq!(shown(0.5, 0.3, 0.0, false), "▄");
+        assert_eq!(shown(0.001, 0.0, 0.0, false), "▁", "tiny, and yet there");
+        assert_eq!(shown(0.0, 0.0, 0.0, false), " ");
+        assert_eq!(shown(0.7, 0.3, 0.25, false), "▖");
+        assert_eq!(shown(0.9, 0.3, 0.0, true), "▒");
+        assert_eq!(shown(0.9, 0.6, 0.0, true), "▓");
+        assert_eq!(shown(0.5, 0.5, 0.5, true), "▚");
+        assert_eq!(shown(0.0, 0.0, 0.0, true), " ");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::state::panel::{Panel, Part, Scope};
+use super::state::panel::{Counted, Panel, Part, Scope};
 use super::state::window::Window;
 use super::state::{KeptTimeline, Pane, Timeline, TraceIndex, View, measure};
 use super::{ask, lists};
@@ -28,16 +28,12 @@ impl Timeline {
         if runs.is_empty() {
             return cx.inform("nothing is selected");
         }
-        let mut records = Vec::new();
-        for run in runs {
-            match cx.stored.as_ref().and_then(|stored| stored.find(run)) {
-                Some(record) => records.push(record.clone()),
-                None => {
-                    let (reload, dir) = (cx.keys.label(Action::Reload), cx.dir.display());
-                    return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
-                }
-            }
+        let stored = |run: &String| cx.stored.as_ref()?.find(run).cloned();
+        if let Some(run) = runs.iter().find(|run| stored(run).is_none()) {
+            let (reload, dir) = (cx.keys.label(Action::Reload), cx.dir.display());
+            return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
         }
+        let records = runs.iter().filter_map(stored).collect();
         self.open_records(records, opening, cx);
     }
 
@@ -60,14 +56,10 @@ impl Timeline {
     /// Opens a trace file, or the run with this id if no such file exists.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
-        self.open_indexed(
-            (what, Vec::new()),
-            opening,
-            move |store| {
-                desk::open(&path, store, &OpenOptions::default(), None).map(|opened| vec![index(opened)])
-            },
-            cx,
-        );
+        let read = move |store: &Store| {
+            desk::open(&path, store, &OpenOptions::default(), None).map(|opened| vec![opened])
+        };
+        self.open(what, opening, read, cx);
     }
 
     pub fn open_kept(&mut self, kept: KeptTimeline, cx: &mut Context) {
@@ -269,14 +261,14 @@ fn page(view: &View) -> Export {
     let pane = &view.panes[0];
     let (index, arguments) = (Arc::clone(&pane.index), opened(pane));
     let seen = pane.window(view.stretch().unwrap_or(view.window));
-    let step = |time: i64| index.step_at(time).map(|at| index.steps[at].window);
-    let whole = |step: Option<Window>| match (view.stretch(), step) {
-        (None, Some(step)) => Window::new(seen.from.min(step.from), seen.to.max(step.to)),
-        _ => seen,
+    let steps = [seen.from, seen.to - 1].into_iter().filter_map(|time| index.step_at(time));
+    let steps = steps.map(|at| index.steps[at].window);
+    let shown = match view.stretch() {
+        Some(_) => seen,
+        None => steps.fold(seen, |all, step| Window::new(all.from.min(step.from), all.to.max(step.to))),
     };
-    let (first, last) = (whole(step(seen.from)), whole(step(seen.to - 1)));
     let since = |time: i64| time.saturating_sub(index.zero).max(0);
-    let window = (since(first.from.min(last.from)), since(first.to.max(last.to)));
+    let window = (since(shown.from), since(shown.to));
     Export::new(move |path| {
         let whole = index.whole();
         let trace = &*whole;
@@ -309,21 +301,21 @@ fn counted(view: &View) -> Option<Option<Table>> {
     let table = match view.panel.as_ref()? {
         Panel::Operations(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-            counted.map(|counted| {
-                let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
-                // counts are over all ranks
-                let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
+            // counts are over all ranks
+            let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
+            counted.map(|Counted { table, .. }| {
+                let rows = shown.order.iter().filter_map(|at| table.rows.get(*at));
                 analysis::names_table(&rows.map(whole).collect::<Vec<_>>())
             })
         }
         Panel::Stretches(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-            counted.map(|counted| {
-                let whole = |one: &ExposedStretch| {
-                    let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
-                    ExposedStretch { ranks, ..one.clone() }
-                };
-                analysis::stretches_table(&counted.table.longest.iter().map(whole).collect::<Vec<_>>())
+            let whole = |one: &ExposedStretch| {
+                let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
+                ExposedStretch { ranks, ..one.clone() }
+            };
+            counted.map(|Counted { table, .. }| {
+                analysis::stretches_table(&table.longest.iter().map(whole).collect::<Vec<_>>())
             })
         }
         _ => return None,
@@ -378,18 +370,17 @@ pub fn command(view: &View) -> Option<Vec<String>> {
         return Some(words);
     }
     let above = &view.panes[0];
-    let source = |pane: &Pane| pane.index.source();
     let measured = view.stretch().filter(|_| view.pane().ghost.is_none());
     let pane = if measured.is_some() { view.pane() } else { above };
     let window = stretch(view, pane);
     let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
     let verb = if measured.is_some() { "overlap" } else { "timeline" };
-    let mut words = vec![verb.to_string(), source(pane)?];
+    let mut words = vec![verb.to_string(), pane.index.source()?];
     let (mut rules, mut recording) = (pane.index.rules.as_ref(), pane.index.recording.as_ref());
     if measured.is_none()
         && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
     {
-        words.push(source(below)?);
+        words.push(below.index.source()?);
         rules = rules.or(below.index.rules.as_ref());
         recording = recording.or(below.index.recording.as_ref());
     }
@@ -408,29 +399,27 @@ pub fn beyond_command(view: &View) -> Vec<String> {
     // `--step` covers all samples
     let sample = |scope: Scope| {
         let several = view.pane().index.trace.spans.iter().any(|span| span.sample > 0);
-        matches!(scope.part(view), Part::Step(_)) && several
+        (several && matches!(scope.part(view), Part::Step(_)), "the sample")
     };
-    match (&view.panel, &view.panes[..]) {
-        (Some(Panel::Operations(shown)), _) => {
-            let search = matches!(shown.scope.part(view), Part::Hits(_));
-            let filter = !shown.filter.value().is_empty();
-            let all =
-                [(search, "the search"), (filter, "the filter"), (sample(shown.scope), "the sample")];
-            all.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
-        }
-        (Some(Panel::Stretches(shown)), _) if sample(shown.scope) => vec!["the sample".into()],
-        (Some(Panel::Stretches(_)), _) => Vec::new(),
-        (_, [above, below]) if view.stretch().is_none() && below.ghost.is_none() => {
-            let (above, below) = (&above.index, &below.index);
-            let differ = [
-                (above.rules != below.rules, "the rules in which the traces differ"),
-                (above.recording != below.recording, "the recordings in which the traces differ"),
-            ];
-            differ.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
-        }
-        (_, [_, below]) if view.stretch().is_none() && below.ghost.is_some() => {
-            vec!["the simulated trace below".into()]
+    let parts = match (&view.panel, &view.panes[..]) {
+        (Some(Panel::Operations(shown)), _) => vec![
+            (matches!(shown.scope.part(view), Part::Hits(_)), "the search"),
+            (!shown.filter.value().is_empty(), "the filter"),
+            sample(shown.scope),
+        ],
+        (Some(Panel::Stretches(shown)), _) => vec![sample(shown.scope)],
+        (_, [above, below]) if view.stretch().is_none() => {
+            let (above, is_ghost, below) = (&above.index, below.ghost.is_some(), &below.index);
+            vec![
+                (is_ghost, "the simulated trace below"),
+                (!is_ghost && above.rules != below.rules, "the rules in which the traces differ"),
+                (
+                    !is_ghost && above.recording != below.recording,
+                    "the recordings in which the traces differ",
+                ),
+            ]
         }
         _ => Vec::new(),
-    }
+    };
+    parts.into_iter().filter(|(is_beyond, _)| *is_beyond).map(|(_, part)| part.to_owned()).collect()
 }

@@ -24,14 +24,13 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, 
     let detailed = position(&format!("{whole} (kernels {kernels})"));
     let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };
     let is_above = fits(&window);
-    let (mut above, mut beside) = (Rect::ZERO, window.as_str());
+    let beside = if is_above { "" } else { window.as_str() };
+    let above = if is_above { window.width() as u16 + 1 } else { 0 };
+    let (left, right) = cut_left(area, area.width - above);
+    title(buf, Rect { width: left.width - u16::from(is_above), ..left }, view, 0, theme);
     if is_above {
-        (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
-        above.x = area.right() - above.width;
+        put(buf, right, right.x, right.y, &window, dim);
     }
-    let gap = above.width + u16::from(above.width > 0);
-    title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
-    put(buf, above, above.x, above.y, &window, dim);
     let below = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
     if view.search.line.typing {
         let row = cut_bottom(below, 1).1;
@@ -43,7 +42,7 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, 
     let pieces = if view.panes.len() > 1 {
         let names = names(view);
         let aligned = view.aligned_words(area.width < 80, &names[1 - view.focus.min(1)]);
-        fitting_pair_header(view.compared_words(&names), &aligned, &window, room)
+        fitting_pair_header(&view.compared_words(&names), &aligned, &window, room)
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
         let [whole, own, _, all] = hidden(view, view.focus);
@@ -80,20 +79,20 @@ fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usiz
 }
 
 /// Comparison of two aligned steps, their alignment and the window for a line of this width: drops the window, then the
-/// exposed communication, then the lengths.
-fn fitting_pair_header(
-    [whole, lengths, ratio]: [String; 3],
-    aligned: &str,
-    window: &str,
-    room: usize,
-) -> [String; 3] {
-    let mut lines = Vec::new();
-    for compared in [whole, lengths, ratio, String::new()] {
-        for window in [window, ""] {
-            lines.push([compared.clone(), aligned.to_owned(), window.to_owned()]);
-        }
-    }
-    first_fitting_line(lines, "   ", room)
+/// exposed communication, then the lengths, then the remark on the alignment.
+fn fitting_pair_header(compared: &str, aligned: &str, window: &str, room: usize) -> [String; 3] {
+    let beside = |aligned: &str| {
+        let room = room.saturating_sub(aligned.width() + 3);
+        leading_clauses(compared, room, &["; ", ": "])
+    };
+    let short = aligned.split("; ").next().unwrap_or(aligned);
+    let (compared, aligned) = match (beside(aligned), beside(short)) {
+        (Some(compared), _) => (compared, aligned),
+        (None, Some(compared)) => (compared, short),
+        (None, None) => ("", aligned),
+    };
+    let line = |window: &str| [compared, aligned, window].map(str::to_owned);
+    first_fitting_line(vec![line(window), line("")], "   ", room)
 }
 
 /// First line of three parts that fits, the last if none does, with a gap before each part but the first.
@@ -224,19 +223,17 @@ pub fn names(view: &View) -> [String; 2] {
     [named, recorded].into_iter().find(tells).unwrap_or(order)
 }
 
-/// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty if
-/// unknown.
+/// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty for foreign traces.
 fn apart(view: &View, at: usize, room: u16) -> String {
-    let [upper, lower] = &view.panes[..] else { return String::new() };
-    let titles = [upper, lower].map(|pane| fitting_title(pane, &pane.index.title, room));
-    let spec = |pane: &'_ Pane| pane.index.trace.meta.spec.clone();
-    let (Some(upper), Some(lower), true) = (spec(upper), spec(lower), titles[0] == titles[1]) else {
-        return String::new();
-    };
-    let specs = [upper, lower];
-    match Varied::of(specs.iter()).words(&specs[at.min(1)]) {
-        words if words.is_empty() => words,
-        words => format!("{words}: "),
+    let title = |pane: &Pane| fitting_title(pane, &pane.index.title, room);
+    match &view.panes[..] {
+        [upper, lower]
+            if title(upper) == title(lower)
+                && view.panes.iter().all(|pane| pane.index.trace.meta.spec.is_some()) =>
+        {
+            format!("{}: ", names(view)[at.min(1)])
+        }
+        _ => String::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Descriptions below the lanes: the item under the cursor (an operation, a range, exposed communication), and the
 //! numbers of the selected interval.
 
-use super::lists;
+use super::lists::{self, plus, time_of};
 use super::state::measure::Measured;
 use super::state::row::Class;
 use super::state::window::Window;
@@ -68,14 +68,13 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         return;
     }
     let inner = frame(buf, area, &title, theme);
-    let width = usize::from(inner.width.saturating_sub(2));
-    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
-        line(buf, inner, row, &[(" ", text), (&words, text)]);
-    }
+    draw_lines(buf, inner, &lines, theme);
     let shown = lists::short_legend(view, area.width);
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
     let start = area.right().saturating_sub(width as u16 + 3).max(area.x + 1);
-    let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
+    // the frame has its corner in the last column
+    let within = Rect { width: area.width.saturating_sub(1), ..area };
+    let bottom = area.bottom().saturating_sub(1);
     let mut x = put(buf, within, start, bottom, " ", theme.style(Role::Dim));
     for (mark, role, words) in shown {
         x = put(buf, within, x, bottom, &lists::in_theme(mark, role, theme), theme.style(role));
@@ -83,9 +82,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
 }
 
-/// Area without its last column, where the frame has its corner.
-fn inside_of(area: Rect) -> Rect {
-    Rect { width: area.width.saturating_sub(1), ..area }
+fn draw_lines(buf: &mut Buffer, inner: Rect, lines: &[String], theme: Theme) {
+    let (text, width) = (theme.style(Role::Text), usize::from(inner.width.saturating_sub(2)));
+    for (row, words) in (0..inner.height).zip(fitted(lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
+    }
 }
 
 /// Rows needed to show all lines uncut in a frame of this width.
@@ -157,7 +158,7 @@ fn path(view: &View) -> Option<String> {
         "critical path of {} ({} on it), {}: {}",
         pane.index.step_label(path.key),
         if on { "this is" } else { "this is not" },
-        ns((summary.length_us * 1e3) as i64),
+        time_of(summary.length_us),
         kinds.join(" · ")
     ))
 }
@@ -206,12 +207,11 @@ fn totals(view: &View) -> Vec<String> {
     let query = view.search.line.value();
     let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
     let told = |lane: &LaneTotal| {
-        let us = |us: f64| ns((us * 1e3).round() as i64);
         let exposed = match lane.lane {
-            "comm" => format!(", exposed {}", us(lane.exposed_us)),
+            "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
             _ => String::new(),
         };
-        format!("{} per rank, {:.1} % of {}{exposed}", us(lane.total_us), lane.share_pct, lane.lane)
+        format!("{} per rank, {:.1} % of {}{exposed}", time_of(lane.total_us), lane.share_pct, lane.lane)
     };
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
@@ -244,7 +244,7 @@ fn other(view: &View) -> Option<String> {
     let which = &super::header::names(view)[at.min(1)];
     let own = view.pane().span()?;
     let length = |span: &Span| span.end_ns.saturating_sub(span.start_ns);
-    let Some(span) = view.counterpart().and_then(|at| pane.index.trace.spans.get(at)) else {
+    let Some(span) = view.counterpart.and_then(|at| pane.index.trace.spans.get(at)) else {
         return Some(format!("{which} trace: no such operation in the aligned step"));
     };
     let name = pane.index.name(span);
@@ -464,11 +464,7 @@ pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let Some(stretch) = view.stretch() else { return };
     let inner = frame(buf, area, &stretch_title(view, stretch), theme);
     let lines = stretch_content(view);
-    let text = theme.style(Role::Text);
-    let width = usize::from(inner.width.saturating_sub(2));
-    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
-        line(buf, inner, row, &[(" ", text), (&words, text)]);
-    }
+    draw_lines(buf, inner, &lines, theme);
     let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));
     if !current {
         let note =
@@ -489,15 +485,27 @@ fn stretch_title(view: &View, stretch: Window) -> String {
 }
 
 fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
-    let (all, ranks) = (&measured.report.all, measured.ranks());
-    let us = |value: f64| latency(value / ranks);
     let list = |list: &[(String, f64)]| {
         // operations of unknown modules have an empty name
         let named = list.iter().filter(|(name, _)| !name.is_empty());
         let part = |(name, us): &(String, f64)| format!("{name} {}", latency(*us));
         named.map(part).collect::<Vec<_>>().join(" · ")
     };
-    vec![
+    let [communication, rest, count] = numbers(pane, measured, latency);
+    let modules = match list(&measured.modules) {
+        modules if modules.is_empty() => "modules: not known of these operations".into(),
+        modules => format!("modules: {modules}"),
+    };
+    vec![communication, rest, count, format!("kinds: {}", list(&measured.kinds)), modules]
+}
+
+/// Communication, all else, and the operations of an interval; times are per rank.
+fn numbers(pane: &Pane, measured: &Measured, written: fn(f64) -> String) -> [String; 3] {
+    let (all, ranks) = (&measured.report.all, measured.ranks());
+    let us = |value: f64| written(value / ranks);
+    let memory =
+        if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() };
+    [
         format!(
             "overlap {}   comm {}, ╱ exposed {}, ░ waits for peers {}",
             percent(all.overlap_pct),
@@ -506,18 +514,12 @@ fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
             all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
         ),
         format!(
-            "compute {}, {}idle {}   per rank, mean of {}",
+            "compute {}, {memory}idle {}   per rank, mean of {}",
             us(all.compute_us),
-            if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() },
             us(all.idle_us),
             measured.meant_ranks()
         ),
         format!("{} operations   {}", measured.count, steps(pane, measured)),
-        format!("kinds: {}", list(&measured.kinds)),
-        match list(&measured.modules) {
-            modules if modules.is_empty() => "modules: not known of these operations".into(),
-            modules => format!("modules: {modules}"),
-        },
     ]
 }
 
@@ -541,43 +543,25 @@ fn two(view: &View) -> Vec<String> {
     let numbers: Vec<&Measured> =
         (0..view.panes.len()).filter_map(|at| Some(view.measured(at)?.0)).collect();
     let [a, b] = numbers[..] else { return Vec::new() };
-    let row = |name: &str, m: &Measured| {
-        let us = |value: f64| digits(value / m.ranks());
+    let times = |m: &Measured| {
         let all = &m.report.all;
-        format!(
-            "{:<10} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}",
-            cut(name, 10),
-            percent(all.overlap_pct),
-            us(all.comm_us),
-            us(all.exposed_comm_us),
-            us(all.compute_us),
-            us(all.idle_us),
-            m.count
-        )
+        [all.comm_us, all.exposed_comm_us, all.compute_us, all.idle_us].map(|us| us / m.ranks())
+    };
+    let row = |name: &str, overlap: String, times: [String; 4], count: String| {
+        let [comm, exposed, compute, idle] = times;
+        let name = cut(name, 10);
+        format!("{name:<10} {overlap:>8} {comm:>9} {exposed:>9} {compute:>9} {idle:>9} {count:>7}")
     };
     let [upper, lower] = super::header::names(view);
-    let less = |get: fn(&Measured) -> f64| {
-        let delta = get(b) / b.ranks() - get(a) / a.ranks();
-        format!("{}{}", if delta > 0.0 { "+" } else { "" }, digits(delta))
-    };
+    let [above, below] = [a, b].map(times);
+    let change = std::array::from_fn(|at| plus(below[at] - above[at], digits));
     let overlap = |m: &Measured| m.report.all.overlap_pct;
     let points = overlap(b).zip(overlap(a)).map_or("-".into(), |(b, a)| format!("{:+.1}", b - a));
     vec![
-        format!(
-            "us per rank {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}",
-            "overlap", "comm", "exposed", "compute", "idle", "ops"
-        ),
-        row(&upper, a),
-        row(&lower, b),
-        format!(
-            "{:<10} {points:>8} {:>9} {:>9} {:>9} {:>9} {:>+7}",
-            "change",
-            less(|m| m.report.all.comm_us),
-            less(|m| m.report.all.exposed_comm_us),
-            less(|m| m.report.all.compute_us),
-            less(|m| m.report.all.idle_us),
-            b.count as i64 - a.count as i64
-        ),
+        "us per rank overlap      comm   exposed   compute      idle     ops".into(),
+        row(&upper, percent(overlap(a)), above.map(digits), a.count.to_string()),
+        row(&lower, percent(overlap(b)), below.map(digits), b.count.to_string()),
+        row("change", points, change, format!("{:+}", b.count as i64 - a.count as i64)),
         format!("{upper}: {}; {lower}: {}", steps(&view.panes[0], a), steps(&view.panes[1], b)),
     ]
 }
@@ -599,22 +583,13 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let own = pane.window(stretch);
     // the clipboard has no ruler: since the first start, as in `overlap --from`
     let at = |time: i64| exact(time.saturating_sub(pane.index.zero));
-    let (all, ranks) = (&measured.report.all, measured.ranks());
-    let us = |value: f64| format!("{:.3} us", value / ranks);
+    let us = |us: f64| format!("{us:.3} us");
     format!(
-        "overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations, {} to {} of the trace ({:.3} us), {}: {} [{}]",
-        percent(all.overlap_pct),
-        us(all.comm_us),
-        us(all.exposed_comm_us),
-        all.peer_wait_us.map_or_else(|| "-".to_owned(), us),
-        us(all.compute_us),
-        us(all.idle_us),
-        measured.meant_ranks(),
-        measured.count,
+        "{}; {} to {} of the trace ({}), {} [{}]",
+        numbers(pane, measured, us).join("; "),
         at(own.from),
         at(own.to),
-        own.width() as f64 / 1e3,
-        steps(pane, measured),
+        us(own.width() as f64 / 1e3),
         pane.index.title,
         pane.index.provenance()
     )

@@ -3,7 +3,7 @@
 
 use super::lists::LEGEND_MARKS;
 use super::state::panel::Panel;
-use super::state::{Line, Pane};
+use super::state::{Line, Pane, View};
 use super::{Timeline, draw, info, lists};
 use crate::face::tui::prelude::*;
 
@@ -69,68 +69,58 @@ impl PaneAreas {
     }
 }
 
-/// Content that determines the layout.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// Lines per trace, from top to bottom.
-    pub lines: Vec<usize>,
-    /// Lines with spans, per trace.
-    pub lanes_of: Vec<usize>,
-    /// Rows that the table of the step's operations wants.
-    pub docked: usize,
-    pub path: bool,
-    pub marks: bool,
-    pub stretch: bool,
-    /// Rows the bottom area needs uncut, frame included.
-    pub wanted: usize,
-    /// Open list, and the rows it may take from the lanes.
-    pub panel: Option<usize>,
-}
-
-fn is_roomy(body: Rect) -> bool {
-    body.height >= 30
+/// Layout for the open traces; `None` if none is open.
+pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
+    timeline.view.as_ref().filter(|_| body.height > 0).map(|view| areas(body, view))
 }
 
 /// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list leaves lanes
 /// their full height, unless it would be very short, and may also take rows of lines.
-pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
-    let roomy = is_roomy(body);
+fn areas(body: Rect, view: &View) -> TimelineAreas {
+    let (roomy, is_small) = (body.height >= 30, body.height < 20);
     let (header, rest) = cut_top(body, 2);
     let (overview, rest) = cut_top(rest, if roomy { 2 } else { 1 });
     let (ticks, rest) = cut_top(rest, 1);
-    let (marks, rest) = cut_top(rest, u16::from(shown.marks));
-    let panes = shown.lines.len().max(1);
+    let (marks, rest) = cut_top(rest, u16::from(view.marks.iter().any(Option::is_some)));
     // a title for all but the first, a ruler, a path
-    let heads = 1 + usize::from(shown.path);
-    let needs: Vec<usize> =
-        shown.lines.iter().enumerate().map(|(at, lines)| lines + heads + usize::from(at > 0)).collect();
+    let heads = 1 + usize::from(view.lit);
+    let need = |(at, pane): (usize, &Pane)| pane.lines.len() + heads + usize::from(at > 0);
+    let needs: Vec<usize> = view.panes.iter().enumerate().map(need).collect();
+    let lanes_of = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
+    let lanes: usize = view.panes.iter().map(lanes_of).sum();
     let free = usize::from(rest.height).saturating_sub(needs.iter().sum());
-    let tallest = shown.lanes_of.iter().sum::<usize>() * (TALLEST - 1);
-    let least = match (shown.panel, roomy) {
-        (Some(most), _) => shown.wanted.min(most),
-        (None, true) => 8,
-        // two traces keep their lanes; in a very small window one line describes the cursor
-        (None, false) if panes > 1 => free.clamp(if body.height < 20 { 1 } else { 6 }, 7),
-        (None, false) => 6,
-    };
     // what lanes of full height leave
-    let beside_lanes = |rows: usize| rows.saturating_sub(tallest).max(MOST_DOCKED + 3).min(rows);
-    let most = if shown.panel.is_some() { beside_lanes(free) } else { free };
-    let (rest, below) = cut_bottom(rest, shown.wanted.min(most).max(least) as u16);
+    let beside_lanes =
+        |rows: usize| rows.saturating_sub(lanes * (TALLEST - 1)).max(MOST_DOCKED + 3).min(rows);
+    let (wanted, height) = (bottom_rows(body, view), usize::from(body.height));
+    let (least, most) = match (&view.panel, roomy) {
+        // panels for reading get most of the window
+        (Some(Panel::Legend(..) | Panel::Verdict { .. }), _) => {
+            (wanted.min(height * 4 / 5), beside_lanes(free))
+        }
+        // a small window keeps two lanes
+        (Some(_), _) if is_small => (wanted.min(height.saturating_sub(7)), beside_lanes(free)),
+        (Some(_), _) => (wanted.min(height * 2 / 5), beside_lanes(free)),
+        (None, true) => (8, free),
+        // two traces keep their lanes; in a very small window one line describes the cursor
+        (None, false) if view.panes.len() > 1 => (free.clamp(if is_small { 1 } else { 6 }, 7), free),
+        (None, false) => (6, free),
+    };
+    let (rest, below) = cut_bottom(rest, wanted.min(most).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
-    let most = beside_lanes(spare);
-    let docked = if spare >= LEAST_DOCKED { shown.docked.min(most) } else { 0 };
-    let lanes: usize = shown.lanes_of.iter().sum();
+    let operations = if is_small || !view.shows_docked() { 0 } else { view.docked.order.len() };
+    let wanted = if operations > 0 { operations + 3 } else { 0 };
+    let docked = if spare >= LEAST_DOCKED { wanted.min(beside_lanes(spare)) } else { 0 };
     let taller = |spare: usize| spare.checked_div(lanes).unwrap_or(0).min(TALLEST - 1);
     // rows that are too few to make all lanes taller
     let left = spare - docked - lanes * taller(spare - docked);
-    let docked = if docked > 0 { shown.docked.min(docked + left) } else { 0 };
+    let docked = if docked > 0 { wanted.min(docked + left) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
     let tall = 1 + taller(spare - usize::from(docked.height));
-    let needs: Vec<usize> =
-        needs.iter().zip(&shown.lanes_of).map(|(need, lanes)| need + lanes * (tall - 1)).collect();
+    let needs = needs.iter().zip(&view.panes).map(|(need, pane)| need + lanes_of(pane) * (tall - 1));
+    let needs: Vec<usize> = needs.collect();
     let nothing = Rect { width: 0, height: 0, ..below };
-    let (info, stretch, panel) = match (shown.panel.is_some(), shown.stretch) {
+    let (info, stretch, panel) = match (view.panel.is_some(), view.stretch().is_some()) {
         (true, _) => (nothing, nothing, below),
         (false, true) if body.width >= BESIDE => {
             let (info, stretch) = cut_left(below, below.width / 2);
@@ -141,26 +131,42 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     };
     let fit = needs.iter().sum::<usize>() <= usize::from(rest.height);
     let mut left = rest;
-    let panes = (0..panes)
+    let panes = (0..needs.len())
         .map(|i| {
             // each pane gets what it needs if possible; the last one takes the rest
-            let share = match (needs.get(i), fit) {
-                (Some(need), true) if i + 1 < panes => *need as u16,
-                _ => left.height.div_ceil((panes - i) as u16),
+            let share = match fit && i + 1 < needs.len() {
+                true => needs[i] as u16,
+                false => left.height.div_ceil((needs.len() - i) as u16),
             };
             let (own, below) = cut_top(left, share);
             left = below;
             let (title, own) = cut_top(own, u16::from(i > 0));
             let (ruler, own) = cut_top(own, 1);
-            let (path, lines) = cut_top(own, u16::from(shown.path));
+            let (path, lines) = cut_top(own, u16::from(view.lit));
             PaneAreas { title, ruler, path, lines, tall: tall as u16 }
         })
         .collect();
     TimelineAreas { header, overview, ticks, marks, panes, docked, info, stretch, panel }
 }
 
-/// Minimum height of the screen for a docked table of operations.
-const DOCKS: u16 = 20;
+/// Rows that the bottom area needs uncut, frame included.
+fn bottom_rows(body: Rect, view: &View) -> usize {
+    let (stretch, width) = (view.stretch().is_some(), body.width);
+    let rows = |lines: &[String], width: u16| info::rows_of(lines, width) + 2;
+    match &view.panel {
+        Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
+        Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
+        // a list has a header; most models have two collectives a layer
+        Some(Panel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
+        Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
+        None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
+        None if stretch => {
+            let own = width / 2;
+            rows(&info::content(view, own).1, own).max(rows(&info::stretch_content(view), width - own))
+        }
+        None => rows(&info::content(view, width).1, width),
+    }
+}
 
 /// Minimum rows of a docked table of operations, frame and header included.
 const LEAST_DOCKED: usize = 6;
@@ -179,48 +185,10 @@ const BESIDE: u16 = 110;
 
 pub const LANE_LABEL: u16 = 16;
 
-/// Layout for the open traces; `None` if none is open.
-pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
-    let view = timeline.view.as_ref()?;
-    let (stretch, width) = (view.stretch().is_some(), body.width);
-    let rows = |lines: &[String], width: u16| info::rows_of(lines, width) + 2;
-    let wanted = match &view.panel {
-        Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
-        Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
-        // a list has a header; most models have two collectives a layer
-        Some(Panel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
-        Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
-        None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
-        None if stretch => {
-            let own = width / 2;
-            rows(&info::content(view, own).1, own).max(rows(&info::stretch_content(view), width - own))
-        }
-        None => rows(&info::content(view, width).1, width),
-    };
-    let lanes = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
-    let operations = if body.height >= DOCKS { view.docked.order.len() } else { 0 };
-    let shown = Shown {
-        lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
-        lanes_of: view.panes.iter().map(lanes).collect(),
-        docked: if operations > 0 && view.shows_docked() { operations + 3 } else { 0 },
-        path: view.lit,
-        marks: view.marks.iter().any(Option::is_some),
-        stretch,
-        wanted,
-        panel: view.panel.as_ref().map(|panel| match panel {
-            // panels for reading get most of the window
-            Panel::Legend(..) | Panel::Verdict { .. } => usize::from(body.height) * 4 / 5,
-            // a small window keeps two lanes
-            _ if body.height < 20 => usize::from(body.height).saturating_sub(7),
-            _ => usize::from(body.height) * 2 / 5,
-        }),
-    };
-    (body.height > 0).then(|| areas(body, &shown))
-}
-
 /// Handles a mouse event; `None` if it hits no part of the timeline.
 pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> {
     let areas = open(timeline, body)?;
+    let view = timeline.view.as_mut()?;
     let (at, kind) = (event.at, event.kind);
     let pressed = match kind {
         PointerKind::Drag(from) | PointerKind::Drop(from) => from,
@@ -228,7 +196,6 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
     };
     let (_, whole) = cut_left(areas.overview, LANE_LABEL);
     if whole.contains(pressed) {
-        let view = timeline.view.as_mut()?;
         match kind {
             PointerKind::Wheel(notches) => view.pan(0.25 * notches as f64),
             PointerKind::WheelSideways(notches) => view.pan(0.1 * notches as f64),
@@ -241,13 +208,11 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
         }
         return Some(());
     }
-    let list = lists::rows(areas.panel, timeline.view.as_ref()?);
+    let list = lists::rows(areas.panel, view);
     if list.contains(pressed) {
-        let view = timeline.view.as_mut()?;
-        let differences = view.differences.clone();
         let panel = view.panel.as_mut()?;
         let row = panel.list().offset + usize::from(pressed.y - list.y);
-        let len = panel.rows(differences.as_deref());
+        let len = panel.rows(view.differences.as_deref());
         match kind {
             PointerKind::Wheel(notches) => panel.move_by(3 * notches, len),
             PointerKind::Click | PointerKind::DoubleClick if row < len => {
@@ -261,8 +226,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
         }
         return Some(());
     }
-    let (pane, line, area) = strip_at(timeline, body, pressed)?;
-    let view = timeline.view.as_mut()?;
+    let (pane, line, area) = strip_at(&areas, view, pressed)?;
     let columns = usize::from(area.width);
     let column = |at: Position| usize::from(at.x.clamp(area.x, area.right() - 1) - area.x);
     let time = view.window.time(column(at), columns);
@@ -293,9 +257,8 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
     Some(())
 }
 
-fn strip_at(timeline: &Timeline, body: Rect, at: Position) -> Option<(usize, usize, Rect)> {
-    let areas = open(timeline, body)?;
-    let view = timeline.view.as_ref()?;
+/// Pane, line and lanes at a position.
+fn strip_at(areas: &TimelineAreas, view: &View, at: Position) -> Option<(usize, usize, Rect)> {
     areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
         let (_, area) = cut_left(areas.lines, LANE_LABEL);
         let mut below = area.y;

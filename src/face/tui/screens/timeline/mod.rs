@@ -20,7 +20,8 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, OwnEdits, Screen, ScreenStatus,
+    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, Note, OwnEdits, Screen,
+    ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
@@ -31,9 +32,6 @@ pub use state::Timeline;
 use state::View;
 use state::panel::Panel;
 use study::analysis::NameRow;
-
-/// Characters of an operation's name in the palette, before the suffix that distinguishes kernels of one name.
-const FOUND_NAME: usize = 48;
 
 acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
@@ -115,7 +113,7 @@ impl Screen for Timeline {
         }
         match (input, &mut self.view) {
             (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
-            (Input::Key(key), None) if self.loading.is_some() => return self.hold(key, cx),
+            (Input::Key(key), _) if self.loading.is_some() => return self.hold(key, cx),
             (_, None) => return false,
             (Input::Key(key), Some(view)) => return typed(view, key, cx),
             (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
@@ -190,7 +188,7 @@ impl Screen for Timeline {
         let (pane, table) = (counted.pane, &counted.table);
         let find = |((row, span), suffix): ((&NameRow, &usize), &String)| {
             let (about, span) = (format!("operation  {}", lists::time_of(row.total_us)), *span);
-            let name = fitting_name(&row.name, FOUND_NAME) + suffix;
+            let name = fitting_name(&row.name, lists::SHORT_NAME) + suffix;
             let find = Find::new(name, about, move |timeline: &mut Self, _| {
                 if let Some(view) = &mut timeline.view {
                     view.jump_closely(pane, span);
@@ -200,6 +198,11 @@ impl Screen for Timeline {
             find.also(row.name.replace(|c: char| !c.is_alphanumeric() && c != '_', " "))
         };
         table.rows.iter().zip(&table.longest).zip(&view.docked.suffixes).map(find).collect()
+    }
+
+    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
+        let note = self.view.as_ref().and_then(|view| lists::differences_note(view, body.width));
+        note.into_iter().collect()
     }
 
     fn has_content(&self) -> bool {
@@ -259,19 +262,15 @@ fn is_of_trace(action: Action) -> bool {
 
 /// Moves by rows in the list below the lanes if one is open, else by lines.
 fn step(view: &mut View, rows: isize) {
-    let differences = view.differences.clone();
     match &mut view.panel {
-        Some(panel) => {
-            let len = panel.rows(differences.as_deref());
-            panel.move_by(rows, len);
-        }
+        Some(panel) => panel.move_by(rows, panel.rows(view.differences.as_deref())),
         None => view.move_line(rows),
     }
 }
 
 /// Sends a key to the active input line; false if none is active.
 fn typed(view: &mut View, key: KeyEvent, cx: &mut Context) -> bool {
-    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+    if let Some(operations) = view.operations()
         && let Some(typed) = operations.filter.key(key)
     {
         if typed == Typed::Changed {
@@ -290,7 +289,7 @@ fn typed(view: &mut View, key: KeyEvent, cx: &mut Context) -> bool {
 }
 
 fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
-    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+    if let Some(operations) = view.operations()
         && operations.filter.paste(text)
     {
         operations.arrange();
@@ -306,7 +305,7 @@ fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
 /// Closes the list below the lanes (a legend leaves the list that it covers), else ends the search, else clears the
 /// selection.
 fn close(view: &mut View, cx: &mut Context) {
-    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+    if let Some(operations) = view.operations()
         && operations.filter.drop_text()
     {
         operations.arrange();

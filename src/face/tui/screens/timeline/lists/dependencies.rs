@@ -20,9 +20,7 @@ pub fn draw_dependencies(
     buf: &mut Buffer,
     area: Rect,
     index: &TraceIndex,
-    span: usize,
-    dependencies: &Dependencies,
-    list: &List,
+    (span, dependencies, list): (usize, &Dependencies, &List),
     theme: Theme,
 ) {
     let own = index.trace.spans.get(span);

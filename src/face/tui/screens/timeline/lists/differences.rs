@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{note, time_of};
+use super::{note, plus, time_of};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::header::names;
 use crate::face::tui::screens::timeline::state::View;
-use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
+use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, Panel, difference_rows};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
 use ::table::render::{Shown, Sourced, Table};
 use plan::Lane;
 use study::analysis::{OperationDifference, OperationDifferences, OperationShare};
+use trace::overlap::StepKey;
 
-/// Draws the time differences between the lower and the upper trace. One row sums all layers of an
-/// operation; expanded rows list the layers below.
+/// Minimum width for the names of the steps in the title.
+const WIDE: u16 = 112;
+
+/// Draws the time differences between the lower and the upper trace. One row sums all layers of an operation; expanded
+/// rows list the layers below. The last rows are the rest of the step, and the step.
 pub fn draw_differences(
     buf: &mut Buffer,
     area: Rect,
@@ -27,63 +31,34 @@ pub fn draw_differences(
         put(buf, inner, inner.x + 1, inner.y, "comparing…", theme.style(Role::Dim));
         return;
     };
-    let (a, b) = report.steps;
-    let moment = if view.compares_now() { "" } else { "; comparing…" };
-    let (took, exposed) = (report.lengths_us, report.exposed_us);
-    let wide = area.width >= 112;
-    let (a, b) = match wide {
-        true => [(0, a), (1, b)].map(|(at, key)| format!(" {}", view.step_label(at, key))).into(),
-        false => (String::new(), String::new()),
-    };
-    let less = match &report.recorders {
-        Some([upper, lower]) => format!("not compared ({upper}, {lower})"),
-        None => plus(exposed.1 - exposed.0, time_of),
-    };
+    let inner = frame(buf, area, &title(view, report, area.width >= WIDE), theme);
     let [upper, lower] = names(view);
-    let title = format!(
-        "{upper}{a} {}, {lower}{b} {}: {}; exposed {}, {}: {less}{moment}",
-        time_of(took.0),
-        time_of(took.1),
-        plus(took.1 - took.0, time_of),
-        time_of(exposed.0),
-        time_of(exposed.1),
-    );
-    let inner = frame(buf, area, &title, theme);
     let order = if by_exposed && report.recorders.is_none() { "by exposed" } else { "by time" };
-    let change = format!("change: {} minus {}", cut(&lower, 16), cut(&upper, 16));
-    let words = format!("{change}; Enter: layers; {order} ");
-    let mut notes = vec![format!(" us; exp.: exposed; {words}"), format!(" {words}")];
-    if by_exposed && area.width < 70 {
-        notes.insert(1, format!(" exp.: exposed; {change} "));
-    }
-    note(buf, area, first_fitting(&notes, area.width.saturating_sub(4)), theme);
+    let (above, below) = (cut(&upper, 16), cut(&lower, 16));
+    let words = format!("us; exp: exposed; change: {below} minus {above}; {order}; Enter: layers");
+    note(buf, area, &words, theme);
     let shown = difference_rows(report, by_exposed, open);
     // the name keeps its room
     let picked: &[usize] = match (area.width, by_exposed) {
-        _ if wide => &[0, 1, 2, 3, 4, 5, 6, NAME],
-        (70.., _) => &[0, 1, 2, 3, 4, NAME],
+        (118.., _) => &[0, 1, 2, 3, 4, 5, 6, 7, NAME],
+        (92.., _) => &[0, 1, 2, 3, 4, 5, NAME],
+        (70.., false) => &[0, 1, 2, 5, NAME],
+        (70.., true) => &[2, 3, 4, 5, NAME],
         (_, false) => &[0, 1, 2, NAME],
-        (_, true) => &[3, 4, EXPOSED_CHANGE, NAME],
+        (_, true) => &[3, 4, 5, NAME],
     };
     let mut columns: Vec<Column> = picked.iter().map(|at| DIFFERENCE_COLUMNS[*at].clone()).collect();
     for column in &mut columns {
-        let named = [("upper", &upper), ("lower", &lower)].into_iter().find_map(|(place, name)| {
-            Some(format!("{} {}", cut(name, 8), column.title.strip_prefix(place)?.trim_start()))
-        });
-        if let Some(title) = named {
-            // a gap to the column before, if names keep their room
-            column.width = column.width.max(title.width() as u16 + u16::from(wide));
-            column.title = title.into();
+        for (place, name) in [("upper", &upper), ("lower", &lower)] {
+            if let Some(quantity) = column.title.strip_prefix(place) {
+                let title = format!("{}{quantity}", cut(name, 8));
+                column.width = column.width.max(title.width() as u16);
+                column.title = title.into();
+                break;
+            }
         }
     }
-    if picked.contains(&EXPOSED_CHANGE) {
-        // the unit once, as the name needs the room
-        let titles = [format!("exp. us: {}", cut(&upper, 8)), cut(&lower, 9), "change".to_owned()];
-        for (column, title) in columns.iter_mut().zip(titles) {
-            column.width = (title.width() as u16).max(8);
-            column.title = title.into();
-        }
-    }
+    let [rest, step] = step_rows(report);
     table::draw(
         buf,
         cut_left(inner, 1).1,
@@ -102,30 +77,100 @@ pub fn draw_differences(
                     };
                     (&family.sum, mark)
                 }
+                DifferenceRow::Rest => (&rest, ""),
+                DifferenceRow::Step => (&step, ""),
             };
-            let role = if group.lane == Lane::Comm { Role::Comm } else { Role::Text };
-            table::cell((difference(group, mark, picked[column]), theme.style(role)))
+            let role = match (shown[row], group.lane) {
+                (DifferenceRow::Step, _) => Role::Title,
+                (_, Lane::Comm) => Role::Comm,
+                (_, Lane::Compute) => Role::Text,
+            };
+            let text = match picked[column] {
+                5 if report.recorders.is_some() => String::new(),
+                column => difference(group, mark, column),
+            };
+            table::cell((text, theme.style(role)))
         },
     );
 }
 
+/// Title of the differences with the names of the steps, for the help; it is folded where the frame cuts it.
+pub fn differences_note(view: &View, width: u16) -> Option<Note> {
+    let Some(Panel::Differences { .. }) = &view.panel else { return None };
+    let title = title(view, view.differences.as_ref()?, true);
+    let is_folded = width < WIDE || title.width() + 4 > width.into();
+    Some(Note::new(title, is_folded))
+}
+
+/// Lengths and exposed communication of both steps, and their changes.
+fn title(view: &View, report: &OperationDifferences, names_steps: bool) -> String {
+    let (took, exposed) = (report.lengths_us, report.exposed_us);
+    let step = |at: usize, key: StepKey| match names_steps {
+        true => format!(" {}", view.step_label(at, key)),
+        false => String::new(),
+    };
+    let change = match &report.recorders {
+        Some([upper, lower]) => format!("not compared ({upper}, {lower})"),
+        None => plus(exposed.1 - exposed.0, time_of),
+    };
+    let [upper, lower] = names(view);
+    format!(
+        "{upper}{} {}, {lower}{} {}: {}; exposed {}, {}: {change}{}",
+        step(0, report.steps.0),
+        time_of(took.0),
+        step(1, report.steps.1),
+        time_of(took.1),
+        plus(took.1 - took.0, time_of),
+        time_of(exposed.0),
+        time_of(exposed.1),
+        if view.compares_now() { "" } else { "; comparing…" },
+    )
+}
+
+/// Rows that make the operations add up to the step: the rest, which is idle time minus overlap, and the whole step.
+fn step_rows(report: &OperationDifferences) -> [OperationDifference; 2] {
+    let sums = |side: fn(&OperationDifference) -> &Option<OperationShare>| {
+        let shares = report.groups.iter().filter_map(|group| side(group).as_ref());
+        shares.fold((0.0, 0.0), |(us, wait), share| (us + share.us, wait + share.peer_wait_us))
+    };
+    let [(busy_a, wait_a), (busy_b, wait_b)] = [sums(|group| &group.a), sums(|group| &group.b)];
+    let ((a, b), (exposed_a, exposed_b)) = (report.lengths_us, report.exposed_us);
+    let share = |us, exposed_us, peer_wait_us| {
+        Some(OperationShare { us, exposed_us, peer_wait_us, ..OperationShare::default() })
+    };
+    // sums of many durations: whole nanoseconds
+    let [rest_a, rest_b] = [a - busy_a, b - busy_b].map(|us| (us * 1e3).round() / 1e3);
+    let rest = OperationDifference {
+        name: "idle minus overlap".into(),
+        lane: Lane::Compute,
+        a: share(rest_a, 0.0, 0.0),
+        b: share(rest_b, 0.0, 0.0),
+        delta_us: rest_b - rest_a,
+    };
+    let step = OperationDifference {
+        name: "whole step".into(),
+        lane: Lane::Comm,
+        a: share(a, exposed_a, wait_a),
+        b: share(b, exposed_b, wait_b),
+        delta_us: b - a,
+    };
+    [rest, step]
+}
+
 const DIFFERENCE_COLUMNS: [Column; 9] = [
-    Column::number("upper us", 10, 0),
-    Column::number("lower us", 10, 0),
-    Column::number("change us", 10, 0),
-    Column::number("upper exp.", 10, 0),
-    Column::number("lower exp.", 10, 0),
-    Column::number("upper wait", 12, 0),
-    Column::number("lower wait", 12, 0),
-    Column::number("change", 8, 0),
+    Column::number("upper us", 9, 0),
+    Column::number("lower us", 9, 0),
+    Column::number("change us", 9, 0),
+    Column::number("upper exp", 9, 0),
+    Column::number("lower exp", 9, 0),
+    Column::number("change exp", 10, 0),
+    Column::number("upper wait", 10, 0),
+    Column::number("lower wait", 10, 0),
     Column::text("  operation", 8, 0),
 ];
 
 /// Column of the names.
 const NAME: usize = 8;
-
-/// Column of the change of exposed communication, for narrow windows, which show nothing else of it.
-const EXPOSED_CHANGE: usize = 7;
 
 /// Cell text of a row in a column of [`DIFFERENCE_COLUMNS`].
 fn difference(group: &OperationDifference, mark: &str, column: usize) -> String {
@@ -137,15 +182,12 @@ fn difference(group: &OperationDifference, mark: &str, column: usize) -> String 
         NAME => format!("{mark:<2}{}", without_phase(&group.name)),
         0 => us(a, |s| s.us),
         1 => us(b, |s| s.us),
-        2 => signed(group.delta_us),
+        2 => plus(group.delta_us, digits),
         _ if group.lane == Lane::Compute => String::new(),
         3 => us(a, |s| s.exposed_us),
         4 => us(b, |s| s.exposed_us),
-        5 => us(a, |s| s.peer_wait_us),
-        EXPOSED_CHANGE => {
-            let exposed = |share: &Option<OperationShare>| share.as_ref().map_or(0.0, |s| s.exposed_us);
-            signed(exposed(b) - exposed(a))
-        }
+        5 => plus(group.delta_exposed_us(), digits),
+        6 => us(a, |s| s.peer_wait_us),
         _ => us(b, |s| s.peer_wait_us),
     }
 }
@@ -153,14 +195,6 @@ fn difference(group: &OperationDifference, mark: &str, column: usize) -> String 
 /// Drops the phase from a name: both steps usually share it.
 fn without_phase(name: &str) -> String {
     name.replace("decode/", "").replace("prefill/", "")
-}
-
-fn signed(us: f64) -> String {
-    plus(us, digits)
-}
-
-fn plus(us: f64, written: fn(f64) -> String) -> String {
-    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
 }
 
 pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::row::Class;
-use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::screens::timeline::state::{Pane, TraceIndex, View};
 use crate::face::tui::widgets::lanes::{UNCLASSIFIED, is_unclassified};
 use crate::face::tui::widgets::shade::module;
 use trace::OperationInfo;
@@ -21,29 +21,30 @@ pub fn short_legend(view: &View, width: u16) -> Vec<Entry> {
     let attention = has(|one| one.module == "attn");
     let feed_forward =
         match (has(|one| one.kind == EXPERTS || one.module == "moe"), has(|one| one.module == "mlp")) {
-            (true, false) => Some(" experts "),
-            (true, true) => Some(" MLP, experts "),
-            (false, true) => Some(" MLP "),
-            (false, false) => None,
+            (true, false) => " experts ",
+            (true, true) => " MLP, experts ",
+            (false, true) => " MLP ",
+            (false, false) => "",
         };
-    let by_name = view.panes.iter().filter(|pane| has_unclassified(&pane.index)).count();
-    let mut entries: Vec<Entry> = Vec::new();
-    entries.extend(attention.then_some(("█", Role::Series(0), " attention ")));
-    entries.extend(feed_forward.map(|words| ("█", Role::Series(1), words)));
-    if by_name < view.panes.len() {
-        let words = if entries.is_empty() { " compute " } else { " other " };
-        entries.push(("█", Role::Series(3), words));
-    }
-    if by_name > 0 {
-        let [first, second, third] = UNCLASSIFIED;
-        entries.extend([("█", first, ""), ("█", second, ""), ("█", third, " kernels, by name ")]);
-    }
-    entries.extend([
-        ("▓▒", Role::Comm, " hidden comm "),
-        ("▚╱", Role::Exposed, " exposed "),
-        ("░╲", Role::Waiting, " waiting "),
-        ("▬", Role::Series(2), " copies "),
-    ]);
+    let is_by_name = |pane: &Pane| has_unclassified(&pane.index);
+    let by_name = view.panes.iter().any(is_by_name);
+    let by_module = !view.panes.iter().all(is_by_name);
+    let rest = if attention || !feed_forward.is_empty() { " other " } else { " compute " };
+    let [first, second, third] = UNCLASSIFIED;
+    let all: [(bool, Entry); 10] = [
+        (attention, ("█", Role::Series(0), " attention ")),
+        (!feed_forward.is_empty(), ("█", Role::Series(1), feed_forward)),
+        (by_module, ("█", Role::Series(3), rest)),
+        (by_name, ("█", first, "")),
+        (by_name, ("█", second, "")),
+        (by_name, ("█", third, " kernels, by name ")),
+        (true, ("▓▒", Role::Comm, " hidden comm ")),
+        (true, ("▚╱", Role::Exposed, " exposed ")),
+        (true, ("░╲", Role::Waiting, " waiting ")),
+        (true, ("▬", Role::Series(2), " copies ")),
+    ];
+    let mut entries: Vec<Entry> =
+        all.into_iter().filter(|(is_shown, _)| *is_shown).map(|(_, entry)| entry).collect();
     let needed = |entries: &[Entry]| {
         entries.iter().map(|(mark, _, words)| mark.width() + words.width()).sum::<usize>()
     };
@@ -75,7 +76,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
     ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
     ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),
-    ("▸ +4", Role::Dim, "a thread's ranges with four more rows"),
+    ("▸ +4", Role::Dim, "a CPU thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
     ("◆", Role::Key, "what the search found"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
@@ -84,7 +85,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("═", Role::Key, "what is selected"),
     ("[ ] ┃", Role::Key, "the window, in the overview of the whole trace"),
     ("0", Role::Comm, "on the critical path: the rank that it is on"),
-    ("├ ╫ ╷", Role::Text, "a named range; several; one without its name"),
+    ("├ ╫ ╷", Role::Dim, "a range of a CPU thread; several; one without its name"),
 ];
 
 /// Mark of a legend: modules have distinct full cells in themes without colours for them.

@@ -2,13 +2,12 @@
 
 mod dependencies;
 mod differences;
-mod kernel_labels;
 mod legend;
 mod operations;
 mod stretches;
 mod verdict;
 
-pub use self::differences::differences_csv;
+pub use self::differences::{differences_csv, differences_note};
 pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
 pub use self::operations::draw_docked;
 pub use self::verdict::verdict_lines;
@@ -32,15 +31,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let (theme, rows) = (cx.theme, rows(area, view));
     match &view.panel {
         Some(Panel::Dependencies { span, dependencies, list }) => {
-            dependencies::draw_dependencies(
-                buf,
-                area,
-                &view.pane().index,
-                *span,
-                dependencies,
-                list,
-                theme,
-            );
+            let index = &view.pane().index;
+            dependencies::draw_dependencies(buf, area, index, (*span, dependencies, list), theme);
         }
         Some(Panel::Differences { list, by_exposed, open }) => {
             differences::draw_differences(buf, area, view, (list, *by_exposed, open), theme);
@@ -56,6 +48,9 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         None => {}
     }
 }
+
+/// Most characters of a name in a list: those that it has in a verdict.
+pub const SHORT_NAME: usize = 48;
 
 /// Shortens a name for a narrow place: drops the phase and abbreviates kernel names.
 pub fn brief(name: &str, room: usize) -> String {
@@ -82,15 +77,23 @@ fn part_label(part: &Part, view: &View) -> String {
     }
 }
 
+/// Writes keys and remarks on the bottom border: the leading clauses that fit.
 fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
     // the corners stay
-    let words = cut(words, area.width.saturating_sub(3));
+    let room = area.width.saturating_sub(6);
+    let fitting = leading_clauses(words, room.into(), &["; ", "  "]);
+    let words = format!(" {} ", fitting.map_or_else(|| cut(words, room), str::to_owned));
     let x = area.right().saturating_sub(words.width() as u16 + 2);
     put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), &words, theme.style(Role::Dim));
 }
 
 pub fn time_of(us: f64) -> String {
     ns((us * 1e3).round() as i64)
+}
+
+/// Change with its sign.
+pub fn plus(us: f64, written: fn(f64) -> String) -> String {
+    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
 }
 
 /// Share of the time between first start and last end, in percent.

@@ -2,17 +2,16 @@
 
 use ratatui::text::Line;
 
-use super::kernel_labels::library_label;
-use super::{count, note, part_label, share_of, time_of, which};
+use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
 use crate::face::tui::screens::timeline::state::{TraceIndex, View};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
-use crate::face::tui::widgets::table::{self, Rows};
+use crate::face::tui::widgets::table::{self, Column, Rows};
 use base::text::fitting_name;
-use study::analysis::{LaneTotal, NameRow, OperationTable, totals_of};
+use study::analysis::{NameRow, OperationTable, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
@@ -48,7 +47,6 @@ pub fn draw_operations(
     let per_rank = per_rank(view);
     let titles = [
         format!("{trace}{part}: where the time went{per_rank} · {many}"),
-        format!("{trace}{part}: time{per_rank} · {many}"),
         format!("{trace}{part} · {many}"),
     ];
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
@@ -69,17 +67,11 @@ pub fn draw_operations(
         line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
     }
     let key = |act| cx.key::<Timeline>(act);
-    let keys = ["go to the longest", "longest"].map(|go| {
-        format!(
-            " Enter: {go}  {}: part  {}: sort  {}: filter  {}: name ",
-            key(Act::Operations),
-            key(Act::SortNext),
-            key(Act::Search),
-            key(Act::WholeName)
-        )
-    });
-    let keys = first_fitting(&keys, area.width.saturating_sub(4));
-    note(buf, area, keys, theme);
+    let [part, sort, filter, name] =
+        [Act::Operations, Act::SortNext, Act::Search, Act::WholeName].map(key);
+    let keys =
+        format!("Enter: go to the longest  {part}: part  {sort}: sort  {filter}: filter  {name}: name");
+    note(buf, area, &keys, theme);
 }
 
 fn per_rank(view: &View) -> &'static str {
@@ -110,23 +102,14 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             }
             _ => {
                 let suffix = table.suffixes.get(at).map_or("", String::as_str);
-                operation_name(&row.name, suffix, width.into())
+                fitting_name(
+                    &row.name,
+                    usize::from(width).saturating_sub(suffix.width()).min(SHORT_NAME),
+                ) + suffix
             }
         };
         Line::from(text)
     });
-}
-
-/// Name for this many columns, with the suffix that distinguishes similar names. The label of a library kernel
-/// drops the suffix before it is cut itself.
-fn operation_name(name: &str, suffix: &str, width: usize) -> String {
-    let Some(label) = library_label(name) else {
-        return fitting_name(name, width.saturating_sub(suffix.width())) + suffix;
-    };
-    match label.width() + suffix.width() <= width {
-        true => label + suffix,
-        false => label,
-    }
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
@@ -142,7 +125,7 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
     }
 }
 
-/// Time of each lane, with its share if that fits: busy time, as `overlap` prints it, or the summed durations of the
+/// Exposed communication and the time of each lane, with shares if they fit: busy time, as `overlap` prints it, or the summed durations of the
 /// operations that a filter leaves; `None` if none is shown.
 fn totals(table: &Operations, room: u16) -> Option<String> {
     let counted = &table.counted.as_ref()?.table;
@@ -155,39 +138,20 @@ fn totals(table: &Operations, room: u16) -> Option<String> {
         }
     }
     let words = |with_share: bool| {
-        let lane = |lane: &LaneTotal| {
-            let share = match with_share {
-                true => format!(" ({} %)", share_of(lane.total_us, time_us)),
-                false => String::new(),
-            };
-            let exposed = match lane.lane {
-                "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
-                _ => String::new(),
-            };
-            format!("{} {}{share}{exposed}", lane.lane, time_of(lane.total_us))
+        let time = |us: f64| match with_share {
+            true => format!("{} ({} %)", time_of(us), share_of(us, time_us)),
+            false => time_of(us),
         };
-        let lanes: Vec<String> = lanes.iter().map(lane).collect();
-        format!("of {}: {}", time_of(time_us), lanes.join("  "))
+        let comm = lanes.iter().find(|lane| lane.lane == "comm");
+        let exposed = comm.map(|comm| format!("exposed {}; ", time(comm.exposed_us)));
+        let lanes = lanes.iter().map(|lane| format!("{} {}", lane.lane, time(lane.total_us)));
+        let lanes = lanes.collect::<Vec<_>>().join(", ");
+        format!("{}of {}: {lanes}", exposed.unwrap_or_default(), time_of(time_us))
     };
-    // numbers without the unit of the whole time
-    let whole = time_of(time_us);
-    let unit = whole.split_once(' ').map_or("", |(_, unit)| unit);
-    let number = |us: f64| match time_of(us) {
-        time if time.split_once(' ').is_some_and(|(_, own)| own == unit) => {
-            time.split(' ').next().unwrap_or_default().to_owned()
-        }
-        time => time,
-    };
-    let exposed: f64 = lanes.iter().map(|lane| lane.exposed_us).sum();
-    let brief = || {
-        let lanes = lanes.iter().map(|lane| format!("{} {}", lane.lane, number(lane.total_us)));
-        format!("{whole}: {}", lanes.collect::<Vec<_>>().join(", "))
-    };
-    let has_comm = lanes.iter().any(|lane| lane.lane == "comm");
-    let of_comm = if has_comm { format!(", exposed {}", number(exposed)) } else { String::new() };
-    let share = if has_comm { format!(" ({} %)", share_of(exposed, time_us)) } else { String::new() };
-    let texts = [words(true), words(false), brief() + &of_comm + &share, brief() + &of_comm, brief()];
-    (!lanes.is_empty()).then(|| first_fitting(&texts, room).to_owned())
+    let texts = [words(true), words(false)];
+    let text = first_fitting(&texts, room);
+    let fitting = leading_clauses(text, room.into(), &[", "]).unwrap_or(text);
+    (!lanes.is_empty()).then(|| fitting.to_owned())
 }
 
 /// Load of the ranks in a mixture's experts.
@@ -215,33 +179,32 @@ fn basis(table: &OperationTable) -> (f64, &'static str) {
     let busy_us: f64 = table.busy_us.iter().map(|(_, us)| us).sum();
     match busy_us > 0.0 && 2.0 * busy_us < table.time_us {
         true => (busy_us, "% busy"),
-        false => (table.time_us, OperationColumn::Share.title()),
+        false => (table.time_us, "% time"),
     }
 }
 
-fn operation_columns(table: &Operations, share: &'static str) -> Vec<table::Column> {
-    let mut columns: Vec<table::Column> = OperationColumn::ALL
-        .iter()
-        .zip([6, 8, 8, 8, 7, 8, 8])
-        .map(|(column, width)| {
-            // in a narrow window, the name and the sorted column keep their room
-            let spare = match column {
-                sorted if *sorted == table.sorted.column => 0,
-                OperationColumn::Mean => 3,
-                OperationColumn::Max => 2,
-                OperationColumn::Count => 1,
-                _ => 0,
-            };
-            let title = if *column == OperationColumn::Share { share } else { column.title() };
-            let numbers = table::Column::number(title, width, spare);
-            let shown = if *column == OperationColumn::Name {
-                table::Column::text("operation", 30, 0)
-            } else {
-                numbers
-            };
-            shown.marked(table.sorted.arrow(*column))
-        })
-        .collect();
-    columns.insert(6, table::Column::text("", 1, 0));
+const OPERATION_COLUMNS: [Column; 8] = [
+    Column::number("count", 6, 1),
+    Column::number("total", 8, 0),
+    Column::number("mean", 8, 3),
+    Column::number("max", 8, 2),
+    Column::number("% time", 7, 0),
+    Column::number("exposed", 8, 0),
+    // mark
+    Column::text("", 1, 0),
+    Column::text("operation", 30, 0),
+];
+
+/// Columns with the name of the share. In a narrow window, the name and the sorted column keep their room.
+fn operation_columns(table: &Operations, share: &'static str) -> [Column; 8] {
+    let mut columns = OPERATION_COLUMNS;
+    columns[4].title = share.into();
+    for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {
+        let column = &mut columns[at];
+        column.title.to_mut().push_str(table.sorted.arrow(sort));
+        if sort == table.sorted.column {
+            column.spare = 0;
+        }
+    }
     columns
 }

@@ -16,10 +16,19 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let table = counted.map(|counted| &*counted.table);
-    let titles = titles(view, &part_label(&shown.scope.part(view), view), table);
     let index = &view.pane().index;
-    let titles = with_place(titles, place_gone_to(shown, index));
-    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
+    let title = title(view, &part_label(&shown.scope.part(view), view), table);
+    let room = usize::from(area.width.saturating_sub(4));
+    let fitting = |room: usize| leading_clauses(&title, room, &[" per ", ", "]);
+    // of the title, what the place leaves
+    let title = match place_gone_to(shown, index) {
+        Some(place) => match fitting(room.saturating_sub(place.width() + 3)) {
+            Some(title) => format!("{title} · {place}"),
+            None => place,
+        },
+        None => fitting(room).unwrap_or(&title).to_owned(),
+    };
+    let inner = frame(buf, area, &title, theme);
     let (picked, columns) = columns(shown, index, inner.width);
     let (total_us, shares, ranks) = table
         .map_or((0.0, 1.0, 1.0), |table| (table.total_us, table.shares(), table.ranks.max(1) as f64));
@@ -41,51 +50,31 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     if table.is_none() && shown.order.is_empty() && inner.height > 1 {
         put(buf, inner, inner.x + 1, inner.y + 1, COMPUTING, theme.style(Role::Dim));
     }
-    let keys = keys(shown, index, cx);
-    note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
+    note(buf, area, &keys(shown, index, cx), theme);
 }
 
 const COMPUTING: &str = "computing…";
 
-/// Titles of the table, `None` while it is computed, from the longest to the shortest: the part of the trace, then the
-/// share. A narrow window cuts the end.
-fn titles(view: &View, part: &str, table: Option<&ExposedStretches>) -> Vec<String> {
+/// Title of the table, `None` while it is computed: the part of the trace, then the share. A narrow window cuts the end.
+fn title(view: &View, part: &str, table: Option<&ExposedStretches>) -> String {
     let of = which(view);
     let table = match table {
-        None => {
-            let titles = [format!("{of}{part}: exposed communication"), format!("{part}: exposed")];
-            return titles.map(|title| format!("{title} · {COMPUTING}")).into();
-        }
-        Some(table) if table.count == 0 => {
-            return vec![format!("{of}{part}: no communication is exposed")];
-        }
+        None => return format!("{of}{part}: exposed communication · {COMPUTING}"),
+        Some(table) if table.count == 0 => return format!("{of}{part}: no communication is exposed"),
         Some(table) => table,
     };
-    let per_step = table.total_us / table.shares();
     let share = match share_of(table.total_us, table.time_us) {
         share if share.is_empty() => share,
         share => format!("{share} %, "),
     };
-    let sum = format!("{share}{} of {}", time_of(per_step), time_of(table.time_us / table.shares()));
-    let (basis, short) = match (view.pane().index.rank_count(), table.steps) {
-        (..=1, ..=1) => (String::new(), ""),
-        (_, ..=1) => (" per rank".into(), " per rank"),
-        (..=1, steps) => (format!(" per step, mean of {steps}"), " per step"),
-        (_, steps) => (format!(" per rank and step, mean of {steps} steps"), " per rank and step"),
+    let [exposed, whole] = [table.total_us, table.time_us].map(|us| time_of(us / table.shares()));
+    let basis = match (view.pane().index.rank_count(), table.steps) {
+        (..=1, ..=1) => String::new(),
+        (_, ..=1) => " per rank".into(),
+        (..=1, steps) => format!(" per step, mean of {steps}"),
+        (_, steps) => format!(" per rank and step, mean of {steps} steps"),
     };
-    vec![
-        format!("{of}{part}: exposed {sum}{basis}"),
-        format!("{part}: exposed {sum}{basis}"),
-        format!("{part}: exposed {sum}{short}"),
-        format!("{part}: exposed {sum}"),
-    ]
-}
-
-/// Titles that end with the stretch that the cursor was put on; without the sums if both do not fit.
-fn with_place(titles: Vec<String>, place: Option<String>) -> Vec<String> {
-    let Some(place) = place else { return titles };
-    let titles = titles.into_iter().map(|title| format!("{title} · {place}"));
-    titles.chain([place.clone()]).collect()
+    format!("{of}{part}: exposed {share}{exposed} of {whole}{basis}")
 }
 
 /// Stretch of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
@@ -104,15 +93,15 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         (_, StretchColumn::Longest) => &[0, 1, 4, 5],
         _ => &[0, 1, 3, 5],
     };
-    let arrow = |at: usize| SORTS[at].map_or("", |column| shown.sorted.arrow(column));
-    let sorted = |at: &usize| STRETCH_COLUMNS[*at].clone().marked(arrow(*at));
+    let sorted = |at: &usize| {
+        let (column, sort) = &STRETCH_COLUMNS[*at];
+        column.clone().marked(sort.map_or("", |sort| shown.sorted.arrow(sort)))
+    };
     let mut columns: Vec<Column> = picked.iter().map(sorted).collect();
-    let collective_title = format!("{COLLECTIVE}{}", arrow(5));
     // the names get what the number leaves
-    if let Some(at) = picked.iter().position(|at| *at == 4) {
-        let title = columns[at].title.width() as u16;
-        let width = widest(shown, |family| longest(index, family)).max(title);
-        columns[at].width = columns[at].width.min(width);
+    for (column, _) in columns.iter_mut().zip(picked).filter(|(_, at)| **at == 4) {
+        let needed = widest(shown, |family| longest(index, family)).max(column.title.width() as u16);
+        column.width = column.width.min(needed);
     }
     if let [others @ .., collective, _] = &mut columns[..]
         && width >= 100
@@ -121,52 +110,34 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let free = width.saturating_sub(others + 1);
         let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
         let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
-        let title = (collective_title.width() + OF_LAYERS.width()) as u16;
-        collective.width = name.max(title).min(free - waiting);
-    }
-    if let Some(at) = picked.iter().position(|at| *at == 5)
-        && shown.families().any(|family| is_of_layers(&family.collective))
-    {
-        let room = match at + 1 == columns.len() {
-            true => width.saturating_sub(columns[..at].iter().map(|column| column.width + 1).sum()),
-            false => columns[at].width,
-        };
-        let titles = [format!("{collective_title}{OF_LAYERS}"), collective_title];
-        columns[at].title = first_fitting(&titles, room).to_owned().into();
+        collective.width = name.max(collective.title.width() as u16).min(free - waiting);
     }
     (picked, columns)
 }
 
-/// Keys of the table on its border, from the longest to the shortest.
-fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> Vec<String> {
+/// Keys of the table on its border.
+fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> String {
     let selected = shown.list.selected;
     let [key, sort] = [Act::Stretches, Act::SortNext].map(|act| cx.key::<Timeline>(act));
-    let Some(family) = shown.family(selected) else {
-        return ["other phase or step", "other part"].map(|other| format!(" {key}: {other} ")).into();
-    };
+    let part = format!("{key}: other phase or step");
+    let Some(family) = shown.family(selected) else { return part };
     let is_gone = shown.gone.is_some_and(|(row, _)| row == selected);
     let overall =
         shown.longest_row().filter(|row| shown.order.len() > 1 && is_longer(shown, *row, selected));
-    let (enter, short) = match (is_gone, overall) {
-        (true, _) => {
+    let enter = match overall {
+        _ if is_gone => {
             let (listed, count) = (family.longest.len(), family.count);
             let all = if count > listed { format!(" ({count} in all)") } else { String::new() };
-            (format!("the {listed} longest of this row{all}; Enter: next"), "Enter: next")
+            format!("the {listed} longest of this row{all}; Enter: next")
         }
-        (false, None) if shown.order.len() > 1 => {
-            ("Enter: go to the longest of all".to_owned(), "Enter: go to the longest of all")
-        }
-        (false, _) => ("Enter: go to the longest of this row".to_owned(), "Enter: go to the longest"),
+        None if shown.order.len() > 1 => "Enter: go to the longest of all".to_owned(),
+        _ => "Enter: go to the longest of this row".to_owned(),
     };
     let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(index, family));
     let longest = longest.map(|longest| format!("; longest of all: {longest}")).unwrap_or_default();
-    vec![
-        format!(" {enter}{longest}; {sort}: sort; {key}: other phase or step "),
-        format!(" {enter}{longest}; {sort}: sort; {key}: other part "),
-        format!(" {enter}; {sort}: sort; {key}: other phase or step "),
-        format!(" {enter}; {sort}: sort; {key}: other part "),
-        format!(" {short}; {sort}: sort; {key}: other part "),
-    ]
+    let is_of_layers = |family: &StretchFamily| family.collective.split('/').any(|part| part == "L*");
+    let layers = if shown.families().any(is_of_layers) { "; L*: all layers" } else { "" };
+    format!("{enter}; {sort}: sort; {part}{layers}{longest}")
 }
 
 /// True if the longest stretch of a row is longer than that of another row.
@@ -175,20 +146,8 @@ fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
     length(row) > length(than)
 }
 
-/// Title of the names, apart from that of the numbers before them.
-const COLLECTIVE: &str = " collective";
-
-const LONGEST: &str = "longest";
-
 /// Most columns that a name asks for.
 const LONGEST_NAME: usize = 200;
-
-/// Explains the `L*` in names of operations, behind the column's title.
-const OF_LAYERS: &str = " (L*: all layers)";
-
-fn is_of_layers(name: &str) -> bool {
-    name.split('/').any(|part| part == "L*")
-}
 
 /// Longest stretch of a row, where Enter goes.
 fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
@@ -208,25 +167,15 @@ fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
     }
 }
 
-/// Sort order of each column; the share is that of the exposed time.
-const SORTS: [Option<StretchColumn>; 7] = [
-    Some(StretchColumn::Calls),
-    Some(StretchColumn::Exposed),
-    None,
-    Some(StretchColumn::PerCall),
-    Some(StretchColumn::Longest),
-    Some(StretchColumn::Collective),
-    None,
-];
-
-const STRETCH_COLUMNS: [Column; 7] = [
-    Column::number("calls", 6, 0),
-    Column::number("exposed", 9, 0),
-    Column::number("share", 7, 0),
-    Column::number("per call", 9, 0),
-    Column::number(LONGEST, 22, 0),
-    Column::text(COLLECTIVE, 9, 0),
-    Column::text("holds up", 8, 0),
+/// Columns with their sort order; the share is that of the exposed time.
+const STRETCH_COLUMNS: [(Column, Option<StretchColumn>); 7] = [
+    (Column::number("calls", 6, 0), Some(StretchColumn::Calls)),
+    (Column::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
+    (Column::number("share", 7, 0), None),
+    (Column::number("per call", 9, 0), Some(StretchColumn::PerCall)),
+    (Column::number("longest", 22, 0), Some(StretchColumn::Longest)),
+    (Column::text(" collective", 9, 0), Some(StretchColumn::Collective)),
+    (Column::text("holds up", 8, 0), None),
 ];
 
 /// Columns that the widest text of the rows needs.

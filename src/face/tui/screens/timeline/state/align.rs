@@ -3,7 +3,7 @@
 //! After every move, the traces realign at the step and place in view; the trace with the cursor does not move. Manual
 //! alignment stops this until it is turned on again.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::index::TraceIndex;
 use super::pane::Pane;
@@ -66,7 +66,6 @@ impl View {
         self.panes.push(Pane::new(index));
         let keys = |pane: &Pane| pane.index.steps.iter().map(|step| step.key).collect::<Vec<_>>();
         let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
-        *self.counterpart.get_mut() = None;
         self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
         let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
         let mut both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
@@ -80,8 +79,7 @@ impl View {
         self.marks = [None; 2];
         self.selected = None;
         self.panes[0].line = self.panes[0].first_row();
-        self.panes[0].aligned = first;
-        self.panes[1].aligned = second;
+        (self.panes[0].aligned, self.panes[1].aligned) = (first, second);
         let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
         let layers: Option<Vec<Window>> = of_layers.collect();
         self.anchor = if layers.is_some() { Anchor::Middle } else { Anchor::Start };
@@ -130,9 +128,8 @@ impl View {
         self.follow();
     }
 
-    /// Removes the lower trace; false if there is none.
-    pub fn remove(&mut self) -> bool {
-        let removed = self.panes.len() > 1;
+    /// Removes the lower trace, if there is one.
+    pub fn remove(&mut self) {
         self.panes.truncate(1);
         self.focus = 0;
         self.differences = None;
@@ -147,7 +144,6 @@ impl View {
         self.rebase(origin);
         self.history.clear();
         self.bound();
-        removed
     }
 
     /// Aligns another step of the lower trace with the upper one; false if there is none.
@@ -198,36 +194,30 @@ impl View {
     fn drifts(&self) -> bool {
         /// Distance at which a step counts as drifted, as a fraction of the window.
         const APART: u64 = 50;
-        let start = |pane: usize, step: usize| {
+        let apart = self.window.width().unsigned_abs() / APART;
+        let in_window_time = |pane: usize, step: usize| {
             let pane = self.panes.get(pane)?;
-            Some(pane.index.steps.get(step)?.window.from.saturating_sub(pane.origin))
-        };
-        let has_drifted = |pane: usize, step: usize| {
-            let other = self.alignment.partner(pane == 0, step).and_then(|at| start(1 - pane, at));
-            let both = start(pane, step).zip(other);
-            both.is_some_and(|(own, other)| {
-                own.abs_diff(other) > self.window.width().unsigned_abs() / APART
-            })
+            Some(pane.index.steps.get(step)?.window.shifted(pane.origin.saturating_neg()))
         };
         self.panes.iter().enumerate().any(|(at, pane)| {
             let (shown, steps) = (pane.window(self.window), &pane.index.steps);
             // a drift grows with the distance from the aligned step
             let first = pane.index.step_at(shown.from).unwrap_or(0);
             let last = steps.partition_point(|step| step.window.from < shown.to).saturating_sub(1);
-            let is_shown = |step: usize| {
-                let step = steps.get(step).map(|step| step.window);
-                step.is_some_and(|step| step.from < shown.to && shown.from < step.to)
-            };
-            let mut others = [first, last].into_iter().filter(|step| Some(*step) != pane.aligned);
-            others.any(|step| is_shown(step) && has_drifted(at, step))
+            [first, last].into_iter().filter(|step| Some(*step) != pane.aligned).any(|step| {
+                let own = in_window_time(at, step);
+                let own = own.filter(|own| own.from < self.window.to && self.window.from < own.to);
+                let other = self.alignment.partner(at == 0, step);
+                let other = other.and_then(|other| in_window_time(1 - at, other));
+                own.zip(other).is_some_and(|(own, other)| own.from.abs_diff(other.from) > apart)
+            })
         })
     }
 
-    /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder 1.49x faster: 12.9 against 19.2
-    /// ms per step; exposed 2.92 against 10.2 ms`; then the lengths alone, then the ratio alone. Empty unless two steps are
-    /// aligned.
-    pub fn compared_words(&self, names: &[String; 2]) -> [String; 3] {
-        let [first, second] = &self.panes[..] else { return Default::default() };
+    /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder step 1.49x faster: 12.9
+    /// against 19.2 ms; exposed 2.92 against 10.2 ms`. Empty unless two steps are aligned.
+    pub fn compared_words(&self, names: &[String; 2]) -> String {
+        let [first, second] = &self.panes[..] else { return String::new() };
         // exposed time is the mean over ranks
         let step = |pane: &Pane| {
             let window = pane.index.steps.get(pane.aligned?)?.window;
@@ -236,7 +226,7 @@ impl View {
             Some((window.width(), exposed.sum::<i64>() / pane.index.ranks.len().max(1) as i64))
         };
         let both = step(first).zip(step(second)).filter(|_| self.unpaired.is_none());
-        let Some((upper, lower)) = both else { return Default::default() };
+        let Some((upper, lower)) = both else { return String::new() };
         let [upper_name, lower_name] = names;
         let (name, fast, slow) = match upper.0 <= lower.0 {
             true => (upper_name, upper, lower),
@@ -244,11 +234,10 @@ impl View {
         };
         let ratio = format!("{:.2}x", slow.0 as f64 / fast.0.max(1) as f64);
         let faster = match ratio.as_str() {
-            "1.00x" => format!("{upper_name} as fast as {lower_name}"),
-            ratio => format!("{name} {ratio} faster"),
+            "1.00x" => format!("{upper_name} step as fast as {lower_name}"),
+            ratio => format!("{name} step {ratio} faster"),
         };
-        let lengths = format!("{faster}: {}", against(fast.0, slow.0));
-        [format!("{lengths} per step; exposed {}", against(fast.1, slow.1)), lengths, faster]
+        format!("{faster}: {}; exposed {}", against(fast.0, slow.0), against(fast.1, slow.1))
     }
 
     /// Display name of a step of a pane.
@@ -257,7 +246,7 @@ impl View {
     }
 
     /// Pane with the cursor, and the other one.
-    fn pair(&self) -> Option<(usize, usize)> {
+    pub(super) fn pair(&self) -> Option<(usize, usize)> {
         let focus = self.focus.min(1);
         (self.panes.len() == 2).then_some((focus, 1 - focus))
     }
@@ -315,10 +304,9 @@ impl View {
     /// Aligns both traces at the step under the cursor, matching step numbers. The trace with the cursor
     /// does not move. Returns the reason if it cannot.
     pub fn align_here(&mut self) -> Result<(), String> {
-        let Some((focus, other)) = self.pair() else { return Err("only one trace is open".into()) };
+        let (focus, other) = self.pair().ok_or("only one trace is open")?;
         self.unpaired = None;
-        let here = self.step_looked_at(focus);
-        let Some(here) = here else { return Err("there is no step under the cursor".into()) };
+        let here = self.step_looked_at(focus).ok_or("there is no step under the cursor")?;
         let key = self.panes[focus].index.steps[here].key;
         let Some(there) = self.partner(focus, key) else {
             self.unpaired = Some(key);
@@ -376,8 +364,8 @@ impl View {
 
     /// Realigns after a move, and puts the other trace's cursor on the same operation, or at the same time.
     pub(super) fn follow_steps(&mut self) {
-        let Some((_, other)) = self.pair() else {
-            self.unpaired = None;
+        let Some((focus, other)) = self.pair() else {
+            (self.unpaired, self.counterpart) = (None, None);
             return;
         };
         match self.follows {
@@ -392,7 +380,8 @@ impl View {
             }
             false => self.unpaired = None,
         }
-        let found = self.counterpart().and_then(|span| self.panes[other].index.find(span));
+        self.counterpart = self.search_counterpart(focus, other);
+        let found = self.counterpart.and_then(|span| self.panes[other].index.find(span));
         let (time, pane) = (self.time, &mut self.panes[other]);
         match found.filter(|(line, _)| !pane.is_collapsed(pane.index.rank_of(*line))) {
             Some((line, place)) => pane.go_to(line, place),
@@ -402,24 +391,6 @@ impl View {
 
     /// Span of the other trace (an index) with the operation under the cursor, of the step that is aligned with its own:
     /// on the same rank if the trace has it, the same occurrence of the name.
-    pub fn counterpart(&self) -> Option<usize> {
-        let (focus, other) = self.pair()?;
-        let looked = CounterpartKey {
-            indices: [focus, other].map(|pane| Arc::downgrade(&self.panes[pane].index)),
-            span: self.panes[focus].span_index(),
-            aligned: [focus, other].map(|pane| self.panes[pane].aligned),
-            unpaired: self.unpaired,
-        };
-        if let Some((known, found)) = &*self.counterpart.borrow()
-            && known.is(&looked)
-        {
-            return *found;
-        }
-        let found = self.search_counterpart(focus, other);
-        *self.counterpart.borrow_mut() = Some((looked, found));
-        found
-    }
-
     fn search_counterpart(&self, focus: usize, other: usize) -> Option<usize> {
         let (own, their) = (&self.panes[focus], &self.panes[other]);
         let span = own.span()?;
@@ -457,22 +428,6 @@ impl View {
                 .collect();
         found.sort_unstable();
         found.get(before).map(|(_, at)| *at)
-    }
-}
-
-/// Everything that [`View::counterpart`] depends on; drawing asks for it on every frame.
-#[derive(Clone, Debug)]
-pub(super) struct CounterpartKey {
-    indices: [Weak<TraceIndex>; 2],
-    span: Option<usize>,
-    aligned: [Option<usize>; 2],
-    unpaired: Option<StepKey>,
-}
-
-impl CounterpartKey {
-    fn is(&self, other: &Self) -> bool {
-        self.indices.iter().zip(&other.indices).all(|(a, b)| a.ptr_eq(b))
-            && (self.span, self.aligned, self.unpaired) == (other.span, other.aligned, other.unpaired)
     }
 }
 

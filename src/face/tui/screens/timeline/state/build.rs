@@ -273,16 +273,11 @@ fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> Cow<'a, [(i64, i6
 /// Label of a rank: `r0`, or `r1 p4711 gpu1` if all streams of the rank share a process and device.
 fn rank_label(rank: u32, streams: &[Stream]) -> String {
     let own = || streams.iter().filter(move |s| s.rank == rank);
-    let mut label = format!("r{rank}");
     let agreed = |get: fn(&Stream) -> Option<i64>| {
         let first = own().next().and_then(get)?;
         own().all(|s| get(s) == Some(first)).then_some(first)
     };
-    if let Some(process) = agreed(|s| s.process) {
-        label.push_str(&format!(" p{process}"));
-    }
-    if let Some(device) = agreed(|s| s.device) {
-        label.push_str(&format!(" gpu{device}"));
-    }
-    label
+    let process = agreed(|s| s.process).map(|process| format!(" p{process}"));
+    let device = agreed(|s| s.device).map(|device| format!(" gpu{device}"));
+    format!("r{rank}{}{}", process.unwrap_or_default(), device.unwrap_or_default())
 }

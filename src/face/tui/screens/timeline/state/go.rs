@@ -1,6 +1,7 @@
 //! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
 use super::index::{Line, StepKey, StepRange};
+use super::pane::Pane;
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::view::View;
 use super::window::Window;
@@ -8,8 +9,6 @@ use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
-
-const TRAIL: usize = 200;
 
 impl View {
     /// Goes to a target; returns `Ok(true)` if it needs a search first.
@@ -164,9 +163,6 @@ impl View {
         let Some(line) = pane.current() else { return };
         let here = (self.focus, line, pane.place);
         if self.trail.last() != Some(&here) {
-            if self.trail.len() == TRAIL {
-                self.trail.remove(0);
-            }
             self.trail.push(here);
         }
     }
@@ -241,52 +237,45 @@ impl View {
         let mut done = Ok(());
         match &mut panel {
             Some(Panel::Dependencies { dependencies, list, .. }) => {
-                let dependency =
-                    dependencies.before.iter().chain(&dependencies.after).nth(list.selected);
-                if let Some(dependency) = dependency {
+                let mut both = dependencies.before.iter().chain(&dependencies.after);
+                if let Some(dependency) = both.nth(list.selected) {
                     self.jump(dependency.span);
                 }
                 panel = None;
             }
-            Some(Panel::Differences { list, by_exposed, open }) => {
-                if let Some(report) = self.differences.clone() {
-                    match difference_rows(&report, *by_exposed, open).get(list.selected) {
-                        Some(DifferenceRow::Family(at)) => {
-                            let family = &report.families[*at];
-                            if let [_] = family.groups[..] {
-                                self.go_to_difference(&family.sum);
-                            } else if !open.remove(&family.sum.name) {
-                                open.insert(family.sum.name.clone());
-                            }
+            Some(Panel::Differences { list, by_exposed, open }) => match self.differences.clone() {
+                None => done = Err("still comparing; press Enter again in a moment".into()),
+                Some(report) => match difference_rows(&report, *by_exposed, open).get(list.selected) {
+                    Some(DifferenceRow::Family(at)) => {
+                        let family = &report.families[*at];
+                        if let [_] = family.groups[..] {
+                            self.go_to_difference(&family.sum);
+                        } else if !open.remove(&family.sum.name) {
+                            open.insert(family.sum.name.clone());
                         }
-                        Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
-                        None => {}
                     }
-                } else {
-                    done = Err("still comparing; press Enter again in a moment".into());
-                }
-            }
-            Some(Panel::Operations(operations)) => {
-                let counted = operations.counted.as_ref();
-                let counted = counted.filter(|counted| counted.is_of(operations.scope, self));
-                let pane = counted.map(|counted| counted.pane);
-                let span = operations.row().map(|(_, span)| span);
-                match (pane, span) {
+                    Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
+                    Some(DifferenceRow::Rest | DifferenceRow::Step) | None => {}
+                },
+            },
+            Some(Panel::Operations(shown)) => {
+                let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
+                let span = shown.row().map(|(_, span)| span);
+                match (counted.map(|counted| counted.pane), span) {
                     (Some(pane), Some(span)) => self.jump_closely(pane, span),
                     (Some(_), None) => done = Err("no operation is listed".into()),
-                    (None, _) => operations.awaited = true,
+                    (None, _) => shown.awaited = true,
                 }
             }
-            Some(Panel::Stretches(stretches)) => {
+            Some(Panel::Stretches(shown)) => {
                 // after a change of its part, the list still has the rows of the previous one
-                let counted = stretches.counted.as_ref();
-                let counted = counted.filter(|counted| counted.is_of(stretches.scope, self));
+                let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
                 match counted.map(|counted| counted.pane) {
-                    Some(pane) => match stretches.next_of_row() {
+                    Some(pane) => match shown.next_of_row() {
                         Some(span) => self.jump_closely(pane, span),
                         None => done = Err("no communication is exposed".into()),
                     },
-                    None => stretches.awaited = true,
+                    None => shown.awaited = true,
                 }
             }
             Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}
@@ -346,15 +335,12 @@ impl View {
         let focus = self.focus.min(1);
         let to = if firsts[focus].is_some() { focus } else { 1 - focus };
         self.focus = to.min(self.panes.len() - 1);
-        let intervals: Vec<(i64, i64)> = self
-            .panes
-            .iter()
-            .zip(firsts)
-            .filter_map(|(pane, first)| {
-                let (start, end) = pane.interval().filter(|_| first.is_some())?;
-                Some((start.saturating_sub(pane.origin), end.saturating_sub(pane.origin)))
-            })
-            .collect();
+        let shown = self.panes.iter().zip(firsts).filter(|(_, first)| first.is_some());
+        let interval = |pane: &Pane| {
+            let (start, end) = pane.interval()?;
+            Some((start.saturating_sub(pane.origin), end.saturating_sub(pane.origin)))
+        };
+        let intervals: Vec<(i64, i64)> = shown.filter_map(|(pane, _)| interval(pane)).collect();
         if let Some((start, end)) = self.interval() {
             self.time = start.saturating_add(end.saturating_sub(start) / 2);
         }

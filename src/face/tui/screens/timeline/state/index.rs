@@ -41,6 +41,16 @@ pub struct RankRows {
     pub same_as: Option<usize>,
 }
 
+impl RankRows {
+    /// Longest exposed communication that touches a window.
+    fn longest_exposed(&self, window: Window) -> Option<(i64, i64)> {
+        let all = self.exposed.union();
+        let first = all.partition_point(|(_, to)| *to <= window.from);
+        let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
+        within.max_by_key(|(from, to)| to - from).copied()
+    }
+}
+
 #[derive(Debug)]
 pub struct TraceIndex {
     /// Spans of all ranks, or of the first if all did the same; see [`Self::whole`].
@@ -76,7 +86,7 @@ pub struct TraceIndex {
     pub(super) experts: OnceLock<Option<ExpertLoads>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// Exposed communication of a rank, merged with all its rows while it is collapsed.
     Rank(usize),
@@ -137,15 +147,10 @@ impl TraceIndex {
     /// Rank (by index) and interval of the longest exposed communication in a typical step: the decode step, or step, in
     /// which the first rank's exposed time is the median.
     pub fn typical_exposed(&self) -> Option<(usize, (i64, i64))> {
-        let of = |phase: Option<Phase>| {
-            let steps =
-                self.steps.iter().filter(move |step| phase.is_none_or(|of| step.key.phase == of));
-            steps.map(|step| step.window).collect::<Vec<Window>>()
-        };
-        let mut windows = of(Some(Phase::Decode));
-        if windows.is_empty() {
-            windows = of(None);
-        }
+        let is_decode = |step: &StepRange| step.key.phase == Phase::Decode;
+        let has_decode = self.steps.iter().any(is_decode);
+        let steps = self.steps.iter().filter(|step| !has_decode || is_decode(step));
+        let mut windows: Vec<Window> = steps.map(|step| step.window).collect();
         let first = &self.ranks.first()?.exposed;
         windows.sort_by_cached_key(|window| first.within((window.from, window.to)));
         let middle = windows.len() / 2;
@@ -155,12 +160,7 @@ impl TraceIndex {
     }
 
     fn longest_exposed(&self, window: Window) -> Option<(usize, (i64, i64))> {
-        let of_rank = |(at, rank): (usize, &RankRows)| {
-            let all = rank.exposed.union();
-            let first = all.partition_point(|(_, to)| *to <= window.from);
-            let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
-            within.max_by_key(|(from, to)| to - from).map(|interval| (at, *interval))
-        };
+        let of_rank = |(at, rank): (usize, &RankRows)| Some((at, rank.longest_exposed(window)?));
         let longest = self.ranks.iter().enumerate().filter_map(of_rank);
         longest.max_by_key(|(_, (from, to))| to - from)
     }
@@ -295,13 +295,8 @@ impl TraceIndex {
         const WORTH: i64 = 50;
         let middle = self.two_layers(step);
         let usual = middle.map(|window| (window, None));
-        let whole = self.steps.get(step)?.window;
-        let exposed = self.ranks.first().map_or(&[][..], |rank| rank.exposed.union());
-        let first = exposed.partition_point(|(_, to)| *to <= whole.from);
-        let of_step = || exposed[first..].iter().take_while(|(from, _)| *from < whole.to);
-        let within = |window: Window| -> i64 {
-            of_step().map(|(from, to)| ((*to).min(window.to) - (*from).max(window.from)).max(0)).sum()
-        };
+        let (whole, rank) = (self.steps.get(step)?.window, self.ranks.first()?);
+        let within = |window: Window| rank.exposed.within((window.from, window.to));
         let all = within(whole);
         let shows = |window: Window| {
             let share = |time: i64, window: Window| time as f64 / window.width().max(1) as f64;
@@ -310,9 +305,7 @@ impl TraceIndex {
         if all.saturating_mul(WORTH) < whole.width() || middle.is_some_and(shows) {
             return usual;
         }
-        let Some((from, to)) = of_step().max_by_key(|(from, to)| to - from).copied() else {
-            return usual;
-        };
+        let Some((from, to)) = rank.longest_exposed(whole) else { return usual };
         let width = middle.map_or((to - from).saturating_mul(8), |window| window.width());
         let width = width.max((to - from).saturating_mul(2)).min(whole.width());
         let left = from.saturating_add((to - from) / 2).saturating_sub(width / 2);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::index::{Line, StepKey, TraceIndex};
-use super::measure::{CriticalPath, Measured, Overview};
+use super::measure::{CriticalPath, Density, Measured};
 use super::search::Matches;
 use super::window::Window;
 use plan::Phase;
@@ -43,7 +43,8 @@ pub struct Pane {
     /// Description of the simulated machine, if the trace is a prediction for the run above.
     pub ghost: Option<String>,
     pub verdict: Option<Arc<Verdict>>,
-    pub overview: Option<Overview>,
+    /// Densities of the whole trace, by column.
+    pub overview: Option<Vec<Density>>,
     /// Numbers of a stretch; may be those of the previous one while new ones are computed.
     pub measured: Option<Measured>,
     /// Critical path of a step; may be that of the previous one while a new one is computed.
@@ -177,13 +178,12 @@ impl Pane {
 
     /// Converts a window to trace time.
     pub fn window(&self, window: Window) -> Window {
-        Window::new(window.from.saturating_add(self.origin), window.to.saturating_add(self.origin))
+        window.shifted(self.origin)
     }
 
     /// Extent of the trace in window time.
     pub fn bounds(&self) -> Window {
-        let bounds = self.index.bounds;
-        Window::new(bounds.from.saturating_sub(self.origin), bounds.to.saturating_sub(self.origin))
+        self.index.bounds.shifted(self.origin.saturating_neg())
     }
 
     /// Index of the step under the cursor; `time` is window time. Without `focus` only the time counts.

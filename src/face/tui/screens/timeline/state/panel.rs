@@ -9,6 +9,7 @@ use super::search::Words;
 use super::view::View;
 use super::window::Window;
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::Act;
 use crate::face::tui::screens::timeline::lists::LEGEND_MARKS;
 use crate::face::tui::widgets::list::List;
 use base::text::distinguishing;
@@ -77,8 +78,8 @@ impl Stretches {
     }
 
     /// Sorts by another column and selects the first row, as all tables do.
-    fn sort(&mut self, resort: Resort) {
-        self.sorted.change(resort, &StretchColumn::ALL);
+    fn sort(&mut self, act: Act) {
+        self.sorted.change(act, &StretchColumn::ALL);
         self.arrange();
         self.list.selected = 0;
         self.gone = None;
@@ -125,6 +126,10 @@ pub enum DifferenceRow {
     Family(usize),
     /// One layer of the family above; index into the groups.
     Group(usize),
+    /// Rest of the step's length.
+    Rest,
+    /// Sum of the families and the rest.
+    Step,
 }
 
 /// True if exposed communication explains most of the difference between two steps.
@@ -133,7 +138,7 @@ pub fn is_explained_by_exposed(report: &OperationDifferences) -> bool {
     report.recorders.is_none() && change(report.exposed_us) > change(report.lengths_us) / 2.0
 }
 
-/// Rows of the differences list: families in order, each expanded one followed by its layers.
+/// Rows of the differences list: families in order, each expanded one followed by its layers; the rest, the step.
 pub fn difference_rows(
     report: &OperationDifferences,
     by_exposed: bool,
@@ -151,6 +156,7 @@ pub fn difference_rows(
             rows.extend(family.groups.iter().map(|group| DifferenceRow::Group(*group)));
         }
     }
+    rows.extend([DifferenceRow::Rest, DifferenceRow::Step]);
     rows
 }
 
@@ -197,32 +203,18 @@ impl Panel {
         }
     }
 
-    /// Sorts a table anew; false for lists that have one order.
-    pub fn sort(&mut self, resort: Resort) -> bool {
-        match (self, resort) {
-            (Self::Operations(operations), _) => operations.sort(resort),
-            (Self::Stretches(stretches), _) => stretches.sort(resort),
-            (Self::Differences { by_exposed, list, .. }, Resort::Next | Resort::Previous) => {
+    /// Sorts a table anew, by the next or previous column or in reverse; false for lists that have one order.
+    pub fn sort(&mut self, act: Act) -> bool {
+        match (self, act) {
+            (Self::Operations(operations), _) => operations.sort(act),
+            (Self::Stretches(stretches), _) => stretches.sort(act),
+            (Self::Differences { by_exposed, list, .. }, Act::SortNext | Act::SortPrevious) => {
                 (*by_exposed, *list) = (!*by_exposed, List::default());
             }
             _ => return false,
         }
         true
     }
-
-    pub fn operations(&mut self) -> Option<&mut Operations> {
-        if let Self::Operations(operations) = self { Some(operations) } else { None }
-    }
-}
-
-/// Change of the order of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resort {
-    /// Sort by the next column.
-    Next,
-    /// Sort by the previous column.
-    Previous,
-    Reverse,
 }
 
 /// Column that a table is sorted by: the largest numbers first, names from A to Z, or the reverse.
@@ -233,14 +225,11 @@ pub struct SortedBy<C> {
 }
 
 impl<C: Copy + PartialEq> SortedBy<C> {
-    fn change(&mut self, resort: Resort, all: &[C]) {
-        match resort {
-            Resort::Reverse => self.reverse = !self.reverse,
-            Resort::Next | Resort::Previous => {
-                let column = next_of(all, self.column, resort == Resort::Previous);
-                *self = Self { column, reverse: false };
-            }
-        }
+    fn change(&mut self, act: Act, all: &[C]) {
+        *self = match act {
+            Act::SortReverse => Self { reverse: !self.reverse, ..*self },
+            _ => Self { column: next_of(all, self.column, act == Act::SortPrevious), reverse: false },
+        };
     }
 
     /// Sorts row indices by a comparison that puts the largest number, or the first name, first.
@@ -311,26 +300,13 @@ impl OperationColumn {
     pub const ALL: [Self; 7] =
         [Self::Count, Self::Total, Self::Mean, Self::Max, Self::Share, Self::Exposed, Self::Name];
 
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Total => "total",
-            Self::Mean => "mean",
-            Self::Max => "max",
-            Self::Share => "% time",
-            Self::Exposed => "exposed",
-            Self::Name => "operation",
-        }
-    }
-
     fn value(self, row: &NameRow) -> f64 {
         match self {
             Self::Count => row.count as f64,
-            Self::Total => row.total_us,
+            // shares of the same time
+            Self::Total | Self::Share => row.total_us,
             Self::Mean => row.mean_us.unwrap_or(0.0),
             Self::Max => row.max_us,
-            // shares of the same time
-            Self::Share => row.total_us,
             Self::Exposed => row.exposed_us,
             Self::Name => 0.0,
         }
@@ -383,8 +359,8 @@ impl Operations {
         self.order = order;
     }
 
-    fn sort(&mut self, resort: Resort) {
-        self.sorted.change(resort, &OperationColumn::ALL);
+    fn sort(&mut self, act: Act) {
+        self.sorted.change(act, &OperationColumn::ALL);
         self.arrange();
         self.list.selected = 0;
     }
@@ -481,11 +457,9 @@ impl Part {
             Self::All | Self::Hits(_) => Selection::default(),
             Self::Phase(phase) => Selection { phase: Some(*phase), ..Selection::default() },
             Self::Step(key) => Selection::of_step(*key),
-            Self::Stretch(window) => Selection {
-                from_ns: since(window.from),
-                to_ns: since(window.to),
-                ..Selection::default()
-            },
+            Self::Stretch(Window { from, to }) => {
+                Selection { from_ns: since(*from), to_ns: since(*to), ..Selection::default() }
+            }
         }
     }
 
@@ -561,7 +535,7 @@ mod tests {
         let last = shown.row().map(|(row, _)| row.name.clone());
         shown.list.selected = 1;
         assert_ne!(shown.row().map(|(row, _)| row.name.clone()), last);
-        shown.sort(Resort::Next);
+        shown.sort(Act::SortNext);
         let first = SortedBy { column: OperationColumn::Count, reverse: false };
         assert_eq!(shown.sorted, first, "round and round");
         assert_eq!(shown.list.selected, 0, "a new order is read from its top");

@@ -1,5 +1,7 @@
 //! Name search in a trace: matching operations and ranges, their positions, and moving between them.
 
+use std::collections::HashMap;
+
 use rayon::prelude::*;
 
 use super::index::{Line, TraceIndex};
@@ -25,10 +27,8 @@ impl Words {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
     pub query: String,
-    /// Matching positions of each row, ascending.
-    rows: Vec<Vec<u32>>,
-    /// Matching positions of each range row, ascending.
-    ranges: Vec<Vec<u32>>,
+    /// Matching positions of each line, ascending.
+    places: HashMap<Line, Vec<u32>>,
     pub total: usize,
 }
 
@@ -46,39 +46,32 @@ impl Matches {
         let trace = &index.trace;
         let operations: Vec<bool> = trace.operations.iter().map(|o| fits(&o.name)).collect();
         let names: Vec<bool> = trace.meta.range_names.iter().map(|name| fits(name)).collect();
-        let matching = |len: usize, test: &dyn Fn(usize) -> bool| -> Vec<u32> {
-            (0..len).filter(|place| test(*place)).map(|place| place as u32).collect()
-        };
         let known = |list: &[bool], i: u32| list.get(i as usize).copied().unwrap_or(false);
         let nothing = !operations.contains(&true);
-        let rows: Vec<Vec<u32>> = (0..index.rows.len())
-            .into_par_iter()
-            .map(|row| {
-                let len = if nothing { 0 } else { index.rows[row].len() };
-                matching(len, &|place| {
-                    index.span(row, place).is_some_and(|s| known(&operations, s.operation))
-                })
-            })
-            .collect();
-        let ranges: Vec<Vec<u32>> = (0..index.range_rows.len())
-            .into_par_iter()
-            .map(|row| {
-                matching(index.range_rows[row].len(), &|place| {
-                    index.range(row, place).is_some_and(|r| known(&names, r.name))
-                })
-            })
-            .collect();
-        let total = rows.iter().chain(&ranges).map(Vec::len).sum();
-        Self { query: query.into(), rows, ranges, total }
+        let matching = |line: Line| {
+            let matches = |place: &usize| match line {
+                Line::Row(row) => {
+                    index.span(row, *place).is_some_and(|span| known(&operations, span.operation))
+                }
+                Line::Ranges(row) => {
+                    index.range(row, *place).is_some_and(|range| known(&names, range.name))
+                }
+                Line::Rank(_) => false,
+            };
+            let len = match line {
+                Line::Row(_) if nothing => 0,
+                line => index.len(line),
+            };
+            (line, (0..len).filter(matches).map(|place| place as u32).collect::<Vec<u32>>())
+        };
+        let places: HashMap<Line, Vec<u32>> =
+            index.lines(|_| false).into_par_iter().map(matching).collect();
+        let total = places.values().map(Vec::len).sum();
+        Self { query: query.into(), places, total }
     }
 
     pub fn places(&self, line: Line) -> &[u32] {
-        let list = match line {
-            Line::Rank(_) => None,
-            Line::Ranges(row) => self.ranges.get(row),
-            Line::Row(row) => self.rows.get(row),
-        };
-        list.map_or(&[], Vec::as_slice)
+        self.places.get(&line).map_or(&[], Vec::as_slice)
     }
 
     /// True if any position in the half-open range matches.

@@ -73,13 +73,11 @@ impl View {
         }
     }
 
-    /// Clears the selection, else the marks; false if there was neither.
-    pub fn unselect(&mut self) -> bool {
-        if self.selected.take().is_some() {
-            return true;
+    /// Clears the selection, else the marks.
+    pub fn unselect(&mut self) {
+        if self.selected.take().is_none() {
+            self.marks = [None; 2];
         }
-        let marks = std::mem::take(&mut self.marks);
-        marks.iter().any(Option::is_some)
     }
 
     pub fn marked(&self) -> Option<Window> {
@@ -146,18 +144,15 @@ impl View {
 impl View {
     /// Steps to compare, upper then lower: the one under the cursor and its counterpart in the other trace.
     pub fn steps_to_compare(&self) -> Result<(StepKey, StepKey), String> {
-        let [_, _] = &self.panes[..] else { return Err("only one trace is open".into()) };
-        let (focus, other) = (self.focus.min(1), 1 - self.focus.min(1));
+        let (focus, other) = self.pair().ok_or("only one trace is open")?;
         let key = self.panes[focus].step_key(self.time, true);
-        let Some(key) = key else { return Err("there is no step under the cursor".into()) };
+        let key = key.ok_or("there is no step under the cursor")?;
+        let key_of =
+            |pane: usize, step: Option<usize>| Some(self.panes[pane].index.steps.get(step?)?.key);
         // steps aligned by hand are compared even if their numbers differ
-        let aligned = |pane: usize| {
-            let pane = &self.panes[pane];
-            Some(pane.index.steps.get(pane.aligned?)?.key)
-        };
-        let meant = (aligned(focus) == Some(key)).then(|| aligned(other)).flatten();
-        let partner = || Some(self.panes[other].index.steps.get(self.partner(focus, key)?)?.key);
-        let there = meant.or_else(partner);
+        let is_aligned = key_of(focus, self.panes[focus].aligned) == Some(key);
+        let meant = self.panes[other].aligned.filter(|_| is_aligned);
+        let there = key_of(other, meant).or_else(|| key_of(other, self.partner(focus, key)));
         match there {
             Some(there) if focus == 0 => Ok((key, there)),
             Some(there) => Ok((there, key)),

@@ -209,7 +209,7 @@ fn perform(view: &mut View, deed: &Do) {
         Do::Times(from, to) => view.select_times(*from, *to),
         Do::ZoomStretch => drop(view.zoom_stretch()),
         Do::Mark(which) => view.mark(*which),
-        Do::Unselect => drop(view.unselect()),
+        Do::Unselect => view.unselect(),
         Do::Align => drop(view.align_here()),
         Do::Shift(by) => drop(view.shift(*by)),
         Do::Follow(after) => drop(view.follow_link(*after)),
@@ -287,7 +287,7 @@ proptest! {
                 let pane = &view.panes[pane];
                 prop_assert_eq!(pane.index.place_in_step(step, view.anchor), Some(pane.origin), "{:?}", deed);
             }
-            if let (Some(own), Some(span)) = (view.pane().span(), view.counterpart()) {
+            if let (Some(own), Some(span)) = (view.pane().span(), view.counterpart) {
                 let theirs = &view.panes[other].index;
                 prop_assert_eq!(view.pane().index.name(own), theirs.name(&theirs.trace.spans[span]));
             }

@@ -1,11 +1,10 @@
 //! State of screen 4: one time window for all open traces, so that they share a scale; one cursor; the search.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::{Anchor, CounterpartKey};
+use super::align::Anchor;
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
@@ -25,7 +24,7 @@ pub struct Timeline {
     pub loading: Option<String>,
     /// Screen to return to if they cannot be opened, unless the user acts on the open trace meanwhile.
     pub opened_from: Option<Tab>,
-    /// Keys pressed while they load, if no other trace is shown.
+    /// Keys pressed while they load, for the traces that were asked for.
     pub early: Vec<KeyEvent>,
     /// Traces of the previous session, until the screen is shown.
     pub kept: Option<KeptTimeline>,
@@ -134,8 +133,8 @@ pub struct View {
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
     pub anchor: Anchor,
-    /// Latest result of [`Self::counterpart`].
-    pub(super) counterpart: RefCell<Option<(CounterpartKey, Option<usize>)>>,
+    /// Span of the other trace (an index) with the operation under the cursor, since the last change.
+    pub counterpart: Option<usize>,
 }
 
 impl View {
@@ -161,7 +160,7 @@ impl View {
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
             anchor: Anchor::Start,
-            counterpart: RefCell::default(),
+            counterpart: None,
         };
         let steps = view.pane().index.steps.len();
         let middle = || (steps > 0).then_some(steps / 2);
@@ -188,6 +187,11 @@ impl View {
             self.panel,
             None | Some(Panel::Verdict { .. } | Panel::Legend(..) | Panel::Stretches(_))
         )
+    }
+
+    /// Table of operations, if it is open.
+    pub fn operations(&mut self) -> Option<&mut Operations> {
+        if let Some(Panel::Operations(operations)) = &mut self.panel { Some(operations) } else { None }
     }
 
     pub fn pane(&self) -> &Pane {
@@ -549,11 +553,8 @@ impl View {
     /// Toggles folding of identical ranks; false if all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
-        let mut any = false;
-        for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
-            any |= pane.toggle_fold();
-        }
-        any
+        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
+        panes.fold(false, |any, pane| pane.toggle_fold() || any)
     }
 
     /// Indices of panes whose identical ranks were stored once.

@@ -20,7 +20,8 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let time_us = table.counted.as_ref().expect("it is counted").table.time_us;
     let share = |us: f64| format!("{:.1} %", 100.0 * us / time_us);
     let all = format!(
-        "of {}: compute 150 us ({})  comm 120 us ({}), exposed 75.0 us  memory 18.0 us ({})",
+        "exposed 75.0 us ({}); of {}: compute 150 us ({}), comm 120 us ({}), memory 18.0 us ({})",
+        share(75.0),
         super::super::lists::time_of(time_us),
         share(150.0),
         share(120.0),

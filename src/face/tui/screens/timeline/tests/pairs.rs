@@ -39,10 +39,21 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let exposed = &report.families[report.by_exposed[0]].sum;
     assert!(exposed.name.contains("all_reduce") && exposed.delta_exposed_us() < -5.0, "ladder hides it");
     let shown = driver.screen();
-    let row = shown.lines().position(|line| line.contains("ladder exp.")).expect("a header") + 1;
+    let row = shown.lines().position(|line| line.contains("ladder exp ")).expect("a header") + 1;
     assert!(shown.lines().nth(row).is_some_and(|line| line.contains(&name(&exposed.name))), "{shown}");
+    // the rows add up to the title, which the help has in full
+    let sum: f64 = report.families.iter().map(|family| family.sum.delta_us).sum();
+    let rest = report.lengths_us.1 - report.lengths_us.0 - sum;
+    let row = |name: &str| shown.lines().find(|line| line.contains(name)).expect("a row").to_owned();
+    let signed = |us: f64| format!("{us:.1}");
+    assert!(row("idle minus overlap").contains(&signed(rest)), "{rest}: {shown}");
+    assert!(row("whole step").contains("-44.6") && row("whole step").contains("-54.2"), "{shown}");
+    let notes = driver.state.timeline.notes(Rect::new(0, 0, 60, 16), &driver.state.cx);
+    assert!(notes.iter().any(|note| note.is_folded && note.text.contains("standard step 0 144 us")));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
+    driver.taps("Xc");
+    driver.shows("only one trace is open: b opens another one below it");
 }
 
 #[test]
@@ -50,7 +61,7 @@ fn differences_keep_the_names_in_the_smallest_window() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
     driver.taps("c");
-    driver.shows("exp. us: standard   ladder   change   operation");
+    driver.shows("standard exp ladder exp change exp   operation");
     driver.shows("/all_reduce");
     driver.taps("s");
     driver.shows("change us   operation");
@@ -124,10 +135,10 @@ fn two_aligned_steps_are_compared_above_them() {
         vec![simulated(|_| {}), ladder]
     };
     let driver = with(pair(), (120, 40));
-    driver.shows(" ladder 1.45x faster: 99.5 against 144 us per step; exposed 9.66 against 63.9 us");
+    driver.shows(" ladder step 1.45x faster: 99.5 against 144 us; exposed 9.66 against 63.9 us");
     driver.shows("   aligned: step 0");
     let driver = with(pair(), (60, 16));
-    driver.shows(" ladder 1.45x faster   aligned: step 0");
+    driver.shows(" ladder step 1.45x faster   aligned: step 0");
 }
 
 /// A profile, whose first stream works in the last step only, over a run.
@@ -471,13 +482,13 @@ fn differences_in_exposure_have_units_and_a_change_in_a_narrow_window() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (60, 16));
     driver.taps("c");
-    if !driver.screen().contains("exp. us") {
+    if !driver.screen().contains("change exp") {
         driver.taps("c");
     }
-    driver.shows("exp. us: standard");
+    driver.shows("us; exp: exposed; ");
     let head = driver.screen();
-    let head = head.lines().find(|line| line.contains("exp. us")).expect("a header");
-    assert!(head.contains("change") && head.contains("operation"), "{head}");
+    let head = head.lines().find(|line| line.contains("standard exp")).expect("a header");
+    assert!(head.contains("change exp") && head.contains("operation"), "{head}");
 }
 
 #[test]
