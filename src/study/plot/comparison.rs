@@ -71,7 +71,7 @@ pub fn comparison_figure(
     let sizes = Sizes::new(options.font);
     let count = pairs.len() as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
-    let (mut scene, all, sizes) = sheet.lay_out(
+    let (mut scene, all) = sheet.lay_out(
         count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
         (150.0, count * 1.2 * sizes.note + under),
     )?;
@@ -91,11 +91,10 @@ pub fn comparison_figure(
         .iter()
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
     let x = ValueAxis::fit(values.chain([1.0])).over(area.left, area.right);
-    axis::horizontal(&mut scene, &x, &area, &sizes);
-    let named = ["speedup in tokens/s (above 1: faster)", "speedup in tokens/s"];
-    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
+    axis::horizontal(&mut scene, &x, &area);
+    layout::name_below(&mut scene, all, area.center().0, "speedup in tokens/s (above 1: faster)");
     scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
-    layout::frame(&mut scene, area, &sizes);
+    layout::frame(&mut scene, area);
 
     let row = area.height() / count;
     for (index, pair) in pairs.iter().enumerate() {

@@ -98,7 +98,7 @@ pub fn improvement_figure(
         .iter()
         .map(|(_, groups)| under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font)));
     let names = names.fold(0.0, f64::max);
-    let (mut scene, cells, sizes) = sheet.charts(
+    let (mut scene, cells) = sheet.charts(
         (charts.len(), columns),
         ChartSize { aspect: 0.6, height: 75.0 + names..=150.0 + names, least: (50.0, 34.0 + names) },
         (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
@@ -113,7 +113,7 @@ pub fn improvement_figure(
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
         BarChart { title: words.join(", "), groups, y }
     });
-    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>());
     Ok(Figure::new(scene, provenance, options))
 }
 

@@ -64,7 +64,7 @@ pub fn p2p_figure(
     // a bar of less than four points looks like a line
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
     let columns = (columns.max(1.0) as usize).min(4);
-    let (mut scene, cells, sizes) = sheet.charts(
+    let (mut scene, cells) = sheet.charts(
         (batches.len(), columns),
         ChartSize { aspect: 0.5, height: 95.0..=180.0, least: (50.0, 46.0) },
         ("TP (GPUs)", "tokens/s"),
@@ -75,7 +75,7 @@ pub fn p2p_figure(
         let y = ValueAxis::from_zero(values(&groups).into_iter());
         BarChart { title: format!("batch {batch}"), groups, y }
     });
-    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>());
     Ok(Figure::new(scene, provenance, options))
 }
 
