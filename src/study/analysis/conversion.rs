@@ -14,8 +14,6 @@ use table::Quality;
 use table::render::{Shown, Table};
 use table::{Provenance, Spec};
 
-const VERSION: u32 = 1;
-
 /// Number of parts of the model's depth; last-K and random-K sets are evaluated at the part boundaries.
 const PARTS: u32 = 6;
 
@@ -219,7 +217,7 @@ pub fn carried_over(chosen: &[u32], from: u32, to: u32) -> Vec<u32> {
 }
 
 impl ConversionReport {
-    pub const VERSION: u32 = VERSION;
+    pub const VERSION: u32 = 1;
 
     /// Fastest ladder with a KL of at most `kl`; ties go to the lower KL.
     ///

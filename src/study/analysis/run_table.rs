@@ -19,8 +19,7 @@ use rayon::prelude::*;
 
 use crate::analysis::settings;
 use base::error::{Error, Result, nearest};
-use base::text::natural_order;
-use base::text::{folded, same_name};
+use base::text::{folded, natural_order, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
 use table::{Field, MeasureScope, Record, Source};
@@ -246,12 +245,7 @@ impl Column {
         }
         let mut values: Vec<_> = counts.into_iter().collect();
         values.sort_unstable();
-        let typed = |row| match self.cell(row) {
-            RunCell::Text(text) => text.to_owned(),
-            RunCell::Number(value) => value.to_string(),
-            RunCell::Nothing => String::new(),
-        };
-        Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
+        Some(values.into_iter().map(|(_, (row, count))| (self.full(row).into_owned(), count)).collect())
     }
 
     /// True if a text contains a word ([`base::text::folded`]).

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::compare::Axis;
+use base::statistics::distinct;
 use plan::Architecture;
 use table::options::{self, OPTIONS, OptionEntry};
 use table::{P2p, Record, Spec, VARIANTS, aggregate};
@@ -87,22 +88,15 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
 
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
-    let mut name = super::pareto::group(record);
-    for (division, ranks) in
-        [("PP", spec.pp), ("EP", spec.ep), ("DP", spec.dp)].into_iter().filter(|(_, ranks)| *ranks > 1)
-    {
-        name.push_str(&format!(", {division} {ranks}"));
-    }
-    for setting in spec.settings() {
-        name.push_str(&format!(", {setting}"));
-    }
-    for (key, value) in spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_")) {
-        name.push_str(&format!(", {key}={value}"));
-    }
-    if with_link {
-        name.push_str(&format!(", link {}", spec.link));
-    }
-    name
+    let divisions = [("PP", spec.pp), ("EP", spec.ep), ("DP", spec.dp)];
+    let divisions = divisions.into_iter().filter(|(_, ranks)| *ranks > 1);
+    let env = spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_"));
+    let mut words = vec![super::pareto::group(record)];
+    words.extend(divisions.map(|(division, ranks)| format!("{division} {ranks}")));
+    words.extend(spec.settings());
+    words.extend(env.map(|(key, value)| format!("{key}={value}")));
+    words.extend(with_link.then(|| format!("link {}", spec.link)));
+    words.join(", ")
 }
 
 /// Options named for all cells; others only if they are not at their defaults.
@@ -116,13 +110,7 @@ const WORKLOAD: [&str; 6] = ["dtype", "prompt_tokens", "output_tokens", "backend
 
 /// Joins labels, each once: a link may have the name of its P2P setting.
 pub fn joined_labels(labels: impl IntoIterator<Item = String>) -> String {
-    let mut joined: Vec<String> = Vec::new();
-    for label in labels {
-        if !label.is_empty() && !joined.contains(&label) {
-            joined.push(label);
-        }
-    }
-    joined.join(" ")
+    distinct(labels.into_iter().filter(|label| !label.is_empty())).join(" ")
 }
 
 /// True if each P2P setting has a single link.
