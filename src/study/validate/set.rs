@@ -232,13 +232,8 @@ impl DataSet {
 
     fn known(&self) -> Vec<&str> {
         let measured = self.measured.iter().map(|measured| &measured.column);
-        self.columns
-            .iter()
-            .chain(&self.optional)
-            .chain(measured)
-            .chain(&self.ignored)
-            .map(String::as_str)
-            .collect()
+        let known = self.columns.iter().chain(&self.optional).chain(measured).chain(&self.ignored);
+        known.map(String::as_str).collect()
     }
 
     /// Parses the runs of each row.
@@ -484,16 +479,9 @@ impl Group {
                     == (&row.model, &row.system, &row.engine, &row.weights)
             };
             let at = groups.iter().position(|(group, _)| is(group)).unwrap_or_else(|| {
-                groups.push((
-                    Self {
-                        model: row.model.clone(),
-                        system: row.system.clone(),
-                        engine: row.engine.clone(),
-                        weights: row.weights.clone(),
-                        ..Self::default()
-                    },
-                    Vec::new(),
-                ));
+                let ServedRow { model, system, engine, weights, .. } = row.clone();
+                let group = Self { model, system, engine, weights, ..Self::default() };
+                groups.push((group, Vec::new()));
                 groups.len() - 1
             });
             let (group, residuals) = &mut groups[at];

@@ -15,12 +15,6 @@ pub(super) struct Columns {
     sides: Vec<Side>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
-    pub bytes: u64,
-    pub sides: Vec<(Side, Timing)>,
-}
-
 const TYPES: [&str; 16] = [
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16",
     "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "char", "int",
@@ -84,12 +78,12 @@ impl Columns {
         words.len() > 1 && (has_type || is_cut || (words.len() >= 5 && 2 * numbers > words.len()))
     }
 
-    /// Parses a row.
+    /// Parses a row: message bytes, and the timing of each side.
     ///
     /// # Errors
     ///
     /// Returns a message if the number of columns differs from the heading's or a value is not a number.
-    pub(super) fn row(&self, line: &str) -> Result<Row, String> {
+    pub(super) fn row(&self, line: &str) -> Result<(u64, Vec<(Side, Timing)>), String> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         while words.last().is_some_and(|word| is_time_stamp(word)) {
             words.pop();
@@ -142,7 +136,7 @@ impl Columns {
             };
             sides.push((*side, timing));
         }
-        Ok(Row { bytes, sides })
+        Ok((bytes, sides))
     }
 }
 
@@ -298,8 +292,8 @@ mod tests {
 
     /// Bytes, and the times of a row's ways.
     fn times(columns: &Columns, line: &str) -> (u64, Vec<(Side, Option<f64>)>) {
-        let row = columns.row(line).unwrap();
-        (row.bytes, row.sides.into_iter().map(|(side, timing)| (side, timing.us)).collect())
+        let (bytes, sides) = columns.row(line).unwrap();
+        (bytes, sides.into_iter().map(|(side, timing)| (side, timing.us)).collect())
     }
 
     #[test]

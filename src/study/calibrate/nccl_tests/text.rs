@@ -89,10 +89,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
         let cut: Vec<&str> = prefixes.rows(line).into_iter().filter(|row| columns.is_row(row)).collect();
         let read = cut.iter().map(|row| columns.row(row));
         match read.reduce(|first, next| first.or(next)) {
-            Some(Ok(row)) => {
-                let (place, bytes, sides) = (place(), row.bytes, row.sides);
-                job.rows.push(Measured { place, bytes, sides });
-            }
+            Some(Ok((bytes, sides))) => job.rows.push(Measured { place: place(), bytes, sides }),
             Some(Err(problem)) => return Err(refused(format!("{}: {problem}", place()), HELP)),
             None => {}
         }
