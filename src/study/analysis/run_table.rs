@@ -31,11 +31,8 @@ const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
 fn fields(records: &[Record]) -> Vec<Field> {
     let (mut env, mut set): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
     for record in records {
-        for (names, map) in [(&mut env, &record.spec.env), (&mut set, &record.spec.set)] {
-            for name in map.keys().filter(|name| !names.contains(name.as_str())).collect::<Vec<_>>() {
-                names.insert(name);
-            }
-        }
+        env.extend(record.spec.env.keys().map(String::as_str));
+        set.extend(record.spec.set.keys().map(String::as_str));
     }
     let mut fields = table::fields();
     fields.extend(env.into_iter().map(Field::variable));

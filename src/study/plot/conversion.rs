@@ -66,7 +66,7 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
             SetSeries::UpperHalf => LegendKey::Marker { look, fill },
             _ => LegendKey::Series { look, fill, stroke: stroke_of(series) },
         };
-        LegendEntry::new(key, name.clone())
+        LegendEntry::new(key, name)
     };
     let sheet = Sheet {
         options,
@@ -84,11 +84,8 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
         legend: all.iter().map(legend_entry).collect(),
     };
     let names = ("speedup over standard", "KL from standard (nats per token)");
-    let (mut scene, cells) = sheet.charts(
-        (1, 1),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((1, 1), size, names)?;
     draw_chart(&mut scene, cells[0], &all);
     Ok(Figure::new(scene, &provenance, options))
 }

@@ -74,11 +74,8 @@ pub fn first_token_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let axes = ("prompt (tokens)", "time to first token");
-    let (mut scene, areas) = sheet.charts(
-        (2 * groups.len(), columns),
-        ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) },
-        axes,
-    )?;
+    let size = ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) };
+    let (mut scene, areas) = sheet.charts((2 * groups.len(), columns), size, axes)?;
     for ((areas, group), name) in areas.chunks_exact(2).zip(groups.values()).zip(names) {
         let percent = |prompt, ms| group.percent(prompt, ms);
         draw(&mut scene, areas[0], &format!("{name} (ms)"), group, |_, ms| Some(ms), &looks);

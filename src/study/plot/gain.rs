@@ -56,11 +56,8 @@ pub fn gain_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("all-reduce latency (us)", "speedup over standard");
-    let (mut scene, cells) = sheet.charts(
-        (groups.len(), columns),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (90.0, 90.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (90.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((groups.len(), columns), size, names)?;
     // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()

@@ -42,8 +42,8 @@ pub struct LegendEntry {
 }
 
 impl LegendEntry {
-    pub fn new(key: LegendKey, name: impl Into<String>) -> Self {
-        Self { key, name: name.into() }
+    pub fn new(key: LegendKey, name: impl ToString) -> Self {
+        Self { key, name: name.to_string() }
     }
 }
 
@@ -316,7 +316,7 @@ pub fn series_legend(looks: &Looks, both: bool) -> Vec<LegendEntry> {
     let on = |look| LegendKey::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
     let off = LegendKey::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
     let mut legend: Vec<LegendEntry> =
-        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name.to_string())).collect();
+        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name)).collect();
     if both {
         legend.extend([LegendEntry::new(on(PLAIN), "P2P on"), LegendEntry::new(off, "P2P off")]);
     }

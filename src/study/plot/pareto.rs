@@ -85,12 +85,9 @@ pub fn pareto_figure(
         legend: legend(&points, &data.overlay, &looks),
     };
     let columns = if one || options.is_narrow() { 1 } else { 2 };
-    let names_of_axes = (axes.x.title_in(unit), y_name(axes));
-    let (mut scene, cells) = sheet.charts(
-        (groups.len(), columns),
-        ChartSize { aspect: 0.62, height: 130.0..=300.0, least: (75.0, 70.0) },
-        (&names_of_axes.0, &names_of_axes.1),
-    )?;
+    let (x_title, y_title) = (axes.x.title_in(unit), y_name(axes));
+    let size = ChartSize { aspect: 0.62, height: 130.0..=300.0, least: (75.0, 70.0) };
+    let (mut scene, cells) = sheet.charts((groups.len(), columns), size, (&x_title, &y_title))?;
     for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {
         let panel = ParetoPanel {
             points: members.to_vec(),

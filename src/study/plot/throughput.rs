@@ -43,11 +43,8 @@ pub fn throughput_figure(
     };
     let columns = if options.is_narrow() { 2 } else { 4 };
     let names = ("TP (GPUs)", "tokens/s");
-    let (mut scene, cells) = sheet.charts(
-        (batches.len(), columns),
-        ChartSize { aspect: 0.85, height: 95.0..=230.0, least: (50.0, 46.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.85, height: 95.0..=230.0, least: (50.0, 46.0) };
+    let (mut scene, cells) = sheet.charts((batches.len(), columns), size, names)?;
     for (cell, batch) in cells.into_iter().zip(batches) {
         draw_chart(&mut scene, cell, set, batch, &looks);
     }

@@ -70,11 +70,8 @@ pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Fig
         legend: drawn.iter().map(entry).collect(),
     };
     let names = ("steps", "held-out loss (nats per token)");
-    let (mut scene, cells) = sheet.charts(
-        (1, 1),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((1, 1), size, names)?;
     draw(&mut scene, cells[0], &drawn, from, &looks);
     Ok(Figure::new(scene, &provenance, options))
 }

@@ -43,11 +43,8 @@ pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Fi
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("row of the data set", "error (%, points)");
-    let (mut scene, cells) = sheet.charts(
-        (scores.len(), columns),
-        ChartSize { aspect: 0.45, height: 90.0..=200.0, least: (90.0, 70.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.45, height: 90.0..=200.0, least: (90.0, 70.0) };
+    let (mut scene, cells) = sheet.charts((scores.len(), columns), size, names)?;
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);

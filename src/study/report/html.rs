@@ -36,6 +36,12 @@ impl Html {
         self.raw(&table.html(caption, most, whole))
     }
 
+    pub fn badges(&mut self, provenances: impl IntoIterator<Item = Provenance>) -> &mut Self {
+        let badge = |of: Provenance| format!("<span class=\"badge {of}\">{of}</span>");
+        let badges = provenances.into_iter().map(badge).collect::<String>();
+        self.raw("<p>").raw(&badges).raw("</p>\n")
+    }
+
     pub fn into_text(self) -> String {
         self.text
     }
@@ -53,8 +59,4 @@ pub fn document(title: &str, body: &str, script: &str) -> String {
         escape(&printable(title)),
         include_str!("style.css"),
     )
-}
-
-pub fn badge(provenance: Provenance) -> String {
-    format!("<span class=\"badge {provenance}\">{provenance}</span>")
 }
