@@ -79,13 +79,8 @@ impl Column {
             Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
             Values::Number(_) => None,
         };
-        Self {
-            field,
-            values,
-            ranks: OnceLock::new(),
-            blank: OnceLock::new(),
-            longest: longest.unwrap_or(0),
-        }
+        let (ranks, blank) = (OnceLock::new(), OnceLock::new());
+        Self { field, values, ranks, blank, longest: longest.unwrap_or(0) }
     }
 }
 

@@ -79,11 +79,7 @@ pub fn section(
 }
 
 fn in_short(html: &mut Html, records: &[Record]) {
-    let answers = Answer::of(records.to_vec());
-    if answers.is_empty() {
-        return;
-    }
-    for answer in answers {
+    for answer in Answer::of(records.to_vec()) {
         html.raw("<div class=\"card\">\n");
         let mut bullets = Vec::new();
         for (line, text) in answer.card() {
