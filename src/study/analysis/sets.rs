@@ -175,7 +175,7 @@ impl Varied {
         });
         if *axis == Axis::ARCHITECTURE {
             // the architecture's values name them
-            other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
+            other.axes.retain(|varied| !varied.is_one_of(&VARIANTS));
         }
         if *axis == Axis::P2P && self.link_follows {
             other.axes.retain(|varied| *varied != Axis::Option("link"));
@@ -198,14 +198,12 @@ impl Varied {
                 *values.entry(of(spec)).or_insert_with(|| value.clone()) == value
             })
         };
-        let is_one_of =
-            |axis: &Axis, names: &[&'static str]| names.iter().any(|name| *axis == Axis::Option(name));
         let model = |spec: &Spec| format!("{} {} {}", spec.model, spec.hardware, spec.p2p.as_str());
         let backend = |spec: &Spec| format!("{} {:?} {}", spec.model, spec.backend, spec.link);
         other.axes.retain(|axis| {
             *axis != MODEL
-                && !(is_one_of(axis, &WORKLOAD) && follows(axis, &model))
-                && !(is_one_of(axis, &COUNTS) && follows(axis, &backend))
+                && !(axis.is_one_of(&WORKLOAD) && follows(axis, &model))
+                && !(axis.is_one_of(&COUNTS) && follows(axis, &backend))
         });
         other.axes.push(MODEL);
         other
@@ -218,10 +216,9 @@ impl Varied {
     /// Axes, without those that follow from others.
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
         let named = self.axes.contains(&Axis::ARCHITECTURE);
-        let of_variant = |axis: &Axis| VARIANTS.iter().any(|name| *axis == Axis::Option(name));
         self.axes.iter().filter(move |axis| {
             // the architecture's label includes the variant
-            !(self.link_follows && **axis == Axis::Option("link") || named && of_variant(axis))
+            !(self.link_follows && **axis == Axis::Option("link") || named && axis.is_one_of(&VARIANTS))
         })
     }
 
@@ -293,6 +290,10 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
 }
 
 impl Axis {
+    fn is_one_of(&self, options: &[&str]) -> bool {
+        matches!(self, Self::Option(name) if options.contains(name))
+    }
+
     /// Value of a cell on the axis as in labels: `tp8`, `p2p-off`, `link.alpha_us=20`.
     pub fn label(&self, spec: &Spec) -> String {
         match self {

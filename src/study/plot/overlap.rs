@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::figure::Figure;
-use super::figure::FigureOptions;
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::timeline::{self, LaneWindow};

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{Chart, ValueAxis, number};
-use super::figure::Figure;
-use super::figure::FigureOptions;
+use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};

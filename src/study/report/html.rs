@@ -8,7 +8,7 @@ use table::render::Table;
 
 #[derive(Clone, Debug, Default)]
 pub struct Html {
-    text: String,
+    pub text: String,
 }
 
 impl Html {
@@ -40,10 +40,6 @@ impl Html {
         let badge = |of: Provenance| format!("<span class=\"badge {of}\">{of}</span>");
         let badges = provenances.into_iter().map(badge).collect::<String>();
         self.raw("<p>").raw(&badges).raw("</p>\n")
-    }
-
-    pub fn into_text(self) -> String {
-        self.text
     }
 }
 

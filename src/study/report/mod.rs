@@ -113,7 +113,7 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     sections::validation(&mut html, &ok)?;
     sections::environments(&mut html, report);
     sections::words(&mut html);
-    Ok(document(&title, &html.into_text(), include_str!("sort.js")))
+    Ok(document(&title, &html.text, include_str!("sort.js")))
 }
 
 fn title(sets: &[CellSet]) -> String {

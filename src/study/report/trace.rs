@@ -64,7 +64,7 @@ pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
     tables(&mut html, page);
     provenance(&mut html, page);
     let scripts = concat!(include_str!("sort.js"), include_str!("timeline.js"));
-    let html = document(&format!("Trace {}", page.name), &html.into_text(), scripts);
+    let html = document(&format!("Trace {}", page.name), &html.text, scripts);
     if html.len() > MOST_BYTES {
         return Err(Error::input_help(
             format!("the page would have {:.1} MB; at most 5 MB can be shared", html.len() as f64 / 1e6),

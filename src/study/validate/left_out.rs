@@ -190,7 +190,7 @@ impl<'a> Engine<'a> {
             }
             for (at, logs) in out.iter().zip(self.logs(out, &values, is_known)) {
                 for (run, log) in self.rows[*at].iter().zip(logs) {
-                    let measure = self.set.measured()[run.column].measure;
+                    let measure = self.set.measured[run.column].measure;
                     errors.entry(measure).or_default().push(100.0 * (log.exp() - 1.0));
                 }
             }
@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
         });
         let weights: Vec<f64> = runs
             .iter()
-            .map(|(at, run)| match self.set.measured()[self.rows[*at][*run].column].measure {
+            .map(|(at, run)| match self.set.measured[self.rows[*at][*run].column].measure {
                 Measure::Tpot => 1.0,
                 _ => TTFT_WEIGHT,
             })

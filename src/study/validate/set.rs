@@ -103,7 +103,7 @@ pub struct DataSet {
     pub serving: bool,
     /// Defaults for all rows, by option name; columns take precedence.
     cell: BTreeMap<String, String>,
-    measured: Vec<MeasuredColumn>,
+    pub(super) measured: Vec<MeasuredColumn>,
     #[serde(skip)]
     pub(super) rows: &'static str,
 }
@@ -195,10 +195,6 @@ impl DataSet {
         names.iter().map(find).collect()
     }
 
-    pub fn measured(&self) -> &[MeasuredColumn] {
-        &self.measured
-    }
-
     /// Runs of the built-in rows.
     ///
     /// # Errors
@@ -264,7 +260,8 @@ impl DataSet {
             let Some(text) = row.text(column) else {
                 return Err(row.wrong(column, "it is missing"));
             };
-            if self.serving && ServedRow::reads(column) {
+            // columns without an option of the same form
+            if self.serving && matches!(column.as_str(), "engine" | "version") {
                 continue;
             }
             let option = self.options.get(column).unwrap_or(column);
@@ -369,11 +366,6 @@ pub struct ServedRow {
 }
 
 impl ServedRow {
-    /// True for columns without an option of the same form.
-    pub(super) fn reads(column: &str) -> bool {
-        matches!(column, "engine" | "version")
-    }
-
     /// Completes a served cell: stack, all-reduce and KV cache of the engine, and the model's built-in name.
     pub(super) fn read(row: &CsvRow<'_>, spec: &mut Spec) -> Result<Self> {
         let text = |column| row.text(column).unwrap_or_default().to_owned();
