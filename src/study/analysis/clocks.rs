@@ -168,10 +168,7 @@ fn slope(ends: &[(i64, f64)]) -> Option<f64> {
     });
     let per_s = median(&slopes.collect::<Vec<_>>())?;
     let is_line = CLOSER * apart(per_s)? <= constant;
-    match per_s.abs() <= LARGEST_DRIFT {
-        true => Some(if is_line { per_s } else { 0.0 }),
-        false => None,
-    }
+    (per_s.abs() <= LARGEST_DRIFT).then_some(if is_line { per_s } else { 0.0 })
 }
 
 fn seconds(from_ns: i64, to_ns: i64) -> f64 {

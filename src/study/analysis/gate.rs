@@ -78,18 +78,12 @@ impl Serialize for Gate {
 impl Gate {
     /// Change from a baseline's value, in the limit's unit.
     pub(crate) fn change(&self, baseline: f64, value: f64) -> f64 {
-        match self.relative {
-            true => 100.0 * (value / baseline - 1.0),
-            false => value - baseline,
-        }
+        if self.relative { 100.0 * (value / baseline - 1.0) } else { value - baseline }
     }
 
     /// Compares a change, or its whole interval if there is one, with the limit.
     pub(crate) fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
-        let within = |change: f64| match self.below {
-            true => change <= self.limit,
-            false => change >= self.limit,
-        };
+        let within = |change: f64| if self.below { change <= self.limit } else { change >= self.limit };
         match interval.unwrap_or([change; 2]).map(within) {
             [true, true] => GateOutcome::Holds,
             [false, false] => GateOutcome::Violated,

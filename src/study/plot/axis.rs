@@ -144,10 +144,7 @@ pub fn number(value: f64) -> String {
     // ticks are round numbers: digits beyond the sixth are rounding errors
     let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };
     let text = format!("{value:.*}", decimals as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Ticks of a vertical axis of this height, and the width of the widest number.

@@ -214,10 +214,7 @@ fn check_place(path: &Path) -> Result<()> {
             "create it first, or write elsewhere",
         ));
     }
-    match path.is_dir() {
-        true => Err(Error::input(format!("{}: is a directory", path.display()))),
-        false => Ok(()),
-    }
+    if path.is_dir() { Err(Error::input(format!("{}: is a directory", path.display()))) } else { Ok(()) }
 }
 
 /// Points per inch.

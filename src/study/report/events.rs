@@ -308,16 +308,13 @@ struct Operations<'a> {
 
 impl Operations<'_> {
     fn place(&mut self, span: &Span) -> u32 {
-        let next = self.all.len() as u32;
-        match self.places.get(&(span.operation, span.lane)) {
-            Some(place) => *place,
-            None => {
-                self.places.insert((span.operation, span.lane), next);
-                let operation = self.described(span);
-                self.all.push(operation);
-                next
-            }
+        let (key, next) = ((span.operation, span.lane), self.all.len() as u32);
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            let operation = self.described(span);
+            self.all.push(operation);
         }
+        place
     }
 
     fn described(&self, span: &Span) -> TimelineOperation {
