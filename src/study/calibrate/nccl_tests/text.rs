@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::rows::{Columns, foreign_unit, sides};
-use super::{HELP, Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
-use base::error::Result;
+use super::{Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
+use base::error::{Error, Result};
 
 /// Lines of heading and footer: counts of those that one job prints once, and the columns of its tables.
 #[derive(Default)]
@@ -41,22 +41,19 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
         let read = cut.iter().map(|row| columns.row(row));
         match read.reduce(|first, next| first.or(next)) {
             Some(Ok((bytes, sides))) => job.rows.push(Measured { place: place(), bytes, sides }),
-            Some(Err(problem)) => return Err(refused(format!("{}: {problem}", place()), HELP)),
+            Some(Err(problem)) => return Err(refused(format!("{}: {problem}", place()))),
             None => {}
         }
     }
     seen.one_job(file)?;
     match seen.headings.first() {
         None => {
-            return Err(refused(
-                format!(
-                    "{file}: 0 rows of nccl-tests: no heading names columns (# size ... time algbw busbw)"
-                ),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{file}: 0 rows of nccl-tests: no heading names columns (# size ... time algbw busbw)"
+            )));
         }
         Some(columns) if columns.is_host_time() => {
-            return Err(refused(
+            return Err(Error::input_help(
                 format!(
                     "{file}: times are those of the host (cputime), which does not wait for the GPU"
                 ),
@@ -144,10 +141,9 @@ fn after<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
 fn check_units(place: &str, line: &str) -> Result<()> {
     match foreign_unit(line) {
         None => Ok(()),
-        Some(unit) => Err(refused(
-            format!("{place}: unit ({unit}), where nccl-tests prints sizes in B, times in us and GB/s"),
-            HELP,
-        )),
+        Some(unit) => Err(refused(format!(
+            "{place}: unit ({unit}), where nccl-tests prints sizes in B, times in us and GB/s"
+        ))),
     }
 }
 
