@@ -291,13 +291,14 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         let longest = longest.map(|row| (row.name.clone(), part(of(row))));
         (union_us / all.span_us, longest, part)
     };
-    let mut parts = vec![TimePart {
-        work: "idle".into(),
-        share: all.idle_us / all.span_us,
+    let without_kernel = |work: &str, share: f64, gb_s: Option<f64>| TimePart {
+        work: work.into(),
+        share,
         longest: None,
         longest_share: 0.0,
-        gb_s: None,
-    }];
+        gb_s,
+    };
+    let mut parts = vec![without_kernel("idle", all.idle_us / all.span_us, None)];
     let total: fn(&NameRow) -> f64 = |row| row.total_us;
     let exposed: fn(&NameRow) -> f64 = |row| row.exposed_us;
     for (work, name, of, union_us) in [
@@ -323,12 +324,9 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
         *time += row.total_us * ranks;
     }
-    parts.extend(copies.into_iter().map(|(work, (us, bytes, time))| TimePart {
-        work: work.into(),
-        share: part(us),
-        longest: None,
-        longest_share: 0.0,
-        gb_s: bytes.filter(|_| time > 0.0).map(|bytes| bytes / time / 1e3),
+    parts.extend(copies.into_iter().map(|(work, (us, bytes, time))| {
+        let gb_s = bytes.filter(|_| time > 0.0).map(|bytes| bytes / time / 1e3);
+        without_kernel(work, part(us), gb_s)
     }));
     parts.retain(|part| part.share >= LEAST);
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));

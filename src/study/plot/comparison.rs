@@ -39,7 +39,8 @@ pub fn comparison_figure(
     let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
     // words that all rows share move to the title, but no row stays without a name
     let value = value.filter(|_| matched.is_none());
-    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
+    let names: Vec<String> =
+        pairs.iter().map(|pair| row_name(pair, [value, baseline, matched])).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
 
     // a filter may have left some of the pairs
@@ -124,23 +125,14 @@ fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
     }
 }
 
-fn row_name(
-    pair: &Comparison,
-    matched: Option<&str>,
-    baseline: Option<&str>,
-    value: Option<&str>,
-) -> String {
-    let mut words = Vec::new();
-    if value.is_none() {
-        words.push(pair.value.clone());
-    }
-    if baseline.is_none() {
-        words.push(format!("/ {}", pair.baseline));
-    }
-    if matched.is_none() {
-        words.push(format!(" {}", pair.matched));
-    }
-    words.join(" ").trim_start().to_owned()
+/// Name of a pair's row: the words that not all rows share.
+fn row_name(pair: &Comparison, [value, baseline, matched]: [Option<&str>; 3]) -> String {
+    let words = [
+        value.is_none().then(|| pair.value.clone()),
+        baseline.is_none().then(|| format!("/ {}", pair.baseline)),
+        matched.is_none().then(|| format!(" {}", pair.matched)),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ").trim_start().to_owned()
 }
 
 /// Look of each value, with the usual looks for architectures. The first look is reserved for the baseline.
