@@ -137,8 +137,7 @@ impl CsvRow<'_> {
         if let (false, Some(default)) = (self.columns.iter().any(|name| name == column), default) {
             return Ok(default);
         }
-        let value = self.text(column).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        value.ok_or_else(|| self.wrong(column, WHOLE))
+        self.count(column)?.ok_or_else(|| self.wrong(column, WHOLE))
     }
 
     /// Parses a whole number of at least 1; `None` if the value is empty or the column does not exist.

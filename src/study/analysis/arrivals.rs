@@ -246,11 +246,16 @@ struct Sums {
     matched: u64,
     unmatched: u64,
     is_partial: bool,
-    /// Delays of each rank when it was last (ns).
-    late: Vec<Vec<i64>>,
-    caused: Vec<i64>,
-    waited: Vec<i64>,
+    ranks: Vec<RankSums>,
     worst: Vec<(i64, Arrival)>,
+}
+
+#[derive(Clone, Default)]
+struct RankSums {
+    /// Delays of the rank when it was last (ns).
+    late: Vec<i64>,
+    caused: i64,
+    waited: i64,
 }
 
 /// Stragglers of all collectives; `None` with one rank or without matched collectives.
@@ -258,7 +263,8 @@ pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> O
     if runs.ranks.len() < 2 {
         return None;
     }
-    let mut sums = Sums::new(runs.ranks.len());
+    let ranks = vec![RankSums::default(); runs.ranks.len()];
+    let mut sums = Sums { ranks, ..Sums::default() };
     for collective in matching.selected(runs) {
         sums.add(runs, &collective, &matching.arrived(runs.trace, clocks, &collective));
     }
@@ -269,15 +275,6 @@ pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> O
 }
 
 impl Sums {
-    fn new(ranks: usize) -> Self {
-        Self {
-            late: vec![Vec::new(); ranks],
-            caused: vec![0; ranks],
-            waited: vec![0; ranks],
-            ..Self::default()
-        }
-    }
-
     fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &Arrived) {
         let spans: Vec<&Span> =
             collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
@@ -286,7 +283,7 @@ impl Sums {
         self.is_partial |= collective.is_partial;
         let mut waited_ns = 0i64;
         for (span, waited) in spans.iter().zip(&arrived.waited) {
-            let sum = &mut self.waited[index(span)];
+            let sum = &mut self.ranks[index(span)].waited;
             *sum = sum.saturating_add(*waited);
             waited_ns = waited_ns.saturating_add(*waited);
         }
@@ -298,9 +295,9 @@ impl Sums {
             return;
         }
         let span = spans[last];
-        self.late[index(span)].push(late_ns);
-        let caused = &mut self.caused[index(span)];
-        *caused = caused.saturating_add(waited_ns);
+        let rank = &mut self.ranks[index(span)];
+        rank.late.push(late_ns);
+        rank.caused = rank.caused.saturating_add(waited_ns);
         if self.worst.len() < WORST || self.worst.last().is_some_and(|(least, _)| waited_ns > *least) {
             let info = runs.trace.operations.get(span.operation as usize);
             let arrival = Arrival {
@@ -320,24 +317,19 @@ impl Sums {
     }
 
     fn describe(self, runs: &Runs, clocks: &Clocks) -> Stragglers {
-        let ranks = runs
-            .ranks
-            .iter()
-            .zip(&self.late)
-            .enumerate()
-            .map(|(at, (rank, late))| {
-                let late_us: Vec<f64> = late.iter().copied().map(us).collect();
-                RankArrivals {
-                    rank: *rank,
-                    times_last: late.len() as u64,
-                    share: late.len() as f64 / self.matched as f64,
-                    late_median_us: median(&late_us).unwrap_or(0.0),
-                    late_max_us: us(late.iter().copied().max().unwrap_or(0)),
-                    caused_us: us(self.caused[at]),
-                    waited_us: us(self.waited[at]),
-                }
-            })
-            .collect();
+        let of_rank = |(rank, RankSums { late, caused, waited }): (&u32, &RankSums)| {
+            let late_us: Vec<f64> = late.iter().copied().map(us).collect();
+            RankArrivals {
+                rank: *rank,
+                times_last: late.len() as u64,
+                share: late.len() as f64 / self.matched as f64,
+                late_median_us: median(&late_us).unwrap_or(0.0),
+                late_max_us: us(late.iter().copied().max().unwrap_or(0)),
+                caused_us: us(*caused),
+                waited_us: us(*waited),
+            }
+        };
+        let ranks = runs.ranks.iter().zip(&self.ranks).map(of_rank).collect();
         let is_tied = !clocks.offsets.is_empty();
         let notes = [is_tied.then_some(CLOCKS), self.is_partial.then_some(PARTIAL)];
         let notes: Vec<&str> = notes.into_iter().flatten().collect();
@@ -346,7 +338,7 @@ impl Sums {
             unmatched: self.unmatched,
             ranks,
             worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
-            clocks_apart_us: (!clocks.offsets.is_empty()).then(|| us(clocks.apart_ns)),
+            clocks_apart_us: is_tied.then(|| us(clocks.apart_ns)),
             note: (!notes.is_empty()).then(|| notes.join("; ")),
         }
     }

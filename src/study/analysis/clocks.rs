@@ -69,20 +69,24 @@ pub fn tie_clocks(trace: &mut Trace) {
     for (rank, of_rank) in offset.iter_mut().enumerate() {
         *of_rank = of_rank.saturating_add(clocks.offset(rank as u32));
     }
-    let tie = |time: &mut i64, rank: u32| {
-        *time = time.saturating_add(offset.get(rank as usize).copied().unwrap_or(lift));
-    };
+    change_times(trace, |time, rank| {
+        time.saturating_add(offset.get(rank as usize).copied().unwrap_or(lift))
+    });
+}
+
+/// Changes all known times of a trace; `change` gets a time and its rank.
+fn change_times(trace: &mut Trace, change: impl Fn(i64, u32) -> i64) {
     for span in &mut trace.spans {
         for time in [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns] {
-            tie(time, span.rank);
+            *time = change(*time, span.rank);
         }
         if span.last_arrival_ns >= 0 {
-            tie(&mut span.last_arrival_ns, span.rank);
+            span.last_arrival_ns = change(span.last_arrival_ns, span.rank);
         }
     }
     for range in &mut trace.ranges {
-        tie(&mut range.start_ns, range.rank);
-        tie(&mut range.end_ns, range.rank);
+        range.start_ns = change(range.start_ns, range.rank);
+        range.end_ns = change(range.end_ns, range.rank);
     }
 }
 
@@ -103,7 +107,27 @@ fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
     if has_one_clock(trace) {
         return BTreeMap::new();
     }
-    // end of each collective on the second rank, and the difference of the first one's
+    let mut starts: BTreeMap<u32, i64> = BTreeMap::new();
+    let edge = |(pair, ends): ((u32, u32), Vec<(i64, f64)>)| -> Option<RankEdge> {
+        let (time, difference) = *ends.first()?;
+        starts.entry(pair.0).or_insert(time.saturating_add(difference as i64));
+        starts.entry(pair.1).or_insert(time);
+        Some((pair, ends.len(), slope(&ends)?.round() as i64))
+    };
+    let edges: Vec<RankEdge> = ends_of_pairs(trace, matching).into_iter().filter_map(edge).collect();
+    if edges.iter().all(|(_, _, per_s)| *per_s == 0) {
+        return BTreeMap::new();
+    }
+    let of_rank = |(rank, (_, per_s)): (u32, (u32, i64))| {
+        let from_ns = *starts.get(&rank)?;
+        (per_s != 0).then_some((rank, Drift { from_ns, per_s: per_s as f64 }))
+    };
+    offsets(edges).into_iter().filter_map(of_rank).collect()
+}
+
+/// Ends of collectives on two ranks, the first of the collective and another one: time on the other, and the difference of
+/// the first one's (ns).
+fn ends_of_pairs(trace: &Trace, matching: &Matching) -> BTreeMap<(u32, u32), Vec<(i64, f64)>> {
     let mut pairs: BTreeMap<(u32, u32), Vec<(i64, f64)>> = BTreeMap::new();
     for collective in matching.collectives() {
         let mut spans = collective.places.iter().map(|place| &trace.spans[*place]);
@@ -113,22 +137,7 @@ fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
             pairs.entry((first.rank, other.rank)).or_default().push((other.end_ns, difference));
         }
     }
-    let mut starts: BTreeMap<u32, i64> = BTreeMap::new();
-    let edge = |(pair, ends): (&(u32, u32), &Vec<(i64, f64)>)| -> Option<RankEdge> {
-        let (time, difference) = *ends.first()?;
-        starts.entry(pair.0).or_insert(time.saturating_add(difference as i64));
-        starts.entry(pair.1).or_insert(time);
-        Some((*pair, ends.len(), slope(ends)?.round() as i64))
-    };
-    let edges: Vec<RankEdge> = pairs.iter().filter_map(edge).collect();
-    if edges.iter().all(|(_, _, per_s)| *per_s == 0) {
-        return BTreeMap::new();
-    }
-    let of_rank = |(rank, (_, per_s)): (u32, (u32, i64))| {
-        let from_ns = *starts.get(&rank)?;
-        (per_s != 0).then_some((rank, Drift { from_ns, per_s: per_s as f64 }))
-    };
-    offsets(edges).into_iter().filter_map(of_rank).collect()
+    pairs
 }
 
 /// Slope (ns in a second) of differences of ends over time, as the median of that of all pairs; 0 unless it explains most
@@ -163,10 +172,7 @@ fn slope(ends: &[(i64, f64)]) -> Option<f64> {
     });
     let per_s = median(&slopes.collect::<Vec<_>>())?;
     let is_line = CLOSER * apart(per_s)? <= constant;
-    match per_s.abs() <= LARGEST_DRIFT {
-        true => Some(if is_line { per_s } else { 0.0 }),
-        false => None,
-    }
+    (per_s.abs() <= LARGEST_DRIFT).then_some(if is_line { per_s } else { 0.0 })
 }
 
 fn seconds(from_ns: i64, to_ns: i64) -> f64 {
@@ -175,23 +181,12 @@ fn seconds(from_ns: i64, to_ns: i64) -> f64 {
 
 /// Moves the times of ranks as if their clocks had not drifted, and reports it.
 fn remove_drifts(trace: &mut Trace, drifts: &BTreeMap<u32, Drift>) {
-    let straighten = |time: &mut i64, rank: u32| {
-        if let Some(Drift { from_ns, per_s }) = drifts.get(&rank) {
-            *time = time.saturating_add((per_s * seconds(*from_ns, *time)).round() as i64);
+    change_times(trace, |time, rank| match drifts.get(&rank) {
+        Some(Drift { from_ns, per_s }) => {
+            time.saturating_add((per_s * seconds(*from_ns, time)).round() as i64)
         }
-    };
-    for span in &mut trace.spans {
-        for time in [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns] {
-            straighten(time, span.rank);
-        }
-        if span.last_arrival_ns >= 0 {
-            straighten(&mut span.last_arrival_ns, span.rank);
-        }
-    }
-    for range in &mut trace.ranges {
-        straighten(&mut range.start_ns, range.rank);
-        straighten(&mut range.end_ns, range.rank);
-    }
+        None => time,
+    });
     if let Some(import) = &mut trace.meta.import {
         let most = drifts.values().map(|drift| drift.per_s.abs()).fold(0.0, f64::max);
         let ranks: Vec<u32> = drifts.keys().copied().collect();
@@ -269,17 +264,11 @@ impl Clocks {
         if has_one_clock(trace) {
             return Self::default();
         }
-        let ends = |place: &usize| (trace.spans[*place].rank, trace.spans[*place].end_ns);
-        // end differences between the first rank of a collective and each other rank
-        let mut pairs: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
-        for collective in matching.collectives() {
-            let Some((first, others)) = collective.places.split_first() else { continue };
-            let (rank, end) = ends(first);
-            for (other, other_end) in others.iter().map(ends) {
-                let difference = end.saturating_sub(other_end) as f64;
-                pairs.entry((rank, other)).or_default().push(difference);
-            }
-        }
+        let differences = |ends: Vec<(i64, f64)>| ends.into_iter().map(|(_, apart)| apart).collect();
+        let pairs: BTreeMap<(u32, u32), Vec<f64>> = ends_of_pairs(trace, matching)
+            .into_iter()
+            .map(|(pair, ends)| (pair, differences(ends)))
+            .collect();
         let edge = |(pair, differences): (&(u32, u32), &Vec<f64>)| -> Option<RankEdge> {
             // rounds halves up, so that aligning again gives 0
             Some((*pair, differences.len(), (median(differences)? + 0.5).floor() as i64))

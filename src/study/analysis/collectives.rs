@@ -11,7 +11,7 @@ use super::clocks::Clocks;
 use super::matched::{MatchObstacle, Matching};
 use super::names::over_layers;
 use super::report::{GroupRow, group};
-use base::statistics::median;
+use base::statistics::{distinct, median};
 use plan::Lane;
 use table::overlap_pct;
 use table::render::{Shown, Table};
@@ -212,15 +212,10 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
     }
-    let mut kinds: Vec<Option<String>> = vec![None];
-    let mut of_group: Vec<usize> = Vec::new();
-    for kind in runs.trace.meta.groups.iter().map(|group| Some(group.kind())) {
-        let known = kinds.iter().position(|other| *other == kind);
-        of_group.push(known.unwrap_or(kinds.len()));
-        if known.is_none() {
-            kinds.push(kind);
-        }
-    }
+    let of_groups = || runs.trace.meta.groups.iter().map(|group| Some(group.kind()));
+    let kinds: Vec<Option<String>> = distinct(std::iter::once(None).chain(of_groups()));
+    let number = |kind: Option<String>| kinds.iter().position(|other| *other == kind).unwrap_or(0);
+    let of_group: Vec<usize> = of_groups().map(number).collect();
     let kind_of = |operation: &OperationInfo| {
         let group = operation.collective.as_ref().and_then(|info| info.group);
         group.and_then(|group| of_group.get(group as usize)).copied().unwrap_or(0)

@@ -14,8 +14,6 @@ use table::Quality;
 use table::render::{Shown, Table};
 use table::{Provenance, Spec};
 
-const VERSION: u32 = 1;
-
 /// Number of parts of the model's depth; last-K and random-K sets are evaluated at the part boundaries.
 const PARTS: u32 = 6;
 
@@ -152,10 +150,15 @@ impl Conversion {
     }
 }
 
+impl Chosen {
+    fn of(conversion: Conversion, series: SetSeries, mut layers: Vec<u32>) -> Self {
+        layers.sort_unstable();
+        Self { conversion, series, layers }
+    }
+}
+
 pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
-    (0..layers)
-        .map(|layer| Chosen { conversion, series: SetSeries::Alone, layers: vec![layer] })
-        .collect()
+    (0..layers).map(|layer| Chosen::of(conversion, SetSeries::Alone, vec![layer])).collect()
 }
 
 /// Sets of the layers with the lowest individual cost, from one layer to all. `alone` holds the cost of each layer;
@@ -163,11 +166,7 @@ pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
 pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
     let mut order: Vec<u32> = (0..alone.len() as u32).rev().collect();
     order.sort_by(|a, b| alone[*a as usize].total_cmp(&alone[*b as usize]));
-    let first = |count: usize| {
-        let mut layers = order[..count].to_vec();
-        layers.sort_unstable();
-        Chosen { conversion, series: SetSeries::Ordered, layers }
-    };
+    let first = |count: usize| Chosen::of(conversion, SetSeries::Ordered, order[..count].to_vec());
     (1..=order.len()).map(first).collect()
 }
 
@@ -202,12 +201,7 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
 /// Candidates of a greedy step: the set plus each one of the other layers.
 pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen> {
     let others = (0..layers).rev().filter(|layer| !set.contains(layer));
-    let with = |layer: u32| {
-        let mut layers = set.to_vec();
-        layers.push(layer);
-        layers.sort_unstable();
-        Chosen { conversion, series: SetSeries::Greedy, layers }
-    };
+    let with = |layer: u32| Chosen::of(conversion, SetSeries::Greedy, [set, &[layer]].concat());
     others.map(with).collect()
 }
 
@@ -219,7 +213,7 @@ pub fn carried_over(chosen: &[u32], from: u32, to: u32) -> Vec<u32> {
 }
 
 impl ConversionReport {
-    pub const VERSION: u32 = VERSION;
+    pub const VERSION: u32 = 1;
 
     /// Fastest ladder with a KL of at most `kl`; ties go to the lower KL.
     ///

@@ -3,6 +3,8 @@
 //! A span waits for the operations that the plan lists, for the previous span on its lane, and, if it is a collective,
 //! for ranks that arrived later. Imported traces only have the order within a stream.
 
+use std::cmp::{Ordering, Reverse};
+
 use serde::Serialize;
 
 use super::critical::Why;
@@ -51,13 +53,12 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
             }
         } else if is_peer(span, other) {
             // earlier ranks waited for later ones
-            match other.start_ns > span.start_ns {
-                true => dependencies.before.push(Dependency { span: place, why: Why::Peer }),
-                false if other.start_ns < span.start_ns => {
-                    dependencies.after.push(Dependency { span: place, why: Why::Peer });
-                }
-                false => {}
-            }
+            let list = match other.start_ns.cmp(&span.start_ns) {
+                Ordering::Greater => &mut dependencies.before,
+                Ordering::Less => &mut dependencies.after,
+                Ordering::Equal => continue,
+            };
+            list.push(Dependency { span: place, why: Why::Peer });
         }
     }
     let add = |list: &mut Vec<Dependency>, place: Option<usize>| {
@@ -75,9 +76,9 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
     };
     // on a tie the plan's edges come first
     let rank = |dependency: &Dependency| u8::from(dependency.why == Why::Lane);
-    dependencies.before.sort_by_key(|dependency| {
-        (std::cmp::Reverse(until(dependency)), rank(dependency), dependency.span)
-    });
+    dependencies
+        .before
+        .sort_by_key(|dependency| (Reverse(until(dependency)), rank(dependency), dependency.span));
     dependencies.after.sort_by_key(|dependency| {
         (trace.spans[dependency.span].start_ns, rank(dependency), dependency.span)
     });

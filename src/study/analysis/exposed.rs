@@ -152,13 +152,9 @@ impl Bare {
     }
 }
 
-fn same(a: &Bare, b: &Bare) -> bool {
-    a.interval == b.interval
-}
-
 fn bare_stretches(bare: &[Bare], ranks: usize, longest: Vec<ExposedStretch>) -> ExposedStretches {
     let sum: i64 = bare.iter().map(Bare::length).sum();
-    let count = bare.chunk_by(same).count() as u64;
+    let count = bare.chunk_by(|a, b| a.interval == b.interval).count() as u64;
     let total_us = sum as f64 / 1e3 / ranks.max(1) as f64;
     ExposedStretches { count, total_us, longest, ..ExposedStretches::default() }
 }
@@ -199,7 +195,7 @@ impl Filled<'_> {
 
 /// The `most` longest stretches, filled, longest first.
 fn filled<'a>(runs: &'a Runs, bare: &'a [Bare], most: usize) -> Vec<Filled<'a>> {
-    let groups: Vec<&[Bare]> = bare.chunk_by(same).take(most).collect();
+    let groups: Vec<&[Bare]> = bare.chunk_by(|a, b| a.interval == b.interval).take(most).collect();
     let mut filled: Vec<Filled> = (0..runs.ranks.len())
         .into_par_iter()
         .flat_map_iter(|rank| {

@@ -47,10 +47,8 @@ impl FromStr for Gate {
         let help = "a gate is a measure, < or >, and the change that is allowed: 'tpot<+3%', 'tok/s>-2%', 'overlap>-5' (in \
                     its unit)";
         let wrong = |why: &str| Error::input_help(format!("gate '{text}': {why}"), help);
-        let (at, below) = text
-            .find(['<', '>'])
-            .map(|at| (at, text[at..].starts_with('<')))
-            .ok_or_else(|| wrong("it has neither < nor >"))?;
+        let at = text.find(['<', '>']).ok_or_else(|| wrong("it has neither < nor >"))?;
+        let below = text[at..].starts_with('<');
         let (name, limit) = (text[..at].trim(), text[at + 1..].trim_start_matches('=').trim());
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
@@ -64,11 +62,9 @@ impl FromStr for Gate {
             Some(number) => (number.trim_end(), true),
             None => (limit, false),
         };
-        let limit: f64 = number
-            .parse()
-            .ok()
-            .filter(|limit: &f64| limit.is_finite())
-            .ok_or_else(|| wrong(&format!("'{limit}' is not a number or a percentage")))?;
+        let number = number.parse::<f64>().ok().filter(|number| number.is_finite());
+        let limit =
+            number.ok_or_else(|| wrong(&format!("'{limit}' is not a number or a percentage")))?;
         Ok(Self { text: text.trim().to_owned(), measure, below, limit, relative })
     }
 }
@@ -82,18 +78,12 @@ impl Serialize for Gate {
 impl Gate {
     /// Change from a baseline's value, in the limit's unit.
     pub(crate) fn change(&self, baseline: f64, value: f64) -> f64 {
-        match self.relative {
-            true => 100.0 * (value / baseline - 1.0),
-            false => value - baseline,
-        }
+        if self.relative { 100.0 * (value / baseline - 1.0) } else { value - baseline }
     }
 
     /// Compares a change, or its whole interval if there is one, with the limit.
     pub(crate) fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
-        let within = |change: f64| match self.below {
-            true => change <= self.limit,
-            false => change >= self.limit,
-        };
+        let within = |change: f64| if self.below { change <= self.limit } else { change >= self.limit };
         match interval.unwrap_or([change; 2]).map(within) {
             [true, true] => GateOutcome::Holds,
             [false, false] => GateOutcome::Violated,

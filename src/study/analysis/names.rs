@@ -204,15 +204,11 @@ pub(crate) fn over_layers(operation: &OperationInfo) -> Cow<'_, str> {
     let name = operation.name.as_str();
     let Some(layer) = operation.layer else { return name.into() };
     let segment = format!("L{layer}");
-    match name.split('/').any(|part| part == segment) {
-        true => name
-            .split('/')
-            .map(|part| if part == segment { "L*" } else { part })
-            .collect::<Vec<_>>()
-            .join("/")
-            .into(),
-        false => name.into(),
+    if !name.split('/').any(|part| part == segment) {
+        return name.into();
     }
+    let parts = name.split('/').map(|part| if part == segment { "L*" } else { part });
+    parts.collect::<Vec<_>>().join("/").into()
 }
 
 /// Row of work launched before the recording, or by an unrecorded call.
@@ -295,13 +291,14 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         let longest = longest.map(|row| (row.name.clone(), part(of(row))));
         (union_us / all.span_us, longest, part)
     };
-    let mut parts = vec![TimePart {
-        work: "idle".into(),
-        share: all.idle_us / all.span_us,
+    let without_kernel = |work: &str, share: f64, gb_s: Option<f64>| TimePart {
+        work: work.into(),
+        share,
         longest: None,
         longest_share: 0.0,
-        gb_s: None,
-    }];
+        gb_s,
+    };
+    let mut parts = vec![without_kernel("idle", all.idle_us / all.span_us, None)];
     let total: fn(&NameRow) -> f64 = |row| row.total_us;
     let exposed: fn(&NameRow) -> f64 = |row| row.exposed_us;
     for (work, name, of, union_us) in [
@@ -327,12 +324,9 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
         *time += row.total_us * ranks;
     }
-    parts.extend(copies.into_iter().map(|(work, (us, bytes, time))| TimePart {
-        work: work.into(),
-        share: part(us),
-        longest: None,
-        longest_share: 0.0,
-        gb_s: bytes.filter(|_| time > 0.0).map(|bytes| bytes / time / 1e3),
+    parts.extend(copies.into_iter().map(|(work, (us, bytes, time))| {
+        let gb_s = bytes.filter(|_| time > 0.0).map(|bytes| bytes / time / 1e3);
+        without_kernel(work, part(us), gb_s)
     }));
     parts.retain(|part| part.share >= LEAST);
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -341,20 +335,15 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
 
 /// Direction of a copy, from the names that CUDA and ROCm profilers use.
 fn direction(name: &str) -> &'static str {
-    let has = |words: [&str; 3]| words.iter().any(|word| name.contains(word));
-    if has(["HtoD", "HostToDevice", "HOST_TO_DEVICE"]) {
-        "host-to-device copies"
-    } else if has(["DtoH", "DeviceToHost", "DEVICE_TO_HOST"]) {
-        "device-to-host copies"
-    } else if has(["PtoP", "PeerToPeer", "PEER_TO_PEER"]) {
-        "copies between GPUs"
-    } else if has(["DtoD", "DeviceToDevice", "DEVICE_TO_DEVICE"]) {
-        "device-to-device copies"
-    } else if has(["Memset", "fill", "Fill"]) {
-        "fills"
-    } else {
-        "copies"
-    }
+    const MARKS: [(&str, [&str; 3]); 5] = [
+        ("host-to-device copies", ["HtoD", "HostToDevice", "HOST_TO_DEVICE"]),
+        ("device-to-host copies", ["DtoH", "DeviceToHost", "DEVICE_TO_HOST"]),
+        ("copies between GPUs", ["PtoP", "PeerToPeer", "PEER_TO_PEER"]),
+        ("device-to-device copies", ["DtoD", "DeviceToDevice", "DEVICE_TO_DEVICE"]),
+        ("fills", ["Memset", "fill", "Fill"]),
+    ];
+    let is_of = |(_, marks): &&(&str, [&str; 3])| marks.iter().any(|mark| name.contains(mark));
+    MARKS.iter().find(is_of).map_or("copies", |(direction, _)| *direction)
 }
 
 impl TimePart {

@@ -110,7 +110,8 @@ pub fn overload(records: &[Record]) -> Option<String> {
     let load = median(&records.iter().filter_map(load_of).collect::<Vec<f64>>())?;
     // earlier runs of a sweep are load for later ones, so the largest runs set the limit
     let on_cpus = records.iter().filter(|record| load_of(record).is_some());
-    let bearable = on_cpus.clone().filter_map(bearable).fold(0.0, f64::max);
+    let bearable =
+        on_cpus.clone().filter_map(|run| Some(most_load(cores(run)?, run.spec.tp))).fold(0.0, f64::max);
     let cores = counted(on_cpus.filter_map(cores).max()?, "core");
     (load > bearable).then(|| format!("the load was {load:.1} on {cores}"))
 }
@@ -122,10 +123,6 @@ fn load_of(record: &Record) -> Option<f64> {
 }
 
 /// Load up to which a run still gets its cores; counts the preceding runs, with one thread per lane.
-fn bearable(record: &Record) -> Option<f64> {
-    Some(most_load(cores(record)?, record.spec.tp))
-}
-
 fn most_load(cores: usize, tp: u32) -> f64 {
     BUSY * (cores as f64).max(2.0 * f64::from(tp))
 }

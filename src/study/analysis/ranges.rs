@@ -48,13 +48,6 @@ struct Sums {
     exposed: i64,
 }
 
-/// Busy intervals of a rank's device, for overlap queries.
-struct Device {
-    busy: Coverage,
-    comm: Coverage,
-    exposed: Coverage,
-}
-
 /// Rows by name, the longest first; empty if the trace has no names.
 pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
     let names = &runs.trace.meta.range_names;
@@ -138,7 +131,11 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         }
     }
     parts.par_sort_unstable();
-    let devices: Vec<Device> = lanes.par_iter().map(Device::new).collect();
+    let device = |lanes: &Lanes| {
+        let exposed = difference(&lanes.comm, lanes.compute.union());
+        [lanes.busy(), lanes.comm.clone(), exposed].map(Coverage::new)
+    };
+    let devices: Vec<[Coverage; 3]> = lanes.par_iter().map(device).collect();
     let mut sums: HashMap<u32, Sums> = HashMap::new();
     for together in parts.chunk_by(|a, b| (a.key, a.rank) == (b.key, b.rank)) {
         let RangePart { key, rank, .. } = together[0];
@@ -161,12 +158,12 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
             sums.exposed += times.comm_ns - common_length(&lanes_of.comm, lanes[rank].compute.union());
             continue;
         }
-        let (device, mut near) = (&devices[rank], [0; 4]);
+        let ([busy, comm, exposed], mut near) = (&devices[rank], [0; 4]);
         for interval in union_of(own) {
-            sums.busy += device.busy.near(interval, &mut near[0]);
+            sums.busy += busy.near(interval, &mut near[0]);
             sums.compute += lanes[rank].compute.near(interval, &mut near[1]);
-            sums.comm += device.comm.near(interval, &mut near[2]);
-            sums.exposed += device.exposed.near(interval, &mut near[3]);
+            sums.comm += comm.near(interval, &mut near[2]);
+            sums.exposed += exposed.near(interval, &mut near[3]);
         }
     }
     sums.into_iter().collect()
@@ -239,16 +236,6 @@ impl Launched {
             all.known.push(known);
         }
         all
-    }
-}
-
-impl Device {
-    fn new(lanes: &Lanes) -> Self {
-        Self {
-            busy: Coverage::new(lanes.busy()),
-            comm: Coverage::new(lanes.comm.clone()),
-            exposed: Coverage::new(difference(&lanes.comm, lanes.compute.union())),
-        }
     }
 }
 

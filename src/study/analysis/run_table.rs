@@ -19,8 +19,7 @@ use rayon::prelude::*;
 
 use crate::analysis::settings;
 use base::error::{Error, Result, nearest};
-use base::text::natural_order;
-use base::text::{folded, same_name};
+use base::text::{folded, natural_order, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
 use table::{Field, MeasureScope, Record, Source};
@@ -32,11 +31,8 @@ const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
 fn fields(records: &[Record]) -> Vec<Field> {
     let (mut env, mut set): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
     for record in records {
-        for (names, map) in [(&mut env, &record.spec.env), (&mut set, &record.spec.set)] {
-            for name in map.keys().filter(|name| !names.contains(name.as_str())).collect::<Vec<_>>() {
-                names.insert(name);
-            }
-        }
+        env.extend(record.spec.env.keys().map(String::as_str));
+        set.extend(record.spec.set.keys().map(String::as_str));
     }
     let mut fields = table::fields();
     fields.extend(env.into_iter().map(Field::variable));
@@ -83,13 +79,8 @@ impl Column {
             Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
             Values::Number(_) => None,
         };
-        Self {
-            field,
-            values,
-            ranks: OnceLock::new(),
-            blank: OnceLock::new(),
-            longest: longest.unwrap_or(0),
-        }
+        let (ranks, blank) = (OnceLock::new(), OnceLock::new());
+        Self { field, values, ranks, blank, longest: longest.unwrap_or(0) }
     }
 }
 
@@ -246,12 +237,7 @@ impl Column {
         }
         let mut values: Vec<_> = counts.into_iter().collect();
         values.sort_unstable();
-        let typed = |row| match self.cell(row) {
-            RunCell::Text(text) => text.to_owned(),
-            RunCell::Number(value) => value.to_string(),
-            RunCell::Nothing => String::new(),
-        };
-        Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
+        Some(values.into_iter().map(|(_, (row, count))| (self.full(row).into_owned(), count)).collect())
     }
 
     /// True if a text contains a word ([`base::text::folded`]).

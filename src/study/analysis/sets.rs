@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::compare::Axis;
+use base::statistics::distinct;
 use plan::Architecture;
 use table::options::{self, OPTIONS, OptionEntry};
 use table::{P2p, Record, Spec, VARIANTS, aggregate};
@@ -87,22 +88,15 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
 
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
-    let mut name = super::pareto::group(record);
-    for (division, ranks) in
-        [("PP", spec.pp), ("EP", spec.ep), ("DP", spec.dp)].into_iter().filter(|(_, ranks)| *ranks > 1)
-    {
-        name.push_str(&format!(", {division} {ranks}"));
-    }
-    for setting in spec.settings() {
-        name.push_str(&format!(", {setting}"));
-    }
-    for (key, value) in spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_")) {
-        name.push_str(&format!(", {key}={value}"));
-    }
-    if with_link {
-        name.push_str(&format!(", link {}", spec.link));
-    }
-    name
+    let divisions = [("PP", spec.pp), ("EP", spec.ep), ("DP", spec.dp)];
+    let divisions = divisions.into_iter().filter(|(_, ranks)| *ranks > 1);
+    let env = spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_"));
+    let mut words = vec![super::pareto::group(record)];
+    words.extend(divisions.map(|(division, ranks)| format!("{division} {ranks}")));
+    words.extend(spec.settings());
+    words.extend(env.map(|(key, value)| format!("{key}={value}")));
+    words.extend(with_link.then(|| format!("link {}", spec.link)));
+    words.join(", ")
 }
 
 /// Options named for all cells; others only if they are not at their defaults.
@@ -116,13 +110,7 @@ const WORKLOAD: [&str; 6] = ["dtype", "prompt_tokens", "output_tokens", "backend
 
 /// Joins labels, each once: a link may have the name of its P2P setting.
 pub fn joined_labels(labels: impl IntoIterator<Item = String>) -> String {
-    let mut joined: Vec<String> = Vec::new();
-    for label in labels {
-        if !label.is_empty() && !joined.contains(&label) {
-            joined.push(label);
-        }
-    }
-    joined.join(" ")
+    distinct(labels.into_iter().filter(|label| !label.is_empty())).join(" ")
 }
 
 /// True if each P2P setting has a single link.
@@ -187,7 +175,7 @@ impl Varied {
         });
         if *axis == Axis::ARCHITECTURE {
             // the architecture's values name them
-            other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
+            other.axes.retain(|varied| !varied.is_one_of(&VARIANTS));
         }
         if *axis == Axis::P2P && self.link_follows {
             other.axes.retain(|varied| *varied != Axis::Option("link"));
@@ -210,14 +198,12 @@ impl Varied {
                 *values.entry(of(spec)).or_insert_with(|| value.clone()) == value
             })
         };
-        let is_one_of =
-            |axis: &Axis, names: &[&'static str]| names.iter().any(|name| *axis == Axis::Option(name));
         let model = |spec: &Spec| format!("{} {} {}", spec.model, spec.hardware, spec.p2p.as_str());
         let backend = |spec: &Spec| format!("{} {:?} {}", spec.model, spec.backend, spec.link);
         other.axes.retain(|axis| {
             *axis != MODEL
-                && !(is_one_of(axis, &WORKLOAD) && follows(axis, &model))
-                && !(is_one_of(axis, &COUNTS) && follows(axis, &backend))
+                && !(axis.is_one_of(&WORKLOAD) && follows(axis, &model))
+                && !(axis.is_one_of(&COUNTS) && follows(axis, &backend))
         });
         other.axes.push(MODEL);
         other
@@ -230,10 +216,9 @@ impl Varied {
     /// Axes, without those that follow from others.
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
         let named = self.axes.contains(&Axis::ARCHITECTURE);
-        let of_variant = |axis: &Axis| VARIANTS.iter().any(|name| *axis == Axis::Option(name));
         self.axes.iter().filter(move |axis| {
             // the architecture's label includes the variant
-            !(self.link_follows && **axis == Axis::Option("link") || named && of_variant(axis))
+            !(self.link_follows && **axis == Axis::Option("link") || named && axis.is_one_of(&VARIANTS))
         })
     }
 
@@ -305,6 +290,10 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
 }
 
 impl Axis {
+    fn is_one_of(&self, options: &[&str]) -> bool {
+        matches!(self, Self::Option(name) if options.contains(name))
+    }
+
     /// Value of a cell on the axis as in labels: `tp8`, `p2p-off`, `link.alpha_us=20`.
     pub fn label(&self, spec: &Spec) -> String {
         match self {

@@ -50,13 +50,10 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     let (Some(a), Some(b)) = (records.get(baseline), records.get(other)) else {
         return Err(Error::failed("these runs are no longer stored"));
     };
-    let pairs: Vec<_> = {
-        let parts_of = |record: &Record| parts(&record.spec, host(record).as_deref());
-        parts_of(a).into_iter().zip(parts_of(b)).collect()
-    };
-    let all = pairs.len();
-    let differences: Vec<_> =
-        pairs.into_iter().filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, a, b)).collect();
+    let parts_of = |record: &Record| parts(&record.spec, host(record).as_deref());
+    let pairs = parts_of(a).into_iter().zip(parts_of(b));
+    let (differ, equal): (Vec<_>, Vec<_>) = pairs.partition(|(a, b)| a.1 != b.1);
+    let differences: Vec<_> = differ.into_iter().map(|((name, a), (_, b))| (name, a, b)).collect();
     let cell = |record: &Record| {
         let key = record.spec.key();
         let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
@@ -70,7 +67,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     Ok(SideBySide {
         runs: [a.run.clone(), b.run.clone()],
         provenance: [a.provenance, b.provenance],
-        equal: all - differences.len(),
+        equal: equal.len(),
         measures: measures(a, b),
         speedup: ratio.map(|r| r.speedup),
         speedup_ci95: ratio.and_then(|r| r.ci95),

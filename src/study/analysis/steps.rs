@@ -268,21 +268,20 @@ impl RankWork {
 
     fn within(&self, window: Interval) -> StepTime {
         let (from, until) = window;
-        let within_window = |work: &Coverage| work.within(window);
         let before = self.busy.union().partition_point(|(start, _)| *start < until);
         let last = before.checked_sub(1).map_or(from, |at| self.busy.union()[at].1.clamp(from, until));
-        let [compute, exposed, busy] =
-            [within_window(&self.compute), within_window(&self.exposed), within_window(&self.busy)];
+        let works = [&self.comm, &self.compute, &self.exposed, &self.busy, &self.outside];
+        let [comm, compute, exposed, busy, outside] = works.map(|work| work.within(window));
         StepTime {
             step_us: us(until - from),
             until_next: true,
-            comm_us: us(within_window(&self.comm)),
+            comm_us: us(comm),
             compute_us: us(compute),
             exposed_us: us(exposed),
             other_us: us(busy - compute - exposed),
             idle_us: us(last - from - busy),
             gap_us: us(until - last),
-            outside_us: us(within_window(&self.outside)),
+            outside_us: us(outside),
         }
     }
 }

@@ -132,8 +132,7 @@ fn architecture_curve(architecture: &Architecture, seeds: &[&Curve]) -> Architec
         let nll_at = |evaluations: &Vec<(u32, table::HeldOut)>| {
             evaluations.iter().find(|(known, _)| *known == step).map(|(_, loss)| loss.nll)
         };
-        let values: Option<Vec<f64>> = evaluations.iter().map(nll_at).collect();
-        let values = values?;
+        let values = evaluations.iter().map(nll_at).collect::<Option<Vec<f64>>>()?;
         Some(CurvePoint { step, nll: mean(&values)?, nll_ci95: interval_of_few(&values) })
     };
     let last = seeds.iter().filter_map(|run| run.curve.last()).map(|step| step.step).min().unwrap_or(0);

@@ -230,19 +230,8 @@ fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
         )
     });
     let points = times.into_iter().filter_map(|(bytes, us)| Some((bytes, median(&us)?))).collect();
-    let origin = "NCCL Inspector";
-    (
-        AllReduces {
-            warnings: warnings.into_iter().collect(),
-            origin,
-            ranks,
-            gpu: None,
-            in_graph: None,
-            version: None,
-            points,
-        },
-        note,
-    )
+    let (origin, warnings) = ("NCCL Inspector", warnings.into_iter().collect());
+    (AllReduces { origin, ranks, gpu: None, in_graph: None, version: None, points, warnings }, note)
 }
 
 #[cfg(test)]

@@ -153,13 +153,6 @@ fn link_table(profile: &Profile, p2p: P2p) -> &LinkTable {
     }
 }
 
-fn link_table_mut(profile: &mut Profile, p2p: P2p) -> &mut LinkTable {
-    match p2p {
-        P2p::On => &mut profile.link.p2p_on,
-        P2p::Off => &mut profile.link.p2p_off,
-    }
-}
-
 /// Built-in profile of the only measured GPU.
 fn profile_of_gpus(gpus: &[&str]) -> Result<String> {
     if let [one, other, ..] = gpus {
@@ -335,7 +328,10 @@ fn updated_profile(
     options: LinkOptions<'_>,
 ) -> Profile {
     let mut after = before.clone();
-    let table = link_table_mut(&mut after, options.p2p);
+    let table = match options.p2p {
+        P2p::On => &mut after.link.p2p_on,
+        P2p::Off => &mut after.link.p2p_off,
+    };
     let mut gpus = links.iter().filter_map(|measured| measured.test.gpu.as_deref());
     let is_built_in = Profile::file(hardware).is_none();
     if is_built_in && gpus.any(|gpu| profile_named(gpu) != Some(before.name.as_str())) {

@@ -91,17 +91,12 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
         .collect();
     // drop constants that no point depends on
     let problem = Problem::new(&prepared, target, free.clone());
-    let sensitivity = problem
-        .jacobian()
-        .map(|jacobian| jacobian.column_iter().map(|column| column.norm()).collect::<Vec<f64>>());
-    let sensitive = sensitivity.unwrap_or_default();
-    let keep: Vec<bool> = sensitive.iter().map(|norm| *norm > 1e-9).collect();
+    let jacobian = problem.jacobian();
+    let columns = jacobian.iter().flat_map(|jacobian| jacobian.column_iter());
+    let keep: Vec<bool> = columns.map(|column| column.norm() > 1e-9).collect();
     let host = free.iter().zip(&keep).any(|(parameter, keep)| parameter.is_host_link() && *keep);
-    let mut index = 0;
-    free.retain(|parameter| {
-        index += 1;
-        keep.get(index - 1).copied().unwrap_or(false) || host && parameter.is_host_link()
-    });
+    let mut keep = keep.into_iter();
+    free.retain(|parameter| keep.next().unwrap_or(false) || host && parameter.is_host_link());
     if free.is_empty() {
         return Err(Error::input("the data depend on none of the constants"));
     }

@@ -36,10 +36,8 @@ pub fn all_reduces_of(
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
         return Err(Error::input_help(format!("{name} {what}"), help));
     }
-    let TracedPoints { ranks, points, warnings } = match &meta.spec {
-        Some(spec) => {
-            TracedPoints { ranks: spec.tp, points: points_of_plan(trace), warnings: Vec::new() }
-        }
+    let (ranks, points, warnings) = match &meta.spec {
+        Some(spec) => (spec.tp, points_of_plan(trace), Vec::new()),
         None => points_of_import(name, trace, message_bytes)?,
     };
     if points.is_empty() {
@@ -71,12 +69,6 @@ fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
 
 /// Message bytes, and median transfer time (us).
 type Points = Vec<(u64, f64)>;
-
-struct TracedPoints {
-    ranks: u32,
-    points: Points,
-    warnings: Vec<String>,
-}
 
 /// Points of our own run, whose plan gives each message size.
 fn points_of_plan(trace: &Trace) -> Points {
@@ -199,8 +191,12 @@ impl MatchedAllReduces {
     }
 }
 
-/// Points of another engine's trace, by message size, with a sentence on the all-reduces that are not used.
-fn points_of_import(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<TracedPoints> {
+/// Ranks and points of another engine's trace, by message size, with a sentence on the all-reduces that are not used.
+fn points_of_import(
+    name: &str,
+    trace: &Trace,
+    message_bytes: Option<u64>,
+) -> Result<(u32, Points, Vec<String>)> {
     let mut matched = MatchedAllReduces::of(trace, message_bytes);
     let Some((ranks, mut candidates)) = matched.take_best() else {
         return Err(matched.unusable(name, trace, message_bytes));
@@ -217,18 +213,13 @@ fn points_of_import(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Re
     let used: Vec<String> = candidates.kinds.into_iter().collect();
     let of_groups =
         if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
-    let warnings = match left_out.is_empty() {
-        true => Vec::new(),
-        false => {
-            vec![format!(
-                "using all-reduces{of_groups} over {ranks} ranks; ignored: {}",
-                left_out.join(", ")
-            )]
-        }
-    };
+    let warning = (!left_out.is_empty()).then(|| {
+        let ignored = left_out.join(", ");
+        format!("using all-reduces{of_groups} over {ranks} ranks; ignored: {ignored}")
+    });
     let point = |(bytes, latencies): (u64, Vec<f64>)| Some((bytes, median(&latencies)?));
     let points = candidates.by_bytes.into_iter().filter_map(point).collect();
-    Ok(TracedPoints { ranks, points, warnings })
+    Ok((ranks, points, warning.into_iter().collect()))
 }
 
 #[cfg(test)]

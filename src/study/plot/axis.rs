@@ -144,10 +144,7 @@ pub fn number(value: f64) -> String {
     // ticks are round numbers: digits beyond the sixth are rounding errors
     let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };
     let text = format!("{value:.*}", decimals as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Ticks of a vertical axis of this height, and the width of the widest number.
@@ -175,21 +172,22 @@ pub fn under(sizes: &Sizes) -> f64 {
     Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
 }
 
-pub fn horizontal(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
-    grid(scene, axis, area, sizes);
-    numbers(scene, axis, area, sizes);
+pub fn horizontal(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
+    grid(scene, axis, area);
+    numbers(scene, axis, area);
 }
 
 /// Draws the vertical grid lines of one chart; several charts may share the axis.
-pub fn grid(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
-    for tick in horizontal_ticks(axis, sizes) {
+pub fn grid(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
+    for tick in horizontal_ticks(axis, &scene.sizes) {
         let x = axis.place(tick);
-        scene.line(vec![(x, area.top), (x, area.bottom)], GRID, sizes.thin);
+        scene.line(vec![(x, area.top), (x, area.bottom)], GRID, scene.sizes.thin);
     }
 }
 
-pub fn numbers(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
-    for tick in horizontal_ticks(axis, sizes) {
+pub fn numbers(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
+    let sizes = scene.sizes;
+    for tick in horizontal_ticks(axis, &sizes) {
         let x = axis.place(tick);
         scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
         let text = Text::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
@@ -197,8 +195,9 @@ pub fn numbers(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) 
     }
 }
 
-pub fn vertical(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
-    for tick in vertical_ticks(axis, area.height(), sizes).0 {
+pub fn vertical(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
+    let sizes = scene.sizes;
+    for tick in vertical_ticks(axis, area.height(), &sizes).0 {
         let y = axis.place(tick);
         scene.line(vec![(area.left, y), (area.right, y)], GRID, sizes.thin);
         scene.line(vec![(area.left - 0.3 * sizes.tick, y), (area.left, y)], INK, sizes.thin);
@@ -212,7 +211,6 @@ pub struct Chart<'a> {
     pub x: ValueAxis,
     pub y: ValueAxis,
     pub scene: &'a mut Scene,
-    pub sizes: Sizes,
 }
 
 impl<'a> Chart<'a> {
@@ -222,24 +220,24 @@ impl<'a> Chart<'a> {
         cell: Area,
         header: Option<&str>,
         (x, y): (ValueAxis, ValueAxis),
-        sizes: &Sizes,
     ) -> Self {
-        let area = layout::data_area(cell, header.is_some(), &y, 1.2 * sizes.tick, sizes);
+        let sizes = scene.sizes;
+        let area = layout::data_area(cell, header.is_some(), &y, 1.2 * sizes.tick, &sizes);
         let (x, y) = (x.over(area.left, area.right), y.over(area.bottom, area.top));
         if let Some(header) = header {
-            layout::header(scene, &area, header, sizes);
+            layout::header(scene, &area, header);
         }
-        vertical(scene, &y, &area, sizes);
-        Self { area, x, y, scene, sizes: *sizes }
+        vertical(scene, &y, &area);
+        Self { area, x, y, scene }
     }
 
     pub fn framed(self) -> Self {
-        layout::frame(self.scene, self.area, &self.sizes);
+        layout::frame(self.scene, self.area);
         self
     }
 
     pub fn numbered(self) -> Self {
-        horizontal(self.scene, &self.x, &self.area, &self.sizes);
+        horizontal(self.scene, &self.x, &self.area);
         self.framed()
     }
 
@@ -251,7 +249,7 @@ impl<'a> Chart<'a> {
     pub fn level(&mut self, y: f64) {
         let y = self.y.place(y);
         let line = vec![(self.area.left, y), (self.area.right, y)];
-        self.scene.line(line, GREY, 0.5 * self.sizes.line);
+        self.scene.line(line, GREY, 0.5 * self.scene.sizes.line);
     }
 
     pub fn line(
@@ -261,7 +259,7 @@ impl<'a> Chart<'a> {
         stroke: Stroke,
     ) -> Vec<Point> {
         let line: Vec<Point> = points.into_iter().map(|point| self.at(point)).collect();
-        self.scene.stroke(line.clone(), color, self.sizes.line, stroke);
+        self.scene.stroke(line.clone(), color, self.scene.sizes.line, stroke);
         line
     }
 
@@ -276,7 +274,7 @@ impl<'a> Chart<'a> {
 
     /// Draws the 95 % intervals of a point in the chart on either axis, up to its edge.
     pub fn intervals(&mut self, point: (f64, f64), [x, y]: [Option<[f64; 2]>; 2], color: Color) {
-        let (area, at, width) = (self.area, self.at(point), 0.6 * self.sizes.line);
+        let (area, at, width) = (self.area, self.at(point), 0.6 * self.scene.sizes.line);
         if !area.holds(&Area::around(at, 0.0)) {
             return;
         }
@@ -305,11 +303,11 @@ impl<'a> Chart<'a> {
         scale: f64,
         tip: String,
     ) -> Area {
-        let at = self.at(point);
-        let radius = scale * self.sizes.marker * if fill == Fill::Solid { 1.0 } else { 1.3 };
+        let (at, size) = (self.at(point), self.scene.sizes.marker);
+        let radius = scale * size * if fill == Fill::Solid { 1.0 } else { 1.3 };
         if self.area.holds(&Area::around(at, 0.0)) {
             self.scene.marker(at, look, radius, fill);
-            self.scene.tips.push(Tip { at, radius: 1.6 * self.sizes.marker, text: tip });
+            self.scene.tips.push(Tip { at, radius: 1.6 * size, text: tip });
         }
         Area::around(at, radius)
     }

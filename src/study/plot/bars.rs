@@ -54,11 +54,13 @@ pub fn values(groups: &[BarGroup]) -> Vec<f64> {
     bars.flat_map(|bar| bar.interval.unwrap_or([bar.value; 2]).into_iter().chain([bar.value])).collect()
 }
 
+fn widest_name(groups: &[BarGroup], sizes: &Sizes) -> f64 {
+    groups.iter().map(|group| font::width(&group.name, sizes.tick, false)).fold(0.0, f64::max)
+}
+
 /// True if the group names fit horizontally below bars of this total width.
 fn names_fit(groups: &[BarGroup], width: f64, sizes: &Sizes) -> bool {
-    let room = width / groups.len().max(1) as f64;
-    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
-    widest + 0.5 * sizes.tick <= room
+    widest_name(groups, sizes) + 0.5 * sizes.tick <= width / groups.len().max(1) as f64
 }
 
 /// Height of the group names below bars of this total width.
@@ -66,8 +68,7 @@ pub fn under(groups: &[BarGroup], width: f64, sizes: &Sizes) -> f64 {
     if names_fit(groups, width, sizes) {
         return axis::under(sizes);
     }
-    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
-    widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
+    widest_name(groups, sizes).min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
 /// Orientation of the labels over bars, the same for a whole figure: the last one that a chart of it needs.
@@ -120,17 +121,18 @@ fn place(cell: Area, groups: &[BarGroup], y: &ValueAxis, sizes: &Sizes) -> (Area
 }
 
 /// Draws charts into cells, with labels in the same orientation.
-pub fn draw(scene: &mut Scene, cells: &[Area], charts: &[BarChart], sizes: &Sizes) {
+pub fn draw(scene: &mut Scene, cells: &[Area], charts: &[BarChart]) {
+    let sizes = scene.sizes;
     let all = || cells.iter().zip(charts);
     let orientations = all().map(|(cell, chart)| {
-        let (area, _, slot) = place(*cell, &chart.groups, &chart.y, sizes);
-        LabelOrientation::of(&chart.groups, slot, area.height(), sizes)
+        let (area, _, slot) = place(*cell, &chart.groups, &chart.y, &sizes);
+        LabelOrientation::of(&chart.groups, slot, area.height(), &sizes)
     });
     let orientation = orientations.max().unwrap_or(LabelOrientation::Hidden);
     // reserve the same height above, or a common axis would have several scales
-    let above = charts.iter().map(|chart| orientation.height(&chart.groups, sizes)).fold(0.0, f64::max);
+    let above = charts.iter().map(|chart| orientation.height(&chart.groups, &sizes)).fold(0.0, f64::max);
     for (cell, chart) in all() {
-        draw_chart(scene, *cell, chart, (orientation, above), sizes);
+        draw_chart(scene, *cell, chart, (orientation, above));
     }
 }
 
@@ -140,23 +142,23 @@ fn draw_chart(
     cell: Area,
     BarChart { title, groups, y }: &BarChart,
     (orientation, above): (LabelOrientation, f64),
-    sizes: &Sizes,
 ) {
-    let (area, room, slot) = place(cell, groups, y, sizes);
-    layout::header(scene, &area, title, sizes);
+    let sizes = scene.sizes;
+    let (area, room, slot) = place(cell, groups, y, &sizes);
+    layout::header(scene, &area, title);
     let y = y.with_air(above / (area.height() - above)).over(area.bottom, area.top);
-    axis::vertical(scene, &y, &area, sizes);
+    axis::vertical(scene, &y, &area);
     for (index, group) in groups.iter().enumerate() {
         let middle = area.left + (index as f64 + 0.5) * room;
         let left = middle - slot * group.bars.len() as f64 / 2.0;
-        draw_bars(scene, &group.bars, &y, (left, slot), sizes);
+        draw_bars(scene, &group.bars, &y, (left, slot));
         for label in &group.labels {
-            let text = label_text(label, &group.bars, &y, (left, slot), orientation, sizes);
+            let text = label_text(label, &group.bars, &y, (left, slot), orientation, sizes.note);
             if let Some(text) = text.filter(|text| area.holds(&text.area())) {
                 scene.text(text);
             }
         }
-        let name = match names_fit(groups, area.width(), sizes) {
+        let name = match names_fit(groups, area.width(), &sizes) {
             true => {
                 Text::new((middle, area.bottom + 0.95 * sizes.tick), group.name.as_str(), sizes.tick)
                     .align(Align::Middle)
@@ -173,17 +175,11 @@ fn draw_chart(
     }
     let zero = y.place(0.0);
     scene.line(vec![(area.left, zero), (area.right, zero)], GREY, sizes.thin * 1.5);
-    layout::frame(scene, area, sizes);
+    layout::frame(scene, area);
 }
 
 /// Draws the bars of a group with their intervals, from `left`, one every `slot`.
-fn draw_bars(
-    scene: &mut Scene,
-    bars: &[Option<Bar>],
-    y: &ValueAxis,
-    (left, slot): (f64, f64),
-    sizes: &Sizes,
-) {
+fn draw_bars(scene: &mut Scene, bars: &[Option<Bar>], y: &ValueAxis, (left, slot): (f64, f64)) {
     for (index, drawn) in bars.iter().enumerate() {
         let Some(drawn) = drawn else { continue };
         let left = left + slot * index as f64;
@@ -194,10 +190,10 @@ fn draw_bars(
             top: zero.min(end),
             bottom: zero.max(end),
         };
-        bar(scene, block, drawn.color, drawn.hatch, sizes);
+        bar(scene, block, drawn.color, drawn.hatch);
         if let Some([low, high]) = drawn.interval {
             let x = left + slot / 2.0;
-            scene.interval((x, y.place(low)), (x, y.place(high)), INK, sizes.line * 0.55);
+            scene.interval((x, y.place(low)), (x, y.place(high)), INK, scene.sizes.line * 0.55);
         }
     }
 }
@@ -209,18 +205,18 @@ fn label_text(
     y: &ValueAxis,
     (left, slot): (f64, f64),
     orientation: LabelOrientation,
-    sizes: &Sizes,
+    size: f64,
 ) -> Option<Text> {
     let bars = bars.get(label.first..=label.last).unwrap_or_default().iter().flatten();
     let tops = bars.map(|b| b.interval.map_or(b.value, |[_, high]| high.max(b.value)).max(0.0));
     let above = y.place(tops.reduce(f64::max)?);
     let x = left + slot * (label.first + label.last + 1) as f64 / 2.0;
-    let text = Text::new((x, above), label.text.as_str(), sizes.note).inside();
+    let text = Text::new((x, above), label.text.as_str(), size).inside();
     match orientation {
         LabelOrientation::Horizontal => {
-            Some(Text { at: (x, above - 0.85 * sizes.note), ..text }.align(Align::Middle))
+            Some(Text { at: (x, above - 0.85 * size), ..text }.align(Align::Middle))
         }
-        LabelOrientation::Vertical => Some(Text { at: (x, above - 0.4 * sizes.note), ..text }.upwards()),
+        LabelOrientation::Vertical => Some(Text { at: (x, above - 0.4 * size), ..text }.upwards()),
         LabelOrientation::Hidden => None,
     }
 }

@@ -39,7 +39,8 @@ pub fn comparison_figure(
     let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
     // words that all rows share move to the title, but no row stays without a name
     let value = value.filter(|_| matched.is_none());
-    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
+    let names: Vec<String> =
+        pairs.iter().map(|pair| row_name(pair, [value, baseline, matched])).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
 
     // a filter may have left some of the pairs
@@ -71,7 +72,7 @@ pub fn comparison_figure(
     let sizes = Sizes::new(options.font);
     let count = pairs.len() as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
-    let (mut scene, all, sizes) = sheet.lay_out(
+    let (mut scene, all) = sheet.lay_out(
         count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
         (150.0, count * 1.2 * sizes.note + under),
     )?;
@@ -91,11 +92,10 @@ pub fn comparison_figure(
         .iter()
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
     let x = ValueAxis::fit(values.chain([1.0])).over(area.left, area.right);
-    axis::horizontal(&mut scene, &x, &area, &sizes);
-    let named = ["speedup in tokens/s (above 1: faster)", "speedup in tokens/s"];
-    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
+    axis::horizontal(&mut scene, &x, &area);
+    layout::name_below(&mut scene, all, area.center().0, "speedup in tokens/s (above 1: faster)");
     scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
-    layout::frame(&mut scene, area, &sizes);
+    layout::frame(&mut scene, area);
 
     let row = area.height() / count;
     for (index, pair) in pairs.iter().enumerate() {
@@ -125,23 +125,14 @@ fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
     }
 }
 
-fn row_name(
-    pair: &Comparison,
-    matched: Option<&str>,
-    baseline: Option<&str>,
-    value: Option<&str>,
-) -> String {
-    let mut words = Vec::new();
-    if value.is_none() {
-        words.push(pair.value.clone());
-    }
-    if baseline.is_none() {
-        words.push(format!("/ {}", pair.baseline));
-    }
-    if matched.is_none() {
-        words.push(format!(" {}", pair.matched));
-    }
-    words.join(" ").trim_start().to_owned()
+/// Name of a pair's row: the words that not all rows share.
+fn row_name(pair: &Comparison, [value, baseline, matched]: [Option<&str>; 3]) -> String {
+    let words = [
+        value.is_none().then(|| pair.value.clone()),
+        baseline.is_none().then(|| format!("/ {}", pair.baseline)),
+        matched.is_none().then(|| format!(" {}", pair.matched)),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ").trim_start().to_owned()
 }
 
 /// Look of each value, with the usual looks for architectures. The first look is reserved for the baseline.

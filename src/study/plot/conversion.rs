@@ -6,7 +6,7 @@ use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
-use super::style::{Look, Sizes, look};
+use super::style::{Look, look};
 use crate::analysis::{Conversion, ConversionPoint, ConversionReport, Draws, SetSeries};
 use base::error::{Error, Result};
 
@@ -66,7 +66,7 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
             SetSeries::UpperHalf => LegendKey::Marker { look, fill },
             _ => LegendKey::Series { look, fill, stroke: stroke_of(series) },
         };
-        LegendEntry::new(key, name.clone())
+        LegendEntry::new(key, name)
     };
     let sheet = Sheet {
         options,
@@ -84,12 +84,9 @@ pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> 
         legend: all.iter().map(legend_entry).collect(),
     };
     let names = ("speedup over standard", "KL from standard (nats per token)");
-    let (mut scene, cells, sizes) = sheet.charts(
-        (1, 1),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
-        names,
-    )?;
-    draw_chart(&mut scene, cells[0], &all, &sizes);
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((1, 1), size, names)?;
+    draw_chart(&mut scene, cells[0], &all);
     Ok(Figure::new(scene, &provenance, options))
 }
 
@@ -136,13 +133,13 @@ fn of_draws(draws: &Draws) -> SeriesPoint {
     SeriesPoint { speedup, kl, kl_interval: Some([least, most]), tip }
 }
 
-fn draw_chart(scene: &mut Scene, cell: Area, all: &[ConversionSeries], sizes: &Sizes) {
+fn draw_chart(scene: &mut Scene, cell: Area, all: &[ConversionSeries]) {
     let points = || all.iter().flat_map(|series| &series.points);
     // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
     let ends = points().filter_map(|point| point.kl_interval).flatten().filter(|end| *end > 0.0);
     let y = ValueAxis::fit(points().map(|point| point.kl).chain(ends));
     let x = ValueAxis::fit(points().map(|point| point.speedup));
-    let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
+    let mut chart = Chart::new(scene, cell, None, (x, y)).numbered();
     for ConversionSeries { series, look, points, .. } in all {
         let line = points.iter().map(|point| (point.speedup, point.kl));
         chart.line(line, look.color, stroke_of(*series));

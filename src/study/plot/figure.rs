@@ -22,29 +22,22 @@ pub struct Figure {
     pub(super) dpi: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Svg,
-    Png,
-}
-
-impl Format {
-    fn of(path: &Path) -> Result<Self> {
-        let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-        let problem = match extension.as_deref() {
-            Some("svg") => return Ok(Self::Svg),
-            Some("png") => return Ok(Self::Png),
-            Some(other) => format!("unknown figure format '{other}'"),
-            None => "no file extension to choose the format".into(),
-        };
-        let problem = format!("{}: {problem}", path.display());
-        Err(Error::input_help(problem, "use a file name that ends in .svg or .png"))
-    }
+/// True for an SVG file, false for a PNG file, by the extension.
+fn is_svg(path: &Path) -> Result<bool> {
+    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    let problem = match extension.as_deref() {
+        Some("svg") => return Ok(true),
+        Some("png") => return Ok(false),
+        Some(other) => format!("unknown figure format '{other}'"),
+        None => "no file extension to choose the format".into(),
+    };
+    let problem = format!("{}: {problem}", path.display());
+    Err(Error::input_help(problem, "use a file name that ends in .svg or .png"))
 }
 
 /// Returns an error unless the extension is svg or png; called before any work.
 pub fn check_format(path: &Path) -> Result<()> {
-    Format::of(path).map(|_| ())
+    is_svg(path).map(|_| ())
 }
 
 impl Figure {
@@ -149,13 +142,13 @@ impl Figure {
     /// Returns an error if the extension is neither svg nor png or if painting fails, and the errors of
     /// [`write()`].
     pub fn save(&self, path: &Path) -> Result<()> {
-        let format = Format::of(path)?;
+        let is_svg = is_svg(path)?;
         check_place(path)?;
         let mut provenance = self.provenance.clone();
         provenance.writer = Some(Writer::here());
-        let bytes = match format {
-            Format::Svg => self.svg_from(&provenance)?.into_bytes(),
-            Format::Png => {
+        let bytes = match is_svg {
+            true => self.svg_from(&provenance)?.into_bytes(),
+            false => {
                 let pixels = paint::pixels(&self.scene, f64::from(self.dpi))?;
                 let texts = [("Title", self.scene.title.clone()), ("Description", self.caption())];
                 let texts = texts.into_iter().chain(provenance.pairs());
@@ -221,10 +214,7 @@ fn check_place(path: &Path) -> Result<()> {
             "create it first, or write elsewhere",
         ));
     }
-    match path.is_dir() {
-        true => Err(Error::input(format!("{}: is a directory", path.display()))),
-        false => Ok(()),
-    }
+    if path.is_dir() { Err(Error::input(format!("{}: is a directory", path.display()))) } else { Ok(()) }
 }
 
 /// Points per inch.

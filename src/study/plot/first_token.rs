@@ -8,20 +8,15 @@ use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
-use super::style::{Look, Looks, Sizes, looks};
+use super::style::{Looks, looks};
 use super::{check_charts, series_legend};
 use crate::analysis::{GroupKey, group_names};
 use base::error::{Error, Result};
 use plan::Architecture;
 use table::{Record, Spec, aggregate, host};
 
-struct FirstToken<'a> {
-    ms: f64,
-    record: &'a Record,
-}
-
-/// Latencies by prompt length.
-type FirstTokenLine<'a> = BTreeMap<u32, FirstToken<'a>>;
+/// Latencies (ms) by prompt length, with their cells.
+type FirstTokenLine<'a> = BTreeMap<u32, (f64, &'a Record)>;
 
 /// Cells that differ only in architecture and prompt length.
 struct FirstTokenGroup<'a> {
@@ -32,8 +27,8 @@ struct FirstTokenGroup<'a> {
 impl FirstTokenGroup<'_> {
     /// Percent of standard's latency; `None` without it.
     fn percent(&self, prompt: u32, ms: f64) -> Option<f64> {
-        let standard = self.lines.get(&Architecture::Standard)?.get(&prompt)?;
-        Some(100.0 * ms / standard.ms)
+        let (standard_ms, _) = self.lines.get(&Architecture::Standard)?.get(&prompt)?;
+        Some(100.0 * ms / standard_ms)
     }
 }
 
@@ -56,11 +51,7 @@ pub fn first_token_figure(
         let spec = Spec { architecture: Architecture::Standard, prompt_tokens: 1, ..cell.spec.clone() };
         let group = groups.entry((cell.provenance, host(cell), spec.key()));
         let group = group.or_insert_with(|| FirstTokenGroup { spec, lines: BTreeMap::new() });
-        group
-            .lines
-            .entry(architecture)
-            .or_default()
-            .insert(prompt, FirstToken { ms: metrics.prefill_ms, record: cell });
+        group.lines.entry(architecture).or_default().insert(prompt, (metrics.prefill_ms, cell));
     }
     groups.retain(|_, group| group.lines.values().any(|line| line.len() > 1));
     if groups.is_empty() {
@@ -83,21 +74,12 @@ pub fn first_token_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let axes = ("prompt (tokens)", "time to first token");
-    let (mut scene, areas, sizes) = sheet.charts(
-        (2 * groups.len(), columns),
-        ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) },
-        axes,
-    )?;
+    let size = ChartSize { aspect: 0.5, height: 110.0..=230.0, least: (90.0, 80.0) };
+    let (mut scene, areas) = sheet.charts((2 * groups.len(), columns), size, axes)?;
     for ((areas, group), name) in areas.chunks_exact(2).zip(groups.values()).zip(names) {
-        let of_standard = |prompt, ms| group.percent(prompt, ms);
-        draw(&mut scene, areas[0], (&format!("{name} (ms)"), group), |_, ms| Some(ms), (&looks, &sizes));
-        draw(
-            &mut scene,
-            areas[1],
-            (&format!("{name} (% of standard)"), group),
-            of_standard,
-            (&looks, &sizes),
-        );
+        let percent = |prompt, ms| group.percent(prompt, ms);
+        draw(&mut scene, areas[0], &format!("{name} (ms)"), group, |_, ms| Some(ms), &looks);
+        draw(&mut scene, areas[1], &format!("{name} (% of standard)"), group, percent, &looks);
     }
     Ok(Figure::new(scene, provenance, options))
 }
@@ -105,21 +87,24 @@ pub fn first_token_figure(
 fn draw(
     scene: &mut Scene,
     area: Area,
-    (header, group): (&str, &FirstTokenGroup<'_>),
+    header: &str,
+    group: &FirstTokenGroup<'_>,
     shown: impl Fn(u32, f64) -> Option<f64>,
-    (looks, sizes): (&Looks, &Sizes),
+    looks: &Looks,
 ) {
     let points = |line: &FirstTokenLine<'_>| -> Vec<(f64, f64)> {
-        let points = line.iter().map(|(prompt, first)| (*prompt, shown(*prompt, first.ms)));
-        points.filter_map(|(prompt, value)| Some((f64::from(prompt), value?))).collect()
+        let point = |(prompt, (ms, _)): (&u32, &(f64, &Record))| {
+            Some((f64::from(*prompt), shown(*prompt, *ms)?))
+        };
+        line.iter().filter_map(point).collect()
     };
     let all = || group.lines.values().flat_map(points);
     let axes = (ValueAxis::fit(all().map(|point| point.0)), ValueAxis::fit(all().map(|point| point.1)));
-    let mut chart = Chart::new(scene, area, Some(header), axes, sizes).numbered();
+    let mut chart = Chart::new(scene, area, Some(header), axes).numbered();
     for (architecture, line) in &group.lines {
-        let look: Look = looks[architecture];
+        let look = looks[architecture];
         chart.line(points(line), look.color, Stroke::Solid);
-        for (prompt, FirstToken { ms, record }) in line {
+        for (prompt, (ms, record)) in line {
             let Some(value) = shown(*prompt, *ms) else { continue };
             let percent =
                 group.percent(*prompt, *ms).map(|percent| format!(", {percent:.1} % of standard"));

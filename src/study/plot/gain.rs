@@ -9,7 +9,7 @@ use super::font;
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
-use super::style::{GREY, Looks, Sizes, looks};
+use super::style::{GREY, Looks, looks};
 use super::{check_charts, series_legend};
 use crate::analysis::{GainGroup, GainPoint};
 use base::error::{Error, Result};
@@ -56,18 +56,15 @@ pub fn gain_figure(
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("all-reduce latency (us)", "speedup over standard");
-    let (mut scene, cells, sizes) = sheet.charts(
-        (groups.len(), columns),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (90.0, 90.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (90.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((groups.len(), columns), size, names)?;
     // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
     };
     let is_log = groups.iter().any(|group| ValueAxis::fit(latencies(group).into_iter()).is_log());
     for (cell, group) in cells.into_iter().zip(groups) {
-        draw_chart(&mut scene, cell, group, (groups.len() > 1, is_log), &looks, &sizes);
+        draw_chart(&mut scene, cell, group, (groups.len() > 1, is_log), &looks);
     }
     Ok(Figure::new(scene, provenance, options))
 }
@@ -78,7 +75,6 @@ fn draw_chart(
     group: &GainGroup,
     (header, is_log): (bool, bool),
     looks: &Looks,
-    sizes: &Sizes,
 ) {
     let points = || group.lines.values().flatten();
     // upper-bound may leave the chart: choices determine the scale
@@ -96,7 +92,7 @@ fn draw_chart(
     let latencies = points().map(|point| point.all_reduce_us);
     let x = if is_log { ValueAxis::fit_log(latencies) } else { ValueAxis::fit(latencies) };
     let header = header.then_some(group.name.as_str());
-    let mut chart = Chart::new(scene, cell, header, (x, y), sizes).numbered();
+    let mut chart = Chart::new(scene, cell, header, (x, y)).numbered();
     chart.level(1.0);
     let at = |point: &GainPoint| (point.all_reduce_us, point.pair.speedup);
     let lines: Vec<Vec<Point>> = group
@@ -104,7 +100,7 @@ fn draw_chart(
         .values()
         .map(|line| line.iter().map(|point| chart.at(at(point))).collect())
         .collect();
-    marks(chart.scene, group, &lines, &chart.x, &chart.area, sizes);
+    marks(&mut chart, group, &lines);
     for ((architecture, variant), line) in &group.lines {
         let look = looks[architecture];
         let (fill, stroke) = match variant.is_empty() {
@@ -152,23 +148,17 @@ fn crossed(lines: &[Vec<Point>], (left, right): (f64, f64), (top, bottom): (f64,
 
 /// Draws machine marks: a dashed line each, and the name along it if it fits, at the end that fewer lines
 /// cross. The tooltip always has the name.
-fn marks(
-    scene: &mut Scene,
-    group: &GainGroup,
-    lines: &[Vec<Point>],
-    x: &ValueAxis,
-    area: &Area,
-    sizes: &Sizes,
-) {
+fn marks(chart: &mut Chart<'_>, group: &GainGroup, lines: &[Vec<Point>]) {
+    let (area, sizes) = (chart.area, chart.scene.sizes);
     let mut taken = area.left;
     for mark in &group.marks {
-        let at = x.place(mark.us);
+        let at = chart.x.place(mark.us);
         if !(area.left..=area.right).contains(&at) {
             continue;
         }
-        scene.dashed(vec![(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
+        chart.scene.dashed(vec![(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
         let text = format!("{}: {:.1} us", mark.name, mark.us);
-        scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
+        chart.scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
         let long = font::width(&mark.name, sizes.tick, false);
         if long < 0.8 * area.height() && at - 1.1 * sizes.tick > taken {
             let air = 0.4 * sizes.tick;
@@ -177,7 +167,8 @@ fn marks(
             let above = crossed(lines, across, (area.top, top));
             let below = crossed(lines, across, (bottom - long, area.bottom));
             let place = (at - 0.55 * sizes.tick, if below < above { bottom } else { top });
-            scene.text(Text::new(place, &mark.name, sizes.tick).upwards().inside().color(GREY));
+            let text = Text::new(place, &mark.name, sizes.tick);
+            chart.scene.text(text.upwards().inside().color(GREY));
             taken = at;
         }
     }

@@ -79,10 +79,7 @@ pub fn improvement_figure(
         remark += "; whiskers: 95 % intervals, paired by round";
     }
     let entry = |(architecture, look): (&Architecture, &Look)| {
-        LegendEntry::new(
-            LegendKey::Bar { color: look.color, hatch: look.hatch },
-            architecture.to_string(),
-        )
+        LegendEntry::new(LegendKey::Bar { color: look.color, hatch: look.hatch }, architecture)
     };
     let sheet = Sheet {
         options,
@@ -98,11 +95,10 @@ pub fn improvement_figure(
         .iter()
         .map(|(_, groups)| under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font)));
     let names = names.fold(0.0, f64::max);
-    let (mut scene, cells, sizes) = sheet.charts(
-        (charts.len(), columns),
-        ChartSize { aspect: 0.6, height: 75.0 + names..=150.0 + names, least: (50.0, 34.0 + names) },
-        (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
-    )?;
+    let axes = (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)");
+    let size =
+        ChartSize { aspect: 0.6, height: 75.0 + names..=150.0 + names, least: (50.0, 34.0 + names) };
+    let (mut scene, cells) = sheet.charts((charts.len(), columns), size, axes)?;
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| values(groups)).collect();
     let y = ValueAxis::from_zero(all.into_iter());
     let charts = charts.into_iter().map(|(chart, groups)| {
@@ -113,7 +109,7 @@ pub fn improvement_figure(
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
         BarChart { title: words.join(", "), groups, y }
     });
-    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>());
     Ok(Figure::new(scene, provenance, options))
 }
 

@@ -42,8 +42,8 @@ pub struct LegendEntry {
 }
 
 impl LegendEntry {
-    pub fn new(key: LegendKey, name: impl Into<String>) -> Self {
-        Self { key, name: name.into() }
+    pub fn new(key: LegendKey, name: impl ToString) -> Self {
+        Self { key, name: name.to_string() }
     }
 }
 
@@ -73,7 +73,7 @@ impl Sheet<'_> {
     /// Lays out the page around the chart area. `height` is the area's height in points unless the options
     /// set the page's; `least` is the minimum width and height of the area. Returns an error if the options
     /// are invalid or the area would be smaller than `least`.
-    pub fn lay_out(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
+    pub fn lay_out(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area)> {
         self.options.check()?;
         let sizes = Sizes::new(self.options.font);
         let edge = 0.5 * sizes.label;
@@ -114,7 +114,7 @@ impl Sheet<'_> {
             ));
         }
 
-        let mut scene = Scene::new(page, total);
+        let mut scene = Scene::new(page, total, sizes);
         scene.title = self.title.clone();
         let mut y = edge;
         for (lines, size, bold) in [(title, sizes.label, true), (note, sizes.note, false)] {
@@ -127,7 +127,7 @@ impl Sheet<'_> {
         y += 0.3 * edge;
         for row in &rows {
             for (entry, left) in row {
-                draw_entry(&mut scene, entry, (edge + left, y + 0.6 * sizes.tick), &sizes);
+                draw_entry(&mut scene, entry, (edge + left, y + 0.6 * sizes.tick));
             }
             y += Sizes::line_of(sizes.tick) * 1.1;
         }
@@ -138,7 +138,7 @@ impl Sheet<'_> {
             from += Sizes::line_of(sizes.note);
         }
         let area = Area { left: edge, right: page - edge, top: above, bottom: total - below };
-        Ok((scene, area, sizes))
+        Ok((scene, area))
     }
 
     /// Lays out a page of `count` equal charts in at most `columns` columns, around the names of their axes.
@@ -147,15 +147,15 @@ impl Sheet<'_> {
         (count, columns): (usize, usize),
         ChartSize { aspect, height, least }: ChartSize,
         (x, y): (&str, &str),
-    ) -> Result<(Scene, Vec<Area>, Sizes)> {
+    ) -> Result<(Scene, Vec<Area>)> {
         let (columns, rows) = shape(count, columns);
         let (across, down) = (columns as f64, rows as f64);
         let width = self.options.size.width * POINTS;
         let each = (aspect * width / across).clamp(*height.start(), *height.end());
-        let (mut scene, area, sizes) = self.lay_out(each * down, (least.0 * across, least.1 * down))?;
-        let area = name_axes(&mut scene, area, x, y, &sizes);
-        let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-        Ok((scene, grid(area, columns, rows, gap), sizes))
+        let (mut scene, area) = self.lay_out(each * down, (least.0 * across, least.1 * down))?;
+        let area = name_axes(&mut scene, area, x, y);
+        let gap = (0.9 * scene.sizes.label, 0.5 * scene.sizes.label);
+        Ok((scene, grid(area, columns, rows, gap)))
     }
 
     fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&LegendEntry, f64)>> {
@@ -182,7 +182,7 @@ fn sentence(text: &str) -> String {
 
 /// Columns and rows for a number of charts, at most `most` side by side, with as few empty places as
 /// possible.
-pub fn shape(charts: usize, most: usize) -> (usize, usize) {
+fn shape(charts: usize, most: usize) -> (usize, usize) {
     let rows = charts.div_ceil(most.max(1)).max(1);
     (charts.div_ceil(rows).max(1), rows)
 }
@@ -199,8 +199,9 @@ fn entry_width(entry: &LegendEntry, sizes: &Sizes) -> f64 {
     key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
-fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64), sizes: &Sizes) {
-    let wide = key_width(entry.key, sizes);
+fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64)) {
+    let sizes = scene.sizes;
+    let wide = key_width(entry.key, &sizes);
     match entry.key {
         LegendKey::Series { look, fill, stroke } => {
             let ends = [(x, y), (x + wide, y)];
@@ -213,20 +214,21 @@ fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64), sizes:
         LegendKey::Bar { color, hatch } | LegendKey::Strip { color, hatch } => {
             let half = sizes.tick * if matches!(entry.key, LegendKey::Bar { .. }) { 0.42 } else { 0.2 };
             let area = Area { left: x, right: x + wide, top: y - half, bottom: y + half };
-            bar(scene, area, color, hatch, sizes);
+            bar(scene, area, color, hatch);
         }
     }
     scene.text(Text::new((x + wide + 0.5 * sizes.tick, y), entry.name.as_str(), sizes.tick));
 }
 
 /// Draws a bar with a white hatch, so that bars differ without colour.
-pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: Hatch, sizes: &Sizes) {
+pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: Hatch) {
     scene.rect(area, color);
-    scene.hatch(area, hatch, super::style::WHITE, sizes.thin * 1.3, 0.42 * sizes.label);
+    let Sizes { thin, label, .. } = scene.sizes;
+    scene.hatch(area, hatch, super::style::WHITE, thin * 1.3, 0.42 * label);
 }
 
 /// Chart areas, row by row, that fill an area with gaps between them.
-pub fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Area> {
+fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Area> {
     let part = |whole: f64, count: usize, gap: f64| {
         let count = count.max(1) as f64;
         (whole - gap * (count - 1.0)) / count
@@ -241,7 +243,8 @@ pub fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Are
 }
 
 /// Draws the axis names shared by all charts; returns the remaining area.
-pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes) -> Area {
+fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str) -> Area {
+    let sizes = scene.sizes;
     let left = Area { left: area.left + 1.4 * sizes.label, ..area };
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
     let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
@@ -252,16 +255,14 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
     rest
 }
 
-/// Draws the name of a horizontal axis below a chart, within `all`: the first of `names` that fits.
-pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
-    let wide = |name: &str| font::width(name, sizes.label, false);
-    let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
-    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
-    let half = wide(&name) / 2.0;
+/// Draws the name of a horizontal axis below a chart, within `all`.
+pub fn name_below(scene: &mut Scene, all: Area, center: f64, name: &str) {
+    let size = scene.sizes.label;
+    let name = font::fit(name, size, all.width());
+    let half = font::width(&name, size, false) / 2.0;
     // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
-    let at = (middle, all.bottom - 0.6 * sizes.label);
-    scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
+    scene.text(Text::new((middle, all.bottom - 0.6 * size), name, size).align(Align::Middle));
 }
 
 /// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
@@ -272,14 +273,14 @@ pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &Si
     Area { left, right: cell.right - right, top, bottom }
 }
 
-pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
-    let text = font::fit(text, sizes.tick, area.width());
-    let at = (area.center().0, area.top - 0.65 * sizes.tick);
-    scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
+pub fn header(scene: &mut Scene, area: &Area, text: &str) {
+    let size = scene.sizes.tick;
+    let at = (area.center().0, area.top - 0.65 * size);
+    scene.text(Text::new(at, font::fit(text, size, area.width()), size).align(Align::Middle));
 }
 
-pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
-    scene.frame(area, INK, sizes.thin);
+pub fn frame(scene: &mut Scene, area: Area) {
+    scene.frame(area, INK, scene.sizes.thin);
     scene.data.push(area);
 }
 
@@ -315,7 +316,7 @@ pub fn series_legend(looks: &Looks, both: bool) -> Vec<LegendEntry> {
     let on = |look| LegendKey::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
     let off = LegendKey::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
     let mut legend: Vec<LegendEntry> =
-        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name.to_string())).collect();
+        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name)).collect();
     if both {
         legend.extend([LegendEntry::new(on(PLAIN), "P2P on"), LegendEntry::new(off, "P2P off")]);
     }

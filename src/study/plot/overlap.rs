@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::figure::Figure;
-use super::figure::FigureOptions;
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::timeline::{self, LaneWindow};
@@ -38,8 +37,8 @@ struct Excerpt<'a> {
     layers: (i64, i64),
     /// First and last of these layers, counted from 1, and the total number of layers.
     which: (u32, u32, u32),
-    /// Summary of the whole step, in versions of decreasing length.
-    says: Vec<String>,
+    /// Summary of the whole step.
+    says: String,
 }
 
 impl Excerpt<'_> {
@@ -128,7 +127,7 @@ pub fn overlap_figure(
             ranks: vec![(part.rank, timeline::names(&[]))],
             title,
             right,
-            notes: excerpt.says.clone(),
+            note: excerpt.says.clone(),
             mark_ns: Some(end),
         }
     };
@@ -141,8 +140,7 @@ pub fn overlap_figure(
         remark: String::new(),
         legend: timeline::legend(&windows),
     };
-    let names = [format!("time since the start of these layers ({unit})"), format!("time ({unit})")];
-    timeline::figure(&sheet, &windows, names)
+    timeline::figure(&sheet, &windows, &format!("time ({unit}) since the start of these layers"))
 }
 
 fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {
@@ -212,22 +210,16 @@ fn excerpt<'a>(trace: &'a Trace, part: &OverlapPart) -> Result<Excerpt<'a>> {
         ..Selection::default()
     };
     let report = overlap(trace, &selection);
-    let says = match report.ranks.iter().find(|rank| rank.rank == Some(part.rank)) {
-        Some(rank) => {
-            let (step, comm, exposed) =
-                (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);
-            let pct = rank.overlap_pct;
-            let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1} %"));
-            vec![
-                format!(
-                    "whole step {step:.2} ms; communication {comm:.2} ms, exposed {exposed:.2} ms; {overlap}"
-                ),
-                format!("step {step:.2} ms; exposed {exposed:.2} of {comm:.2} ms; {overlap}"),
-                format!("step {step:.2} ms; {overlap}"),
-            ]
-        }
-        None => Vec::new(),
-    };
+    let says = report.ranks.iter().find(|rank| rank.rank == Some(part.rank)).map(|rank| {
+        let [step, comm, exposed] =
+            [rank.span_us, rank.comm_us, rank.exposed_comm_us].map(|us| us / 1e3);
+        let pct = rank.overlap_pct;
+        let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1} %"));
+        format!(
+            "{overlap}; whole step {step:.2} ms; communication {comm:.2} ms; exposed {exposed:.2} ms"
+        )
+    });
+    let says = says.unwrap_or_default();
     let which = (from + 1, from + count, all);
     Ok(Excerpt { trace, step, layers: (start, next.unwrap_or(end)), which, says })
 }

@@ -7,10 +7,11 @@ use super::figure::{Figure, FigureOptions, POINTS};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::Hatch;
-use super::style::{GREY, Looks, looks};
+use super::style::{GREY, Look, Looks, looks};
 use super::{check_charts, group_note};
 use crate::analysis::CellSet;
 use base::error::{Error, Result};
+use plan::Architecture;
 use table::{P2p, Record};
 
 /// Hatch of bars without P2P.
@@ -35,18 +36,13 @@ pub fn p2p_figure(
     let batches = set.values(|spec| spec.batch);
     check_charts(batches.len(), "batch")?;
     let looks = looks(&set.values(|spec| spec.architecture.clone()));
-    let mut legend: Vec<LegendEntry> = looks
-        .iter()
-        .map(|(architecture, look)| {
-            LegendEntry::new(
-                LegendKey::Bar { color: look.color, hatch: Hatch::None },
-                architecture.to_string(),
-            )
-        })
-        .collect();
-    for (hatch, name) in [(Hatch::None, "P2P on"), (OFF, "P2P off")] {
-        legend.push(LegendEntry::new(LegendKey::Bar { color: GREY, hatch }, name));
-    }
+    let entry = |(architecture, look): (&Architecture, &Look)| {
+        LegendEntry::new(LegendKey::Bar { color: look.color, hatch: Hatch::None }, architecture)
+    };
+    let setting =
+        |(hatch, name): (Hatch, &str)| LegendEntry::new(LegendKey::Bar { color: GREY, hatch }, name);
+    let settings = [(Hatch::None, "P2P on"), (OFF, "P2P off")].map(setting);
+    let legend = looks.iter().map(entry).chain(settings).collect();
     let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
     if set.has_intervals() {
         remark += ". Whiskers: 95 % bootstrap intervals";
@@ -64,18 +60,16 @@ pub fn p2p_figure(
     // a bar of less than four points looks like a line
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
     let columns = (columns.max(1.0) as usize).min(4);
-    let (mut scene, cells, sizes) = sheet.charts(
-        (batches.len(), columns),
-        ChartSize { aspect: 0.5, height: 95.0..=180.0, least: (50.0, 46.0) },
-        ("TP (GPUs)", "tokens/s"),
-    )?;
+    let names = ("TP (GPUs)", "tokens/s");
+    let size = ChartSize { aspect: 0.5, height: 95.0..=180.0, least: (50.0, 46.0) };
+    let (mut scene, cells) = sheet.charts((batches.len(), columns), size, names)?;
     let tps = set.values(|spec| spec.tp);
     let charts = batches.into_iter().map(|batch| {
         let groups: Vec<BarGroup> = tps.iter().map(|tp| p2p_group(set, *tp, batch, &looks)).collect();
         let y = ValueAxis::from_zero(values(&groups).into_iter());
         BarChart { title: format!("batch {batch}"), groups, y }
     });
-    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>());
     Ok(Figure::new(scene, provenance, options))
 }
 

@@ -171,10 +171,11 @@ fn rgb(color: Color) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::Sizes;
 
     /// Darkness of each column of a text.
     fn columns(text: &str, bold: bool) -> Vec<u32> {
-        let mut scene = Scene::new(72.0, 16.0);
+        let mut scene = Scene::new(72.0, 16.0, Sizes::new(8.0));
         scene.text(Text { bold, ..Text::new((4.0, 8.0), text, 8.0) });
         let pixels = pixels(&scene, 120.0).unwrap();
         let dark = |x: u32, y: u32| 255 - u32::from(pixels.rgb[(3 * (y * pixels.width + x)) as usize]);

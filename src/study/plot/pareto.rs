@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{Chart, ValueAxis, number};
-use super::figure::Figure;
-use super::figure::FigureOptions;
+use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
@@ -85,12 +84,9 @@ pub fn pareto_figure(
         legend: legend(&points, &data.overlay, &looks),
     };
     let columns = if one || options.is_narrow() { 1 } else { 2 };
-    let names_of_axes = (axes.x.title_in(unit), y_name(axes));
-    let (mut scene, cells, sizes) = sheet.charts(
-        (groups.len(), columns),
-        ChartSize { aspect: 0.62, height: 130.0..=300.0, least: (75.0, 70.0) },
-        (&names_of_axes.0, &names_of_axes.1),
-    )?;
+    let (x_title, y_title) = (axes.x.title_in(unit), y_name(axes));
+    let size = ChartSize { aspect: 0.62, height: 130.0..=300.0, least: (75.0, 70.0) };
+    let (mut scene, cells) = sheet.charts((groups.len(), columns), size, (&x_title, &y_title))?;
     for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {
         let panel = ParetoPanel {
             points: members.to_vec(),
@@ -102,7 +98,7 @@ pub fn pareto_figure(
             by,
         };
         let header = (!one).then_some(name.as_str());
-        panel.draw(&mut Chart::new(&mut scene, cell, header, panel.fit(), &sizes).numbered());
+        panel.draw(&mut Chart::new(&mut scene, cell, header, panel.fit()).numbered());
     }
     if scene.tips.len() > MOST_TIPS {
         scene.tips.clear();
@@ -234,7 +230,11 @@ pub struct Overlaid {
 }
 
 fn nothing(data: &ParetoData<'_>) -> Error {
-    let lacking = || match data.axes.quality() {
+    match data.axes.quality() {
+        _ if data.points.is_empty() => Error::input_help(
+            "nothing to plot: no run completed successfully",
+            "`ladderscope runs` lists the runs and their errors",
+        ),
         Some(measure) => Error::input_help(
             format!("nothing to plot: no run has {}", measure.words),
             "measure it with `ladderscope evaluate --model DIR --text FILE --architecture ...` for that model",
@@ -244,13 +244,6 @@ fn nothing(data: &ParetoData<'_>) -> Error {
             data.axes.x.title(),
             data.axes.y.title()
         )),
-    };
-    match data.points.is_empty() {
-        true => Error::input_help(
-            "nothing to plot: no run completed successfully",
-            "`ladderscope runs` lists the runs and their errors",
-        ),
-        false => lacking(),
     }
 }
 
@@ -259,13 +252,8 @@ fn title(axes: Axes, groups: usize) -> String {
         true => ["completion latency", "throughput per GPU"],
         false => [axes.x.measure().words, axes.y.measure().words],
     };
-    match groups {
-        1 => capitalized(&format!("{x} against {y}")),
-        _ if axes == Axes::default() => {
-            format!("Latency and throughput per GPU, {groups} groups of runs")
-        }
-        _ => capitalized(&format!("{x} against {y}, {groups} groups of runs")),
-    }
+    let groups = if groups > 1 { format!(", {groups} groups of runs") } else { String::new() };
+    capitalized(&format!("{x} against {y}{groups}"))
 }
 
 fn y_name(axes: Axes) -> String {
@@ -339,7 +327,7 @@ impl ParetoPanel<'_> {
         for limit in self.limits.iter().map(|limit| limit / self.by).filter(|x| chart.x.contains(*x)) {
             let (x, Area { top, bottom, .. }) = (chart.x.place(limit), chart.area);
             let color = chart.scene.label;
-            chart.scene.dashed(vec![(x, top), (x, bottom)], color, 0.5 * chart.sizes.line);
+            chart.scene.dashed(vec![(x, top), (x, bottom)], color, 0.5 * chart.scene.sizes.line);
         }
         let layout = ParetoLayout::new(&self.points, self.axes);
         let look =
@@ -349,7 +337,8 @@ impl ParetoPanel<'_> {
         for (series, frontier) in &layout.frontiers {
             let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
             let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
-            taken.extend(along(&chart.line(line, color, Stroke::of(series.p2p)), chart.sizes.line));
+            let line = chart.line(line, color, Stroke::of(series.p2p));
+            taken.extend(along(&line, chart.scene.sizes.line));
             best.extend(frontier);
         }
         for point in best.iter().map(|index| self.points[*index]) {
@@ -367,8 +356,8 @@ impl ParetoPanel<'_> {
             let fill = Fill::of(point.spec.p2p);
             let covers = chart.mark_scaled(self.at(point), look, fill, scale, tip(point, self.axes));
             if let Some(suffix) = self.suffixes.get(&point.series()) {
-                let beside = Text::new((covers.right, covers.center().1), *suffix, chart.sizes.note);
-                chart.write(beside.color(look.color));
+                let at = (covers.right, covers.center().1);
+                chart.write(Text::new(at, *suffix, chart.scene.sizes.note).color(look.color));
             }
             taken.push(covers);
         }
@@ -376,7 +365,8 @@ impl ParetoPanel<'_> {
             match letter {
                 None => taken.push(chart.mark(*at, *look, *fill, tip.clone())),
                 Some(letter) => {
-                    let text = Text::new(chart.at(*at), letter, chart.sizes.note).color(look.color);
+                    let text =
+                        Text::new(chart.at(*at), letter, chart.scene.sizes.note).color(look.color);
                     taken.push(chart.write(text.align(Align::Middle)));
                 }
             }
@@ -391,12 +381,14 @@ impl ParetoPanel<'_> {
         let at = chart.at(self.at(point));
         let Spec { tp, pp, batch, .. } = point.spec;
         let name = if pp > 1 { format!("{tp}×{pp}×{batch}") } else { format!("{tp}×{batch}") };
-        let Some((text, far)) = beside(at, &name, &chart.area, taken, &chart.sizes) else { return };
+        let Some((text, far)) = beside(at, &name, &chart.area, taken, &chart.scene.sizes) else {
+            return;
+        };
         let color = chart.scene.label;
         if far {
             let covers = text.area();
             let near = (at.0.clamp(covers.left, covers.right), at.1.clamp(covers.top, covers.bottom));
-            chart.scene.line(vec![at, near], color, chart.sizes.thin * 0.8);
+            chart.scene.line(vec![at, near], color, chart.scene.sizes.thin * 0.8);
         }
         taken.push(chart.write(text.color(color)));
     }

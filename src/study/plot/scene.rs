@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::font;
-use super::style::{GREY, INK, Look, Marker, WHITE};
+use super::style::{GREY, INK, Look, Marker, Sizes, WHITE};
 use table::P2p;
 
 /// RGB, 0 to 255 each.
@@ -100,6 +100,7 @@ pub struct Tip {
 pub struct Scene {
     pub width: f64,
     pub height: f64,
+    pub sizes: Sizes,
     /// Page colour, also the inside of hollow markers.
     pub paper: Color,
     /// Colour of labels in charts.
@@ -216,10 +217,11 @@ impl Text {
 }
 
 impl Scene {
-    pub fn new(width: f64, height: f64) -> Self {
+    pub fn new(width: f64, height: f64, sizes: Sizes) -> Self {
         Self {
             width,
             height,
+            sizes,
             paper: WHITE,
             label: GREY,
             shapes: Vec::new(),
@@ -283,11 +285,9 @@ impl Scene {
         }
         let strokes = match hatch {
             Hatch::None => return,
-            Hatch::Rising => slanted(area, every, Slope::Rising),
-            Hatch::Falling => slanted(area, every, Slope::Falling),
-            Hatch::Crossed => {
-                [slanted(area, every, Slope::Rising), slanted(area, every, Slope::Falling)].concat()
-            }
+            Hatch::Rising => slanted(area, every, true),
+            Hatch::Falling => slanted(area, every, false),
+            Hatch::Crossed => [slanted(area, every, true), slanted(area, every, false)].concat(),
             Hatch::Horizontal => {
                 let heights = std::iter::successors(Some(area.top + every / 2.0), |y| Some(y + every));
                 let heights = heights.take_while(|y| *y < area.bottom);
@@ -326,25 +326,13 @@ impl Scene {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Slope {
-    Rising,
-    Falling,
-}
-
 /// Diagonal strokes at 45 degrees: the lines x + y = d (falling: x - y = d), clipped to the rectangle.
-fn slanted(area: Area, every: f64, slope: Slope) -> Vec<Vec<Point>> {
+fn slanted(area: Area, every: f64, rising: bool) -> Vec<Vec<Point>> {
     let (w, h) = (area.width(), area.height());
-    let y = |d: f64, x: f64| match slope {
-        Slope::Rising => area.top + d - x,
-        Slope::Falling => area.bottom - d + x,
-    };
+    let y = |d: f64, x: f64| if rising { area.top + d - x } else { area.bottom - d + x };
     let distances =
         std::iter::successors(Some(every * 0.7), |d| Some(d + every * std::f64::consts::SQRT_2));
-    let stroke = |d: f64| {
-        let ends = [(d - h).max(0.0), d.min(w)];
-        ends.map(|x| (area.left + x, y(d, x))).to_vec()
-    };
+    let stroke = |d: f64| [(d - h).max(0.0), d.min(w)].map(|x| (area.left + x, y(d, x))).to_vec();
     distances.take_while(|d| *d < w + h).map(stroke).collect()
 }
 
@@ -356,7 +344,7 @@ mod tests {
     fn hatches_stay_in_their_rectangle() {
         let area = Area { left: 3.0, top: 4.0, right: 20.0, bottom: 9.0 };
         for hatch in [Hatch::None, Hatch::Rising, Hatch::Falling, Hatch::Crossed, Hatch::Horizontal] {
-            let mut scene = Scene::new(30.0, 30.0);
+            let mut scene = Scene::new(30.0, 30.0, Sizes::new(8.0));
             scene.hatch(area, hatch, INK, 0.5, 2.0);
             assert_eq!(scene.shapes.is_empty(), hatch == Hatch::None);
             for shape in &scene.shapes {

@@ -6,7 +6,7 @@ use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
-use super::style::{Looks, Sizes, looks};
+use super::style::{Looks, looks};
 use super::{check_charts, group_note, series_legend};
 use crate::analysis::CellSet;
 use base::error::{Error, Result};
@@ -43,18 +43,16 @@ pub fn throughput_figure(
     };
     let columns = if options.is_narrow() { 2 } else { 4 };
     let names = ("TP (GPUs)", "tokens/s");
-    let (mut scene, cells, sizes) = sheet.charts(
-        (batches.len(), columns),
-        ChartSize { aspect: 0.85, height: 95.0..=230.0, least: (50.0, 46.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.85, height: 95.0..=230.0, least: (50.0, 46.0) };
+    let (mut scene, cells) = sheet.charts((batches.len(), columns), size, names)?;
     for (cell, batch) in cells.into_iter().zip(batches) {
-        draw_chart(&mut scene, cell, set, batch, &looks, &sizes);
+        draw_chart(&mut scene, cell, set, batch, &looks);
     }
     Ok(Figure::new(scene, provenance, options))
 }
 
-fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &Looks, sizes: &Sizes) {
+fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &Looks) {
+    let size = scene.sizes.tick;
     let tps = set.values(|spec| spec.tp);
     let of_batch = || set.cells.iter().filter(|c| c.spec.batch == batch);
     let values = of_batch().flat_map(|c| {
@@ -65,14 +63,14 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
     let y = ValueAxis::from_zero(values);
     let x = ValueAxis::exact((0.0, tps.len() as f64), false);
     let header = format!("batch {batch}");
-    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
+    let mut chart = Chart::new(scene, cell, Some(&header), (x, y)).framed();
     let at = |tp: u32| tps.iter().position(|t| *t == tp).unwrap_or(0) as f64 + 0.5;
     let mut right = f64::NEG_INFINITY;
     for tp in &tps {
-        let place = (chart.x.place(at(*tp)), chart.area.bottom + 0.95 * sizes.tick);
-        let text = Text::new(place, tp.to_string(), sizes.tick).align(Align::Middle);
+        let place = (chart.x.place(at(*tp)), chart.area.bottom + 0.95 * size);
+        let text = Text::new(place, tp.to_string(), size).align(Align::Middle);
         if text.area().left > right {
-            right = text.area().right + 0.3 * sizes.tick;
+            right = text.area().right + 0.3 * size;
             chart.scene.text(text);
         }
     }

@@ -61,43 +61,38 @@ pub fn timeline_figure(stretches: &[TraceStretch], options: &FigureOptions) -> R
         format!("{} {unit}", number(stretch.from_ns as f64 / ns))
     };
     let mixed = traces().any(|trace| trace.meta.provenance != stretches[0].trace.meta.provenance);
-    let mut windows = Vec::new();
-    for stretch in stretches {
-        let (window, note) = window(stretch, most);
-        let title = match mixed {
-            true => format!("{} ({})", title(stretch.trace), stretch.trace.meta.provenance),
-            false => title(stretch.trace),
-        };
-        windows.push(LaneWindow {
-            title,
-            notes: vec![format!("from {}; {note}", start(stretch)), note],
-            ..window
-        });
-    }
-    let titles: Vec<&str> = windows.iter().map(|window| window.title.as_str()).collect();
-    let sheet = Sheet {
-        options,
-        provenance: &ProvenanceSummary::of_traces(traces()),
-        title: titles.join(" over "),
-        note: match &windows[..] {
-            [window] => window.notes[1].clone(),
-            _ => "same time scale; each window has its own start".into(),
-        },
-        remark: String::new(),
-        legend: legend(&windows),
-    };
-    let name = match &mut windows[..] {
-        [window] => {
-            (window.title, window.notes) = (String::new(), Vec::new());
-            format!("time ({unit}), starting {} after the first operation", start(&stretches[0]))
+    let titles: Vec<String> = traces()
+        .map(|trace| match mixed {
+            true => format!("{} ({})", title(trace), trace.meta.provenance),
+            false => title(trace),
+        })
+        .collect();
+    let title = titles.join(" over ");
+    let mut windows: Vec<LaneWindow<'_>> =
+        stretches.iter().map(|stretch| window(stretch, most)).collect();
+    let (note, name) = match &mut windows[..] {
+        [window] => (
+            std::mem::take(&mut window.note),
+            format!("time ({unit}), starting {} after the first operation", start(&stretches[0])),
+        ),
+        several => {
+            for ((window, stretch), title) in several.iter_mut().zip(stretches).zip(titles) {
+                window.title = title;
+                window.note += &format!("; from {}", start(stretch));
+            }
+            (
+                "same time scale; each window has its own start".into(),
+                format!("time ({unit}) from the start of each window"),
+            )
         }
-        _ => format!("time ({unit}) from the start of each window"),
     };
-    figure(&sheet, &windows, [name, format!("time ({unit})")])
+    let provenance = &ProvenanceSummary::of_traces(traces());
+    let (remark, legend) = (String::new(), legend(&windows));
+    figure(&Sheet { options, provenance, title, note, remark, legend }, &windows, &name)
 }
 
 /// Window without a title, with identical ranks drawn once, and a note on its overlap and ranks.
-fn window<'a>(stretch: &TraceStretch<'a>, most_ranks: usize) -> (LaneWindow<'a>, String) {
+fn window<'a>(stretch: &TraceStretch<'a>, most_ranks: usize) -> LaneWindow<'a> {
     let TraceStretch { trace, from_ns, to_ns } = *stretch;
     let selection = Selection { from_ns: Some(from_ns), to_ns: Some(to_ns), ..Selection::default() };
     let report = overlap(trace, &selection);
@@ -120,8 +115,8 @@ fn window<'a>(stretch: &TraceStretch<'a>, most_ranks: usize) -> (LaneWindow<'a>,
         note.push_str(&format!("; {shown} of {} ranks", all.len()));
     }
     let ranks = ranks.iter().map(|ranks| (ranks[0], names(ranks))).collect();
-    let (title, right, notes) = (String::new(), String::new(), Vec::new());
-    (LaneWindow { trace, ends, rows, ranks, title, right, notes, mark_ns: None }, note)
+    let (title, right) = (String::new(), String::new());
+    LaneWindow { trace, ends, rows, ranks, title, right, note, mark_ns: None }
 }
 
 fn check(stretches: &[TraceStretch]) -> Result<()> {
@@ -223,13 +218,6 @@ pub fn legend(windows: &[LaneWindow<'_>]) -> Vec<LegendEntry> {
     classes.chain(exposed).collect()
 }
 
-/// Heights of a rank's rows (points): two lanes, and the strip of exposed communication.
-#[derive(Clone, Copy, Debug)]
-struct Heights {
-    lane: f64,
-    strip: f64,
-}
-
 /// Window of a trace: lanes of some ranks below a heading.
 pub struct LaneWindow<'a> {
     pub trace: &'a Trace,
@@ -241,8 +229,8 @@ pub struct LaneWindow<'a> {
     /// Heading on the left and right; none if empty.
     pub title: String,
     pub right: String,
-    /// Second line of the heading, in versions of decreasing length.
-    pub notes: Vec<String>,
+    /// Second line of the heading: clauses between semicolons, of which the last are left out if it is too long.
+    pub note: String,
     /// Time of a dashed line (absolute ns).
     pub mark_ns: Option<i64>,
 }
@@ -256,9 +244,8 @@ pub fn names(ranks: &[u32]) -> [String; 2] {
     })
 }
 
-/// Draws windows one below the other on one scale. `axis_names` are in decreasing length. Returns an error if
-/// the page is too small.
-pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_names: [String; 2]) -> Result<Figure> {
+/// Draws windows one below the other on one scale. Returns an error if the page is too small.
+pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_name: &str) -> Result<Figure> {
     let sizes = Sizes::new(sheet.options.font);
     let line = Sizes::line_of(sizes.tick);
     let (under, gap) = (axis::under(&sizes) + 1.4 * sizes.label, 0.9 * sizes.tick);
@@ -267,7 +254,7 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_names: [String
     let count = windows.iter().map(|window| window.ranks.len()).sum::<usize>().max(1) as f64;
     // at less than 2.6 lines of text per rank, names overlap
     let [height, least] = [4.0, 2.6].map(|rank| count * (rank * sizes.tick + gap) + heads + under);
-    let (mut scene, all, sizes) = sheet.lay_out(height, (120.0, least))?;
+    let (mut scene, all) = sheet.lay_out(height, (120.0, least))?;
     let names = windows.iter().flat_map(|window| &window.ranks).flat_map(|(_, names)| names);
     let widest = names.map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
     let area = Area {
@@ -283,34 +270,33 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_names: [String
     let length = length.unwrap_or(1).max(1);
     let unit_ns = unit(length).0;
     let time = ValueAxis::exact((0.0, length as f64 / unit_ns), false).over(area.left, area.right);
-    let axis_names = axis_names.each_ref().map(String::as_str);
-    layout::name_below(&mut scene, all, area.center().0, &axis_names, &sizes);
+    layout::name_below(&mut scene, all, area.center().0, axis_name);
     let block = (area.height() - heads) / count;
-    let heights = Heights { lane: 0.4 * (block - gap), strip: 0.13 * (block - gap) };
     let mut top = area.top;
     for window in windows {
         let at = |x: f64, above: f64| (x, top + head - above * line);
         scene.text(Text::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
         scene.text(Text::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
-        let fits = |note: &&String| font::width(note, sizes.note, false) <= area.width();
-        if let Some(note) = window.notes.iter().find(fits) {
-            scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
+        let mut note = window.note.as_str();
+        while font::width(note, sizes.note, false) > area.width() {
+            note = note.rsplit_once("; ").map_or("", |(kept, _)| kept);
         }
+        scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
         let bottom = top + head + block * window.ranks.len().max(1) as f64;
         let own = Area { top: top + head, bottom, ..area };
-        axis::grid(&mut scene, &time, &own, &sizes);
+        axis::grid(&mut scene, &time, &own);
         let x = |ns: i64| time.place((ns - window.ends.0) as f64 / unit_ns);
         for (index, (rank, names)) in window.ranks.iter().enumerate() {
             let at = (area.left, own.top + index as f64 * block + gap / 2.0);
-            window.draw_rank(&mut scene, (*rank, names), at, &heights, (&x, &sizes));
+            window.draw_rank(&mut scene, (*rank, names), at, block - gap, &x);
         }
         if let Some(mark) = window.mark_ns.map(x) {
             scene.dashed(vec![(mark, own.top), (mark, own.bottom)], INK, sizes.line * 0.7);
         }
-        layout::frame(&mut scene, own, &sizes);
+        layout::frame(&mut scene, own);
         top = own.bottom;
     }
-    axis::numbers(&mut scene, &time, &area, &sizes);
+    axis::numbers(&mut scene, &time, &area);
     Ok(Figure::new(scene, sheet.provenance, sheet.options))
 }
 
@@ -360,28 +346,30 @@ impl LaneWindow<'_> {
         intervals.map(|(start, end)| (start + origin, end + origin)).collect()
     }
 
-    /// Draws the rows of a rank with its upper edge at `top`; the row names end left of `left`.
+    /// Draws the rows of a rank, two lanes and a strip of exposed communication, with its upper edge at `top`; the row
+    /// names end left of `left`.
     fn draw_rank(
         &self,
         scene: &mut Scene,
         (rank, names): (u32, &[String; 2]),
         (left, top): (f64, f64),
-        heights: &Heights,
-        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
+        height: f64,
+        x: &impl Fn(i64) -> f64,
     ) {
+        let (lane_height, size) = (0.4 * height, scene.sizes.tick);
         for (index, lane) in [Lane::Compute, Lane::Comm].into_iter().enumerate() {
-            let top = top + index as f64 * heights.lane * 1.05;
-            let middle = (left - 0.6 * sizes.tick, top + heights.lane / 2.0);
-            scene.text(Text::new(middle, names[index].as_str(), sizes.tick).align(Align::Right));
+            let top = top + index as f64 * lane_height * 1.05;
+            let middle = (left - 0.6 * size, top + lane_height / 2.0);
+            scene.text(Text::new(middle, names[index].as_str(), size).align(Align::Right));
             let spans = self.rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
-            self.draw_row(scene, spans, (top, top + heights.lane * 0.94), (x, sizes));
+            self.draw_row(scene, spans, (top, top + lane_height * 0.94), x);
         }
-        let under = top + heights.lane * 2.05;
+        let under = top + lane_height * 2.05;
         for (start, end) in self.exposed(rank) {
             let (left, right) = (x(start), x(end));
             let right = right.max(left + 0.25);
-            let strip = Area { left, right, top: under, bottom: under + heights.strip };
-            bar(scene, strip, VERMILION, EXPOSED, sizes);
+            let strip = Area { left, right, top: under, bottom: under + 0.13 * height };
+            bar(scene, strip, VERMILION, EXPOSED);
         }
     }
 
@@ -393,10 +381,11 @@ impl LaneWindow<'_> {
         scene: &mut Scene,
         spans: &[&Span],
         (top, bottom): (f64, f64),
-        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
+        x: &impl Fn(i64) -> f64,
     ) {
         /// Minimum width of a block (points).
         const LEAST: f64 = 0.25;
+        let size = scene.sizes.note;
         let mut taken = f64::NEG_INFINITY;
         let mut block = |from: i64, to: i64, class: Class, name: &str| {
             let Some((from, to)) = clip((from, to), self.ends) else { return };
@@ -412,12 +401,12 @@ impl LaneWindow<'_> {
             let Class { color, hatch, .. } = class;
             // no text over a hatch, which would be hard to read
             let fits = hatch == Hatch::None
-                && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
-                && bottom - top > 1.2 * sizes.note;
-            bar(scene, area, color, if area.width() < 1.0 { Hatch::None } else { hatch }, sizes);
+                && font::width(name, size, false) + 0.6 * size < area.width()
+                && bottom - top > 1.2 * size;
+            bar(scene, area, color, if area.width() < 1.0 { Hatch::None } else { hatch });
             if fits {
                 let dark = class == MATMUL;
-                let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);
+                let text = Text::new(area.center(), name, size).align(Align::Middle);
                 scene.text(text.color(if dark { WHITE } else { INK }).inside());
             }
         };

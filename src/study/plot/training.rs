@@ -5,7 +5,7 @@ use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
-use super::style::{Looks, Sizes, looks};
+use super::style::{Looks, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use base::error::{Error, Result};
 use base::statistics::extent;
@@ -70,23 +70,13 @@ pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Fig
         legend: drawn.iter().map(entry).collect(),
     };
     let names = ("steps", "held-out loss (nats per token)");
-    let (mut scene, cells, sizes) = sheet.charts(
-        (1, 1),
-        ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) },
-        names,
-    )?;
-    draw(&mut scene, cells[0], &drawn, from, &looks, &sizes);
+    let size = ChartSize { aspect: 0.6, height: 120.0..=260.0, least: (100.0, 90.0) };
+    let (mut scene, cells) = sheet.charts((1, 1), size, names)?;
+    draw(&mut scene, cells[0], &drawn, from, &looks);
     Ok(Figure::new(scene, &provenance, options))
 }
 
-fn draw(
-    scene: &mut Scene,
-    cell: Area,
-    drawn: &[&ArchitectureCurve],
-    from: u32,
-    looks: &Looks,
-    sizes: &Sizes,
-) {
+fn draw(scene: &mut Scene, cell: Area, drawn: &[&ArchitectureCurve], from: u32, looks: &Looks) {
     let points_of = |curve: &&ArchitectureCurve| -> Vec<CurvePoint> {
         curve.held_out.iter().filter(|point| point.step >= from).copied().collect()
     };
@@ -100,7 +90,7 @@ fn draw(
     let ends = ends.filter(|end| *end > 0.0 && (low - margin..=high + margin).contains(end));
     let y = ValueAxis::fit(points().map(|point| point.nll).chain(ends));
     let x = ValueAxis::fit(points().map(|point| f64::from(point.step)));
-    let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
+    let mut chart = Chart::new(scene, cell, None, (x, y)).numbered();
     for (architecture, points) in &drawn {
         let look = looks[*architecture];
         let at = |point: &CurvePoint| (f64::from(point.step), point.nll);

@@ -5,7 +5,7 @@ use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene};
-use super::style::{Look, Sizes, look};
+use super::style::{Look, look};
 use crate::validate::{Measure, Score};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -43,17 +43,14 @@ pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Fi
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
     let names = ("row of the data set", "error (%, points)");
-    let (mut scene, cells, sizes) = sheet.charts(
-        (scores.len(), columns),
-        ChartSize { aspect: 0.45, height: 90.0..=200.0, least: (90.0, 70.0) },
-        names,
-    )?;
+    let size = ChartSize { aspect: 0.45, height: 90.0..=200.0, least: (90.0, 70.0) };
+    let (mut scene, cells) = sheet.charts((scores.len(), columns), size, names)?;
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
     let y = ValueAxis::fit(errors.chain([-10.0, 10.0]));
     for (cell, score) in cells.into_iter().zip(scores) {
-        draw_chart(&mut scene, cell, score, y, &sizes);
+        draw_chart(&mut scene, cell, score, y);
     }
     Ok(Figure::new(scene, &provenance, options))
 }
@@ -71,7 +68,7 @@ fn words(measure: Measure) -> String {
     format!("{} ({})", measure.title(), measure.unit())
 }
 
-fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: ValueAxis, sizes: &Sizes) {
+fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: ValueAxis) {
     let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
     let fit = match &score.fitted {
         None => "",
@@ -80,7 +77,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: ValueAxis, sizes:
     };
     let header = format!("{}{fit}", score.set.name);
     let x = ValueAxis::exact((0.0, last + 1.0), false);
-    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
+    let mut chart = Chart::new(scene, cell, Some(&header), (x, y)).framed();
     chart.level(0.0);
     for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {
         let text = format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use crate::analysis::CellSet;
-use crate::analysis::filter::{Operator, Term, Test};
+use crate::analysis::filter::{Filter, Operator, Term, Test};
 use base::text::shell_command;
 use table::options::{OPTIONS, value};
 use table::{Record, host};
@@ -93,16 +93,20 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
     let Some(cell) = set.cells.first() else { return String::new() };
     let spec = &cell.spec;
     let mut terms: Vec<Term> =
-        NAMED.iter().filter_map(|name| Some(is(name, value(spec, name)?.into_owned()))).collect();
-    terms.push(is("provenance", cell.provenance.to_string()));
+        NAMED.iter().filter_map(|name| Some(Filter::is(name, &value(spec, name)?))).collect();
+    terms.push(Filter::is("provenance", cell.provenance.as_str()));
     let mut shared = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
         let Some(mine) = common(set, of) else { return };
         if all.iter().all(|other| common(other, of).as_ref() == Some(&mine)) {
             return;
         }
         terms.push(match mine {
-            Some(value) => is(name, value),
-            None => Term { negated: true, test: field(name, Operator::Has, "*".into()) },
+            Some(value) => Filter::is(name, &value),
+            None => {
+                let test =
+                    Test::Field { name: name.to_owned(), operator: Operator::Has, value: "*".into() };
+                Term { negated: true, test }
+            }
         });
     };
     let others =
@@ -122,14 +126,6 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
         shared(&format!("set.{name}"), &|cell| cell.spec.set.get(name).cloned());
     }
     terms.iter().map(Term::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn is(name: &str, value: String) -> Term {
-    Term { negated: false, test: field(name, Operator::Is, value) }
-}
-
-fn field(name: &str, operator: Operator, value: String) -> Test {
-    Test::Field { name: name.to_owned(), operator, value }
 }
 
 /// Value that all cells of a set share; `None` if they differ.

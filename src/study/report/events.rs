@@ -119,10 +119,6 @@ impl ShownPart {
             events.sort_unstable();
             events
         };
-        let extent = |events: &[(i64, i64)]| {
-            let to = events.iter().map(|event| event.1).max()?;
-            Some((events.first()?.0.max(0), to))
-        };
         if let Some(window) = chosen {
             let events = starts(Some(window)).len();
             if events > MOST_EVENTS {
@@ -159,9 +155,10 @@ impl ShownPart {
             ),
             None => (starts(None), "the middle".to_owned()),
         };
-        let all = extent(&events).ok_or_else(|| Error::input("the selection is empty"))?;
+        let ends = events.first().zip(events.iter().map(|event| event.1).max());
+        let (first, to) = ends.ok_or_else(|| Error::input("the selection is empty"))?;
         if events.len() <= DEFAULT_EVENTS {
-            return Ok(Self::new(all, "everything"));
+            return Ok(Self::new((first.0.max(0), to), "everything"));
         }
         let first = if steps.is_empty() { (events.len() - DEFAULT_EVENTS) / 2 } else { 0 };
         Ok(Self::new((events[first].0, events[first + DEFAULT_EVENTS].0), &words))
@@ -311,16 +308,13 @@ struct Operations<'a> {
 
 impl Operations<'_> {
     fn place(&mut self, span: &Span) -> u32 {
-        let next = self.all.len() as u32;
-        match self.places.get(&(span.operation, span.lane)) {
-            Some(place) => *place,
-            None => {
-                self.places.insert((span.operation, span.lane), next);
-                let operation = self.described(span);
-                self.all.push(operation);
-                next
-            }
+        let (key, next) = ((span.operation, span.lane), self.all.len() as u32);
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            let operation = self.described(span);
+            self.all.push(operation);
         }
+        place
     }
 
     fn described(&self, span: &Span) -> TimelineOperation {

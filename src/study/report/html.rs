@@ -8,7 +8,7 @@ use table::render::Table;
 
 #[derive(Clone, Debug, Default)]
 pub struct Html {
-    text: String,
+    pub text: String,
 }
 
 impl Html {
@@ -36,8 +36,10 @@ impl Html {
         self.raw(&table.html(caption, most, whole))
     }
 
-    pub fn into_text(self) -> String {
-        self.text
+    pub fn badges(&mut self, provenances: impl IntoIterator<Item = Provenance>) -> &mut Self {
+        let badge = |of: Provenance| format!("<span class=\"badge {of}\">{of}</span>");
+        let badges = provenances.into_iter().map(badge).collect::<String>();
+        self.raw("<p>").raw(&badges).raw("</p>\n")
     }
 }
 
@@ -53,8 +55,4 @@ pub fn document(title: &str, body: &str, script: &str) -> String {
         escape(&printable(title)),
         include_str!("style.css"),
     )
-}
-
-pub fn badge(provenance: Provenance) -> String {
-    format!("<span class=\"badge {provenance}\">{provenance}</span>")
 }

@@ -21,7 +21,7 @@ pub use trace::{TracePage, WrittenTrace, trace_page};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use self::commands::Commands;
-use self::html::{Html, badge, document};
+use self::html::{Html, document};
 use crate::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
 use crate::plot::{Figure, ProvenanceSummary};
 use base::error::{Error, Result};
@@ -113,7 +113,7 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     sections::validation(&mut html, &ok)?;
     sections::environments(&mut html, report);
     sections::words(&mut html);
-    Ok(document(&title, &html.into_text(), include_str!("sort.js")))
+    Ok(document(&title, &html.text, include_str!("sort.js")))
 }
 
 fn title(sets: &[CellSet]) -> String {
@@ -129,17 +129,13 @@ fn title(sets: &[CellSet]) -> String {
 
 fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     html.raw("<header>\n").element("h1", title);
-    html.raw("<p>");
-    for provenance in &report.provenance.kinds {
-        html.raw(&badge(*provenance));
-    }
     let mut ended: BTreeMap<&str, usize> = BTreeMap::new();
     for record in report.records {
         *ended.entry(record.status.as_str()).or_default() += 1;
     }
     let ended: Vec<String> = ended.iter().map(|(status, count)| format!("{count} {status}")).collect();
     let cells: usize = sets.iter().map(|set| set.cells.len()).sum();
-    html.raw("</p>\n").element(
+    html.badges(report.provenance.kinds.iter().copied()).element(
         "p",
         &format!(
             "{} runs ({}): {cells} cells with results, in {} set{} of comparable cells.",

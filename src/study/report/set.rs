@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::commands::{Commands, command_line};
-use super::html::{Html, badge};
+use super::html::Html;
 use super::{Compared, Report};
 use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
@@ -47,11 +47,7 @@ pub fn section(
     let points = analysis::pareto(&records);
 
     html.raw(&format!("<section id=\"set{index}\">\n")).element("h2", &set.name);
-    html.raw("<p>");
-    provenance.kinds.iter().for_each(|provenance| {
-        html.raw(&badge(*provenance));
-    });
-    html.raw("</p>\n").element("p class=\"soft\"", &provenance.caption());
+    html.badges(provenance.kinds.iter().copied()).element("p class=\"soft\"", &provenance.caption());
     in_short(html, &records);
     if let Some((run, sentences)) = report.verdicts.get(&set.name) {
         verdict(html, &report.origin.directory, run, sentences);
@@ -83,11 +79,7 @@ pub fn section(
 }
 
 fn in_short(html: &mut Html, records: &[Record]) {
-    let answers = Answer::of(records.to_vec());
-    if answers.is_empty() {
-        return;
-    }
-    for answer in answers {
+    for answer in Answer::of(records.to_vec()) {
         html.raw("<div class=\"card\">\n");
         let mut bullets = Vec::new();
         for (line, text) in answer.card() {

@@ -2,7 +2,7 @@
 
 use super::commands::command_line;
 use super::events::{ShownPart, TimelineData};
-use super::html::{Html, badge, document};
+use super::html::{Html, document};
 use super::set;
 use crate::analysis::{
     NameRow, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table, steps_table,
@@ -13,6 +13,7 @@ use crate::verdict::Verdict;
 use base::error::{Error, Result};
 use base::text::{counted, fitting_name, printable};
 use table::Provenance;
+use table::render::Table;
 use trace::overlap::Selection;
 use trace::{ImportReport, Trace};
 
@@ -63,7 +64,7 @@ pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
     tables(&mut html, page);
     provenance(&mut html, page);
     let scripts = concat!(include_str!("sort.js"), include_str!("timeline.js"));
-    let html = document(&format!("Trace {}", page.name), &html.into_text(), scripts);
+    let html = document(&format!("Trace {}", page.name), &html.text, scripts);
     if html.len() > MOST_BYTES {
         return Err(Error::input_help(
             format!("the page would have {:.1} MB; at most 5 MB can be shared", html.len() as f64 / 1e6),
@@ -81,7 +82,7 @@ impl TracePage<'_> {
 
 fn header(html: &mut Html, page: &TracePage<'_>) {
     let provenance = page.trace.meta.provenance;
-    html.raw("<header>\n").element("h1", page.name).raw("<p>").raw(&badge(provenance)).raw("</p>\n");
+    html.raw("<header>\n").element("h1", page.name).badges([provenance]);
     if let Some(spec) = &page.trace.meta.spec {
         html.element("p class=\"soft\"", &format!("{}: {}", spec.model, spec.label()));
     }
@@ -196,28 +197,22 @@ fn short(name: &str, room: usize) -> String {
 
 fn tables(html: &mut Html, page: &TracePage<'_>) {
     let report = page.report;
-    let whole = |by: &str| page.command("overlap", &["--by", by, "--format", "csv"]);
+    let add = |html: &mut Html, caption: &str, table: &Table, most: usize, by: &str| {
+        html.table(caption, table, most, &page.command("overlap", &["--by", by, "--format", "csv"]));
+    };
     html.element("h2", "Overlap by rank");
     let caption = "Unions of intervals. Exposed: the rank communicated and did not compute.";
-    html.table(
-        caption,
-        &ranks_table(&report.overlap, true),
-        MOST_ROWS,
-        &page.command("overlap", &["--format", "csv"]),
-    );
+    let command = page.command("overlap", &["--format", "csv"]);
+    html.table(caption, &ranks_table(&report.overlap, true), MOST_ROWS, &command);
     if report.groups.len() > 1 {
-        html.table(
-            "By process group",
-            &group_overlap_table(&report.groups),
-            MOST_ROWS,
-            &whole("collective"),
-        );
+        let table = group_overlap_table(&report.groups);
+        add(html, "By process group", &table, MOST_ROWS, "collective");
     }
     html.element("h2", "Operations");
     let shortened: Vec<NameRow> =
         report.names.iter().map(|row| NameRow { name: short(&row.name, NAME), ..row.clone() }).collect();
     let caption = "Total per rank, averaged over ranks; mean and maximum per call.";
-    html.table(caption, &names_table(&shortened), MOST_ROWS, &whole("name"));
+    add(html, caption, &names_table(&shortened), MOST_ROWS, "name");
     if !report.collectives.is_empty() {
         html.element("h2", "Collectives");
         let mut rows = report.collectives.clone();
@@ -226,28 +221,19 @@ fn tables(html: &mut Html, page: &TracePage<'_>) {
             row.group = row.group.as_deref().map(|group| short(group, NAME / 2));
         }
         let caption = "Total and exposed per rank; mean, median, transfer and waiting per call.";
-        html.table(caption, &collectives_table(&rows), MOST_ROWS, &whole("collective"));
+        add(html, caption, &collectives_table(&rows), MOST_ROWS, "collective");
         html.element("h3", "Longest intervals of exposed communication");
         let mut rows = report.exposed_stretches.longest.clone();
         for row in &mut rows {
             row.collective = short(&row.collective, NAME / 2);
             row.waited = row.waited.as_deref().map(|name| short(name, NAME / 2));
         }
-        html.table(
-            "With the operation that each delayed.",
-            &stretches_table(&rows),
-            20,
-            &whole("exposed"),
-        );
+        add(html, "With the operation that each delayed.", &stretches_table(&rows), 20, "exposed");
     }
     if report.steps.len() > 1 {
         html.element("h2", "Steps");
-        html.table(
-            "Times per rank, averaged over ranks.",
-            &steps_table(&report.steps),
-            MOST_ROWS,
-            &whole("step"),
-        );
+        let caption = "Times per rank, averaged over ranks.";
+        add(html, caption, &steps_table(&report.steps), MOST_ROWS, "step");
     }
 }
 

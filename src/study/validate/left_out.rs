@@ -30,34 +30,27 @@ struct StackConstant {
     unit: f64,
 }
 
+const fn constant(
+    key: &'static str,
+    bounds: (f64, f64),
+    unit: f64,
+    value: fn(&Stack) -> f64,
+) -> StackConstant {
+    StackConstant { key, value, bounds, unit }
+}
+
 /// Constants that are fitted to the rows of an engine.
 const CONSTANTS: [StackConstant; 6] = [
-    StackConstant { key: "launch_us", value: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
-    StackConstant { key: "step_us", value: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
-    StackConstant {
-        key: "sequence_us",
-        value: |stack| stack.sequence_us,
-        bounds: (0.0, 200.0),
-        unit: 10.0,
-    },
-    StackConstant {
-        key: "matmul.prefill_scale",
-        value: |stack| stack.matmul.prefill_scale,
-        bounds: (0.8, 2.0),
-        unit: 0.1,
-    },
-    StackConstant {
-        key: "serving.prefill_layer_us",
-        value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
-        bounds: (0.0, 1_000.0),
-        unit: 100.0,
-    },
-    StackConstant {
-        key: "serving.request_us",
-        value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
-        bounds: (0.0, 50_000.0),
-        unit: 3_000.0,
-    },
+    constant("launch_us", (0.0, 6.0), 0.5, |stack| stack.launch_us),
+    constant("step_us", (0.0, 10_000.0), 300.0, |stack| stack.step_us),
+    constant("sequence_us", (0.0, 200.0), 10.0, |stack| stack.sequence_us),
+    constant("matmul.prefill_scale", (0.8, 2.0), 0.1, |stack| stack.matmul.prefill_scale),
+    constant("serving.prefill_layer_us", (0.0, 1_000.0), 100.0, |stack| {
+        stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us)
+    }),
+    constant("serving.request_us", (0.0, 50_000.0), 3_000.0, |stack| {
+        stack.serving.as_ref().map_or(0.0, |serving| serving.request_us)
+    }),
 ];
 
 /// Weight of a row's TTFT, whose queues are less exact than its TPOT.
@@ -89,13 +82,6 @@ pub struct LeftOut {
 /// Rows left out together, and the name of each such part.
 type Fold = (String, Vec<Vec<usize>>);
 
-/// Stacks with the same constants, and their rows.
-struct FittedEngine {
-    constants: Vec<f64>,
-    stacks: BTreeSet<String>,
-    rows: Vec<Vec<MeasuredRun>>,
-}
-
 /// Fits the engines of a serving set without parts of its rows.
 ///
 /// # Errors
@@ -108,29 +94,25 @@ pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
             "--left-out is for serving_dense and serving_moe",
         ));
     }
-    let mut engines: Vec<FittedEngine> = Vec::new();
+    let mut engines: Vec<Engine<'_>> = Vec::new();
     for row in set.runs(&Overrides::default())? {
         let Some(first) = row.first() else { continue };
         let stack = Stack::load(&first.spec.stack)?;
         let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.value)(&stack)).collect();
         let at = engines.iter().position(|known| known.constants == constants).unwrap_or_else(|| {
-            engines.push(FittedEngine { constants, stacks: BTreeSet::new(), rows: Vec::new() });
+            engines.push(Engine::new(set, constants));
             engines.len() - 1
         });
         engines[at].stacks.insert(stack.name);
         engines[at].rows.push(row);
     }
-    let mut found = Vec::new();
-    for FittedEngine { constants, stacks, rows } in engines {
-        let name = stacks.into_iter().collect::<Vec<_>>().join(", ");
-        found.extend(Engine::new(set, rows, constants).left_out(&name));
-    }
-    Ok(found)
+    Ok(engines.into_iter().flat_map(Engine::left_out).collect())
 }
 
-/// Rows of one engine with predictions at the constants of its stack.
+/// Stacks with the same constants, and their rows.
 struct Engine<'a> {
     set: &'a DataSet,
+    stacks: BTreeSet<String>,
     rows: Vec<Vec<MeasuredRun>>,
     constants: Vec<f64>,
     simulator: Simulator,
@@ -139,17 +121,9 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Keeps the rows that run without waiting for KV cache.
-    fn new(set: &'a DataSet, rows: Vec<Vec<MeasuredRun>>, constants: Vec<f64>) -> Self {
-        let mut engine =
-            Self { set, rows, constants, simulator: Simulator::default(), slopes: Vec::new() };
-        let simulator = &engine.simulator;
-        let is_free =
-            |runs: &Vec<MeasuredRun>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
-        let free: Vec<bool> = engine.rows.par_iter().map(is_free).collect();
-        let mut free = free.into_iter();
-        engine.rows.retain(|_| free.next().unwrap_or(false));
-        engine
+    fn new(set: &'a DataSet, constants: Vec<f64>) -> Self {
+        let (stacks, simulator) = (BTreeSet::new(), Simulator::default());
+        Self { set, stacks, rows: Vec::new(), constants, simulator, slopes: Vec::new() }
     }
 
     fn folds(&self) -> Vec<Fold> {
@@ -182,16 +156,22 @@ impl<'a> Engine<'a> {
         folds
     }
 
-    fn left_out(mut self, name: &str) -> Vec<LeftOut> {
+    /// Errors on the rows that run without waiting for KV cache.
+    fn left_out(mut self) -> Vec<LeftOut> {
+        let (set, simulator) = (self.set, &self.simulator);
+        let is_free =
+            |runs: &Vec<MeasuredRun>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
+        let free: Vec<bool> = self.rows.par_iter().map(is_free).collect();
+        let mut free = free.into_iter();
+        self.rows.retain(|_| free.next().unwrap_or(false));
         if self.rows.is_empty() {
             return Vec::new();
         }
         self.slopes = self.slopes_at_start();
-        let folds = self.folds();
-        folds.into_iter().map(|(left_out, parts)| self.fold(name, left_out, &parts)).collect()
+        self.folds().into_iter().map(|(left_out, parts)| self.fold(left_out, &parts)).collect()
     }
 
-    fn fold(&self, name: &str, left_out: String, parts: &[Vec<usize>]) -> LeftOut {
+    fn fold(&self, left_out: String, parts: &[Vec<usize>]) -> LeftOut {
         let gpus = |rows: &[usize]| -> BTreeSet<&str> {
             rows.iter().map(|at| self.rows[*at][0].spec.hardware.as_str()).collect()
         };
@@ -210,7 +190,7 @@ impl<'a> Engine<'a> {
             }
             for (at, logs) in out.iter().zip(self.logs(out, &values, is_known)) {
                 for (run, log) in self.rows[*at].iter().zip(logs) {
-                    let measure = self.set.measured()[run.column].measure;
+                    let measure = self.set.measured[run.column].measure;
                     errors.entry(measure).or_default().push(100.0 * (log.exp() - 1.0));
                 }
             }
@@ -221,7 +201,8 @@ impl<'a> Engine<'a> {
             errors.iter().map(|(measure, errors)| (measure.as_str(), mean(errors))).collect()
         };
         let (mean_abs_pct, bias_pct) = (mean_of(|error| error.abs()), mean_of(|error| *error));
-        LeftOut { engine: name.to_owned(), left_out, rows, mean_abs_pct, bias_pct, constants }
+        let engine = self.stacks.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        LeftOut { engine, left_out, rows, mean_abs_pct, bias_pct, constants }
     }
 
     /// Logarithms of predicted over measured for the runs of some rows.
@@ -268,7 +249,7 @@ impl<'a> Engine<'a> {
         });
         let weights: Vec<f64> = runs
             .iter()
-            .map(|(at, run)| match self.set.measured()[self.rows[*at][*run].column].measure {
+            .map(|(at, run)| match self.set.measured[self.rows[*at][*run].column].measure {
                 Measure::Tpot => 1.0,
                 _ => TTFT_WEIGHT,
             })

@@ -181,7 +181,7 @@ impl Score {
             }
         }
         for (run, value) in &done {
-            let measure = set.measured()[run.column].measure;
+            let measure = set.measured[run.column].measure;
             score.residuals.push(residual(run, measure, run.measured, *value));
             if measure == Measure::TokensPerS
                 && let Some((standard, base)) = done.iter().find(|(other, _)| {
@@ -301,7 +301,7 @@ fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Resu
         known.push((spec, prediction));
         let Prediction { prefill_ms, decode_ms } = prediction;
         let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
-        let column = &set.measured()[run.column];
+        let column = &set.measured[run.column];
         values.push(match column.measure {
             Measure::Tpot if spec.output_tokens < 2 => {
                 return Err(Error::input("output_tokens is 1, so there is no decode step"));
@@ -371,7 +371,7 @@ pub struct ReversedPair {
 /// Rank orders of a set's throughputs; excludes `upper-bound`, which is a limit.
 fn rank_orders(set: &DataSet, done: &[(&MeasuredRun, f64)]) -> Vec<RankOrder> {
     let mut cells: BTreeMap<String, Vec<(&MeasuredRun, f64)>> = BTreeMap::new();
-    let is_throughput = |run: &MeasuredRun| set.measured()[run.column].measure == Measure::TokensPerS;
+    let is_throughput = |run: &MeasuredRun| set.measured[run.column].measure == Measure::TokensPerS;
     for (run, predicted) in done {
         if is_throughput(run) && !run.spec.architecture.is_limit() {
             let cell = Spec { architecture: Architecture::Standard, ..run.spec.clone() };

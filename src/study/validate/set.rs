@@ -103,7 +103,7 @@ pub struct DataSet {
     pub serving: bool,
     /// Defaults for all rows, by option name; columns take precedence.
     cell: BTreeMap<String, String>,
-    measured: Vec<MeasuredColumn>,
+    pub(super) measured: Vec<MeasuredColumn>,
     #[serde(skip)]
     pub(super) rows: &'static str,
 }
@@ -200,10 +200,6 @@ impl DataSet {
         names.iter().map(find).collect()
     }
 
-    pub fn measured(&self) -> &[MeasuredColumn] {
-        &self.measured
-    }
-
     /// Runs of the built-in rows.
     ///
     /// # Errors
@@ -237,13 +233,8 @@ impl DataSet {
 
     fn known(&self) -> Vec<&str> {
         let measured = self.measured.iter().map(|measured| &measured.column);
-        self.columns
-            .iter()
-            .chain(&self.optional)
-            .chain(measured)
-            .chain(&self.ignored)
-            .map(String::as_str)
-            .collect()
+        let known = self.columns.iter().chain(&self.optional).chain(measured).chain(&self.ignored);
+        known.map(String::as_str).collect()
     }
 
     /// Parses the runs of each row.
@@ -274,7 +265,8 @@ impl DataSet {
             let Some(text) = row.text(column) else {
                 return Err(row.wrong(column, "it is missing"));
             };
-            if self.serving && ServedRow::reads(column) {
+            // columns without an option of the same form
+            if self.serving && matches!(column.as_str(), "engine" | "version") {
                 continue;
             }
             let option = self.options.get(column).unwrap_or(column);
@@ -379,11 +371,6 @@ pub struct ServedRow {
 }
 
 impl ServedRow {
-    /// True for columns without an option of the same form.
-    pub(super) fn reads(column: &str) -> bool {
-        matches!(column, "engine" | "version")
-    }
-
     /// Completes a served cell: stack, all-reduce and KV cache of the engine, and the model's built-in name.
     pub(super) fn read(row: &CsvRow<'_>, spec: &mut Spec) -> Result<Self> {
         let text = |column| row.text(column).unwrap_or_default().to_owned();
@@ -489,16 +476,9 @@ impl Group {
                     == (&row.model, &row.system, &row.engine, &row.weights)
             };
             let at = groups.iter().position(|(group, _)| is(group)).unwrap_or_else(|| {
-                groups.push((
-                    Self {
-                        model: row.model.clone(),
-                        system: row.system.clone(),
-                        engine: row.engine.clone(),
-                        weights: row.weights.clone(),
-                        ..Self::default()
-                    },
-                    Vec::new(),
-                ));
+                let ServedRow { model, system, engine, weights, .. } = row.clone();
+                let group = Self { model, system, engine, weights, ..Self::default() };
+                groups.push((group, Vec::new()));
                 groups.len() - 1
             });
             let (group, residuals) = &mut groups[at];

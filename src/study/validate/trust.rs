@@ -181,12 +181,13 @@ pub fn nearest_error(spec: &Spec) -> String {
 /// Validations of the simulated ones of these cells, one line each, with their numbers of cells if there are several.
 pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
     let (groups, total) = grouped(specs);
-    let several = groups.len() > 1;
-    let line = |(cells, trust): &(usize, Trust)| match several {
-        true => format!("{cells} of {}: {trust}", counted(total, "cell")),
-        false => trust.to_string(),
-    };
-    groups.iter().map(line).collect()
+    let is_only = groups.len() == 1;
+    groups.iter().map(|(cells, trust)| line(trust.to_string(), *cells, total, is_only)).collect()
+}
+
+/// Text about some of several cells, or about the only group of them.
+fn line(text: String, cells: usize, total: usize, is_only: bool) -> String {
+    if is_only { text } else { format!("{cells} of {}: {text}", counted(total, "cell")) }
 }
 
 /// What the errors in [`badge`] rest on, and why cells have none, one line each: `60 of 80 cells: fitted to gpt-fast on h100_sxm
@@ -198,7 +199,7 @@ pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
             .iter()
             .any(|(_, trust)| matches!(trust, Trust::Fitted(of) if std::ptr::eq(of.known, known)))
     };
-    let line = |(cells, trust): &(usize, Trust)| {
+    let evidence = |(cells, trust): &(usize, Trust)| {
         let text = match trust {
             Trust::Fitted(of) => {
                 let measure = of.known.measure.title();
@@ -214,12 +215,9 @@ pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
             }
             Trust::NotValidated(_) => trust.to_string(),
         };
-        Some(match groups.len() {
-            1 => text,
-            _ => format!("{cells} of {}: {text}", counted(total, "cell")),
-        })
+        Some(line(text, *cells, total, groups.len() == 1))
     };
-    groups.iter().filter_map(line).collect()
+    groups.iter().filter_map(evidence).collect()
 }
 
 /// Words beside the result of these cells; `None` if none of them is simulated: `mean error 2 % on cells used for

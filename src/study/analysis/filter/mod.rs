@@ -300,7 +300,8 @@ impl BoundFilter {
                     if *of == column && !matches!(operator, Operator::IsNot) =>
                 {
                     let lower = folded(shown);
-                    found.extend(values.iter().filter_map(|value| as_it_stands(&lower, value)));
+                    let place = |value: &String| Some((lower.find(value)?, value.len()));
+                    found.extend(values.iter().filter_map(place).map(|(at, length)| at..at + length));
                 }
                 _ => {}
             }
@@ -314,10 +315,11 @@ impl BoundFilter {
 impl BoundTerm {
     fn narrow(&self, table: &RunTable, keep: &mut [bool]) {
         let columns = table.columns();
+        let mut found = vec![false; keep.len()];
+        let mut negated = self.negated;
         match &self.test {
             BoundTest::Word(word) => {
                 // column by column, for sequential memory access
-                let mut found = vec![false; keep.len()];
                 for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
                     let Values::Text { codes, lower, .. } = &column.values else { continue };
                     let texts = word.among(lower, column.field.searched);
@@ -326,9 +328,6 @@ impl BoundTerm {
                             *found |= texts.get(*code as usize).copied().unwrap_or(false);
                         }
                     }
-                }
-                for (keep, found) in keep.iter_mut().zip(found) {
-                    *keep &= found != self.negated;
                 }
             }
             BoundTest::Text { column, operator, values, separator } => {
@@ -340,28 +339,26 @@ impl BoundTerm {
                     lower.iter().map(|text| text_meets(text, *operator, values, *separator)).collect();
                 // a missing value only meets `!=`
                 let of_nothing = *operator == Operator::IsNot;
-                for (keep, code) in keep.iter_mut().zip(codes) {
-                    let met = met.get(*code as usize).copied().unwrap_or(of_nothing);
-                    *keep &= met != self.negated;
+                for (found, code) in found.iter_mut().zip(codes) {
+                    *found = met.get(*code as usize).copied().unwrap_or(of_nothing);
                 }
             }
             BoundTest::Number { column, operator, values } => {
                 let Some(Values::Number(numbers)) = columns.get(*column).map(|c| &c.values) else {
                     return;
                 };
-                let mut found = vec![false; keep.len()];
                 values.iter().for_each(|value| value.find(numbers, &mut found));
-                let not = (*operator == Operator::IsNot) != self.negated;
-                for (keep, found) in keep.iter_mut().zip(found) {
-                    *keep &= found != not;
-                }
+                negated ^= *operator == Operator::IsNot;
             }
             BoundTest::Any { column } => {
                 let Some(column) = columns.get(*column) else { return };
-                for (row, keep) in keep.iter_mut().enumerate() {
-                    *keep &= (column.cell(row) != RunCell::Nothing) != self.negated;
+                for (row, found) in found.iter_mut().enumerate() {
+                    *found = column.cell(row) != RunCell::Nothing;
                 }
             }
+        }
+        for (keep, found) in keep.iter_mut().zip(found) {
+            *keep &= found != negated;
         }
     }
 }
@@ -374,15 +371,14 @@ fn text_meets(text: &str, operator: Operator, values: &[String], separator: Opti
             None => test(text, value),
         })
     };
-    let order = |text: &str, value: &str| natural_order(text, value);
     match operator {
         Operator::Has | Operator::Contains => any(&|text, value| text.contains(value)),
         Operator::Is => any(&|text, value| text == value),
         Operator::IsNot => !any(&|text, value| text == value),
-        Operator::Below => any(&|text, value| order(text, value).is_lt()),
-        Operator::AtMost => any(&|text, value| order(text, value).is_le()),
-        Operator::Above => any(&|text, value| order(text, value).is_gt()),
-        Operator::AtLeast => any(&|text, value| order(text, value).is_ge()),
+        Operator::Below => any(&|text, value| natural_order(text, value).is_lt()),
+        Operator::AtMost => any(&|text, value| natural_order(text, value).is_le()),
+        Operator::Above => any(&|text, value| natural_order(text, value).is_gt()),
+        Operator::AtLeast => any(&|text, value| natural_order(text, value).is_ge()),
     }
 }
 
@@ -446,10 +442,6 @@ impl WordTest {
         let at = lower.match_indices(word).map(|(at, _)| at).find(starts)?;
         Some(at..at + word.len())
     }
-}
-
-fn as_it_stands(text: &str, word: &str) -> Option<Match> {
-    text.find(word).map(|at| at..at + word.len())
 }
 
 /// Byte ranges of the word's letters in order, starting at the beginning of a part of the text: `upb` matches

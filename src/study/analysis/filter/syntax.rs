@@ -253,11 +253,8 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
         let Some(place) = place else { continue };
         let operator = if field.unit.is_number() && field.unit != Unit::Count { '>' } else { ':' };
         let short = bare.unwrap_or(field.short());
-        offers.push((
-            place,
-            at,
-            Offer { text: format!("{short}{operator}"), about: meaning(field, short) },
-        ));
+        let offer = Offer { text: format!("{short}{operator}"), about: meaning(field, short) };
+        offers.push((place, at, offer));
     }
     offers.sort_by_key(|(place, at, _)| (*place, *at));
     offers.into_iter().take(most).map(|(_, _, offer)| offer).collect()

@@ -99,19 +99,19 @@ struct Job {
     rows: Vec<Measured>,
 }
 
-fn refused(problem: String, help: &str) -> Error {
-    Error::input_help(problem, help)
+fn refused(problem: String) -> Error {
+    Error::input_help(problem, HELP)
 }
 
 fn wrong_results(problem: String) -> Error {
-    refused(
+    Error::input_help(
         problem,
         "the all-reduce computed wrong sums, so its times mean nothing; repair the installation and measure again",
     )
 }
 
 fn several_jobs(file: &str, evidence: &str) -> Error {
-    refused(
+    Error::input_help(
         format!("{file}: several jobs in one file: {evidence}"),
         "give one file for each job; ranks that each start a job of their own need nccl-tests built with MPI=1",
     )
@@ -150,13 +150,12 @@ impl AllReduces {
 impl Job {
     fn all_reduces(self, file: &str) -> Result<AllReduces> {
         if let Some(other) = self.program.as_deref().filter(|program| !is_all_reduce(program)) {
-            return Err(refused(
-                format!("{file}: output of {other}, where only {PROGRAM} measures an all-reduce"),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{file}: output of {other}, where only {PROGRAM} measures an all-reduce"
+            )));
         }
         if let Some(count) = self.aggregated.filter(|count| *count > 1) {
-            return Err(refused(
+            return Err(Error::input_help(
                 format!(
                     "{file}: {count} all-reduces a launch (-m {count}): its times are shares of their latency"
                 ),
@@ -215,7 +214,7 @@ impl Job {
         }
         if let Some((missing, _)) = (0..).zip(&numbers).find(|(wanted, found)| wanted != *found) {
             let listed = numbers.len();
-            return Err(refused(
+            return Err(Error::input_help(
                 format!("{file}: the heading lists {listed} ranks, but not rank {missing}"),
                 "give the whole output, with a `Rank` line for each rank",
             ));
@@ -225,23 +224,22 @@ impl Job {
         };
         let groups = distinct(|rank| rank.group.as_ref());
         if groups > 1 {
-            return Err(refused(
+            return Err(Error::input_help(
                 format!("{file}: ranks in {groups} groups that all measure at once (NCCL_TESTS_SPLIT)"),
                 "measure one group of ranks at a time",
             ));
         }
         let hosts = distinct(|rank| rank.host.as_ref());
         if hosts > 1 {
-            return Err(refused(
+            return Err(Error::input_help(
                 format!("{file}: ranks on {hosts} hosts; a profile has points within a node"),
                 "measure ranks of one node",
             ));
         }
         if count < 2 {
-            return Err(refused(
-                format!("{file}: {count} ranks in the heading's `Rank` lines; at least 2 are needed"),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{file}: {count} ranks in the heading's `Rank` lines; at least 2 are needed"
+            )));
         }
         Ok(count)
     }
@@ -254,7 +252,7 @@ impl Job {
                 let (Some(us), Some(algorithm)) = (timing.us, timing.algorithm_gb_s) else { continue };
                 let follows = *bytes as f64 / us / 1e3;
                 if *bytes > 0 && us > 0.0 && (follows - algorithm).abs() > 0.02 + ROUNDING * follows {
-                    return Err(refused(
+                    return Err(Error::input_help(
                         format!(
                             "{place}: {bytes} bytes in {us} us are {follows:.2} GB/s; column algbw says {algorithm}"
                         ),
@@ -270,13 +268,10 @@ impl Job {
         // bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)
         let expected = 2.0 * f64::from(ranks - 1) / f64::from(ranks);
         if let Some((place, _, ratio)) = telling.filter(|it| (it.2 / expected - 1.0).abs() > ROUNDING) {
-            return Err(refused(
-                format!(
-                    "{place}: bus over algorithm bandwidth is {ratio:.2}; an all-reduce over {ranks} ranks has \
+            return Err(refused(format!(
+                "{place}: bus over algorithm bandwidth is {ratio:.2}; an all-reduce over {ranks} ranks has \
                      {expected:.2}, so that this is another collective or number of ranks"
-                ),
-                HELP,
-            ));
+            )));
         }
         let why = match (&self.program, telling) {
             (Some(_), _) => return Ok(()),
@@ -286,7 +281,7 @@ impl Job {
             (None, None) => "its messages are too small for their bandwidths to show the collective",
             (None, Some(_)) => return Ok(()),
         };
-        Err(refused(
+        Err(Error::input_help(
             format!("{file}: the output does not name its program, and {why}"),
             "if it was all_reduce_perf, add the line '# Collective test starting: all_reduce_perf', which nccl-tests \
              prints since 2.17",
@@ -312,7 +307,7 @@ impl Job {
         let Some(side) = taken else {
             let lacks = rows().find(|row| of(row, Side::InPlace).is_none());
             let place = lacks.map_or(file, |row| &row.place);
-            return Err(refused(format!("{place}: no time in a row where others have one"), HELP));
+            return Err(refused(format!("{place}: no time in a row where others have one")));
         };
         match side {
             Side::InPlace => {}
@@ -326,18 +321,15 @@ impl Job {
         for row in rows() {
             let us = of(row, side).unwrap_or_default();
             if us <= 0.0 {
-                return Err(refused(format!("{}: column time: {us} us", row.place), HELP));
+                return Err(refused(format!("{}: column time: {us} us", row.place)));
             }
             by.entry(row.bytes).or_default().push(us);
         }
         if by.len() < 2 {
-            return Err(refused(
-                format!(
-                    "{file}: {} with a time, where at least 2 are needed",
-                    counted(by.len(), "size")
-                ),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{file}: {} with a time, where at least 2 are needed",
+                counted(by.len(), "size")
+            )));
         }
         let most = by.values().map(Vec::len).max().unwrap_or_default();
         if most > 1 {

@@ -6,19 +6,13 @@
 
 use serde_json::Value;
 
-use super::{HELP, Job, Measured, Rank, Side, Timing, refused, several_jobs, text, wrong_results};
+use super::{Job, Measured, Rank, Side, Timing, refused, several_jobs, text, wrong_results};
 use base::error::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Columns {
     names: Vec<String>,
     sides: Vec<Side>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
-    pub bytes: u64,
-    pub sides: Vec<(Side, Timing)>,
 }
 
 const TYPES: [&str; 16] = [
@@ -84,12 +78,12 @@ impl Columns {
         words.len() > 1 && (has_type || is_cut || (words.len() >= 5 && 2 * numbers > words.len()))
     }
 
-    /// Parses a row.
+    /// Parses a row: message bytes, and the timing of each side.
     ///
     /// # Errors
     ///
     /// Returns a message if the number of columns differs from the heading's or a value is not a number.
-    pub(super) fn row(&self, line: &str) -> Result<Row, String> {
+    pub(super) fn row(&self, line: &str) -> Result<(u64, Vec<(Side, Timing)>), String> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         while words.last().is_some_and(|word| is_time_stamp(word)) {
             words.pop();
@@ -142,7 +136,7 @@ impl Columns {
             };
             sides.push((*side, timing));
         }
-        Ok(Row { bytes, sides })
+        Ok((bytes, sides))
     }
 }
 
@@ -164,10 +158,10 @@ fn is_time_stamp(word: &str) -> bool {
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let read = values.next().and_then(std::result::Result::ok);
-    let bad = || refused(format!("{file}: incomplete or damaged JSON"), HELP);
+    let bad = || refused(format!("{file}: incomplete or damaged JSON"));
     let value = read.ok_or_else(bad)?;
     let Some(results) = value["results"].as_array() else {
-        return Err(refused(format!("{file}: JSON without the results of nccl-tests"), HELP));
+        return Err(refused(format!("{file}: JSON without the results of nccl-tests")));
     };
     match values.next() {
         None => {}
@@ -200,9 +194,9 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
             }
             job.program = Some(name.to_owned());
         }
-        let bytes = row["size"].as_u64().ok_or_else(|| {
-            refused(format!("{place}.size: {} is no number of bytes", row["size"]), HELP)
-        })?;
+        let bytes = row["size"]
+            .as_u64()
+            .ok_or_else(|| refused(format!("{place}.size: {} is no number of bytes", row["size"])))?;
         let sides = [("in_place", Side::InPlace), ("out_of_place", Side::OutOfPlace)];
         let sides = sides.into_iter().filter(|(name, _)| row[name].is_object());
         let sides = sides.map(|(name, side)| Ok((side, timing(&place, name, &row[name])?)));
@@ -210,16 +204,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
         // an all-reduce reduces, and has no root
         let has_root = |root: &Value| root.as_i64().or_else(|| root.as_str()?.parse().ok()) >= Some(0);
         if row["redop"] == "none" || has_root(&row["root"]) {
-            return Err(refused(
-                format!(
-                    "{place}: redop {} and root {} are not those of an all-reduce",
-                    row["redop"], row["root"]
-                ),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{place}: redop {} and root {} are not those of an all-reduce",
+                row["redop"], row["root"]
+            )));
         }
         if sides.iter().all(|(_, timing)| timing.us.is_none()) {
-            return Err(refused(format!("{place}: no time, in place or out of place"), HELP));
+            return Err(refused(format!("{place}: no time, in place or out of place")));
         }
         job.rows.push(Measured { place, bytes, sides });
     }
@@ -234,12 +225,12 @@ fn timing(place: &str, side: &str, value: &Value) -> Result<Timing> {
             // nccl-tests writes numbers without a JSON form (NaN, infinity) as text
             Value::String(text) if text.parse::<f64>().is_ok() => Ok(text.parse().ok()),
             Value::Number(number) => Ok(number.as_f64()),
-            other => Err(refused(format!("{place}.{side}.{name}: {other} is no number"), HELP)),
+            other => Err(refused(format!("{place}.{side}.{name}: {other} is no number"))),
         }
     };
     let measured = |name: &str| match number(name)? {
         Some(value) if !value.is_finite() || value < 0.0 => {
-            Err(refused(format!("{place}.{side}.{name}: {value} cannot be measured"), HELP))
+            Err(refused(format!("{place}.{side}.{name}: {value} cannot be measured")))
         }
         value => Ok(value),
     };
@@ -256,7 +247,7 @@ fn timing(place: &str, side: &str, value: &Value) -> Result<Timing> {
 }
 
 fn host_time(place: &str, side: &str) -> Error {
-    refused(
+    Error::input_help(
         format!(
             "{place}.{side}: times are those of the host (cpu_time), which does not wait for the GPU"
         ),
@@ -298,8 +289,8 @@ mod tests {
 
     /// Bytes, and the times of a row's ways.
     fn times(columns: &Columns, line: &str) -> (u64, Vec<(Side, Option<f64>)>) {
-        let row = columns.row(line).unwrap();
-        (row.bytes, row.sides.into_iter().map(|(side, timing)| (side, timing.us)).collect())
+        let (bytes, sides) = columns.row(line).unwrap();
+        (bytes, sides.into_iter().map(|(side, timing)| (side, timing.us)).collect())
     }
 
     #[test]

@@ -8,30 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::rows::{Columns, foreign_unit, sides};
-use super::{HELP, Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
-use base::error::Result;
+use super::{Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
+use base::error::{Error, Result};
 
-/// Known lines of heading and footer, with the text after their `#`.
-enum Comment<'a> {
-    /// `nccl-tests version 2.17.6 nccl-headers=22808 nccl-library=22808`
-    Version(&'a str),
-    /// `Collective test starting: all_reduce_perf`
-    Program(&'a str),
-    /// `nThread 1 nGpus 8 minBytes 8 ...`
-    Options(&'a str),
-    Rank(&'a str),
-    /// `out-of-place in-place`
-    Sides(&'a str),
-    /// `size count type ...`
-    Columns(&'a str),
-    /// `(B) (elements) (us) ...`
-    Units(&'a str),
-    /// `Out of bounds values : 0 OK`
-    OutOfBounds(&'a str),
-    Known,
-}
-
-/// Counts of the lines that one job prints once.
+/// Lines of heading and footer: counts of those that one job prints once, and the columns of its tables.
 #[derive(Default)]
 struct Seen {
     programs: usize,
@@ -39,76 +19,41 @@ struct Seen {
     options: usize,
     footers: usize,
     headings: Vec<Columns>,
+    /// Sides that the last line above a heading names.
+    sides: Vec<Side>,
 }
 
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let mut job = Job::default();
     let (mut seen, mut prefixes) = (Seen::default(), Prefixes::default());
-    let mut above: Vec<Side> = Vec::new();
     let mut elsewhere: Option<&str> = None;
-    for (number, line) in (1..).zip(text.lines()) {
+    'lines: for (number, line) in (1..).zip(text.lines()) {
         let place = || format!("{file}:{number}");
         elsewhere = elsewhere.or_else(|| program_of(line));
-        if let Some((prefix, comment)) = comment(line) {
-            prefixes.learn(prefix);
-            match comment {
-                Comment::Version(line) => {
-                    seen.versions += 1;
-                    job.version = after(line, "nccl-library=").and_then(version);
-                }
-                Comment::Program(name) => {
-                    seen.programs += 1;
-                    job.program = Some(name.to_owned());
-                }
-                Comment::Options(line) => {
-                    seen.options += 1;
-                    job.gpus_per_thread = after(line, "nGpus ").and_then(|count| count.parse().ok());
-                    job.aggregated = after(line, "agg iters: ").and_then(|count| count.parse().ok());
-                    job.in_graph = Some(after(line, "graph: ").is_some_and(|count| count != "0"));
-                }
-                Comment::Rank(line) => job.ranks.extend(rank(line)),
-                Comment::Sides(line) => above = sides(line),
-                Comment::Columns(line) => {
-                    units(&place(), line)?;
-                    seen.headings.extend(Columns::of(line, &above));
-                }
-                Comment::Units(line) => units(&place(), line)?,
-                Comment::OutOfBounds(line) => {
-                    seen.footers += 1;
-                    let count = after(line, ":").unwrap_or_default();
-                    if count.parse() != Ok(0.0) || line.contains("FAILED") {
-                        let problem = format!("{}: out of bounds values: {count}", place());
-                        return Err(wrong_results(problem));
-                    }
-                }
-                Comment::Known => {}
+        for (at, _) in line.match_indices('#').take(4) {
+            if seen.read_comment(&mut job, line[at + 1..].trim(), place)? {
+                prefixes.learn(&line[..at]);
+                continue 'lines;
             }
-            continue;
         }
         let Some(columns) = seen.headings.last() else { continue };
         let cut: Vec<&str> = prefixes.rows(line).into_iter().filter(|row| columns.is_row(row)).collect();
         let read = cut.iter().map(|row| columns.row(row));
         match read.reduce(|first, next| first.or(next)) {
-            Some(Ok(row)) => {
-                let (place, bytes, sides) = (place(), row.bytes, row.sides);
-                job.rows.push(Measured { place, bytes, sides });
-            }
-            Some(Err(problem)) => return Err(refused(format!("{}: {problem}", place()), HELP)),
+            Some(Ok((bytes, sides))) => job.rows.push(Measured { place: place(), bytes, sides }),
+            Some(Err(problem)) => return Err(refused(format!("{}: {problem}", place()))),
             None => {}
         }
     }
     seen.one_job(file)?;
     match seen.headings.first() {
         None => {
-            return Err(refused(
-                format!(
-                    "{file}: 0 rows of nccl-tests: no heading names columns (# size ... time algbw busbw)"
-                ),
-                HELP,
-            ));
+            return Err(refused(format!(
+                "{file}: 0 rows of nccl-tests: no heading names columns (# size ... time algbw busbw)"
+            )));
         }
         Some(columns) if columns.is_host_time() => {
-            return Err(refused(
+            return Err(Error::input_help(
                 format!(
                     "{file}: times are those of the host (cputime), which does not wait for the GPU"
                 ),
@@ -122,6 +67,55 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
 }
 
 impl Seen {
+    /// Reads a line of heading or footer after its `#`; false for another comment.
+    fn read_comment(&mut self, job: &mut Job, text: &str, place: impl Fn() -> String) -> Result<bool> {
+        let mut words = text.split_whitespace();
+        let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let names = |name: &str| text.split_whitespace().any(|word| word.starts_with(name));
+        match first {
+            "" | "Using" | "Avg" => {}
+            // nccl-tests version 2.17.6 nccl-headers=22808 nccl-library=22808
+            "nccl-tests" | "rccl-tests" if second == "version" => {
+                self.versions += 1;
+                job.version = after(text, "nccl-library=").and_then(version);
+            }
+            // Collective test starting: all_reduce_perf
+            "Collective" => {
+                if let Some((_, name)) = text.split_once("starting:") {
+                    self.programs += 1;
+                    job.program = Some(name.trim().to_owned());
+                }
+            }
+            // nThread 1 nGpus 8 minBytes 8 ...
+            "nThread" | "nThreads" => {
+                self.options += 1;
+                job.gpus_per_thread = after(text, "nGpus ").and_then(|count| count.parse().ok());
+                job.aggregated = after(text, "agg iters: ").and_then(|count| count.parse().ok());
+                job.in_graph = Some(after(text, "graph: ").is_some_and(|count| count != "0"));
+            }
+            "Rank" => job.ranks.extend(rank(text)),
+            // Out of bounds values : 0 OK
+            "Out" if text.starts_with("Out of bounds values") => {
+                self.footers += 1;
+                let count = after(text, ":").unwrap_or_default();
+                if count.parse() != Ok(0.0) || text.contains("FAILED") {
+                    let problem = format!("{}: out of bounds values: {count}", place());
+                    return Err(wrong_results(problem));
+                }
+            }
+            "in-place" | "out-of-place" => self.sides = sides(text),
+            // size count type ...
+            _ if names("size") && (names("time") || names("cputime") || names("algbw")) => {
+                check_units(&place(), text)?;
+                self.headings.extend(Columns::of(text, &self.sides));
+            }
+            // (B) (elements) (us) ...
+            _ if first.starts_with('(') => check_units(&place(), text)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn one_job(&self, file: &str) -> Result<()> {
         for (count, line) in [
             (self.programs, "Collective test starting"),
@@ -140,48 +134,16 @@ impl Seen {
     }
 }
 
-/// nccl-tests comment in a line, and the prefix before it.
-fn comment(line: &str) -> Option<(&str, Comment<'_>)> {
-    line.match_indices('#').take(4).find_map(|(at, _)| {
-        let text = line[at + 1..].trim();
-        Some((&line[..at], known(text)?))
-    })
-}
-
-fn known(text: &str) -> Option<Comment<'_>> {
-    let mut words = text.split_whitespace();
-    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let names = |name: &str| text.split_whitespace().any(|word| word.starts_with(name));
-    Some(match first {
-        "" | "Using" | "Avg" => Comment::Known,
-        "nccl-tests" | "rccl-tests" if second == "version" => Comment::Version(text),
-        "Collective" => match text.split_once("starting:") {
-            Some((_, name)) => Comment::Program(name.trim()),
-            None => Comment::Known,
-        },
-        "nThread" | "nThreads" => Comment::Options(text),
-        "Rank" => Comment::Rank(text),
-        "Out" if text.starts_with("Out of bounds values") => Comment::OutOfBounds(text),
-        "in-place" | "out-of-place" => Comment::Sides(text),
-        _ if names("size") && (names("time") || names("cputime") || names("algbw")) => {
-            Comment::Columns(text)
-        }
-        _ if first.starts_with('(') => Comment::Units(text),
-        _ => return None,
-    })
-}
-
 fn after<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.split_once(mark)?.1.split_whitespace().next()
 }
 
-fn units(place: &str, line: &str) -> Result<()> {
+fn check_units(place: &str, line: &str) -> Result<()> {
     match foreign_unit(line) {
         None => Ok(()),
-        Some(unit) => Err(refused(
-            format!("{place}: unit ({unit}), where nccl-tests prints sizes in B, times in us and GB/s"),
-            HELP,
-        )),
+        Some(unit) => Err(refused(format!(
+            "{place}: unit ({unit}), where nccl-tests prints sizes in B, times in us and GB/s"
+        ))),
     }
 }
 

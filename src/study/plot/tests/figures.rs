@@ -538,8 +538,9 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
         &figure,
         &[
             "time (µs) from the start of each window",
-            &format!("from 0 µs; overlap {:.1} % in this window", pct(60_000)),
-            "from -30 µs; no communication in this window",
+            &format!("overlap {:.1} % in this window", pct(60_000)),
+            "; from 0 µs",
+            "no communication in this window; from -30 µs",
             "upper-bound",
         ],
     );

@@ -68,7 +68,8 @@ impl Sketch {
         let cell = pixels_of_cell(cx.cell_pixels, protocol).unwrap_or_default();
         let (column, row) = (f64::from(cell.0), f64::from(cell.1));
         let (right, bottom) = (f64::from(columns) * column, f64::from(rows) * row);
-        let mut scene = Scene { paper: paper.into(), label: ink.into(), ..Scene::new(right, bottom) };
+        let scene = Scene::new(right, bottom, Sizes::new(row));
+        let mut scene = Scene { paper: paper.into(), label: ink.into(), ..scene };
         // markers sit at cell centres, like the characters
         let (left, top) = (column / 2.0, row / 2.0);
         let area = Area { left, top, right: right - left, bottom: bottom - top };
@@ -77,7 +78,6 @@ impl Sketch {
             x: plot.x.over(area.left, area.right),
             y: plot.y.over(area.bottom, area.top),
             scene: &mut scene,
-            sizes: Sizes::new(row),
         });
         let (tmux, cell) = (pareto.pictures.tmux, cx.cell_pixels);
         Some(Self { protocol, tmux, cell, size: (columns, rows), scene })
