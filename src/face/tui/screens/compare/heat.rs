@@ -1,7 +1,7 @@
 //! Heat map over TP and batch, or over two other settings: a shade and a number per cell, with marks on cells without a
 //! clear difference.
 
-use super::pivot::{TIE_MARK, UNKNOWN_MARK, tie_mark, tie_meaning};
+use super::pivot::{TIE_MARK, UNKNOWN_MARK, tie_mark};
 use super::state::Compare;
 use super::{Act, compared::Compared};
 use crate::face::tui::prelude::*;
@@ -106,7 +106,7 @@ pub fn draw_map(
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     draw_title(buf, area, map, compare, compared, theme);
-    line(buf, area, 1, &[(&legend(map, compare, compared, area.width, cx), dim)]);
+    line(buf, area, 1, &[(&legend(map, compare, area.width, cx), dim)]);
     let grid = MapGrid::new(area, map, compare.cursor.1);
     put(buf, area, area.x + 1, area.y + 2, &cut(&corner(map), grid.labels - 2), title);
     for (column, x) in grid.columns(map) {
@@ -309,7 +309,7 @@ fn fifth(number: f64, [low, high]: [f64; 2]) -> usize {
 }
 
 /// Key of the slices, scale of the shades and meaning of the marks; remarks that do not fit are left out.
-fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx: &Context) -> String {
+fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
     let slices = &compare.slices_shown;
     let at = slices.iter().position(|(slice, _)| *slice == compare.slice).unwrap_or_default();
     let slice = match slices.len() {
@@ -323,16 +323,16 @@ fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx:
         return first_fitting(&[long, short], width).to_owned();
     }
     let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| tie_mark(pair.verdict) == mark);
-    let tie = tie_meaning(compare, compared);
+    let tie = compare.marks.tie.as_str();
     let meanings = |tie: &str| {
         let marks = [(TIE_MARK, tie), (UNKNOWN_MARK, "too few samples")];
         let used = marks.into_iter().filter(|(mark, _)| has_mark(mark));
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };
     let texts = [
-        format!("{long} faster or slower{}", meanings(&tie)),
-        format!("{long}{}", meanings(&tie)),
-        format!("{short}{}", meanings(&tie)),
+        format!("{long} faster or slower{}", meanings(tie)),
+        format!("{long}{}", meanings(tie)),
+        format!("{short}{}", meanings(tie)),
         format!("{short}{}", meanings("tie")),
         short,
     ];
