@@ -14,18 +14,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
-use crate::face::tui::context::{Context, Request, SelectedRun};
-use crate::face::tui::keymap::acts;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Screen, ScreenList, Tab,
-};
+use crate::face::tui::prelude::*;
 use crate::face::tui::task::Stop;
-use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;
 use machine::hardware::Profile;
 use run::sim::Simulator;
@@ -103,7 +95,10 @@ impl Acts for WhatIf {
             },
             Act::Base => match (&self.traced, &cx.open_trace) {
                 (Some(_), _) => self.leave_trace(),
-                (None, Some(_)) => cx.request(Request::WhatIfOpenTrace { asked: true }),
+                (None, Some(_)) => {
+                    self.seeded.clone_from(&cx.open_trace);
+                    cx.request(Request::WhatIfOpenTrace { asked: true });
+                }
                 (None, None) => cx.inform("no trace is open on the timeline"),
             },
             Act::Frontier => self.turn_frontier(cx),
@@ -273,6 +268,7 @@ impl Screen for WhatIf {
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
+                self.usable.clone_from(&cx.open_trace);
                 if self.start_traced(traced, name) {
                     let reset = cx.key::<Self>(Act::ResetAll);
                     cx.inform(format!(

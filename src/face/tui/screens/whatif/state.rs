@@ -33,6 +33,8 @@ pub struct WhatIf {
     before_trace: Option<Box<(Variant, String, Variant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
     pub seeded: Option<String>,
+    /// Last open trace from which the sliders could start.
+    pub usable: Option<String>,
     pub variant: Variant,
     undo: Vec<Variant>,
     redo: Vec<Variant>,
@@ -141,6 +143,7 @@ impl Default for WhatIf {
             earlier: Vec::new(),
             before_trace: None,
             seeded: None,
+            usable: None,
             variant: Variant::default(),
             undo: Vec::new(),
             redo: Vec::new(),
@@ -197,6 +200,12 @@ impl WhatIf {
         self.traced.is_some().then_some(self.trace.as_str())
     }
 
+    /// Open trace from which the sliders can start, unless it was tried in vain.
+    pub fn usable_trace<'a>(&self, cx: &'a Context) -> Option<&'a str> {
+        let is_untried = self.seeded != cx.open_trace;
+        cx.open_trace.as_deref().filter(|_| is_untried || self.usable == cx.open_trace)
+    }
+
     /// True if no slider was moved in this session since the base was set.
     pub fn is_untouched(&self) -> bool {
         self.undo.is_empty()
@@ -245,6 +254,7 @@ impl WhatIf {
             variant,
             earlier,
             seeded: self.seeded.take(),
+            usable: self.usable.take(),
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
             list: self.list,
