@@ -230,21 +230,19 @@ pub struct KeptCell {
 
 /// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
 #[derive(Debug, Default)]
-pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+pub struct KeptCells(Mutex<Option<Arc<KeptCell>>>);
 
 impl KeptCells {
     /// Cells of these runs in a runs directory.
     pub fn of(&self, runs: &Arc<Snapshot>, dir: &Path) -> Arc<KeptCell> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, cells)) = &*kept
-            && Arc::ptr_eq(of, runs)
-        {
+        if let Some(cells) = kept.as_ref().filter(|cells| Arc::ptr_eq(&cells.runs, runs)) {
             return Arc::clone(cells);
         }
         let cells = Cells::of(&runs.records);
         let gone_traces = Arc::new(gone_traces(runs, dir));
         let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells, gone_traces });
-        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        *kept = Some(Arc::clone(&made));
         made
     }
 }

@@ -144,7 +144,7 @@ fn header_pieces(
                 format!("{} on {}", cell.model, cell.hardware),
                 cell.model.clone(),
             ];
-            let from = vec![format!("  from {}", whatif.base_name), String::new()];
+            let from = vec![format!("  from {}", whatif.base_name()), String::new()];
             let trace = whatif.usable_trace(cx).map(|name| ("starts from trace", name.to_owned()));
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
@@ -177,7 +177,7 @@ fn step_names(whatif: &WhatIf, number: u32) -> [String; 5] {
     let bare = file.split_once(" (").map_or(file, |(bare, _)| bare);
     let short = [24, 16, 12].map(|most| format!("step {number} of {}", without_middle(bare, most)));
     let [long, middle, least] = short;
-    [whatif.base_name.clone(), format!("step {number} of {file}"), long, middle, least]
+    [whatif.base_name().to_owned(), format!("step {number} of {file}"), long, middle, least]
 }
 
 /// Kept variants without a table of their own; shorter forms last.

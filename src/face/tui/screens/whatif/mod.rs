@@ -55,7 +55,7 @@ impl Acts for WhatIf {
             Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
             Act::ResetAll => self.variant != self.base,
             Act::Undo => self.edits() > 0,
-            Act::Strip => self.has_strip_rows,
+            Act::Strip => !self.lacks_strip_rows,
             Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
             _ => true,
         }
@@ -253,7 +253,8 @@ impl Screen for WhatIf {
         match request {
             Request::WhatIf(Some(selected)) => {
                 self.seeded.clone_from(&cx.open_trace);
-                let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name.clone());
+                let replaced =
+                    (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
                 // else the run of another screen
                 let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
                 self.start_from(&selected, cx);
@@ -273,13 +274,13 @@ impl Screen for WhatIf {
                     let reset = cx.key::<Self>(Act::ResetAll);
                     cx.inform(format!(
                         "your changes to {} are back; {reset} resets all",
-                        self.base_name
+                        self.base_name()
                     ));
                 }
                 if let Some(architecture) = architecture {
                     cx.inform(format!(
                         "at {architecture}, as on the timeline; kernel and all-reduce times are those of {}",
-                        self.base_name
+                        self.base_name()
                     ));
                     self.change(|variant, _| variant.cell.architecture = architecture);
                 }
@@ -309,7 +310,7 @@ impl Screen for WhatIf {
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
-        self.has_strip_rows = layout::rows_for_strip(body, self).is_none();
+        self.lacks_strip_rows = layout::rows_for_strip(body, self).is_some();
         // an open trace is what the user looks at, unless sliders of a cell were moved already
         let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
         if is_another && (self.follows_trace || self.is_untouched()) {
