@@ -114,13 +114,8 @@ impl StatusTexts {
             0 => String::new(),
             count => {
                 let key = cx.key::<Compare>(Act::Flags);
-                let texts = [
-                    format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
-                    format!(" ⚑ {count} suspicious: {key} "),
-                    format!(" ⚑ {count}: {key} "),
-                ];
-                let texts = if width < 100 { &texts[1..] } else { &texts[..] };
-                first_fitting(texts, width.saturating_sub(used as u16)).to_owned()
+                let texts = [format!(" ⚑ {count} suspicious: {key} "), format!(" ⚑ {count}: {key} ")];
+                first_fitting(&texts, width.saturating_sub(used as u16)).to_owned()
             }
         };
         Self { label, counts, flags, hidden }
@@ -154,11 +149,8 @@ fn status_counts(
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
         };
-        let settings = settings + &hidden;
-        words.push(match width {
-            ..80 => settings,
-            _ => format!("{}: {settings}", compared.report.by),
-        });
+        let by = if width < 80 { String::new() } else { format!("{}: ", compared.report.by) };
+        words.push(format!("{by}{settings}{hidden}"));
     }
     // a filter being typed needs the room
     if compare.map.is_none() && !compare.filter.typing {
@@ -167,15 +159,13 @@ fn status_counts(
             words.push(format!("{}: {key} opens ▸", counted(compare.shown.len(), "row")));
         }
         let way = if compare.descending { "▼" } else { "▲" };
-        let (order, of_pivot) = (compare.order.name(), compare.shows_pivot());
-        match compare.order {
-            Order::Setting if !compare.descending => {}
-            Order::Setting => words.push(format!("by {order} {way}")),
-            _ if of_pivot => {
-                let of = compare.column.as_deref().unwrap_or("the fastest");
-                words.push(format!("by {order} of {of} {way}"));
-            }
-            _ => words.push(format!("by {order} {way}")),
+        let (order, is_of_setting) = (compare.order.name(), compare.order == Order::Setting);
+        let of = match compare.shows_pivot() && !is_of_setting {
+            true => format!(" of {}", compare.column.as_deref().unwrap_or("the fastest")),
+            false => String::new(),
+        };
+        if !is_of_setting || compare.descending {
+            words.push(format!("by {order}{of} {way}"));
         }
     }
     if !compare.marked.is_empty() {
