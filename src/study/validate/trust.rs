@@ -414,13 +414,13 @@ impl TieBand {
         (ties.collect(), band)
     }
 
-    /// Reason of the width: `error of speedups measured near this cell`.
+    /// Reason of the width, after the name of what ties: `error of speedups measured near them`.
     pub fn reason(self) -> &'static str {
         match self.basis {
-            Basis::Speedups => "error of speedups measured near this cell",
-            Basis::Unknown => "no speedup measured near this cell",
+            Basis::Speedups => "error of speedups measured near them",
+            Basis::Unknown => "no speedup measured near some of them",
             Basis::FirstTokens(_) => "error of measured first tokens",
-            Basis::Kernels => "kernel times are given",
+            Basis::Kernels => "all share the traced kernels",
         }
     }
 

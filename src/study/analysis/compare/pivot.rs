@@ -143,12 +143,10 @@ impl PivotRow {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
         let ties = self.baseline_ties && pair.verdict.is_tie();
         let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
-        let tie = match pair.verdict {
+        let tie = match pair.verdict.mark() {
             _ if self.is_beaten(report, column) => "!",
-            PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => "≈",
-            PairVerdict::Unknown => "?",
-            PairVerdict::Faster | PairVerdict::Slower if wins && self.fastest.len() > 1 => "≈",
-            PairVerdict::Faster | PairVerdict::Slower => "",
+            "" if wins && self.fastest.len() > 1 => "≈",
+            mark => mark,
         };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };

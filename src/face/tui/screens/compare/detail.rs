@@ -3,7 +3,6 @@
 
 use super::compared::side_names;
 use super::draw::{p, shared_decimals};
-use super::pivot::tie_mark;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
@@ -195,7 +194,7 @@ fn verdict_words(pair: &Comparison) -> String {
         PairVerdict::Chance => "no significant difference",
         PairVerdict::Unknown => "too few samples",
     };
-    format!("{} {words}", tie_mark(pair.verdict))
+    format!("{} {words}", pair.verdict.mark())
 }
 
 /// Samples and rounds of the two sides; `None` for simulations, which repeat exactly.

@@ -4,7 +4,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::compared::{Compared, Row, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::pivot::tie_mark;
 use super::{Act, Compare, detail, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
@@ -311,7 +310,7 @@ fn content(
                     PairVerdict::Unknown => "few",
                     _ => "close",
                 };
-                (format!("{} {word}", tie_mark(tied)), theme.style(Role::Dim))
+                (format!("{} {word}", tied.mark()), theme.style(Role::Dim))
             }
         },
         // standard closes no gap, so show its share only if it is not the baseline

@@ -1,7 +1,6 @@
 //! Heat map over TP and batch, or over two other settings: a shade and a number per cell, with marks on cells without a
 //! clear difference.
 
-use super::pivot::{TIE_MARK, UNKNOWN_MARK, tie_mark};
 use super::state::Compare;
 use super::{Act, compared::Compared};
 use crate::face::tui::prelude::*;
@@ -207,7 +206,7 @@ fn draw_cell(
         0 => "",
         _ => "+",
     };
-    let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| tie_mark(pair.verdict));
+    let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| pair.verdict.mark());
     let number = value.number(cell).map_or_else(|| "-".to_owned(), |number| with_unit(value, number));
     let text = format!("{:>NUMBER$}{mark}", format!("{tie}{number}"));
     put(buf, place, place.x + SHADE, place.y, &text, selected.unwrap_or(theme.style(Role::Text)));
@@ -322,10 +321,10 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
     if compare.value != HeatValue::Speedup {
         return first_fitting(&[long, short], width).to_owned();
     }
-    let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| tie_mark(pair.verdict) == mark);
+    let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark);
     let tie = compare.marks.tie.as_str();
     let meanings = |tie: &str| {
-        let marks = [(TIE_MARK, tie), (UNKNOWN_MARK, "too few samples")];
+        let marks = [("≈", tie), ("?", "too few samples")];
         let used = marks.into_iter().filter(|(mark, _)| has_mark(mark));
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };

@@ -19,21 +19,6 @@ const LONGEST_TITLE: u16 = 16;
 /// Longest name of the baseline in a narrow window.
 const LONGEST_SHORT_NAME: u16 = 9;
 
-/// Mark of a pair without a clear difference: a tie, or not significant.
-pub const TIE_MARK: &str = "≈";
-
-/// Mark of a pair with too few samples for a verdict.
-pub const UNKNOWN_MARK: &str = "?";
-
-/// Mark of a verdict in tables and on the map; empty for a clear difference.
-pub fn tie_mark(verdict: PairVerdict) -> &'static str {
-    match verdict {
-        PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => TIE_MARK,
-        PairVerdict::Unknown => UNKNOWN_MARK,
-        PairVerdict::Faster | PairVerdict::Slower => "",
-    }
-}
-
 fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let pair_settings = compare.pair_settings(compared);
     let way = if compare.descending { "▼" } else { "▲" };
@@ -104,7 +89,7 @@ pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
-    /// Rule for [`TIE_MARK`], that of the result card: within the simulator's error, or not significant.
+    /// Rule for `≈`, that of the result card: within the simulator's error, or not significant.
     pub tie: String,
     /// Legends of the pivot, the longest first.
     legends: Vec<String>,
@@ -141,7 +126,7 @@ impl Marks {
         let long = ["fastest", &tie, "too few samples", limit, published];
         let brief = ["fastest", &tie, "few samples", "noisy limit", "not as published"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
-            let all = ["★", TIE_MARK, UNKNOWN_MARK, "!", "†"].into_iter().zip(meanings);
+            let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
             let used = all.filter(|(mark, _)| marks.contains(mark));
             let used: String = used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect();
             format!(" {ratio}{used}")

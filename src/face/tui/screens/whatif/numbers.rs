@@ -62,15 +62,20 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         columns => (names + 1, columns - 1),
     };
     let first = area.x + names;
-    let told = match columns {
-        16.. => ("█", " rest "),
-        _ => ("", ""),
+    let legend = [
+        ("█", Role::Series(0)),
+        (" rest ", Role::Title),
+        ("╱", Role::Exposed),
+        (" exposed", Role::Title),
+    ];
+    let skipped = match columns {
+        16.. => 0,
+        9.. => 2,
+        _ => legend.len(),
     };
-    if columns >= 9 {
-        let x = put(buf, area, first, area.y, told.0, theme.style(Role::Series(0)));
-        let x = put(buf, area, x, area.y, told.1, theme.style(Role::Title));
-        let x = put(buf, area, x, area.y, "╱", theme.style(Role::Exposed));
-        put(buf, area, x, area.y, " exposed", theme.style(Role::Title));
+    let mut x = first;
+    for (text, role) in legend.into_iter().skip(skipped) {
+        x = put(buf, area, x, area.y, text, theme.style(role));
     }
     let title = numbers.iter().filter(|n| n.2).map(|&(title, width, _)| format!("{title:>width$}"));
     let title: String = title.collect();
