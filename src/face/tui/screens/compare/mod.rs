@@ -78,20 +78,19 @@ impl Acts for Compare {
                 self.compare_by(self.asked.axis.clone(), None);
             }
             Act::NextAxis | Act::PreviousAxis => {
-                let axes: Vec<Axis> = self
-                    .compared()
-                    .map(|compared| compared.axes.iter().map(|axis| axis.axis.clone()).collect())
-                    .unwrap_or_default();
-                let at = axes.iter().position(|axis| *axis == self.asked.axis);
-                let next = match (at, act) {
-                    (None, _) => 0,
-                    (Some(at), Act::NextAxis) => at + 1,
-                    (Some(at), _) => at + axes.len() - 1,
-                };
-                if let Some(axis) = axes.get(next % axes.len().max(1)).cloned() {
-                    return self.compare_by(axis, None);
+                let axes = self.compared().map_or(&[][..], |compared| &compared.axes);
+                let at = axes.iter().position(|axis| axis.axis == self.asked.axis);
+                let by = if act == Act::NextAxis { 1 } else { axes.len().saturating_sub(1) };
+                let next = at.map_or(0, |at| (at + by) % axes.len());
+                let axis = axes.get(next).map(|axis| axis.axis.clone());
+                match axis {
+                    Some(axis) => self.compare_by(axis, None),
+                    None => {
+                        cx.inform(
+                            "the stored runs do not differ in any option, so there is no other axis",
+                        );
+                    }
                 }
-                cx.inform("the stored runs do not differ in any option, so there is no other axis");
             }
             Act::Map => match (&self.map, self.view) {
                 (Some(_), _) => self.show(View::Pivot),
