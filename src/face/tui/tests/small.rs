@@ -64,7 +64,8 @@ fn a_headline_keeps_its_remark_in_the_notes() {
     driver.taps("6");
     let remark = "(and this remark is too long for two rows of sixty columns)";
     if let Some((_, answer)) = &mut driver.state.compare.answer {
-        answer.headline = format!("Ladder is faster than standard in one setting, 1.25x its tokens/s {remark}");
+        answer.headline =
+            format!("Ladder is faster than standard in one setting, 1.25x its tokens/s {remark}");
     }
     driver.hides("and this remark");
     driver.shows("notes: ?");

@@ -80,7 +80,7 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
 }
 
 /// Header that fits into `room` columns: pieces with their styles, the whole text of its facts, and true if no fact is left
-/// out. Each piece has its longest form that leaves room for the shortest forms of the facts after it.
+/// out. Each piece has its longest form that fits.
 pub fn header(
     whatif: &WhatIf,
     areas: &Areas,
@@ -92,11 +92,7 @@ pub fn header(
         facts.iter().filter_map(|(forms, _)| forms.first()).map(String::as_str).collect();
     let (mut shown, mut left, mut is_whole) = (Vec::new(), usize::from(room), true);
     for (at, (forms, role)) in facts.iter().enumerate() {
-        let after = facts[at + 1..].iter().filter_map(|(forms, _)| forms.last());
-        let after: usize = after.map(|form| form.width()).sum();
-        let fits = |form: &&String, after: usize| form.width() + after <= left;
-        let form = forms.iter().find(|form| fits(form, after));
-        let form = form.or_else(|| forms.iter().rfind(|form| fits(form, 0)));
+        let form = forms.iter().find(|form| form.width() <= left);
         is_whole &= form.is_some();
         // the label is cut rather than left out
         let form = form.or_else(|| forms.last().filter(|_| at == 0));
