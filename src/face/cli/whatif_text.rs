@@ -48,12 +48,12 @@ pub fn headline(slider: &str, points: &[SweepPoint]) -> String {
     // mean speedups over the headline's architecture
     let lead = |other: &String| ((mean(&other) - mean(&&label)) / points.len() as f64).exp();
     let leads: Vec<(&String, f64)> = choices.iter().map(|&other| (other, lead(other))).collect();
-    let (mut ties, share) = TieBand::ties(leads, |near| {
+    let (mut ties, band) = TieBand::ties(leads, |near| {
         let is_near = |label: String| near.iter().any(|(other, _)| **other == label);
-        let share_of = |SweepPoint { answer, .. }: &SweepPoint| {
-            answer.tie_share(answer.rows.iter().filter(|row| is_near(answer.label(row))))
+        let band_of = |SweepPoint { answer, .. }: &SweepPoint| {
+            answer.tie_band(answer.rows.iter().filter(|row| is_near(answer.label(row))))
         };
-        points.iter().map(share_of).fold(0.0, f64::max)
+        points.iter().map(band_of).reduce(TieBand::wider).unwrap_or(TieBand::UNKNOWN)
     });
     ties.retain(|other| **other != label);
     if !ties.is_empty() {
@@ -62,7 +62,7 @@ pub fn headline(slider: &str, points: &[SweepPoint]) -> String {
             tie => format!("{tie} {}", range(tie)),
         });
         let named = named.collect::<Vec<String>>().join(", ");
-        line += &format!("; tied within {:.0} % (simulator error): {named}", 100.0 * share);
+        line += &format!("; tied {} (simulator error): {named}", band.within());
     }
     if range(fastest) != range(&label) && !ties.contains(&fastest) {
         line += &format!("; fastest: {fastest}, {}", range(fastest));

@@ -264,6 +264,8 @@ pub struct Snapshot {
     pub cells: HashMap<String, Vec<usize>>,
     /// Stored results by cell key.
     pub known: HashMap<String, Known>,
+    /// Index of each run.
+    places: Arc<HashMap<String, usize>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -292,7 +294,9 @@ impl Snapshot {
         }
         let table = RunTable::new(&records, &annotations);
         let running = records.iter().filter(|record| record.status == Status::Running).count();
-        Self { records: Arc::new(records), table, annotations, damaged, running, cells, known }
+        let places = records.iter().zip(0..).map(|(record, place)| (record.run.clone(), place));
+        let places = Arc::new(places.collect());
+        Self { records: Arc::new(records), table, annotations, damaged, running, cells, known, places }
     }
 
     pub fn with(&self, annotations: Arc<Annotations>) -> Self {
@@ -302,15 +306,9 @@ impl Snapshot {
 
     /// Adds runs that are not present yet, and replaces those that were running when the store was read.
     pub fn and(&self, records: Vec<Record>) -> Self {
-        let places: HashMap<&str, usize> = self
-            .records
-            .iter()
-            .enumerate()
-            .map(|(place, record)| (record.run.as_str(), place))
-            .collect();
         let mut all = self.records.to_vec();
         for record in records {
-            match places.get(record.run.as_str()) {
+            match self.places.get(&record.run) {
                 Some(place) if all[*place].status == Status::Running => all[*place] = record,
                 Some(_) => {}
                 None => all.push(record),
@@ -335,6 +333,6 @@ impl Snapshot {
     }
 
     pub fn find(&self, run: &str) -> Option<&Record> {
-        self.records.iter().rev().find(|r| r.run == run)
+        self.records.get(*self.places.get(run)?)
     }
 }

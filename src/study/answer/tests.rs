@@ -103,7 +103,9 @@ fn a_share_without_an_interval_says_so() {
     records.retain(|record| record.round == 0);
     let text = said(&one(&records)).join("\n");
     assert!(
-        text.starts_with("Too early to say after 1 round: ladder 1.14x (P2P on) and 1.40x (P2P off) "),
+        text.starts_with(
+            "Undecided after 1 round, more rounds settle it: ladder 1.14x (P2P on) and 1.40x (P2P off) "
+        ),
         "{text}"
     );
     assert!(text.contains("75 % (no interval) (P2P on)"), "{text}");

@@ -11,6 +11,7 @@ use std::fmt;
 
 pub(super) use self::known::*;
 use super::set::Measure;
+use crate::analysis::LEAST_DIFFERENCE;
 use base::text::counted;
 use machine::hardware::{Profile, Stack};
 use run::sim::p2p_of;
@@ -342,7 +343,7 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
 }
 
 /// Smallest simulated lead that is called one: the error of simulated ratios near the compared cells, rounded up to a
-/// whole percent.
+/// whole percent; [`Self::UNKNOWN`] if none was measured there, and [`Self::OF_TRACE`] in a step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TieBand {
     /// Lead, as a share.
@@ -359,12 +360,17 @@ pub(super) enum Basis {
     Unknown,
     /// First tokens: near the cells, or of a set of similar cells.
     FirstTokens(Option<&'static str>),
+    /// Kernels of the compared step.
+    Kernels,
 }
 
 impl TieBand {
     /// Band of cells that no measured speedup covers: twice the mean error of the paper's speedups with each TP held
     /// out (2.5 %), as other models, engines and hardware are farther from the fit.
     pub const UNKNOWN: Self = Self { share: 0.05, basis: Basis::Unknown };
+
+    /// Band of the architectures of a step of a trace, whose kernel times are given and the same for all.
+    pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: Basis::Kernels };
 
     /// Band of the speedups of simulated cells: the widest of theirs.
     pub fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
@@ -394,16 +400,26 @@ impl TieBand {
         ratio.max(1.0 / ratio) - 1.0 < self.share
     }
 
-    /// Items whose ratio to the compared one is too close to 1 to call, and the share that decides it. `share_of` gives
-    /// the share of the items that may tie at all: only their cells count.
+    /// Items whose ratio to the compared one is too close to 1 to call, and the band that decides it. `band_of` gives
+    /// the band of the items that may tie at all: only their cells count.
     pub fn ties<T>(
         mut items: Vec<(T, f64)>,
-        share_of: impl FnOnce(&[(T, f64)]) -> f64,
-    ) -> (Vec<T>, f64) {
+        band_of: impl FnOnce(&[(T, f64)]) -> Self,
+    ) -> (Vec<T>, Self) {
         items.retain(|(_, ratio)| Self::UNKNOWN.holds(*ratio));
-        let band = Self { share: share_of(&items), ..Self::UNKNOWN };
+        let band = band_of(&items);
         let ties = items.into_iter().filter(|(_, ratio)| band.holds(*ratio)).map(|(item, _)| item);
-        (ties.collect(), band.share)
+        (ties.collect(), band)
+    }
+
+    /// Reason of the width, after the name of what ties: `error of speedups measured near them`.
+    pub fn reason(self) -> &'static str {
+        match self.basis {
+            Basis::Speedups => "error of speedups measured near them",
+            Basis::Unknown => "no speedup measured near some of them",
+            Basis::FirstTokens(_) => "error of measured first tokens",
+            Basis::Kernels => "all share the traced kernels",
+        }
     }
 
     /// Error of a ratio in words: `simulator error 2 %`, `simulator error unknown, ties within 5 %`, `TTFT error
@@ -415,6 +431,7 @@ impl TieBand {
             Basis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
             Basis::FirstTokens(None) => format!("simulator TTFT error {pct:.0} %"),
             Basis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
+            Basis::Kernels => format!("ties within {pct:.1} %"),
         }
     }
 
@@ -429,7 +446,8 @@ impl TieBand {
 
     /// Width in words: `within 2 %`.
     pub fn within(self) -> String {
-        format!("within {:.0} %", 100.0 * self.share)
+        // without the binary form of the share
+        format!("within {} %", (1000.0 * self.share).round() / 10.0)
     }
 }
 
@@ -672,11 +690,12 @@ mod tests {
     #[test]
     fn only_items_that_may_tie_decide_the_share() {
         let items = || vec![("ladder", 1.0), ("parallel", 1.02), ("desync", 0.96), ("standard", 0.8)];
+        let band = TieBand { share: 0.03, ..TieBand::UNKNOWN };
         let all_near = |near: &[(&str, f64)]| {
             assert_eq!(near.len(), 3, "{near:?}");
-            0.03
+            band
         };
-        assert_eq!(TieBand::ties(items(), all_near), (vec!["ladder", "parallel"], 0.03));
+        assert_eq!(TieBand::ties(items(), all_near), (vec!["ladder", "parallel"], band));
     }
 
     #[test]

@@ -505,7 +505,7 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let host = latency(of_step.host_share.unwrap() * of_step.time_us);
     assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");
     let wanted = format!(
-        "launch-bound: the GPU waits {host} for launches; no wiring helps until a CUDA graph (c) "
+        "launch-bound: the GPU waits {host} for launches; no wiring helps until the wait is gone: c ("
     );
     assert!(line.starts_with(&wanted), "{line}: {wanted}");
     let mut variant = traced.base.clone();

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use super::answer::{NetworkValues, Question, own_link};
+use super::answer::NetworkValues;
+use super::question::{Question, own_link};
 use super::slider::{Slider, shown};
 use super::variant::Variant;
 use base::error::{Error, Result};
+use base::text::percent;
 use run::sim::{LinkTimes, Simulator};
 use table::Link;
 
@@ -226,8 +228,8 @@ impl BreakEven {
     }
 
     /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % at AR latency
-    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %`, or `hides 95 % at AR latency <= 59.4 us; bandwidth alone
-    /// cannot; now 61 %`.
+    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.6 %`, or `hides 95 % at AR latency <= 59.4 us; bandwidth alone
+    /// cannot; now 61.0 %`.
     pub fn beside_values(found: &[Self]) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
         let (never, limited): (Vec<&Self>, Vec<&Self>) =
@@ -243,7 +245,7 @@ impl BreakEven {
             (limits, never) => format!("hides {hidden_pct} % at {limits}; {never} alone cannot"),
         };
         let charged = Self::charged_in_words(found);
-        format!("{hides}; now {}{charged}", hidden_words(*now_hidden_pct))
+        format!("{hides}; now {}{charged}", percent(Some(*now_hidden_pct)))
     }
 
     fn charged_in_words(found: &[Self]) -> String {

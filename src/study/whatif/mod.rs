@@ -8,6 +8,7 @@
 
 mod answer;
 mod break_even;
+mod question;
 mod slider;
 mod traced_step;
 mod variant;
@@ -17,7 +18,7 @@ mod tests;
 
 pub use answer::{
     Answer, CellLink, Exposure, Fastest, Frontier, FrontierPoint, LaunchGaps, NetworkValues, Numbers,
-    ProfileValues, Row, Strip, StripSpan, with_article,
+    ProfileValues, Row, Strip, StripSpan,
 };
 pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, hidden_words, whole_pct};
 pub use slider::{ARCHITECTURES, Slider, about_architecture, meaning_of_architecture, own_meaning};

@@ -421,18 +421,14 @@ impl Slider {
     pub fn move_to(self, variant: &mut Variant, profile_values: Option<&ProfileValues>, place: f64) {
         let place = place.clamp(0.0, 1.0);
         let [low, high] = self.range(profile_values);
-        if let Some(choices) = self.choices(variant, profile_values).filter(|_| self.is_count()) {
-            let wanted = place * (high / low).ln();
-            let far = |choice: &String| (choice.parse().unwrap_or(low) / low).ln() - wanted;
-            if let Some(choice) = choices.iter().min_by(|a, b| far(a).abs().total_cmp(&far(b).abs())) {
-                // cannot fail: the slider's own choices are valid
-                let _ = self.set(variant, profile_values, choice);
-            }
-            return;
-        }
         if let Some(choices) = self.choices(variant, profile_values) {
-            let at = (place * (choices.len().max(1) - 1) as f64).round() as usize;
-            if let Some(choice) = choices.get(at) {
+            let wanted = place * (high / low).ln();
+            let far = |choice: &String| ((choice.parse().unwrap_or(low) / low).ln() - wanted).abs();
+            let choice = match self.is_count() {
+                true => choices.iter().min_by(|a, b| far(a).total_cmp(&far(b))),
+                false => choices.get((place * (choices.len().max(1) - 1) as f64).round() as usize),
+            };
+            if let Some(choice) = choice {
                 // cannot fail: the slider's own choices are valid
                 let _ = self.set(variant, profile_values, choice);
             }
@@ -463,19 +459,21 @@ impl Slider {
             return Ok(());
         }
         let [least, _] = self.range(profile_values);
+        let whole = || {
+            let number = text.parse().ok().filter(|n: &u32| f64::from(*n) >= least);
+            number.map(f64::from).ok_or_else(|| {
+                Error::input(format!(
+                    "{} '{text}' is not a whole number of at least {least}",
+                    self.name()
+                ))
+            })
+        };
         match self.option() {
             Some(_) if text.is_empty() => {
                 return Err(Error::input(format!("{}: no name is given", self.name())));
             }
             Some(option) if option.kind == OptionKind::Count => {
-                let whole = text.parse().ok().filter(|n: &u32| f64::from(*n) >= least);
-                let value = whole.ok_or_else(|| {
-                    Error::input(format!(
-                        "{} '{text}' is not a whole number of at least {least}",
-                        self.name()
-                    ))
-                })?;
-                self.put(variant, f64::from(value));
+                self.put(variant, whole()?);
             }
             Some(option) => {
                 let native = native_dtype(&variant.cell.model);
@@ -487,10 +485,7 @@ impl Slider {
                 }
             }
             None if self.is_count() => {
-                let whole = text.parse().ok().filter(|n: &u32| *n >= 1);
-                let value = whole.ok_or_else(|| {
-                    Error::input(format!("{} '{text}' is not a whole number of at least 1", self.name()))
-                })?;
+                let value = whole()?;
                 if variant.experts().is_none() {
                     let (name, model) = (self.name(), &variant.cell.model);
                     return Err(Error::input_help(
@@ -499,7 +494,7 @@ impl Slider {
                     ));
                 }
                 let mut changed = variant.clone();
-                self.put(&mut changed, f64::from(value));
+                self.put(&mut changed, value);
                 Model::resolve(&changed.cell.model)?;
                 *variant = changed;
             }

@@ -282,12 +282,12 @@ fn a_break_even_says_which_value_alone_cannot_hide_communication() {
     let bandwidth = BreakEven { over: Over::GbS, range, crossing: Crossing::Never, ..latency.clone() };
     assert_eq!(
         BreakEven::beside_values(&[latency.clone(), bandwidth.clone()]),
-        "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61 %"
+        "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61.0 %"
     );
     let latency = BreakEven { crossing: Crossing::Never, ..latency };
     assert_eq!(
         BreakEven::beside_values(&[latency, bandwidth]),
-        "cannot hide 95 % by AR latency or bandwidth alone; now 61 %"
+        "cannot hide 95 % by AR latency or bandwidth alone; now 61.0 %"
     );
 }
 
@@ -384,7 +384,7 @@ fn the_fastest_come_with_their_ties_and_without_the_limit() {
     for label in ["parallel", "delayed:2", "ladder"] {
         assert!(of_all.contains(&label.to_owned()), "{label}: {of_all:?}");
     }
-    assert_eq!(answer.fastest().tie_share, crate::validate::TieBand::UNKNOWN.share);
+    assert_eq!(answer.fastest().band, crate::validate::TieBand::UNKNOWN);
 }
 
 #[test]

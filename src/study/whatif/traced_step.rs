@@ -3,9 +3,10 @@
 use rayon::prelude::*;
 
 use super::answer::{
-    Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS,
-    compare_with, own_link, rival_of,
+    Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, Strip, StripSpan, rival_of,
+    shown_with,
 };
+use super::question::{TPS, compare_with, own_link};
 use super::variant::Variant;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
 use base::error::{Error, Result};
@@ -117,11 +118,7 @@ impl TracedStep {
     /// Returns an error if the arguments of the command cannot be formed.
     pub fn answer(&self, variant: &Variant) -> Result<Answer> {
         let chosen = &variant.cell.architecture;
-        let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();
-        if !shown.contains(chosen) {
-            shown.insert(shown.len() - 1, chosen.clone());
-        }
-        let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, 1)).collect();
+        let mut shown = shown_with(chosen, 1);
         shown.insert(shown.len() - 1, (Architecture::Standard, 2));
         let rows =
             shown.par_iter().map(|(architecture, groups)| self.row(variant, architecture, *groups));
@@ -141,18 +138,22 @@ impl TracedStep {
             *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
         });
         let strips: Vec<Strip> = strips.filter_map(|(strip, _)| strip).collect();
+        let choice = self.choice(variant, chosen.clone());
         let mut answer = Answer {
             variant: variant.clone(),
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
-            error: None,
+            error: match self.rewiring.answer(&choice) {
+                Ok(answer) => self.rewiring.error_of(&answer),
+                Err(_) => self.rewiring.error(&choice),
+            },
             launch_gaps: None,
             assumptions: Some(self.assumptions(variant)),
             rows,
             strips,
             frontiers: Vec::new(),
-            arguments: self.arguments(&self.choice(variant, chosen.clone())),
+            arguments: self.arguments(&choice),
         };
         answer.launch_gaps = self.launch_gaps(variant, answer.gains_nothing());
         Ok(answer)
@@ -290,7 +291,7 @@ impl TracedStep {
         words
     }
 
-    /// Origin and assumptions of the numbers.
+    /// Assumptions behind the numbers.
     pub fn assumptions(&self, variant: &Variant) -> String {
         let choice = self.choice(variant, variant.cell.architecture.clone());
         let profile = &self.target.profile.name;
@@ -314,10 +315,6 @@ impl TracedStep {
             words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
         }
         words.extend(self.rewiring.unmerged(&choice.architecture));
-        words.push(match self.rewiring.answer(&choice) {
-            Ok(answer) => self.rewiring.error_of(&answer),
-            Err(_) => self.rewiring.error(&choice),
-        });
         if self.launch_wait_ms.is_some() && choice.host {
             words.push("exposed includes communication while compute waits for launches".into());
         }

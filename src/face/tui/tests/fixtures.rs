@@ -12,7 +12,7 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::screen::{State, Tab};
 use crate::face::tui::screens::compare::compared::{Compared, KeptCells};
-use crate::face::tui::screens::compare::state::Asked;
+use crate::face::tui::screens::compare::state::{Answer, Asked};
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::theme::Theme;
@@ -394,9 +394,9 @@ impl Driver {
         driver.state.pareto.set(Axes::default(), points(), stored);
         let compare = &mut driver.state.compare;
         compare.set(Ok(Arc::new(comparison())));
-        compare.headline = compare.headline_of().map(|of| {
-            let (text, trust) = (of.0.headline(&of.1), of.0.trust(&of.1));
-            (of, text, trust)
+        compare.answer = compare.answer_of().map(|of| {
+            let answer = Answer { winners: None, ..of.0.answer(&of.1) };
+            (of, answer)
         });
         driver.show(vec![trace()]);
         driver

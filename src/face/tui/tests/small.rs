@@ -63,8 +63,9 @@ fn a_headline_keeps_its_remark_in_the_notes() {
     let mut driver = Driver::full(60, 16);
     driver.taps("6");
     let remark = "(and this remark is too long for two rows of sixty columns)";
-    if let Some((_, text, _)) = &mut driver.state.compare.headline {
-        *text = format!("Ladder is faster than standard in one setting, 1.25x its tokens/s {remark}");
+    if let Some((_, answer)) = &mut driver.state.compare.answer {
+        answer.headline =
+            format!("Ladder is faster than standard in one setting, 1.25x its tokens/s {remark}");
     }
     driver.hides("and this remark");
     driver.shows("notes: ?");

@@ -118,6 +118,15 @@ impl PairVerdict {
         matches!(self, Self::Same | Self::TooClose)
     }
 
+    /// Mark in tables and on maps: `≈` without a clear difference, `?` with too few samples.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Same | Self::TooClose | Self::Chance => "≈",
+            Self::Unknown => "?",
+            Self::Faster | Self::Slower => "",
+        }
+    }
+
     /// True if the samples do not decide which side is faster.
     pub fn is_undecided(self) -> bool {
         matches!(self, Self::Chance | Self::Unknown)

@@ -46,57 +46,43 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     for (cell, share) in cells.iter_mut().zip(shares) {
         cell.hidden_share = share;
     }
-    for cell in without_gap(&cells) {
-        cells[cell].hidden_share = None;
+    // measured cells of one setting, whose gap closed varies with the samples
+    let mut settings: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, cell) in cells.iter().enumerate() {
+        if cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated {
+            settings.entry(cell.common(&Axis::ARCHITECTURE)).or_default().push(at);
+        }
     }
-    for (cell, interval) in hidden_share_intervals(&cells).into_iter().enumerate() {
-        cells[cell].hidden_share_ci95 = interval;
+    let judged: Vec<Vec<MeasuredShare>> =
+        settings.par_iter().map(|(_, setting)| measured_shares(&cells, setting)).collect();
+    for (at, share, interval) in judged.into_iter().flatten() {
+        (cells[at].hidden_share, cells[at].hidden_share_ci95) = (share, interval);
     }
     cells
 }
 
-/// True if the gap closed of a cell is known and varies with the samples.
-fn is_measured_share(cell: &PooledCell) -> bool {
-    cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
-}
+/// Index of a cell, its gap closed and the interval of that.
+type MeasuredShare = (usize, Option<f64>, Option<[f64; 2]>);
 
-/// Measured standard and upper-bound, by everything but the architecture.
-fn measured_limits(cells: &[PooledCell]) -> BTreeMap<String, [Option<&PooledCell>; 2]> {
-    let mut limits: BTreeMap<String, [Option<&PooledCell>; 2]> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| is_measured_share(cell)) {
-        if let Some(limit) = table::limit(&cell.record.spec) {
-            limits.entry(cell.common(&Axis::ARCHITECTURE)).or_default()[limit] = Some(cell);
-        }
-    }
-    limits
-}
-
-/// Measured cells whose standard and upper-bound differ by no more than noise: the interval of the gap includes 0.
-fn without_gap(cells: &[PooledCell]) -> Vec<usize> {
-    let mut limits = measured_limits(cells);
-    limits.retain(|_, limits| {
-        let [Some(standard), Some(bound)] = *limits else { return false };
+/// Gaps closed by the cells of a setting: none if standard and upper-bound differ by no more than noise, so that the interval
+/// of the gap includes 0. Resamples three sides per cell.
+fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare> {
+    let limit = |at: &usize| table::limit(&cells[*at].record.spec);
+    let last = |wanted| setting.iter().rfind(|at| limit(at) == Some(wanted)).map(|at| &cells[*at]);
+    let limits = last(0).zip(last(1));
+    let has_no_gap = limits.is_some_and(|(standard, bound)| {
         let [a, b] = shared_rounds([standard, bound], |spec, sample| median(&steps_ms(spec, sample)));
         let gap = resample([&a, &b], |[standard, bound]| standard - bound);
         gap.and_then(interval95).is_some_and(|[low, _]| low <= 0.0)
     });
-    let has_none = |cell: &PooledCell| {
-        is_measured_share(cell) && limits.contains_key(&cell.common(&Axis::ARCHITECTURE))
+    let judge = |at: &usize| {
+        let cell = &cells[*at];
+        let limits = limits.filter(|_| limit(at).is_none() && !has_no_gap);
+        let interval =
+            limits.and_then(|(standard, bound)| hidden_share_interval([standard, cell, bound]));
+        (*at, cell.hidden_share.filter(|_| !has_no_gap), interval)
     };
-    (0..cells.len()).filter(|at| has_none(&cells[*at])).collect()
-}
-
-/// Interval of each cell's gap closed. Resamples three sides per measured cell.
-fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
-    let limits = measured_limits(cells);
-    let is_choice =
-        |cell: &&PooledCell| is_measured_share(cell) && table::limit(&cell.record.spec).is_none();
-    let interval = |cell: &PooledCell| {
-        let cell = Some(cell).filter(is_choice)?;
-        let [standard, bound] = *limits.get(&cell.common(&Axis::ARCHITECTURE))?;
-        hidden_share_interval([standard?, cell, bound?])
-    };
-    cells.par_iter().map(interval).collect()
+    setting.par_iter().map(judge).collect()
 }
 
 impl PooledCell {

@@ -131,23 +131,26 @@ impl PivotRow {
         baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
     }
 
-    /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples,
-    /// `!` an upper bound below another column, `†` a published speedup that differs by more than the tie band; `-`
-    /// without a pair.
+    /// Ratio of a cell after its [marks](Self::marks); `-` without a pair.
     pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
-        let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return "-".into() };
+        let pair = self.pairs[column].map(|at| &report.pairs[at]);
+        pair.map_or("-".into(), |pair| format!("{}{:.2}x", self.marks(report, column), pair.speedup))
+    }
+
+    /// Marks of a cell: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples, `!` an upper bound
+    /// below another column, `†` a published speedup that differs by more than the tie band.
+    pub fn marks(&self, report: &ComparisonReport, column: usize) -> String {
+        let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
         let ties = self.baseline_ties && pair.verdict.is_tie();
         let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
-        let tie = match pair.verdict {
+        let tie = match pair.verdict.mark() {
             _ if self.is_beaten(report, column) => "!",
-            PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => "≈",
-            PairVerdict::Unknown => "?",
-            PairVerdict::Faster | PairVerdict::Slower if wins && self.fastest.len() > 1 => "≈",
-            PairVerdict::Faster | PairVerdict::Slower => "",
+            "" if wins && self.fastest.len() > 1 => "≈",
+            mark => mark,
         };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };
-        format!("{}{tie}{published}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
+        format!("{}{tie}{published}", if wins { "★" } else { "" })
     }
 
     /// True if the column is an upper bound that noise put below another column.

@@ -292,6 +292,16 @@ fn within<'a>(
     })
 }
 
+/// Ratio to `standard` across batch sizes, which is no speedup.
+pub const OTHER_BATCH: &str = "≠ batch";
+
+impl BestAtLimit {
+    /// Ratio to `standard`, if its best point has the same batch.
+    pub fn over_same_batch(&self) -> Option<f64> {
+        self.over_standard.filter(|_| self.standard_batch == Some(self.batch))
+    }
+}
+
 /// Best point of an architecture within a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BestWithin {

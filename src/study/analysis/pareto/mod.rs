@@ -13,8 +13,8 @@ mod overlay;
 pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
-    AtLimit, BestAtLimit, BestWithin, NearMiss, ParetoLayout, at_limits, best_within, frontier,
-    frontier_on, mark, round_limits,
+    AtLimit, BestAtLimit, BestWithin, NearMiss, OTHER_BATCH, ParetoLayout, at_limits, best_within,
+    frontier, frontier_on, mark, round_limits,
 };
 pub use overlay::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,
@@ -433,9 +433,14 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
             (dp, &|r| r.best.as_ref().map(|b| b.dp).into()),
             ("batch", &|r| r.best.as_ref().map(|b| b.batch).into()),
             ("x|at", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
-            ("over_standard|x standard", &|r| {
-                Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)
-            }),
+            ("over_standard|", &|r| Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)),
+            (
+                "|x standard",
+                &|r| match r.best.as_ref().map(|b| (b.over_same_batch(), b.over_standard)) {
+                    Some((None, Some(_))) => Shown::text(OTHER_BATCH),
+                    over => Shown::number(over.and_then(|(same, _)| same), 3),
+                },
+            ),
             ("standard_batch|", &|r| r.best.as_ref().and_then(|b| b.standard_batch).into()),
             ("provenance|", &|r| Shown::text(r.provenance)),
             ("run|", &|r| r.best.as_ref().map(|b| b.run.as_str()).into()),

@@ -331,7 +331,7 @@ impl Question<'_> {
         if pairs().all(|pair| pair.verdict == PairVerdict::Unknown) {
             let rounds = pairs().flat_map(|pair| [pair.baseline_side.rounds, pair.side.rounds]).min();
             return format!(
-                "too early to say after {}: {}{} so far",
+                "undecided after {}, more rounds settle it: {}{} so far",
                 counted(rounds.unwrap_or_default(), "round"),
                 listed(ratios().collect()).unwrap_or_default(),
                 self.unit_of(baseline)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::draw::{PairSettings, shared_decimals};
-use super::state::{Asked, MapSlices};
+use super::state::{Answer, Asked, MapSlices};
 use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;
@@ -77,14 +77,29 @@ impl Compared {
         Ok(compared)
     }
 
-    /// Winners among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
-    pub fn headline(&self, pairs: &[usize]) -> String {
-        if pairs.len() > MOST_RUNS {
-            return capitalized(&Pivot::new(&self.report, pairs).wins());
+    /// Findings on these pairs; too slow for the drawing thread. Runs of several experiments have no common headline.
+    pub fn answer(&self, pairs: &[usize]) -> Answer {
+        let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
+        let trust = trust(&kept);
+        let runs: HashSet<&String> = kept.iter().map(|pair| &pair.run).collect();
+        let of_runs = self.runs.records.iter().filter(|record| runs.contains(&record.run));
+        let experiments: BTreeSet<Option<&String>> =
+            of_runs.map(|record| record.experiment.as_ref()).collect();
+        if experiments.len() > 1 {
+            let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
+            return Answer { headline, winners: None, trust };
         }
-        let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
-        let settings = self.pair_settings.narrowed(&pairs, &self.axis).settings;
-        capitalized(&headlines(&self.axis, &self.report, &pairs, &settings))
+        let settings = self.pair_settings.narrowed(&kept, &self.axis);
+        let pivot = Pivot::new(&self.report, pairs);
+        let headline = match pairs.len() > MOST_RUNS {
+            true => pivot.wins(),
+            false => headlines(&self.axis, &self.report, &kept, &settings.settings),
+        };
+        // rows of different provenance can have the same setting
+        let winners = settings
+            .provenance
+            .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
+        Answer { headline: capitalized(&headline), winners, trust }
     }
 
     /// Baseline that all pairs share, in words.
@@ -92,31 +107,6 @@ impl Compared {
         self.baseline.as_ref()?;
         let [baseline, _] = side_names(&self.axis, self.report.pairs.first()?);
         Some(baseline)
-    }
-
-    /// Winners among these pairs by setting, in one line; too slow for the drawing thread.
-    pub fn winners(&self, pairs: &[usize]) -> Option<String> {
-        let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
-        let settings = self.pair_settings.narrowed(&kept, &self.axis);
-        // rows of different provenance can have the same setting
-        settings.provenance?;
-        winners_by_setting(
-            &self.axis,
-            &self.report,
-            &Pivot::new(&self.report, pairs),
-            &settings.settings,
-        )
-    }
-
-    /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
-    pub fn trust(&self, pairs: &[usize]) -> Option<String> {
-        // several pairs share a baseline
-        let mut specs: HashMap<&str, &Spec> = HashMap::new();
-        for pair in pairs.iter().map(|at| &self.report.pairs[*at]) {
-            specs.insert(&pair.run, &pair.side.spec);
-            specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
-        }
-        badge(specs.into_values())
     }
 
     fn map(&self, slice: usize) -> Option<HeatMap> {
@@ -171,6 +161,17 @@ impl Compared {
             }
         })
     }
+}
+
+/// Validation of the simulated cells of pairs, in words; slow.
+fn trust(pairs: &[&Comparison]) -> Option<String> {
+    // several pairs share a baseline
+    let mut specs: HashMap<&str, &Spec> = HashMap::new();
+    for pair in pairs {
+        specs.insert(&pair.run, &pair.side.spec);
+        specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
+    }
+    badge(specs.into_values())
 }
 
 /// Names of the baseline and of the compared cell: `standard`, `P2P on`; for variables and profile values, the value alone.
@@ -229,21 +230,19 @@ pub struct KeptCell {
 
 /// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
 #[derive(Debug, Default)]
-pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+pub struct KeptCells(Mutex<Option<Arc<KeptCell>>>);
 
 impl KeptCells {
     /// Cells of these runs in a runs directory.
     pub fn of(&self, runs: &Arc<Snapshot>, dir: &Path) -> Arc<KeptCell> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, cells)) = &*kept
-            && Arc::ptr_eq(of, runs)
-        {
+        if let Some(cells) = kept.as_ref().filter(|cells| Arc::ptr_eq(&cells.runs, runs)) {
             return Arc::clone(cells);
         }
         let cells = Cells::of(&runs.records);
         let gone_traces = Arc::new(gone_traces(runs, dir));
         let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells, gone_traces });
-        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        *kept = Some(Arc::clone(&made));
         made
     }
 }

@@ -3,12 +3,12 @@
 
 use super::compared::side_names;
 use super::draw::{p, shared_decimals};
-use super::pivot::tie_mark;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
 use study::analysis::{Axis, CONTENTION, Comparison, Difference, PairVerdict, Side};
+use study::validate::TieBand;
 
 /// Rows of the details, from top to bottom. Parts without room are empty.
 struct DetailAreas {
@@ -26,18 +26,14 @@ impl DetailAreas {
     const SIDES: u16 = 3;
     const BARS: u16 = 2;
 
-    /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows.
+    /// Divides the interior of the frame; the result comes before the origin, and both before the rest. Bars need their
+    /// legend, and the table of the sides both of its rows.
     fn new(inner: Rect) -> Self {
-        let has_sides = inner.height > Self::SIDES;
-        let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
-        let sides = if has_sides { Self::SIDES } else { 0 };
-        let (bars, bar_legend) = if has_bars { (Self::BARS, 1) } else { (0, 0) };
-        let origin = u16::from(inner.height > 1 + sides + bars + bar_legend);
-        let (origin, rest) = cut_top(inner, origin);
+        let (origin, rest) = cut_top(inner, u16::from(inner.height > 1));
         let (result, rest) = cut_top(rest, 1);
-        let (sides, rest) = cut_top(rest, sides);
-        let (bars, rest) = cut_top(rest, bars);
-        let (bar_legend, rest) = cut_top(rest, bar_legend);
+        let (sides, rest) = cut_top(rest, if rest.height < Self::SIDES { 0 } else { Self::SIDES });
+        let (bars, rest) = cut_top(rest, if rest.height <= Self::BARS { 0 } else { Self::BARS });
+        let (bar_legend, rest) = cut_top(rest, u16::from(!bars.is_empty()));
         let (_gap, differences) = cut_top(rest, 1);
         Self { origin, result, sides, bars, bar_legend, differences }
     }
@@ -126,7 +122,7 @@ fn draw_origin(buf: &mut Buffer, area: Rect, pair: &Comparison, theme: Theme) {
     put(buf, area, x, area.y, text, theme.style(Role::Dim));
 }
 
-/// Result of a pair: `tokens/s 1.25x [1.24, 1.28] ▲ faster; by TPOT 1.25x; adjusted p <.001`.
+/// Result of a pair: `tokens/s 1.25x [1.24, 1.28] ▲ faster; by TPOT 1.25x; p <.001 (BH)`.
 struct ResultLine {
     measure: &'static str,
     ratio: String,
@@ -139,14 +135,18 @@ impl ResultLine {
     /// `is_short` has the exposed shares in place of the ratio of TPOT.
     fn of(pair: &Comparison, is_short: bool) -> Self {
         let interval = pair.speedup_ci95.map_or_else(String::new, |[a, b]| format!(" [{a:.2}, {b:.2}]"));
-        let published = pair.published_speedup.map(|published| published.of_ratio());
+        let published = pair.published_speedup;
+        let contradicts = published.and_then(|of| of.by_tpot);
+        let contradicts = contradicts.map(|ratio| format!("but {ratio:.2}x by the published TPOT"));
+        let published = published.map(|of| format!("published {}", of.ratio()));
+        let band = pair.band.filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
         let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
         // tokens/s includes the prefill
         let by_tpot = (pair.tpot_ms > 0.0)
             .then(|| format!("by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms));
         let effect = if is_short { Some(format!("exposed {}", exposed.join(" → "))) } else { by_tpot };
-        let adjusted = pair.adjusted_p.map(|_| format!("adjusted p {}", p(pair.adjusted_p)));
-        let clauses = [published, effect, adjusted, sample_counts(pair)];
+        let adjusted = pair.adjusted_p.map(|_| format!("p {} (BH)", p(pair.adjusted_p)));
+        let clauses = [published, contradicts, effect, band, adjusted, sample_counts(pair)];
         Self {
             measure: if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " },
             ratio: format!("{:.2}x{interval}", pair.speedup),
@@ -162,19 +162,12 @@ impl ResultLine {
 
     /// Clauses that fit into this many columns; [`notes`] have all of them.
     fn fitting_clauses(&self, room: usize) -> String {
-        let clauses: Vec<String> = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
-        let whole = clauses.concat();
+        let whole: String = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
         if whole.width() <= room {
             return whole;
         }
-        let mut kept = String::new();
-        for clause in clauses {
-            if kept.width() + clause.width() + " …".width() > room {
-                break;
-            }
-            kept += &clause;
-        }
-        kept + " …"
+        let kept = leading_clauses(&whole, room.saturating_sub(" …".width()), &["; "]);
+        format!("{} …", kept.unwrap_or_default())
     }
 
     fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
@@ -196,12 +189,12 @@ fn verdict_words(pair: &Comparison) -> String {
         PairVerdict::Faster if pair.is_limit_ahead() => return "▲ the limit".to_owned(),
         PairVerdict::Faster => return "▲ faster".to_owned(),
         PairVerdict::Slower => return "▼ slower".to_owned(),
-        PairVerdict::Same => "negligible difference".to_owned(),
-        PairVerdict::TooClose => pair.band.map_or_else(String::new, |band| band.too_close()),
-        PairVerdict::Chance => "no significant difference".to_owned(),
-        PairVerdict::Unknown => "too few samples".to_owned(),
+        PairVerdict::Same => "negligible difference",
+        PairVerdict::TooClose => "too close to call",
+        PairVerdict::Chance => "no significant difference",
+        PairVerdict::Unknown => "too few samples",
     };
-    format!("{} {words}", tie_mark(pair.verdict))
+    format!("{} {words}", pair.verdict.mark())
 }
 
 /// Samples and rounds of the two sides; `None` for simulations, which repeat exactly.
@@ -291,93 +284,42 @@ fn link(spec: &Spec) -> String {
     }
 }
 
-/// Part of the decode phase, in the order of the bars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PhasePart {
-    Work,
-    Contention,
-    ExposedTransfer,
-    PeerWait,
-    Idle,
-    /// Rest of the decode latency.
-    Rest,
-}
+/// Part of the decode phase: its glyph and name, that of a narrow window, and its colour.
+type PhasePart = (&'static str, &'static str, &'static str, Role);
 
-impl PhasePart {
-    const ALL: [Self; 6] =
-        [Self::Work, Self::Contention, Self::ExposedTransfer, Self::PeerWait, Self::Idle, Self::Rest];
+/// Index of the rest of the decode latency among the [`phase_parts`].
+const REST: usize = 5;
 
-    fn glyph(self) -> &'static str {
-        match self {
-            Self::Work => "█",
-            Self::Contention => "▓",
-            Self::ExposedTransfer => "╱",
-            Self::PeerWait => "░",
-            Self::Idle => "·",
-            Self::Rest => ":",
-        }
-    }
-
-    fn role(self) -> Role {
-        match self {
-            Self::Work => Role::Series(0),
-            Self::Contention => Role::Warn,
-            Self::ExposedTransfer => Role::Exposed,
-            Self::PeerWait => Role::Waiting,
-            Self::Idle | Self::Rest => Role::Dim,
-        }
-    }
-}
-
-/// Names of the parts of a pair, which depend on what was run and recorded.
-#[derive(Clone, Copy, Debug)]
-struct PartNames {
-    is_split: bool,
-    serves_requests: bool,
-}
-
-impl PartNames {
-    fn of(pair: &Comparison) -> Self {
-        let sides = [&pair.baseline_side, &pair.side];
-        Self {
-            is_split: sides.iter().all(|side| side.split.is_some()),
-            serves_requests: sides.iter().any(|side| side.spec.concurrency > 0),
-        }
-    }
-
-    fn name(self, part: PhasePart) -> &'static str {
-        match part {
-            PhasePart::Work if !self.is_split => "compute",
-            PhasePart::Work => "work",
-            PhasePart::Contention => "contention",
-            PhasePart::ExposedTransfer if !self.is_split => "exposed communication",
-            PhasePart::ExposedTransfer => "exposed transfer",
-            PhasePart::PeerWait => "waiting for peers",
-            PhasePart::Idle => "idle",
-            // prefills of other requests are most of it
-            PhasePart::Rest if self.serves_requests => "interleaved prefills",
-            // a rank that has finished its decode phase waits for the slowest one
-            PhasePart::Rest => "rank skew",
-        }
-    }
-
-    /// Name for a narrow window.
-    fn short_name(self, part: PhasePart) -> &'static str {
-        match part {
-            PhasePart::ExposedTransfer => "exposed",
-            PhasePart::PeerWait => "waiting",
-            other => self.name(other),
-        }
-    }
+/// Parts of the decode phase of a pair, in the order of the bars. Without a split, work is the whole compute lane.
+fn phase_parts(pair: &Comparison, is_split: bool) -> [PhasePart; REST + 1] {
+    let sides = [&pair.baseline_side, &pair.side];
+    let [work, transfer] = match is_split {
+        true => ["work", "exposed transfer"],
+        false => ["compute", "exposed communication"],
+    };
+    let rest = match sides.iter().any(|side| side.spec.concurrency > 0) {
+        // prefills of other requests are most of it
+        true => "interleaved prefills",
+        // a rank that has finished its decode phase waits for the slowest one
+        false => "rank skew",
+    };
+    [
+        ("█", work, work, Role::Series(0)),
+        ("▓", "contention", "contention", Role::Warn),
+        ("╱", transfer, "exposed", Role::Exposed),
+        ("░", "waiting for peers", "waiting", Role::Waiting),
+        ("·", "idle", "idle", Role::Dim),
+        (":", rest, rest, Role::Dim),
+    ]
 }
 
 /// Recorded decode phase of a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PhaseTimes {
-    /// Time of each part (ms), in the order of [`PhasePart::ALL`].
-    ms: [f64; PhasePart::ALL.len()],
-    /// True if the parts sum to the decode latency. Without a recorded split, work is the whole compute lane, and
-    /// contention, waiting and the rest are unknown.
+    /// Time of each of the [`phase_parts`] (ms).
+    ms: [f64; REST + 1],
+    /// True if the parts sum to the decode latency. Without a recorded split, contention, waiting and the rest are
+    /// unknown.
     is_split: bool,
 }
 
@@ -394,10 +336,6 @@ impl PhaseTimes {
         // sums of the same nanoseconds differ in the last digits
         let rest = if rest > 1e-3 { rest } else { 0.0 };
         Some(Self { ms: [work, contention, transfer, wait, idle, rest], is_split: true })
-    }
-
-    fn ms_of(&self, part: PhasePart) -> f64 {
-        self.ms[part as usize]
     }
 
     fn total_ms(&self) -> f64 {
@@ -423,6 +361,7 @@ fn draw_bars(
         return;
     };
     let phases = [baseline, own];
+    let parts = phase_parts(pair, phases.iter().all(|phase| phase.is_split));
     let longest_ms = baseline.total_ms().max(own.total_ms());
     if longest_ms <= 0.0 {
         return;
@@ -431,23 +370,29 @@ fn draw_bars(
     for (row, name) in names.iter().enumerate() {
         let area = cut_top(areas.bars, row as u16).1;
         put(buf, area, area.x, area.y, &cut(name, BAR_NAME - 1), theme.style(Role::Text));
-        let x = draw_bar(buf, area, &phases[row], columns_per_ms, theme);
+        let x = draw_bar(buf, area, (&phases[row], parts.as_slice()), columns_per_ms, theme);
         let length = ns((phases[row].total_ms() * 1e6) as i64);
         let length = format!("{length} {}", phase_name(sides[row], &phases[row]));
         put(buf, area, x + 1, area.y, &length, theme.style(Role::Text));
     }
-    draw_bar_legend(buf, areas.bar_legend, pair, &phases, theme);
+    draw_bar_legend(buf, areas.bar_legend, &parts, &phases, theme);
 }
 
 /// Draws the parts of a phase; returns the next column.
-fn draw_bar(buf: &mut Buffer, area: Rect, phase: &PhaseTimes, columns_per_ms: f64, theme: Theme) -> u16 {
+fn draw_bar(
+    buf: &mut Buffer,
+    area: Rect,
+    (phase, parts): (&PhaseTimes, &[PhasePart]),
+    columns_per_ms: f64,
+    theme: Theme,
+) -> u16 {
     let mut x = area.x + BAR_NAME;
     let mut end_ms = 0.0;
-    for part in PhasePart::ALL {
+    for ((glyph, _, _, role), ms) in parts.iter().zip(phase.ms) {
         let first = (end_ms * columns_per_ms).round() as usize;
-        end_ms += phase.ms_of(part).max(0.0);
+        end_ms += ms.max(0.0);
         let end = (end_ms * columns_per_ms).round() as usize;
-        x = put(buf, area, x, area.y, &part.glyph().repeat(end - first), theme.style(part.role()));
+        x = put(buf, area, x, area.y, &glyph.repeat(end - first), theme.style(*role));
     }
     x
 }
@@ -465,30 +410,27 @@ fn phase_name(side: &Side, phase: &PhaseTimes) -> String {
 fn draw_bar_legend(
     buf: &mut Buffer,
     area: Rect,
-    pair: &Comparison,
+    parts: &[PhasePart],
     phases: &[PhaseTimes; 2],
     theme: Theme,
 ) {
-    let names = PartNames::of(pair);
     let (unit, unit_ms) = unit_of(phases[0].total_ms().max(phases[1].total_ms()));
-    let parts = PhasePart::ALL.into_iter().filter(|part| phases.iter().any(|of| of.ms_of(*part) != 0.0));
-    let entries = |is_short: bool| -> Vec<(PhasePart, String)> {
-        let entry = |part| {
-            let [from, to] = phases.map(|phase| digits(phase.ms_of(part) / unit_ms));
-            let words = match is_short {
-                true => format!(" {} {from} → {to}  ", names.short_name(part)),
-                false => format!(" {} {from} → {to} {unit}  ", names.name(part)),
-            };
-            (part, words)
-        };
-        parts.clone().map(entry).collect()
+    let times = phases[0].ms.into_iter().zip(phases[1].ms);
+    let used = parts.iter().zip(times).filter(|(_, (from, to))| *from != 0.0 || *to != 0.0);
+    let words = |((_, name, short, _), (from, to)): (&PhasePart, (f64, f64)), is_short: bool| {
+        let [from, to] = [from, to].map(|ms| digits(ms / unit_ms));
+        match is_short {
+            true => format!(" {short} {from} → {to}  "),
+            false => format!(" {name} {from} → {to} {unit}  "),
+        }
     };
-    let width: usize = entries(false).iter().map(|(_, words)| words.width() + 1).sum();
+    let width: usize = used.clone().map(|entry| words(entry, false).width() + 1).sum();
     let is_short = width > usize::from(area.width) + 2;
     let mut x = area.x;
-    for (part, words) in entries(is_short) {
-        x = put(buf, area, x, area.y, part.glyph(), theme.style(part.role()));
-        x = put(buf, area, x, area.y, &words, theme.style(Role::Dim));
+    for entry in used {
+        let (glyph, _, _, role) = entry.0;
+        x = put(buf, area, x, area.y, glyph, theme.style(*role));
+        x = put(buf, area, x, area.y, &words(entry, is_short), theme.style(Role::Dim));
     }
     if is_short {
         put(buf, area, x.saturating_sub(1), area.y, unit, theme.style(Role::Dim));
@@ -518,14 +460,14 @@ fn differences(axis: &Axis, pair: &Comparison) -> Vec<String> {
 /// Difference between the decode latencies of two sides, the first minus the second, by its sources: `standard decodes
 /// 8.78 ms longer than ladder: exposed transfer +10.3, contention -1.45`.
 fn difference(pair: &Comparison, [longer, shorter]: [&str; 2], by: &Difference) -> String {
-    let names = PartNames { is_split: true, ..PartNames::of(pair) };
+    let [_, contention, transfer, wait, idle, rest] = phase_parts(pair, true).map(|part| part.1);
     let sources = [
-        (names.name(PhasePart::ExposedTransfer), by.transfer_ms),
-        (names.name(PhasePart::PeerWait), by.peer_wait_ms),
-        (names.name(PhasePart::Contention), by.contention_ms),
+        (transfer, by.transfer_ms),
+        (wait, by.peer_wait_ms),
+        (contention, by.contention_ms),
         ("operations", by.operations_ms),
-        (names.name(PhasePart::Idle), by.idle_ms),
-        (names.name(PhasePart::Rest), by.rest_ms),
+        (idle, by.idle_ms),
+        (rest, by.rest_ms),
     ];
     let (unit, unit_ms) = unit_of(by.decode_ms);
     // skip sources that contribute nothing to the difference
@@ -572,16 +514,16 @@ mod tests {
         let phase = PhaseTimes::of(&side).unwrap();
         assert_eq!(phase, PhaseTimes { ms: [10.0, 2.0, 3.0, 1.0, 1.0, 3.0], is_split: true });
         side.decode_ms = 17.0 - 1e-9;
-        let rest_ms = PhaseTimes::of(&side).unwrap().ms_of(PhasePart::Rest);
+        let rest_ms = PhaseTimes::of(&side).unwrap().ms[REST];
         assert_eq!(rest_ms, 0.0, "the same nanoseconds");
     }
 
     #[test]
     fn time_beyond_the_ranks_is_skew_unless_requests_are_served() {
         let mut pair = pair();
-        assert_eq!(PartNames::of(&pair).name(PhasePart::Rest), "rank skew");
+        assert_eq!(phase_parts(&pair, true)[REST].1, "rank skew");
         pair.side.spec.concurrency = 64;
-        assert_eq!(PartNames::of(&pair).name(PhasePart::Rest), "interleaved prefills");
+        assert_eq!(phase_parts(&pair, true)[REST].1, "interleaved prefills");
     }
 
     #[test]
@@ -600,9 +542,10 @@ mod tests {
         };
         assert_eq!(rows(1), [0, 1, 0, 0, 0]);
         assert_eq!(rows(3), [1, 1, 0, 0, 0]);
-        assert_eq!(rows(4), [0, 1, 3, 0, 0]);
-        assert_eq!(rows(6), [1, 1, 3, 0, 0]);
-        assert_eq!(rows(7), [0, 1, 3, 2, 1]);
+        assert_eq!(rows(4), [1, 1, 0, 0, 0]);
+        assert_eq!(rows(5), [1, 1, 3, 0, 0]);
+        assert_eq!(rows(7), [1, 1, 3, 0, 0]);
+        assert_eq!(rows(8), [1, 1, 3, 2, 1]);
         assert_eq!(rows(11), [1, 1, 3, 2, 1]);
     }
 

@@ -4,7 +4,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::compared::{Compared, Row, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::pivot::tie_mark;
 use super::{Act, Compare, detail, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
@@ -21,7 +20,7 @@ const COLUMNS: [Column; 12] = [
     Column::number("tok/s x", 8, 1),
     Column::text("95 % CI", 14, 1),
     Column::text("verdict", 8, 1),
-    Column::number("adj. p", 7, 1),
+    Column::number("p (BH)", 7, 1),
     Column::number("TPOT ms", 15, 1),
     Column::number("exposed", 17, 1),
     Column::number("overlap", 17, 1),
@@ -115,13 +114,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         pairs(buf, places.table, compare, cx, compared);
     }
     if let Some((area, rows)) = trust_below(compare, places.table) {
-        for (row, text) in rows.iter().enumerate() {
-            line(
-                buf,
-                area,
-                row as u16,
-                &[(" ", theme.style(Role::Dim)), (text, theme.style(Role::Dim))],
-            );
+        for (row, text) in (0..).zip(&rows) {
+            line(buf, cut_left(area, 1).1, row, &[(text, theme.style(Role::Dim))]);
         }
     }
     compare.filter.draw_offers(buf, header::status_row(places.title, compare, body), body, theme);
@@ -129,7 +123,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         let notes = notes(compare, body, cx);
-        let marks = marks_in_frame(compare, compared, body);
+        let marks = marks_in_frame(compare, body);
         detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
         empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
@@ -137,12 +131,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
 }
 
 /// Meaning of the pivot's marks for the frame of the selected pair, if a low window has no row for it and it fits there.
-fn marks_in_frame(compare: &Compare, compared: &Compared, body: Rect) -> Option<String> {
-    let places = compare.areas(body);
-    let is_there = compare.shows_pivot() && !compare.has_legend(body) && places.detail.height > 2;
-    let room = places.detail.width.saturating_sub(5);
-    let legend = is_there.then(|| pivot::legend(compare, compared, room))?;
-    (legend.width() <= room.into()).then(|| legend + " ")
+fn marks_in_frame(compare: &Compare, body: Rect) -> Option<String> {
+    let detail = compare.areas(body).detail;
+    let is_there = compare.shows_pivot() && !compare.has_legend(body) && detail.height > 2;
+    let room = detail.width.saturating_sub(5);
+    let legend = is_there.then(|| compare.marks.legend(room))?;
+    (legend.width() <= room.into()).then(|| format!("{legend} "))
 }
 
 /// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
@@ -178,11 +172,11 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     }
     if compare.shows_pivot() {
         let is_folded = match has_legend {
-            true => pivot::legend(compare, compared, body.width).width() > width,
-            false => marks_in_frame(compare, compared, body).is_none(),
+            true => compare.marks.legend(body.width).width() > width,
+            false => marks_in_frame(compare, body).is_none(),
         };
-        let all = pivot::legend(compare, compared, u16::MAX);
-        notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
+        let all = compare.marks.legend(u16::MAX).trim();
+        notes.push(Note::new(format!("marks: {all}"), is_folded));
     } else {
         let shown = compared_counts(compare, compared, cx, body.width).concat();
         let all = compared_counts(compare, compared, cx, u16::MAX).concat();
@@ -316,7 +310,7 @@ fn content(
                     PairVerdict::Unknown => "few",
                     _ => "close",
                 };
-                (format!("{} {word}", tie_mark(tied)), theme.style(Role::Dim))
+                (format!("{} {word}", tied.mark()), theme.style(Role::Dim))
             }
         },
         // standard closes no gap, so show its share only if it is not the baseline

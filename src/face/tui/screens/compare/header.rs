@@ -44,9 +44,8 @@ pub fn draw(
     let rest = draw_status(buf, status, compare, cx, compared);
     if area.bottom() > status.bottom() {
         let below = Rect { y: status.bottom(), ..status };
-        let legend = pivot::legend(compare, compared, below.width);
         let common = common_beside_legend(compare, compared, below.width);
-        line(buf, below, 0, &[(&legend, dim), (&common, dim)]);
+        line(buf, below, 0, &[(compare.marks.legend(below.width), dim), (&common, dim)]);
     } else if !compare.filter.typing {
         let common = common(compare, compared);
         let common = if common.is_empty() { common } else { format!("; {common}") };
@@ -64,7 +63,7 @@ pub fn common(compare: &Compare, compared: &Compared) -> String {
 
 /// [`common`], cut to the width left by the pivot's legend.
 pub fn common_beside_legend(compare: &Compare, compared: &Compared, width: u16) -> String {
-    let legend = pivot::legend(compare, compared, width).width();
+    let legend = compare.marks.legend(width).width();
     let common = common(compare, compared);
     let common = if common.is_empty() { common } else { format!(" · {common}") };
     whole_words(&common, usize::from(width).saturating_sub(legend))
@@ -115,13 +114,8 @@ impl StatusTexts {
             0 => String::new(),
             count => {
                 let key = cx.key::<Compare>(Act::Flags);
-                let texts = [
-                    format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
-                    format!(" ⚑ {count} suspicious: {key} "),
-                    format!(" ⚑ {count}: {key} "),
-                ];
-                let texts = if width < 100 { &texts[1..] } else { &texts[..] };
-                first_fitting(texts, width.saturating_sub(used as u16)).to_owned()
+                let texts = [format!(" ⚑ {count} suspicious: {key} "), format!(" ⚑ {count}: {key} ")];
+                first_fitting(&texts, width.saturating_sub(used as u16)).to_owned()
             }
         };
         Self { label, counts, flags, hidden }
@@ -155,11 +149,8 @@ fn status_counts(
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
         };
-        let settings = settings + &hidden;
-        words.push(match width {
-            ..80 => settings,
-            _ => format!("{}: {settings}", compared.report.by),
-        });
+        let by = if width < 80 { String::new() } else { format!("{}: ", compared.report.by) };
+        words.push(format!("{by}{settings}{hidden}"));
     }
     // a filter being typed needs the room
     if compare.map.is_none() && !compare.filter.typing {
@@ -168,15 +159,13 @@ fn status_counts(
             words.push(format!("{}: {key} opens ▸", counted(compare.shown.len(), "row")));
         }
         let way = if compare.descending { "▼" } else { "▲" };
-        let (order, of_pivot) = (compare.order.name(), compare.shows_pivot());
-        match compare.order {
-            Order::Setting if !compare.descending => {}
-            Order::Setting => words.push(format!("by {order} {way}")),
-            _ if of_pivot => {
-                let of = compare.column.as_deref().unwrap_or("the fastest");
-                words.push(format!("by {order} of {of} {way}"));
-            }
-            _ => words.push(format!("by {order} {way}")),
+        let (order, is_of_setting) = (compare.order.name(), compare.order == Order::Setting);
+        let of = match compare.shows_pivot() && !is_of_setting {
+            true => format!(" of {}", compare.column.as_deref().unwrap_or("the fastest")),
+            false => String::new(),
+        };
+        if !is_of_setting || compare.descending {
+            words.push(format!("by {order}{of} {way}"));
         }
     }
     if !compare.marked.is_empty() {
@@ -237,7 +226,7 @@ pub fn compared_counts(compare: &Compare, compared: &Compared, cx: &Context, wid
     let adjusted = match compare.pair_settings(compared).provenance {
         // simulations are deterministic
         Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
-        _ => format!("; {}", adjusted(compare, report, width >= 110)),
+        _ => format!("; {}", adjusted(compare, report)),
     };
     [" by ".into(), report.by.clone(), " against ".into(), baseline, made(compare, cx, width), adjusted]
 }
@@ -254,18 +243,17 @@ fn made(compare: &Compare, cx: &Context, width: u16) -> String {
 }
 
 /// Number of pairs that differ after correction for multiple comparisons.
-fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String {
+fn adjusted(compare: &Compare, report: &ComparisonReport) -> String {
     let counts = compare.counts;
     match counts.tested {
         _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
         0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
-        0 if wide => "no p-values: too few samples".to_owned(),
-        0 => "no p-values".to_owned(),
-        tested if wide => format!(
-            "{} of {tested} by adjusted p (Benjamini-Hochberg, false discovery rate {} %)",
+        0 => "no p-values: too few samples".to_owned(),
+        tested => format!(
+            "{} after correction (BH: {}, false discovery rate {} %, {tested} tested)",
             counts.adjusted,
+            report.adjusted.method,
             100.0 * report.adjusted.false_discovery_rate
         ),
-        _ => format!("{} by adjusted p", counts.adjusted),
     }
 }

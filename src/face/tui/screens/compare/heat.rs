@@ -1,7 +1,6 @@
 //! Heat map over TP and batch, or over two other settings: a shade and a number per cell, with marks on cells without a
 //! clear difference.
 
-use super::pivot::{TIE_MARK, UNKNOWN_MARK, tie_mark, tie_meaning};
 use super::state::Compare;
 use super::{Act, compared::Compared};
 use crate::face::tui::prelude::*;
@@ -106,7 +105,7 @@ pub fn draw_map(
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     draw_title(buf, area, map, compare, compared, theme);
-    line(buf, area, 1, &[(&legend(map, compare, compared, area.width, cx), dim)]);
+    line(buf, area, 1, &[(&legend(map, compare, area.width, cx), dim)]);
     let grid = MapGrid::new(area, map, compare.cursor.1);
     put(buf, area, area.x + 1, area.y + 2, &cut(&corner(map), grid.labels - 2), title);
     for (column, x) in grid.columns(map) {
@@ -207,7 +206,7 @@ fn draw_cell(
         0 => "",
         _ => "+",
     };
-    let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| tie_mark(pair.verdict));
+    let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| pair.verdict.mark());
     let number = value.number(cell).map_or_else(|| "-".to_owned(), |number| with_unit(value, number));
     let text = format!("{:>NUMBER$}{mark}", format!("{tie}{number}"));
     put(buf, place, place.x + SHADE, place.y, &text, selected.unwrap_or(theme.style(Role::Text)));
@@ -309,7 +308,7 @@ fn fifth(number: f64, [low, high]: [f64; 2]) -> usize {
 }
 
 /// Key of the slices, scale of the shades and meaning of the marks; remarks that do not fit are left out.
-fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx: &Context) -> String {
+fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
     let slices = &compare.slices_shown;
     let at = slices.iter().position(|(slice, _)| *slice == compare.slice).unwrap_or_default();
     let slice = match slices.len() {
@@ -322,17 +321,17 @@ fn legend(map: &HeatMap, compare: &Compare, compared: &Compared, width: u16, cx:
     if compare.value != HeatValue::Speedup {
         return first_fitting(&[long, short], width).to_owned();
     }
-    let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| tie_mark(pair.verdict) == mark);
-    let tie = tie_meaning(compare, compared);
+    let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark);
+    let tie = compare.marks.tie.as_str();
     let meanings = |tie: &str| {
-        let marks = [(TIE_MARK, tie), (UNKNOWN_MARK, "too few samples")];
+        let marks = [("≈", tie), ("?", "too few samples")];
         let used = marks.into_iter().filter(|(mark, _)| has_mark(mark));
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };
     let texts = [
-        format!("{long} faster or slower{}", meanings(&tie)),
-        format!("{long}{}", meanings(&tie)),
-        format!("{short}{}", meanings(&tie)),
+        format!("{long} faster or slower{}", meanings(tie)),
+        format!("{long}{}", meanings(tie)),
+        format!("{short}{}", meanings(tie)),
         format!("{short}{}", meanings("tie")),
         short,
     ];

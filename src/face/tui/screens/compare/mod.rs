@@ -11,30 +11,17 @@ pub mod state;
 mod tests;
 mod winners;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use serde::{Deserialize, Serialize};
 
 use self::compared::Compared;
 pub use self::state::Compare;
 use self::state::{Order, View};
 use crate::desk::figure::FigureKind;
-use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::figures::Subject;
-use crate::face::tui::keymap::acts;
-use crate::face::tui::pick::Chosen;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Note, OwnEdits, PointerKind, Screen,
-    ScreenList, ScreenSelection, ScreenStatus,
-};
-use crate::face::tui::view::{cut_bottom, cut_top};
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
-use crate::face::tui::widgets::wrap::headline_rows;
-use base::text::counted;
+use crate::face::tui::prelude::*;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;
 
@@ -91,20 +78,19 @@ impl Acts for Compare {
                 self.compare_by(self.asked.axis.clone(), None);
             }
             Act::NextAxis | Act::PreviousAxis => {
-                let axes: Vec<Axis> = self
-                    .compared()
-                    .map(|compared| compared.axes.iter().map(|axis| axis.axis.clone()).collect())
-                    .unwrap_or_default();
-                let at = axes.iter().position(|axis| *axis == self.asked.axis);
-                let next = match (at, act) {
-                    (None, _) => 0,
-                    (Some(at), Act::NextAxis) => at + 1,
-                    (Some(at), _) => at + axes.len() - 1,
-                };
-                if let Some(axis) = axes.get(next % axes.len().max(1)).cloned() {
-                    return self.compare_by(axis, None);
+                let axes = self.compared().map_or(&[][..], |compared| &compared.axes);
+                let at = axes.iter().position(|axis| axis.axis == self.asked.axis);
+                let by = if act == Act::NextAxis { 1 } else { axes.len().saturating_sub(1) };
+                let next = at.map_or(0, |at| (at + by) % axes.len());
+                let axis = axes.get(next).map(|axis| axis.axis.clone());
+                match axis {
+                    Some(axis) => self.compare_by(axis, None),
+                    None => {
+                        cx.inform(
+                            "the stored runs do not differ in any option, so there is no other axis",
+                        );
+                    }
                 }
-                cx.inform("the stored runs do not differ in any option, so there is no other axis");
             }
             Act::Map => match (&self.map, self.view) {
                 (Some(_), _) => self.show(View::Pivot),
@@ -277,16 +263,14 @@ impl Screen for Compare {
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
         self.follow(cx.seen_run.as_ref());
-        if let Some(of) = self.headline_of() {
+        if let Some(of) = self.answer_of() {
             let asked = of.clone();
             let work = move |_: &_| {
-                let (compared, pairs) = (&of.0, &of.1);
-                Ok((compared.headline(pairs), compared.trust(pairs), compared.winners(pairs), of))
+                let answer = of.0.answer(&of.1);
+                Ok((of, answer))
             };
-            cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
-                let Some((text, trust, winners, of)) = cx.ok_or_fail(found) else { return };
-                screen.winners = Some((of.clone(), winners));
-                screen.headline = Some((of, text, trust));
+            cx.want("headline", &asked, work, |screen: &mut Self, answer, cx| {
+                screen.answer = cx.ok_or_fail(answer);
             });
         }
         let Some(of) = self.map_of() else { return };
@@ -317,7 +301,7 @@ impl Screen for Compare {
         let mut runs: Vec<String> =
             pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
         // several pairs share a baseline
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         runs.retain(|run| seen.insert(run.clone()));
         let runs = Some(runs).filter(|runs| !runs.is_empty());
         let run =
@@ -368,7 +352,10 @@ const DETAIL: u16 = 10;
 const ROOM_FOR_LEGEND: u16 = 20;
 
 /// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
-const LEAST_PIVOT: u16 = 8;
+const LEAST_PIVOT: u16 = 7;
+
+/// Most rows of a map that are kept before the pair details.
+const MOST_MAP_ROWS: usize = 8;
 
 /// Header of the pivot, a gap, and the validation of simulated cells.
 const BESIDE_ROWS: usize = 5;
@@ -383,9 +370,9 @@ impl Compare {
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
-            Some(map) => heat::HEAD + map.rows.len().min(LEAST_PIVOT.into()) as u16,
+            Some(map) => heat::HEAD + map.rows.len().min(MOST_MAP_ROWS) as u16,
             None if body.height < ROOM_FOR_LEGEND => LEAST_PIVOT,
-            None => LEAST_PIVOT / 2,
+            None => LEAST_PIVOT.div_ceil(2),
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
         let (rows, values) = (self.pivot.rows.len(), self.pivot.values.len());

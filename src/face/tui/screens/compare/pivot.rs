@@ -10,9 +10,6 @@ use study::analysis::PairVerdict;
 /// Columns before the compared values: mark, setting, baseline.
 const FIXED: usize = 3;
 
-/// Rows whose marks the legend explains: more than a window has.
-const VISIBLE: usize = 64;
-
 /// Width of the mark, one compared value and the gaps between the columns.
 const VALUE_AND_GAPS: u16 = 15;
 
@@ -21,32 +18,6 @@ const LONGEST_TITLE: u16 = 16;
 
 /// Longest name of the baseline in a narrow window.
 const LONGEST_SHORT_NAME: u16 = 9;
-
-/// Mark of a pair without a clear difference: a tie, or not significant.
-pub const TIE_MARK: &str = "≈";
-
-/// Mark of a pair with too few samples for a verdict.
-pub const UNKNOWN_MARK: &str = "?";
-
-/// Mark of a verdict in tables and on the map; empty for a clear difference.
-pub fn tie_mark(verdict: PairVerdict) -> &'static str {
-    match verdict {
-        PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => TIE_MARK,
-        PairVerdict::Unknown => UNKNOWN_MARK,
-        PairVerdict::Faster | PairVerdict::Slower => "",
-    }
-}
-
-/// Rule for [`TIE_MARK`], that of the result card: within the simulator's error, or not significant.
-pub fn tie_meaning(compare: &Compare, compared: &Compared) -> String {
-    let shown = compare.kept.iter().map(|at| &compared.report.pairs[*at]);
-    let within = compared.report.band_of(shown).map_or_else(String::new, |band| band.within());
-    match compare.pair_settings(compared).provenance {
-        Some(Provenance::Simulated) => within,
-        Some(_) => "not significant".into(),
-        None => format!("{within} or not significant"),
-    }
-}
 
 fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let pair_settings = compare.pair_settings(compared);
@@ -115,39 +86,65 @@ pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position
     compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
 }
 
-/// Meanings of the marks `!` and `†` of [`study::analysis::PivotRow::words`].
-const LIMIT_BEATEN: &str = "limit below a choice: noise";
-const NOT_PUBLISHED: &str = "differs from the published speedup";
+/// Meanings of the marks of the filtered pairs.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// Rule for `≈`, that of the result card: within the simulator's error, or not significant.
+    pub tie: String,
+    /// Legends of the pivot, the longest first.
+    legends: Vec<String>,
+}
 
-/// Meaning of the marks in the visible rows, shortened to the width.
-pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
-    let rows = compare.pivot.rows.iter().skip(compare.list.offset).take(VISIBLE);
-    let words: Vec<String> = rows
-        .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
-        .collect();
-    let tie = tie_meaning(compare, compared);
-    let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
-    let [ratio, short_ratio] = match compared.report.latency() {
-        "TTFT" => [format!("TTFT speedup over {baseline}"), "TTFT speedup".to_owned()],
-        _ => [format!("x tokens/s of {baseline}"), "x tokens/s".to_owned()],
-    };
-    let whole_ratio = match compared.report.latency() {
-        "TTFT" => ratio.clone(),
-        _ => format!("{ratio}, prefill included"),
-    };
-    let long = ["fastest", tie.as_str(), "too few samples", LIMIT_BEATEN, NOT_PUBLISHED];
-    let short = ["fastest", tie.as_str(), "few samples", "noisy limit", "not as published"];
-    let text = |ratio: &str, meanings: [&str; 5]| {
-        let marks = ["★", TIE_MARK, UNKNOWN_MARK, "!", "†"].into_iter().zip(meanings);
-        let used = marks.filter(|(mark, _)| words.iter().any(|word| word.contains(mark)));
-        let used: String = used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect();
-        format!(" {ratio}{used}")
-    };
-    let texts =
-        [text(&whole_ratio, long), text(&ratio, long), text(&ratio, short), text(&short_ratio, short)];
-    // a narrow window has the common settings beside it
-    let texts = if width < 100 { &texts[1..] } else { &texts[..] };
-    first_fitting(texts, width).to_owned()
+impl Marks {
+    pub fn of(compare: &Compare, compared: &Compared) -> Self {
+        let report = &compared.report;
+        let shown = compare.kept.iter().map(|at| &report.pairs[*at]);
+        let within = report.band_of(shown).map_or_else(String::new, |band| band.within());
+        let tie = match compare.pair_settings(compared).provenance {
+            Some(Provenance::Simulated) => within,
+            Some(_) => "not significant".into(),
+            None => format!("{within} or not significant"),
+        };
+        let marks = compare
+            .pivot
+            .rows
+            .iter()
+            .flat_map(|row| (0..row.pairs.len()).map(move |column| row.marks(report, column)));
+        let marks: String = marks.collect();
+        let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
+        let [whole, ratio, short] = match report.latency() {
+            "TTFT" => {
+                let ratio = format!("TTFT speedup over {baseline}");
+                [ratio.clone(), ratio, "TTFT speedup".to_owned()]
+            }
+            _ => {
+                let ratio = format!("x tokens/s of {baseline}");
+                [format!("{ratio}, prefill included"), ratio, "x tokens/s".to_owned()]
+            }
+        };
+        let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
+        let long = ["fastest", &tie, "too few samples", limit, published];
+        let brief = ["fastest", &tie, "few samples", "noisy limit", "not as published"];
+        let legend = |ratio: &str, meanings: [&str; 5]| {
+            let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
+            let used = all.filter(|(mark, _)| marks.contains(mark));
+            let used: String = used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect();
+            format!(" {ratio}{used}")
+        };
+        let legends = vec![
+            legend(&whole, long),
+            legend(&ratio, long),
+            legend(&ratio, brief),
+            legend(&short, brief),
+        ];
+        Self { tie, legends }
+    }
+
+    /// Legend of the pivot, shortened to the width; a narrow window has the common settings beside it.
+    pub fn legend(&self, width: u16) -> &str {
+        let texts = self.legends.get(usize::from(width < 100)..).unwrap_or_default();
+        first_fitting(texts, width)
+    }
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::compared::{Compared, KeptCells, Row};
 use super::draw::PairSettings;
+use super::pivot::Marks;
 use crate::face::tui::prelude::*;
 use study::analysis::filter::Filter;
 use study::analysis::{
@@ -31,16 +32,19 @@ pub enum Order {
     Adjusted,
 }
 
+/// Name of an order, its table column and the number of a pair.
+type OrderRow = (Order, &'static str, Option<usize>, fn(&Comparison) -> Option<f64>);
+
 impl Order {
-    /// Orders in cycling sequence: name and table column.
-    const TABLE: [(Self, &'static str, Option<usize>); 7] = [
-        (Self::Setting, "setting", None),
-        (Self::Speedup, "ratio", Some(3)),
-        (Self::Tpot, "TPOT", Some(7)),
-        (Self::Exposed, "exposed", Some(8)),
-        (Self::Overlap, "overlap", Some(9)),
-        (Self::Gap, "gap closed", Some(10)),
-        (Self::Adjusted, "adjusted p", Some(6)),
+    /// Orders in cycling sequence.
+    const TABLE: [OrderRow; 7] = [
+        (Self::Setting, "setting", None, |_| None),
+        (Self::Speedup, "ratio", Some(3), |pair| Some(pair.speedup)),
+        (Self::Tpot, "TPOT", Some(7), |pair| Some(pair.tpot_ms)),
+        (Self::Exposed, "exposed", Some(8), |pair| pair.side.exposed_pct),
+        (Self::Overlap, "overlap", Some(9), |pair| pair.overlap_pct),
+        (Self::Gap, "gap closed", Some(10), |pair| pair.side.hidden_share),
+        (Self::Adjusted, "p (BH)", Some(6), |pair| pair.adjusted_p),
     ];
 
     pub fn all() -> impl Iterator<Item = Self> {
@@ -48,7 +52,7 @@ impl Order {
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)
+        Self::all().find(|order| order.name() == name)
     }
 
     pub fn name(self) -> &'static str {
@@ -61,15 +65,7 @@ impl Order {
 
     /// Sort key of a pair; unknown values sort last.
     fn of(self, pair: &Comparison) -> f64 {
-        let number = match self {
-            Self::Setting => None,
-            Self::Speedup => Some(pair.speedup),
-            Self::Tpot => Some(pair.tpot_ms),
-            Self::Exposed => pair.side.exposed_pct,
-            Self::Overlap => pair.overlap_pct,
-            Self::Gap => pair.side.hidden_share,
-            Self::Adjusted => pair.adjusted_p,
-        };
+        let number = Self::TABLE[self as usize].3(pair);
         number.filter(|number| number.is_finite()).unwrap_or(f64::INFINITY)
     }
 }
@@ -128,11 +124,15 @@ pub enum View {
     Pairs,
 }
 
-/// Pairs that the headline covers, its text, and the simulator's error on them.
-type Headline = (PartOf<Arc<Vec<usize>>>, String, Option<String>);
-
-/// Filtered pairs, and the sentence on who wins where among them.
-pub type Winners = (PartOf<Arc<Vec<usize>>>, Option<String>);
+/// Findings on the filtered pairs.
+#[derive(Debug)]
+pub struct Answer {
+    pub headline: String,
+    /// Winners by setting, if these differ.
+    pub winners: Option<String>,
+    /// Validation of the simulated cells, in words.
+    pub trust: Option<String>,
+}
 
 #[derive(Debug, Default)]
 pub struct Compare {
@@ -154,16 +154,15 @@ pub struct Compare {
     held: Option<String>,
     /// [`Context::seen_run`] whose pair was selected last.
     followed: Option<String>,
-    /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
-    pub headline: Option<Headline>,
-    /// Their winners by setting, if these differ; `None` until computed.
-    pub winners: Option<Winners>,
+    /// Findings on the filtered pairs, which they name; `None` until computed.
+    pub answer: Option<(PartOf<Arc<Vec<usize>>>, Answer)>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
     pub counts: Counts,
     pub scope_counts: ScopeCounts,
-    /// Indices in the report of the flags on filtered cells.
+    pub marks: Marks,
+    /// Indices in the report of the flags on cells of the filtered pairs.
     pub flagged: Vec<usize>,
     /// Expanded groups of equal pairs, by the runs of their first pair.
     pub opened: BTreeSet<(String, String)>,
@@ -312,8 +311,8 @@ impl Compare {
         self.choose(self.pivot.values.get(at.saturating_add_signed(by).min(last)).cloned());
     }
 
-    /// Part of the comparison that the headline is about.
-    pub fn headline_of(&self) -> Option<PartOf<Arc<Vec<usize>>>> {
+    /// Part of the comparison that the answer is about.
+    pub fn answer_of(&self) -> Option<PartOf<Arc<Vec<usize>>>> {
         Some(PartOf(Arc::clone(self.compared()?), Arc::clone(&self.kept)))
     }
 
@@ -322,23 +321,22 @@ impl Compare {
         if self.kept.is_empty() {
             return &self.why_none;
         }
-        self.known_headline().map_or("…", |(text, _)| text)
+        self.known_answer().map_or("…", |answer| &answer.headline)
     }
 
     /// Validation of the filtered pairs' simulated cells, in words.
     pub fn trust(&self) -> Option<&str> {
-        self.known_headline()?.1
+        self.known_answer()?.trust.as_deref()
     }
 
     /// Winners of the filtered pairs by setting, if these differ.
     pub fn winners(&self) -> Option<&str> {
-        let (of, winners) = self.winners.as_ref()?;
-        winners.as_deref().filter(|_| Some(of) == self.headline_of().as_ref())
+        self.known_answer()?.winners.as_deref()
     }
 
-    fn known_headline(&self) -> Option<(&str, Option<&str>)> {
-        let (of, text, trust) = self.headline.as_ref()?;
-        (Some(of) == self.headline_of().as_ref()).then_some((text, trust.as_deref()))
+    fn known_answer(&self) -> Option<&Answer> {
+        let (of, answer) = self.answer.as_ref()?;
+        (Some(of) == self.answer_of().as_ref()).then_some(answer)
     }
 
     pub fn compared(&self) -> Option<&Arc<Compared>> {
@@ -422,78 +420,62 @@ impl Compare {
     /// Filters, sorts and groups the pairs.
     pub fn arrange(&mut self) {
         let chosen_runs = self.chosen();
-        let meets = |run: &String| {
-            self.filter.holds(run) && chosen_runs.as_ref().is_none_or(|runs| runs.contains(run))
+        let Some(compared) = self.compared().cloned() else {
+            (self.kept, self.pivot, self.shown, self.narrowed) = Default::default();
+            (self.counts, self.scope_counts, self.flagged, self.map) = Default::default();
+            (self.why_none, self.marks) = Default::default();
+            return;
         };
-        let fits = |index: &usize| {
-            let pair = &self.pairs()[*index];
-            meets(&pair.run) && meets(&pair.baseline_run)
-        };
-        let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
-        let is_of = |at: &usize| flags[*at].runs.iter().any(meets);
-        let flagged: Vec<usize> = (0..flags.len()).filter(is_of).collect();
-        let is_in_scope = |index: &usize| {
-            let pair = &self.pairs()[*index];
-            self.filter.holds(&pair.run) && self.filter.holds(&pair.baseline_run)
-        };
-        let scoped: Vec<usize> = (0..self.pairs().len()).filter(is_in_scope).collect();
-        let kept: Vec<usize> = scoped.iter().copied().filter(fits).collect();
-        let mut shown = kept.clone();
-        self.sort(&mut shown, |at| Some(*at));
-        self.pivot =
-            self.compared().map_or_else(Pivot::default, |compared| Pivot::new(&compared.report, &kept));
+        let pairs = &compared.report.pairs;
+        let runs_in = |at: usize| [&pairs[at].run, &pairs[at].baseline_run];
+        let is_chosen = |run: &String| chosen_runs.as_ref().is_none_or(|runs| runs.contains(run));
+        let mut scoped: Vec<usize> = (0..pairs.len()).collect();
+        scoped.retain(|at| runs_in(*at).into_iter().all(|run| self.filter.holds(run)));
+        let mut kept = scoped.clone();
+        kept.retain(|at| runs_in(*at).into_iter().all(is_chosen));
+        let cells: HashSet<&String> = kept.iter().flat_map(|at| runs_in(*at)).collect();
+        let flags = &compared.report.flags;
+        let is_of_cells = |at: &usize| flags[*at].runs.iter().any(|run| cells.contains(run));
+        self.flagged = (0..flags.len()).filter(is_of_cells).collect();
+        self.pivot = Pivot::new(&compared.report, &kept);
         let mut rows = std::mem::take(&mut self.pivot.rows);
         self.sort(&mut rows, |row| row.pairs[self.ordering_column(row)]);
         self.pivot.rows = rows;
-        self.scope_counts = self.count_scope(&scoped, kept.len());
-        self.why_none = match self.compared() {
-            Some(compared) if kept.is_empty() => {
-                let why = Filter::parse(self.filter.value()).why_nothing(&compared.runs.table);
-                match (self.filter.experiment(), self.filter.value().trim().is_empty()) {
-                    (Some(experiment), true) => {
-                        format!("experiment {experiment} has no complete pair yet; * shows all runs.")
-                    }
-                    (None, true) => "No two finished runs differ in this option alone.".into(),
-                    (_, false) => why.unwrap_or_else(|| {
-                        "The filter leaves no pair: both runs of a pair must match.".into()
-                    }),
-                }
-            }
-            _ => String::new(),
+        let settings = match scoped.len() {
+            all if all == kept.len() => self.pivot.rows.len(),
+            all if all == pairs.len() => compared.settings,
+            _ => Pivot::new(&compared.report, &scoped).rows.len(),
         };
+        self.scope_counts = ScopeCounts { pairs: scoped.len(), settings };
+        self.why_none = if kept.is_empty() { self.why_all_hidden(&compared) } else { String::new() };
+        let mut shown = kept.clone();
+        self.sort(&mut shown, |at| Some(*at));
         self.kept = Arc::new(kept);
-        let pairs = self.pairs();
-        let counts = Counts::of(shown.iter().map(|at| &pairs[*at]));
+        let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
+        self.counts = Counts::of(left.iter().copied());
+        let narrowed =
+            (left.len() < pairs.len()).then(|| compared.pair_settings.narrowed(&left, &compared.axis));
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
-        let (rows, narrowed) = match self.compared() {
-            Some(compared) => {
-                let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
-                let pair_settings = (left.len() < pairs.len())
-                    .then(|| compared.pair_settings.narrowed(&left, &compared.axis));
-                let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
-                let pair_settings =
-                    pair_settings.map(|pair_settings| pair_settings.measured(compared, &rows));
-                (rows, pair_settings)
-            }
-            None => Default::default(),
-        };
-        (self.shown, self.narrowed) = (rows, narrowed);
-        (self.counts, self.flagged) = (counts, flagged);
+        let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
+        self.narrowed = narrowed.map(|settings| settings.measured(&compared, &rows));
+        self.shown = rows;
+        self.marks = Marks::of(self, &compared);
         if self.map.is_some() {
             self.open_map();
         }
     }
 
-    /// Counts what the scope leaves, of which the typed filter leaves this many pairs, in the pivot.
-    fn count_scope(&self, scoped: &[usize], kept: usize) -> ScopeCounts {
-        let settings = match self.compared() {
-            _ if scoped.len() == kept => self.pivot.rows.len(),
-            Some(compared) if scoped.len() < self.pairs().len() => {
-                Pivot::new(&compared.report, scoped).rows.len()
+    /// Reason that the scope and the filter leave no pair.
+    fn why_all_hidden(&self, compared: &Compared) -> String {
+        match (self.filter.experiment(), self.filter.value().trim()) {
+            (Some(experiment), "") => {
+                format!("experiment {experiment} has no complete pair yet; * shows all runs.")
             }
-            compared => compared.map_or(0, |compared| compared.settings),
-        };
-        ScopeCounts { pairs: scoped.len(), settings }
+            (None, "") => "No two finished runs differ in this option alone.".to_owned(),
+            (_, typed) => Filter::parse(typed).why_nothing(&compared.runs.table).unwrap_or_else(|| {
+                "The filter leaves no pair: both runs of a pair must match.".to_owned()
+            }),
+        }
     }
 
     /// Sorts rows by their pairs.

@@ -67,8 +67,7 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let info = match body.width {
         _ if low => 1,
         ..WIDE if body.height >= HIGH => 4,
-        ..WIDE => 3,
-        WIDE.. => 3,
+        _ => 3,
     };
     let (rest, info) = cut_bottom(rest, info);
     let rows = table_rows(pareto);

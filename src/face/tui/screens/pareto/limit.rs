@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{AtLimit, BestWithin, ParetoPoint, XAxis};
+use study::analysis::{AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, XAxis};
 use study::plot::{limit_words, number};
 
 /// Asks for a limit in the unit of the x axis, or of another axis that is named, and selects the best point within it.
@@ -233,7 +233,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
             let style = if cell.label.is_empty() { dim } else { text };
             let end = put(buf, area, x, area.y + row, &best, style);
-            put(buf, area, end, area.y + row, &cell.beside.text(), dim);
+            put(buf, area, end, area.y + row, &cell.beside, dim);
             cells.push(cell);
         }
     }
@@ -242,41 +242,29 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
 
 /// Lists all series within the limit, the winner first; the chosen one's point is selected.
 pub fn list_series(pareto: &Pareto, cx: &mut Context) {
-    let Some(limit) = pareto.limit else { return };
+    let Some((limit, point)) = pareto.limit.zip(pareto.current()) else { return };
     let more = pareto.axes.y.is_more_better();
-    struct SeriesRow<'a> {
-        entry: &'a Entry,
-        cell: LimitCell,
-        run: Option<String>,
-        /// Smaller is better; infinite without a point.
-        rank: f64,
-    }
-    let mut rows: Vec<SeriesRow<'_>> = entries(pareto)
-        .map(|entry| {
-            let best = row_of(pareto, entry, limit).and_then(|row| row.best.as_ref());
-            SeriesRow {
-                entry,
-                cell: LimitCell::of(pareto, entry, limit),
-                run: best.map(|best| best.run.clone()),
-                rank: best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y }),
-            }
-        })
-        .collect();
+    let with_best = |entry| (entry, row_of(pareto, entry, limit).and_then(|row| row.best.as_ref()));
+    let mut rows: Vec<(&Entry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();
     // nobody can choose upper-bound
-    rows.sort_by(|a, b| {
-        let is_limit = |row: &SeriesRow<'_>| row.entry.series.architecture.is_limit();
-        is_limit(a).cmp(&is_limit(b)).then(a.rank.total_cmp(&b.rank))
-    });
-    let label_width = rows.iter().map(|row| row.cell.label.width()).max().unwrap_or(0);
-    let line = |SeriesRow { entry, cell, .. }: &SeriesRow<'_>| {
-        let name = format!("{} {}", entry.mark(), entry.series.label());
-        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside.text()))
+    let is_limit = |entry: &Entry| entry.series.architecture.is_limit();
+    let rank = |best: Option<&BestAtLimit>| {
+        best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y })
     };
-    let lines = rows.iter().map(line).collect();
+    rows.sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
+    let cells: Vec<LimitCell> =
+        rows.iter().map(|(entry, _)| LimitCell::of(pareto, entry, limit)).collect();
+    let label_width = cells.iter().map(|cell| cell.label.width()).max().unwrap_or(0);
+    let lines = rows.iter().zip(&cells).map(|((entry, _), cell)| {
+        let name = format!("{} {}", entry.mark(), entry.series.label());
+        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside))
+    });
+    let lines = lines.collect();
     let bound = limit_words(pareto.axes.x, limit, pareto.unit());
-    let title = format!("best {} {bound}", pareto.axes.y.title());
-    let meanings = meanings(rows.iter().map(|row| &row.cell));
-    let runs: Vec<Option<String>> = rows.into_iter().map(|row| row.run).collect();
+    let title = format!("[{}] best {} {bound}", point.provenance, pareto.axes.y.title());
+    let meanings = meanings(&cells);
+    let runs: Vec<Option<String>> =
+        rows.into_iter().map(|(_, best)| best.map(|best| best.run.clone())).collect();
     let take = move |state: &mut State, chosen: Chosen| {
         let Chosen::Line(at) = chosen else { return };
         let (pareto, cx) = (&mut state.pareto, &mut state.cx);
@@ -298,71 +286,42 @@ struct LimitCell {
     value: String,
     /// TP x batch of the point; empty without one.
     label: String,
-    beside: Beside,
-}
-
-/// Ratio of a series' best point to standard's, or the reason it has none.
-enum Beside {
-    Ratio(f64),
-    /// Point that just misses the limit: `~8x4 205`.
-    NearMiss(String),
-    /// Across batch sizes a ratio is no speedup.
-    OtherBatch,
-    NoStandard,
-    /// `standard` itself, and a series without a point.
-    Nothing,
-}
-
-impl Beside {
-    fn text(&self) -> String {
-        match self {
-            Self::Ratio(over) => format!("{over:.2}×"),
-            Self::NearMiss(point) => point.clone(),
-            Self::OtherBatch => "≠ batch".to_owned(),
-            Self::NoStandard => "-".to_owned(),
-            Self::Nothing => String::new(),
-        }
-    }
-
-    fn meaning(&self) -> Option<&'static str> {
-        match self {
-            Self::Ratio(_) => Some("×: over standard's best, same batch and P2P"),
-            Self::NearMiss(_) => Some("~: just misses the limit"),
-            Self::OtherBatch => Some("≠ batch: standard's has another"),
-            Self::NoStandard => Some("-: no standard"),
-            Self::Nothing => None,
-        }
-    }
+    /// Ratio to standard's best point, or why there is none; empty for `standard` itself, and for a series without a point.
+    beside: String,
+    /// Meaning of `beside`, if it needs one.
+    meaning: &'static str,
 }
 
 /// Meanings of the texts beside the best points, each once.
-fn meanings<'a>(cells: impl IntoIterator<Item = &'a LimitCell>) -> String {
-    distinct(cells.into_iter().filter_map(|cell| cell.beside.meaning())).join("; ")
+fn meanings(cells: &[LimitCell]) -> String {
+    let meanings = cells.iter().map(|cell| cell.meaning).filter(|meaning| !meaning.is_empty());
+    distinct(meanings).join("; ")
 }
 
 impl LimitCell {
     fn of(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
         let found = row_of(pareto, entry, limit);
+        let best = found.and_then(|at| at.best.as_ref());
         let missed = found.and_then(|at| at.near_miss.as_ref());
         let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
-        let Some(best) = found.and_then(|at| at.best.as_ref()) else {
-            let beside = missed.map_or(Beside::Nothing, Beside::NearMiss);
-            return Self { value: "-".into(), label: String::new(), beside };
-        };
         let is_standard = entry.series.architecture == Architecture::Standard;
-        let beside = match (best.over_standard, missed) {
-            (Some(over), _) if best.standard_batch == Some(best.batch) && !is_standard => {
-                Beside::Ratio(over)
-            }
-            (_, Some(missed)) => Beside::NearMiss(missed),
-            _ if is_standard => Beside::Nothing,
-            (Some(_), None) => Beside::OtherBatch,
-            (None, None) => Beside::NoStandard,
+        let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
+        let (beside, meaning) = match (over, missed, best) {
+            (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
+            (None, Some(missed), _) => (missed, "~: just misses the limit"),
+            (None, None, Some(best)) if !is_standard => match best.over_standard {
+                Some(_) => (OTHER_BATCH.to_owned(), "≠ batch: standard's has another"),
+                None => ("-".to_owned(), "-: no standard"),
+            },
+            _ => Default::default(),
         };
         Self {
-            value: digits(best.y),
-            label: pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label),
+            value: best.map_or("-".into(), |best| digits(best.y)),
+            label: best
+                .and_then(|best| pareto.point(&best.run))
+                .map_or_else(String::new, ParetoPoint::label),
             beside,
+            meaning,
         }
     }
 }

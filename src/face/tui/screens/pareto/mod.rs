@@ -15,30 +15,14 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-
 use crate::desk::figure::FigureKind;
 use crate::desk::files;
-use crate::face::tui::context::{Context, SelectedRun, Snapshot};
 use crate::face::tui::figures;
-use crate::face::tui::figures::Subject;
-use crate::face::tui::keymap::acts;
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, OwnEdits, Pointer, PointerKind,
-    Screen, ScreenSelection, ScreenStatus,
-};
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs::{Runs, TraceLookup};
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::next_of;
 use crate::face::tui::widgets::scatter::Plot;
-use base::text::counted;
 use plan::Architecture;
 pub use state::Pareto;
 use state::Scale;
@@ -360,11 +344,13 @@ impl Pareto {
             lines,
             |_, _| None,
             |state, chosen| {
-                if let Chosen::Line(at) = chosen {
-                    // a group chosen by hand is shown, with runs of other experiments if need be
-                    state.cx.scope.is_all |= state.pareto.is_out_of_scope(at);
-                    state.pareto.choose_group(at);
+                let Chosen::Line(at) = chosen else { return };
+                // a group chosen by hand is shown, with runs of other experiments if need be
+                if state.pareto.is_out_of_scope(at) {
+                    state.cx.scope.is_all = true;
+                    state.cx.inform("all runs are shown: the scope has none of this group");
                 }
+                state.pareto.choose_group(at);
             },
         );
         cx.lay(pick.selecting(self.group));
@@ -542,7 +528,11 @@ fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
 /// Moves the selection along x; points on one another follow each other.
 fn step(pareto: &mut Pareto, plot: &Plot, by: isize) {
     let (places, selected) = pareto.places();
-    let cells: Vec<_> = places.into_iter().map(|at| at.map(|place| plot.cell(place))).collect();
+    let (wide, high) = (plot.area.width.saturating_sub(1), plot.area.height.saturating_sub(1));
+    // unlike the plot's cells, those beside a zoomed window stay apart from those at its edge
+    let cell = |share: f64, cells: u16| (share * f64::from(cells)).round() as i64;
+    let cell = |(x, y)| (cell(plot.x.share(x), wide), -cell(plot.y.share(y), high));
+    let cells: Vec<_> = places.into_iter().map(|at| at.map(cell)).collect();
     let mut order: Vec<usize> = (0..cells.len()).collect();
     order.sort_by_key(|at| cells[*at]);
     if let Some(at) = order.iter().position(|at| *at == selected) {

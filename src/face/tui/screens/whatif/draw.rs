@@ -1,21 +1,20 @@
 //! Drawing of screen 7: header and sliders; the tables, plots and notes have their own files.
 
 use super::Act;
-use super::layout::{Areas, NOTES, areas_of, tracks};
-use super::notes::{draw_notes, headline, notes, unvalidated};
+use super::layout::{Areas, areas_of, tracks};
+use super::notes::{draw_notes, fitting, headline, notes, trust};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use base::text::{latency, without_middle};
 use study::whatif::{ProfileValues, Slider, Variant};
-use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let areas = areas_of(body, whatif);
     let place = folded_notes(buf, areas.header, &notes(whatif, body, cx), cx);
-    let (words, _) = header(whatif, &areas, cx, place.width);
+    let (words, ..) = header(whatif, &areas, cx, place.width);
     let pieces: Vec<(&str, Style)> =
         words.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
     line(buf, place, 0, &pieces);
@@ -26,15 +25,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         return;
     };
     if whatif.error.is_none() {
-        let sentence = headline(whatif, answer, areas.fastest.width.saturating_sub(1), cx);
-        put(
-            buf,
-            areas.fastest,
-            areas.fastest.x + 1,
-            areas.fastest.y,
-            &sentence,
-            theme.style(Role::Title),
-        );
+        let (fastest, trusted) = (cut_left(areas.fastest, 1).1, cut_left(areas.trust, 1).1);
+        let sentence = headline(whatif, answer, fastest.width, cx);
+        line(buf, fastest, 0, &[(&sentence, theme.style(Role::Title))]);
+        let (clauses, is_warning) = trust(whatif, answer);
+        let role = if is_warning { Role::Warn } else { Role::Dim };
+        line(buf, trusted, 0, &[(&fitting(&clauses, trusted.width), theme.style(role))]);
     }
     match answer.cannot() {
         Some(why) => cannot(buf, areas.bars, &why, whatif, cx),
@@ -83,44 +79,39 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-/// Text in pieces with a style each.
-type Words = Vec<(String, Role)>;
-
-/// Header that fits into `room` columns: pieces by importance, each whole or left out; true if no fact is missing that the
-/// screen has nowhere else.
-pub fn header(whatif: &WhatIf, areas: &Areas, cx: &Context, room: u16) -> (Words, bool) {
-    let width = |words: &Words| words.iter().map(|(text, _)| text.width()).sum::<usize>();
-    let (mut shown, mut is_whole) = (Words::new(), true);
-    let [facts, base, other] = header_pieces(whatif, areas, cx);
-    let pieces = facts.into_iter().map(|forms| (forms, true));
-    let starts = other.into_iter().chain(base).map(|forms| (forms, false));
-    for (mut forms, is_fact) in pieces.chain(starts) {
-        let left = usize::from(room).saturating_sub(width(&shown));
-        let at = forms.iter().position(|words| width(words) <= left);
-        is_whole &= at.is_some() || !is_fact;
+/// Header that fits into `room` columns: pieces with their styles, the whole text of its facts, and true if no fact is left
+/// out. Each piece has its longest form that fits.
+pub fn header(
+    whatif: &WhatIf,
+    areas: &Areas,
+    cx: &Context,
+    room: u16,
+) -> (Vec<(String, Role)>, String, bool) {
+    let (facts, other) = header_pieces(whatif, areas, cx);
+    let whole: String =
+        facts.iter().filter_map(|(forms, _)| forms.first()).map(String::as_str).collect();
+    let (mut shown, mut left, mut is_whole) = (Vec::new(), usize::from(room), true);
+    for (at, (forms, role)) in facts.iter().enumerate() {
+        let form = forms.iter().find(|form| form.width() <= left);
+        is_whole &= form.is_some();
         // the label is cut rather than left out
-        let at = at.or_else(|| shown.is_empty().then_some(forms.len() - 1));
-        shown.extend(at.map(|at| forms.swap_remove(at)).unwrap_or_default());
+        let form = form.or_else(|| forms.last().filter(|_| at == 0));
+        left = left.saturating_sub(form.map_or(0, |form| form.width()));
+        shown.extend(form.map(|form| (form.clone(), *role)));
     }
-    (shown, is_whole)
+    let form = other.into_iter().find(|form| form.width() <= left);
+    shown.extend(form.map(|form| (form, Role::Key)));
+    (shown, whole, is_whole)
 }
 
-/// Facts of the header and the base in their longest forms, without the other start, which is no caveat.
-pub fn whole_header(whatif: &WhatIf, areas: &Areas, cx: &Context) -> String {
-    let [facts, base, _] = header_pieces(whatif, areas, cx);
-    let longest = facts.into_iter().chain(base).filter_map(|forms| forms.into_iter().next());
-    longest.flatten().map(|(text, _)| text).collect()
-}
-
-/// Facts: provenance, the run's measurement, kept variants without a table of their own, and the present cell with missing
-/// validation without a sentence of its own. Then its base, and another start with its key. Each piece has shorter forms,
-/// the last the shortest.
-fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words>>; 3] {
+/// Facts of the header: provenance, kept variants without a table of their own, changed sliders, the present cell and its
+/// base. Then another start with its key. Each has shorter forms, the last the shortest.
+fn header_pieces(
+    whatif: &WhatIf,
+    areas: &Areas,
+    cx: &Context,
+) -> (Vec<(Vec<String>, Role)>, Vec<String>) {
     let cell = &whatif.variant.cell;
-    let words = |texts: Vec<String>, role: Role| -> Vec<Words> {
-        texts.into_iter().map(|text| vec![(text, role)]).collect()
-    };
-    let changed = if whatif.variant == whatif.base { "" } else { "changed " };
     let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
@@ -147,52 +138,32 @@ fn header_pieces(whatif: &WhatIf, areas: &Areas, cx: &Context) -> [Vec<Vec<Words
                 // sliders in sight have the rest
                 format!("{} on {}, {}", cell.model, cell.hardware, cell.stack),
                 format!("{} on {}", cell.model, cell.hardware),
+                cell.model.clone(),
             ];
-            let from = vec![format!("  {changed}from {}", whatif.base_name)];
-            let trace = cx.open_trace.clone().map(|name| ("starts from trace", name));
+            let from = vec![format!("  from {}", whatif.base_name()), String::new()];
+            let trace = whatif.usable_trace(cx).map(|name| ("starts from trace", name.to_owned()));
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
-    // a tall window has a sentence on it
-    let elsewhere = whatif.measured_elsewhere.filter(|_| areas.notes.height < NOTES);
-    let elsewhere = elsewhere.map(|(ms, machine)| {
-        let ms = digits(ms);
-        let hardware = &whatif.base.cell.hardware;
-        vec![
-            format!("measured {ms} ms on {machine}, not {hardware}  "),
-            format!("measured {ms} ms on {machine}  "),
-        ]
-    });
-    let unvalidated = whatif.answer.as_deref().and_then(unvalidated);
-    // another version of the engine is in the notes
-    let unvalidated = unvalidated.and_then(|why| why.split(';').next());
-    let unvalidated = unvalidated.filter(|_| areas.notes.height <= 2);
-    // the cell stays beside it, in fewer words
-    let what: Vec<Words> = match unvalidated {
-        None => words(what, Role::Text),
-        Some(why) => {
-            let beside = |cell: &str, why: &str| {
-                vec![(format!("{cell}  "), Role::Text), (why.to_owned(), Role::Warn)]
-            };
-            let short = what.iter().map(String::as_str).chain([cell.model.as_str()]);
-            let short = short.map(|cell| beside(cell, "not validated"));
-            let alone = vec![("not validated".to_owned(), Role::Warn)];
-            std::iter::once(beside(&what[0], why)).chain(short).chain([alone]).collect()
-        }
+    let values = whatif.answer.as_ref().map(|answer| &answer.profile_values);
+    let changes = values.map_or_else(String::new, |values| whatif.changes(&whatif.variant, values));
+    let changes = match changes.split(", ").count() {
+        _ if changes.is_empty() => Vec::new(),
+        1 => vec![format!("{changes}; ")],
+        count => vec![format!("{changes}; "), format!("{count} changes; ")],
     };
-    let other = other.map(|(verb, name)| {
-        let key = format!("  {}", cx.key::<WhatIf>(Act::Base));
-        let forms = [34, 20, 12].map(|most| format!(" {verb} {}", without_middle(&name, most)));
-        forms.map(|form| vec![(key.clone(), Role::Key), (form, Role::Dim)]).to_vec()
+    let key = cx.key::<WhatIf>(Act::Base);
+    let other = other.map_or_else(Vec::new, |(verb, name)| {
+        [34, 20, 12].map(|most| format!("  {key} {verb} {}", without_middle(&name, most))).to_vec()
     });
-    let mut facts = vec![words(labels, Role::Simulated)];
-    facts.push(words(measured_in_words(whatif), Role::Title));
-    facts.push(words(kept_in_words(whatif, areas.has_pins()), Role::Title));
-    facts.extend(elsewhere.map(|forms| words(forms, Role::Warn)));
-    facts.push(what);
-    facts.retain(|forms| !forms.is_empty());
-    let base = Some(words(from, Role::Dim)).filter(|forms| !forms.is_empty());
-    [facts, base.into_iter().collect(), other.into_iter().collect()]
+    let facts = [
+        (labels, Role::Simulated),
+        (kept_in_words(whatif, areas.has_pins()), Role::Title),
+        (changes, Role::Title),
+        (what, Role::Text),
+        (from, Role::Dim),
+    ];
+    (facts.into_iter().filter(|(forms, _)| !forms.is_empty()).collect(), other)
 }
 
 /// Names of a traced step, the longest first; the short ones leave out the format of the trace and the phase.
@@ -202,7 +173,7 @@ fn step_names(whatif: &WhatIf, number: u32) -> [String; 5] {
     let bare = file.split_once(" (").map_or(file, |(bare, _)| bare);
     let short = [24, 16, 12].map(|most| format!("step {number} of {}", without_middle(bare, most)));
     let [long, middle, least] = short;
-    [whatif.base_name.clone(), format!("step {number} of {file}"), long, middle, least]
+    [whatif.base_name().to_owned(), format!("step {number} of {file}"), long, middle, least]
 }
 
 /// Kept variants without a table of their own; shorter forms last.
@@ -218,27 +189,6 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     });
     let letters: String = pins().map(|(at, _)| letter(at)).collect();
     vec![format!("kept, ms: {}", each.collect::<String>()), format!("kept: {letters}  ")]
-}
-
-/// TPOT of the run that the sliders started from, beside that of its simulation; shorter forms last.
-fn measured_in_words(whatif: &WhatIf) -> Vec<String> {
-    let Some((measured, provenance)) = whatif.measured else { return Vec::new() };
-    let run = format!("measured {} ms", digits(measured));
-    let link = match provenance {
-        Provenance::EmulatedLink => " over an emulated link",
-        _ => "",
-    };
-    let base = whatif.base_answer.as_ref();
-    let Some(ms) = base.and_then(|base| Some(base.chosen()?.tpot_ms)) else { return vec![run + "  "] };
-    let error = format!("{:+.0} %", 100.0 * (ms / measured - 1.0));
-    let simulated = format!("simulated {} ({error})  ", digits(ms));
-    vec![
-        format!("run {run}{link}, {simulated}"),
-        format!("run {run}, {simulated}"),
-        format!("{run}, {simulated}"),
-        format!("{run} (sim. {error})  "),
-        run + "  ",
-    ]
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {

@@ -10,6 +10,8 @@ pub struct Areas {
     pub header: Rect,
     /// Sentence on the fastest architecture.
     pub fastest: Rect,
+    /// Sentence on how far the numbers can be trusted.
+    pub trust: Rect,
     pub sliders: Rect,
     pub bars: Rect,
     pub strip: Rect,
@@ -45,6 +47,7 @@ const LOW: u16 = 18;
 pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let (fastest, rest) = cut_top(rest, 1);
+    let (trust, rest) = cut_top(rest, 1);
     let large = body.height >= 34;
     // in a small window they scroll; a trace has fewer, but the notes stay in place
     let all = sliders.max(Slider::DENSE) as u16;
@@ -55,13 +58,12 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
         (false, _) => 0,
     };
     let beside = rest.height.saturating_sub(pins + all) >= NOTES;
-    // the sliders of a trace leave room for whole sentences
-    let spare = rest.height.saturating_sub(sliders as u16 + 8).min(2);
     let below = match (beside, body.height) {
         (true, _) => 0,
         // the sliders up to P2P stay
         (false, ..LOW) => rest.height.saturating_sub(architectures.max(8) as u16 + 1).max(2),
-        (false, _) => 2 + spare,
+        // the sliders of a trace leave room for whole sentences
+        (false, _) => rest.height.saturating_sub(sliders as u16).clamp(1, 4),
     };
     let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
@@ -88,7 +90,7 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
     let (sliders, under) = cut_top(left, all);
     let notes = if beside { cut_top(under, 1).1 } else { below };
-    Areas { header, fastest, sliders, bars, strip, frontier, break_even, notes, pins }
+    Areas { header, fastest, trust, sliders, bars, strip, frontier, break_even, notes, pins }
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {

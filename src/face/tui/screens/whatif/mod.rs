@@ -14,18 +14,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
-use crate::face::tui::context::{Context, Request, SelectedRun};
-use crate::face::tui::keymap::acts;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Note, OwnEdits, Screen, ScreenList, Tab,
-};
+use crate::face::tui::prelude::*;
 use crate::face::tui::task::Stop;
-use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;
 use machine::hardware::Profile;
 use run::sim::Simulator;
@@ -63,7 +55,7 @@ impl Acts for WhatIf {
             Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
             Act::ResetAll => self.variant != self.base,
             Act::Undo => self.edits() > 0,
-            Act::Strip => self.has_strip_rows,
+            Act::Strip => !self.lacks_strip_rows,
             Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
             _ => true,
         }
@@ -103,7 +95,10 @@ impl Acts for WhatIf {
             },
             Act::Base => match (&self.traced, &cx.open_trace) {
                 (Some(_), _) => self.leave_trace(),
-                (None, Some(_)) => cx.request(Request::WhatIfOpenTrace { asked: true }),
+                (None, Some(_)) => {
+                    self.seeded.clone_from(&cx.open_trace);
+                    cx.request(Request::WhatIfOpenTrace { asked: true });
+                }
                 (None, None) => cx.inform("no trace is open on the timeline"),
             },
             Act::Frontier => self.turn_frontier(cx),
@@ -258,7 +253,8 @@ impl Screen for WhatIf {
         match request {
             Request::WhatIf(Some(selected)) => {
                 self.seeded.clone_from(&cx.open_trace);
-                let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name.clone());
+                let replaced =
+                    (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
                 // else the run of another screen
                 let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
                 self.start_from(&selected, cx);
@@ -273,17 +269,18 @@ impl Screen for WhatIf {
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
+                self.usable.clone_from(&cx.open_trace);
                 if self.start_traced(traced, name) {
                     let reset = cx.key::<Self>(Act::ResetAll);
                     cx.inform(format!(
                         "your changes to {} are back; {reset} resets all",
-                        self.base_name
+                        self.base_name()
                     ));
                 }
                 if let Some(architecture) = architecture {
                     cx.inform(format!(
                         "at {architecture}, as on the timeline; kernel and all-reduce times are those of {}",
-                        self.base_name
+                        self.base_name()
                     ));
                     self.change(|variant, _| variant.cell.architecture = architecture);
                 }
@@ -313,7 +310,7 @@ impl Screen for WhatIf {
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
-        self.has_strip_rows = layout::rows_for_strip(body, self).is_none();
+        self.lacks_strip_rows = layout::rows_for_strip(body, self).is_some();
         // an open trace is what the user looks at, unless sliders of a cell were moved already
         let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
         if is_another && (self.follows_trace || self.is_untouched()) {

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, stand_in, value_text, whole_header};
+use super::draw::{base_text, header, stand_in, value_text};
 use super::layout::{Areas, NOTES, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::statistics::extent;
 use base::text::{joined_with_and, latency};
 use plan::{Architecture, LayerSet};
+use study::validate::Trust;
 use study::whatif::{
     Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Row, Slider, about_architecture,
-    own_meaning, with_article,
+    own_meaning,
 };
+use table::Provenance;
 
 /// Heading of the break-even.
 const BREAK_EVEN: &str = "break-even:";
@@ -36,13 +38,14 @@ impl Sentence {
         format!("{} {}", self.head, self.words).trim_start().to_owned()
     }
 
-    /// Rows of the sentence if it starts at row `from` of an area: one row in areas of at most two rows; in areas below
-    /// [`NOTES`] rows the rows that are left, of which the first sentence leaves one to the next; else all.
+    /// Rows of the sentence if it starts at row `from` of an area: one row in areas of at most two wide rows; in areas below
+    /// [`NOTES`] rows the rows that are left, of which the first of three leaves one to the next sentence; else all.
     fn rows(&self, area: Rect, from: u16) -> Vec<String> {
         match area.height {
-            ..=2 => clause_rows(&self.whole(), area.width, 1),
-            3..NOTES => {
-                let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
+            ..=2 if area.width >= 76 => clause_rows(&self.whole(), area.width, 1),
+            ..NOTES => {
+                let kept = u16::from(from == 0 && area.height > 2);
+                let rest = area.height.saturating_sub(from + kept).max(1);
                 clause_rows(&self.whole(), area.width, rest.into())
             }
             _ => wrap(&self.whole(), usize::from(area.width.saturating_sub(1))),
@@ -71,37 +74,48 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     }
 }
 
-/// Answer in one line, in the most words that fit: the fastest architecture, or the launch gaps that hide its gain.
-pub fn headline(whatif: &WhatIf, answer: &Answer, room: u16, cx: &Context) -> String {
-    let forms = match answer.launches_hide_gains() {
-        Some((gaps, speedups)) => {
-            hidden_gains(answer, gaps, speedups, &cx.key::<WhatIf>(Act::LaunchGaps))
+/// Texts one after the other, as many of the first ones as fit.
+pub fn fitting(clauses: &[String], room: u16) -> String {
+    let mut text = clauses.first().cloned().unwrap_or_default();
+    for clause in clauses.iter().skip(1) {
+        if text.width() + clause.width() > room.into() {
+            break;
         }
-        None => fastest(whatif, answer),
-    };
-    first_fitting(&forms, room).to_owned()
+        text += clause;
+    }
+    text
 }
 
-/// Speedup that the launch gaps of a traced step hide, and the part of it that removing these gaps gives alone.
-fn hidden_gains(answer: &Answer, gaps: LaunchGaps, [alone, wired]: [f64; 2], key: &str) -> Vec<String> {
-    let (wiring, remedy) = (answer.wiring(), gaps.remedy);
-    let nothing = format!("{wiring} gains nothing");
-    let with = with_article(remedy);
-    vec![
-        format!(
-            "{nothing} as traced: launch-bound; {key}: with {with} {wired:.2}x the trace (that alone {alone:.2}x)"
-        ),
-        format!("{nothing}: launch-bound; {key}: {remedy} {wired:.2}x (alone {alone:.2}x)"),
-        format!("{nothing}: launch-bound; {key}: {wired:.2}x (alone {alone:.2}x)"),
-    ]
+/// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
+pub fn headline(whatif: &WhatIf, answer: &Answer, room: u16, cx: &Context) -> String {
+    if let Some((LaunchGaps { remedy, .. }, [alone, wired])) = answer.launches_hide_gains() {
+        let (wiring, key) = (answer.wiring(), cx.key::<WhatIf>(Act::LaunchGaps));
+        let clauses = [
+            format!("{wiring} gains nothing: launch-bound"),
+            format!("; {key} ({remedy}): {wired:.2}x the trace"),
+            format!(" (that alone {alone:.2}x)"),
+        ];
+        return fitting(&clauses, room);
+    }
+    let fastest = answer.fastest();
+    let labels: Vec<String> = fastest.rows.iter().map(|(row, _)| answer.label(row)).collect();
+    let others = if labels.len() > 1 && labels[0] == "standard" { &labels[1..] } else { &labels[..] };
+    // all names if the first clause then fits
+    let [all, few] = [joined_with_and(others), few_of(others)]
+        .map(|names| fastest_in_words(whatif, answer, &fastest, &names));
+    let has_room = all.first().is_some_and(|clause| clause.width() <= room.into());
+    fitting(if has_room { &all } else { &few }, room)
 }
 
-/// Fastest architecture or those that tie for it, their speedup over `standard` and over a traced step; shorter forms last.
-fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
-    let Fastest { rows, tie_share } = answer.fastest();
-    let Some((_, first)) = rows.first() else { return Vec::new() };
-    let labels: Vec<String> = rows.iter().map(|(row, _)| answer.label(row)).collect();
-    let [all, short] = leaders(&labels, tie_share);
+/// Clauses on the fastest architectures, which have these names: their speedup over `standard`, the band within which they tie,
+/// a slower one that is selected, their speedup over a traced step or their TPOT, and the limit.
+fn fastest_in_words(
+    whatif: &WhatIf,
+    answer: &Answer,
+    Fastest { rows, band }: &Fastest<'_>,
+    names: &str,
+) -> Vec<String> {
+    let Some((first_row, first)) = rows.first() else { return Vec::new() };
     let numbers_of =
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
     let standard = numbers_of(&Architecture::Standard);
@@ -109,58 +123,40 @@ fn fastest(whatif: &WhatIf, answer: &Answer) -> Vec<String> {
         true => standard.map(|standard| standard.tpot_ms / numbers.tpot_ms),
         false => numbers.speedup,
     };
-    let ms = extent(rows.iter().map(|(_, numbers)| numbers.tpot_ms));
-    let ms = ms.map_or_else(String::new, |ms| from_to(ms.map(|ms| latency(1e3 * ms))));
-    let is_none_faster = labels[0] == "standard";
-    let gains = extent(rows.iter().filter_map(|(_, numbers)| over_standard(numbers)));
-    let gains = gains.filter(|_| !is_none_faster);
-    let gain = match gains {
-        _ if is_none_faster && labels.len() == 1 => "; none is faster".to_owned(),
-        Some(gains) => {
-            format!(", {} standard", from_to(gains.map(|gain| format!("{gain:.2}x"))))
-        }
-        None => String::new(),
+    let range = |all: Vec<f64>, words: &dyn Fn(f64) -> String| {
+        extent(all).map_or_else(String::new, |ends| from_to(ends.map(words)))
     };
-    let most = gains.map_or_else(String::new, |[_, most]| format!(", up to {most:.2}x"));
+    let gain = rows.iter().filter_map(|(_, numbers)| over_standard(numbers)).collect();
+    let gain = range(gain, &|gain: f64| format!("{gain:.2}x"));
+    let ms = rows.iter().map(|(_, numbers)| numbers.tpot_ms).collect();
+    let ms = range(ms, &|ms: f64| latency(1e3 * ms));
+    let is_none_faster = answer.label(first_row) == "standard";
+    let (within, ties) = (band.within(), rows.len() > 1);
+    let mut clauses = match gain.as_str() {
+        _ if is_none_faster && ties => {
+            vec!["No clear gain over standard".to_owned(), format!(": {names} {within}")]
+        }
+        _ if is_none_faster => vec!["No architecture is faster than standard".to_owned()],
+        "" => vec![format!("Fastest: {names}")],
+        gain => vec![format!("Fastest, {gain} standard: {names}")],
+    };
+    clauses.extend((ties && !is_none_faster).then(|| format!(" (tied {within})")));
+    let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
-        let over_trace = format!("{speedup:.2}x the trace");
-        return vec![
-            format!("{all}, {ms}{gain}, {speedup:.2}x the {times} step of {before}"),
-            format!("{all}, {ms}{gain}, {over_trace}"),
-            format!("{short}, {ms}{gain}, {over_trace}"),
-            format!("{short}{gain}, {over_trace}"),
-            format!("{short}, {over_trace}"),
-        ];
+        clauses.push(format!(", {speedup:.2}x the trace"));
+        clauses.extend(own);
+        clauses.push(format!("; {ms}, {times} {before}"));
+        return clauses;
     }
-    if let Some(own) = slower_after_change(whatif, answer, &rows) {
-        let few = few_of(&labels);
-        let (first, rest) = all.split_at(1);
-        let gains = gains.map_or_else(String::new, |gains| {
-            format!(", {}", from_to(gains.map(|gain| format!("{gain:.2}x"))))
-        });
-        return vec![
-            format!("{own}; {}{rest}{gains}", first.to_lowercase()),
-            format!("{own}; fastest: {few}{gains}"),
-            format!("{own}; fastest: {few}{most}"),
-            format!("{own}; fastest: {few}"),
-            format!("{own}; fastest{}", most.trim_start_matches(',')),
-            own,
-        ];
-    }
+    clauses.push(own.unwrap_or_else(|| format!(", {ms}")));
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
-    let limit = limit.map_or_else(String::new, |limit| format!("; without communication {limit:.2}x"));
-    vec![
-        format!("{all}, {ms}{gain}{limit}"),
-        format!("{all}, {ms}{gain}"),
-        format!("{short}, {ms}{gain}"),
-        format!("{short}{gain}"),
-        format!("{short}{most}"),
-    ]
+    clauses.extend(limit.map(|limit| format!("; without communication {limit:.2}x")));
+    clauses
 }
 
-/// What a change made of the selected architecture if that is none of the fastest: `ladder 22.9 ms (was 12.9), 1.27x`.
+/// What a change made of the selected architecture if that is none of the fastest: `; ladder 1.27x, 22.9 ms (was 12.9)`.
 fn slower_after_change(
     whatif: &WhatIf,
     answer: &Answer,
@@ -179,33 +175,54 @@ fn slower_after_change(
         (Some((_, unit)), Some((number, same))) if unit == same => format!(" (was {number})"),
         _ => format!(" (was {was})"),
     };
-    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(", {speedup:.2}x"));
-    Some(format!("{} {now}{was}{speedup}", answer.label(chosen)))
+    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(" {speedup:.2}x,"));
+    Some(format!("; {}{speedup} {now}{was}", answer.label(chosen)))
 }
 
-/// The fastest architecture, or those that tie for it: all, and in few words, which name `ladder`.
-pub fn leaders(labels: &[String], tie_share: f64) -> [String; 2] {
-    // without the binary form of the share
-    let within = format!("within {} %", (1000.0 * tie_share).round() / 10.0);
-    match labels {
-        [] => [String::new(), String::new()],
-        [one] => [format!("Fastest: {one}"), format!("Fastest: {one}")],
-        [first, others @ ..] if first == "standard" => {
-            let are = if others.len() > 1 { "are" } else { "is" };
-            [
-                format!("No clear gain over standard: {} {are} {within}", joined_with_and(others)),
-                format!("No clear gain over standard ({within})"),
+/// Clauses on how far the numbers can be trusted, each after the next: the run that the sliders started from beside its
+/// simulation, the error of the predictions, and the band of ties with its reason. True if a warning comes first.
+pub fn trust(whatif: &WhatIf, answer: &Answer) -> (Vec<String>, bool) {
+    let ms = whatif.base_answer.as_ref().and_then(|base| Some(base.chosen()?.tpot_ms));
+    let of_run = match (whatif.measured_elsewhere, whatif.measured) {
+        (Some((measured, machine)), _) => {
+            let hardware = &whatif.base.cell.hardware;
+            vec![
+                format!("run measured {} ms on {machine}", digits(measured)),
+                format!(", no profile of it: {hardware} is simulated, compare speedups, not times"),
             ]
         }
-        all => [
-            format!("Fastest, tied {within}: {}", joined_with_and(all)),
-            format!("Tied {within}: {}", few_of(all)),
-        ],
-    }
+        (None, Some((measured, provenance))) => {
+            let simulated = ms.map(|ms| {
+                let error = 100.0 * (ms / measured - 1.0);
+                format!(", simulated {} ({error:+.0} %)", digits(ms))
+            });
+            let link = match provenance {
+                Provenance::EmulatedLink => " over an emulated link",
+                _ => "",
+            };
+            let run = format!("run measured {} ms{link}", digits(measured));
+            std::iter::once(run).chain(simulated).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    let is_unvalidated = answer.error.starts_with("not validated");
+    let error = match Trust::of(&answer.spec) {
+        trust @ Trust::Fitted(_) if answer.assumptions.is_none() => trust.badge(),
+        _ => answer.error.clone(),
+    };
+    let mut clauses = of_run;
+    // the notes have the rest of the error
+    let fact = error.split("; ").next().and_then(|fact| fact.split(": ").next()).unwrap_or_default();
+    let separator = if clauses.is_empty() { "" } else { "; " };
+    clauses.push(format!("{separator}{fact}"));
+    let Fastest { rows, band } = answer.fastest();
+    let ties = format!("; leads {} are ties: {}", band.within(), band.reason());
+    clauses.extend((!rows.is_empty()).then_some(ties));
+    (clauses, is_unvalidated || whatif.measured_elsewhere.is_some())
 }
 
 /// First label and `ladder`, and the number of others: `parallel, ladder and 3 more`.
-fn few_of(labels: &[String]) -> String {
+pub fn few_of(labels: &[String]) -> String {
     let mut named: Vec<&str> = labels.iter().take(1).map(String::as_str).collect();
     named.extend(labels.iter().skip(1).map(String::as_str).find(|label| *label == "ladder"));
     match labels.len() - named.len() {
@@ -240,8 +257,7 @@ fn unfamiliar(answer: &Answer) -> Option<Sentence> {
     (!others.is_empty()).then(|| Sentence::new("fastest:", Role::Dim, words, Role::Dim))
 }
 
-/// Missing validation, launch gaps, break-even or assumptions, meaning of the slider, and the error; two rows have room for
-/// what matters most.
+/// Launch gaps, break-even or assumptions, meaning of the slider, and the error; a few rows have room for what matters most.
 fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
@@ -260,37 +276,16 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     };
     let name = format!("{}:", whatif.slider().name());
     let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer, cx), Role::Dim);
-    let error =
-        |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
+    let error = Sentence::new("error of predictions:", Role::Dim, answer.error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
-    // two rows have it in the header
-    let unvalidated = unvalidated(answer).filter(|_| area.height > 2);
-    let validated = answer.error.as_ref().filter(|_| unvalidated.is_none()).map(error);
-    let unvalidated = unvalidated.map(|why| Sentence::new("", Role::Text, why.to_owned(), Role::Warn));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    // a low window has it in the header
-    let elsewhere = whatif.measured_elsewhere.filter(|_| area.height >= NOTES);
-    let elsewhere = elsewhere.map(|(ms, machine)| {
-        let words = format!(
-            "run measured {} ms on {machine}; no profile of it, so {} is simulated: compare speedups, not times",
-            digits(ms),
-            whatif.base.cell.hardware
-        );
-        Sentence::new("", Role::Text, words, Role::Warn)
-    });
-    let first = elsewhere.into_iter().chain(unvalidated).chain(launches);
-    let last = link.into_iter().chain(validated).chain(unfamiliar(answer));
-    let mut all: Vec<Sentence> = first.chain([said, of_slider]).chain(last).collect();
+    let last = link.into_iter().chain([error]).chain(unfamiliar(answer));
+    let mut all: Vec<Sentence> = launches.into_iter().chain([said, of_slider]).chain(last).collect();
     if is_last {
         all[1..].rotate_left(1);
     }
     all
-}
-
-/// Missing validation of a cell, of which the screen warns.
-pub fn unvalidated(answer: &Answer) -> Option<&str> {
-    answer.error.as_deref().filter(|error| error.starts_with("not validated"))
 }
 
 /// Sentence with its rows, and the place of the first one.
@@ -333,11 +328,19 @@ pub fn draw_notes(buf: &mut Buffer, areas: &Areas, whatif: &WhatIf, answer: &Arc
     }
 }
 
-/// Caveats: the cell or step, and the sentences below the sliders.
+/// Caveats: the first three rows, and the sentences below the sliders.
 pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let Some(answer) = &whatif.answer else { return Vec::new() };
     let areas = areas_of(body, whatif);
+    let room = areas.fastest.width.saturating_sub(1);
     let mut notes = Vec::new();
+    let of_trust = |room| fitting(&trust(whatif, answer).0, room);
+    let rows = [headline(whatif, answer, room, cx), of_trust(room)];
+    let whole = [headline(whatif, answer, u16::MAX, cx), of_trust(u16::MAX)];
+    for (row, whole) in rows.into_iter().zip(whole).filter(|(_, whole)| !whole.is_empty()) {
+        let is_cut = row != whole;
+        notes.push(Note::new(whole, is_cut));
+    }
     for PlacedSentence { sentence, area, row, rows } in placed(&areas, whatif, answer, cx) {
         let is_wide = rows.iter().any(|row| row.width() + 1 > area.width.into());
         let is_cut = is_wide || !is_whole(&rows, &sentence.whole());
@@ -346,8 +349,7 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     }
     // the hint takes its room from the header
     let room = areas.header.width.saturating_sub(notes_hint(&notes, cx).width() as u16);
-    let (_, is_whole) = header(whatif, &areas, cx, room);
-    let whole = whole_header(whatif, &areas, cx);
+    let (_, whole, is_whole) = header(whatif, &areas, cx, room);
     notes.push(Note::beside_hint(whole.trim(), !is_whole));
     notes
 }

@@ -38,7 +38,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
         (columns, of_trace) => {
             let speedup = if of_trace { OVER_TRACE } else { "speedup" };
-            ((step_ms(whatif), if columns < 43 { 6 } else { 8 }), (speedup, 8))
+            ((step_ms(whatif), if columns < 43 { 6 } else { 7 }), (speedup, 8))
         }
     };
     let exposed = if area.width < 100 { ("exp. ms", 8) } else { ("exposed ms", 11) };
@@ -50,7 +50,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         // bars show it from 64 columns on
         (exposed.0, exposed.1, !least(64) || least(100)),
         ("change", 8, least(51)),
-        ("hidden", 7, least(43)),
+        ("hidden", 8, least(43)),
         ("gap", 7, least(64)),
         ("completion", 12, least(100)),
         ("tok/s/GPU", 11, least(100)),
@@ -62,15 +62,20 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         columns => (names + 1, columns - 1),
     };
     let first = area.x + names;
-    let told = match columns {
-        16.. => ("█", " rest "),
-        _ => ("", ""),
+    let legend = [
+        ("█", Role::Series(0)),
+        (" rest ", Role::Title),
+        ("╱", Role::Exposed),
+        (" exposed", Role::Title),
+    ];
+    let skipped = match columns {
+        16.. => 0,
+        9.. => 2,
+        _ => legend.len(),
     };
-    if columns >= 9 {
-        let x = put(buf, area, first, area.y, told.0, theme.style(Role::Series(0)));
-        let x = put(buf, area, x, area.y, told.1, theme.style(Role::Title));
-        let x = put(buf, area, x, area.y, "╱", theme.style(Role::Exposed));
-        put(buf, area, x, area.y, " exposed", theme.style(Role::Title));
+    let mut x = first;
+    for (text, role) in legend.into_iter().skip(skipped) {
+        x = put(buf, area, x, area.y, text, theme.style(role));
     }
     let title = numbers.iter().filter(|n| n.2).map(|&(title, width, _)| format!("{title:>width$}"));
     let title: String = title.collect();
@@ -113,7 +118,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             speedup,
             digits(n.exposed_ms),
             delta,
-            or_none(n.overlap_pct.map(hidden_words)),
+            percent(n.overlap_pct),
             or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
             or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
@@ -216,7 +221,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 None => "-".into(),
                 base => delta(n.tpot_ms, base),
             }),
-            4 => number(&|n| n.overlap_pct.map_or_else(|| "-".into(), hidden_words)),
+            4 => number(&|n| percent(n.overlap_pct)),
             5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
             _ => {
                 let spec = &pin.answer.spec;

@@ -8,10 +8,10 @@ use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade::{self, Shares};
-use plan::Lane;
+use plan::{Architecture, Lane};
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::whatif::{Answer, Strip};
+use study::whatif::{Answer, FrontierPoint, Strip};
 use table::P2p;
 use trace::overlap::intervals::{Coverage, union};
 
@@ -20,10 +20,9 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         return;
     }
     let theme = cx.theme;
-    let x_of = |p: &study::whatif::FrontierPoint| {
-        if whatif.by_tpot { p.tpot_ms } else { p.completion_ms }
+    let at = |p: &FrontierPoint| {
+        (if whatif.by_tpot { p.tpot_ms } else { p.completion_ms }, p.tokens_per_s_per_gpu)
     };
-    let at = |p: &study::whatif::FrontierPoint| (x_of(p), p.tokens_per_s_per_gpu);
     let points: Vec<(f64, f64)> =
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     let missing = match (whatif.traced.is_some(), area.height) {
@@ -47,10 +46,11 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
     let titles = ["over batch ".to_owned(), "batch ".to_owned()];
     let title = first_fitting(&titles, area.width.saturating_sub(names as u16));
     let mut x = put(buf, area, area.x, area.y, title, theme.style(Role::Title));
-    let order = |architecture: &plan::Architecture| match architecture {
-        plan::Architecture::UpperBound => 2,
-        a if *a == answer.spec.architecture => 1,
-        _ => 0,
+    // the chosen architecture is drawn over the others, the limit below them
+    let order = |architecture: &Architecture| match architecture {
+        Architecture::UpperBound => 0,
+        other if *other != answer.spec.architecture => 1,
+        _ => 2,
     };
     // use each architecture's usual mark and colour
     let looks = look_numbers(answer.frontiers.iter().map(|frontier| &frontier.architecture));
@@ -69,11 +69,7 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
     let name = format!("{} {unit}", if whatif.by_tpot { "TPOT" } else { "completion" });
     plot.draw_axes(buf, theme, &name, "tok/s/GPU");
     let mut frontiers: Vec<_> = answer.frontiers.iter().collect();
-    frontiers.sort_by_key(|frontier| match order(&frontier.architecture) {
-        1 => 2,
-        2 => 0,
-        _ => 1,
-    });
+    frontiers.sort_by_key(|frontier| order(&frontier.architecture));
     for frontier in frontiers {
         let index = order(&frontier.architecture);
         let style = theme.style(Role::Architecture(look(&frontier.architecture)));
@@ -81,7 +77,7 @@ pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answ
         plot.draw_series(buf, theme, look(&frontier.architecture), &line);
         for point in &frontier.points {
             let (x, y) = plot.cell(at(point));
-            let own = index == 1 && point.batch == answer.spec.batch;
+            let own = index == 2 && point.batch == answer.spec.batch;
             let style = if own { style.add_modifier(Modifier::REVERSED) } else { style };
             put(buf, area, x, y, glyph(&frontier.architecture), style);
         }

@@ -10,12 +10,12 @@ use table::{Provenance, Spec};
 
 pub const MOST_PINS: usize = 6;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WhatIf {
     /// Starting point of the sliders.
     pub base: Variant,
-    /// Display name of the base.
-    pub base_name: String,
+    /// Display name of the base; empty for the default one.
+    base_name: String,
     /// Measured TPOT of the run that is the base (ms), over a real or an emulated link; `None` if it was simulated, or is
     /// simulated on another machine.
     pub measured: Option<(f64, Provenance)>,
@@ -33,6 +33,8 @@ pub struct WhatIf {
     before_trace: Option<Box<(Variant, String, Variant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
     pub seeded: Option<String>,
+    /// Last open trace from which the sliders could start.
+    pub usable: Option<String>,
     pub variant: Variant,
     undo: Vec<Variant>,
     redo: Vec<Variant>,
@@ -54,8 +56,8 @@ pub struct WhatIf {
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<Variant>,
     pub strip: StripView,
-    /// False if the window has no rows for the strip.
-    pub has_strip_rows: bool,
+    /// True if the window has no rows for the strip.
+    pub lacks_strip_rows: bool,
     /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
 }
@@ -113,9 +115,10 @@ impl Kept for WhatIf {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StripView {
     /// Two layers of a step.
+    #[default]
     Layer,
     Step,
     /// No strip; the frontier uses its space.
@@ -126,40 +129,6 @@ pub enum StripView {
 pub struct Pin {
     pub variant: Variant,
     pub answer: Arc<Answer>,
-}
-
-impl Default for WhatIf {
-    fn default() -> Self {
-        Self {
-            base: Variant::default(),
-            base_name: "the paper's 70B cell".into(),
-            measured: None,
-            measured_elsewhere: None,
-            traced: None,
-            trace: String::new(),
-            follows_trace: false,
-            earlier: Vec::new(),
-            before_trace: None,
-            seeded: None,
-            variant: Variant::default(),
-            undo: Vec::new(),
-            redo: Vec::new(),
-            list: List::default(),
-            base_answer: None,
-            base_error: None,
-            answer: None,
-            found: None,
-            error: None,
-            simulator: Arc::default(),
-            started: 0,
-            pins: Vec::new(),
-            waiting: Vec::new(),
-            unanswered: Vec::new(),
-            strip: StripView::Layer,
-            has_strip_rows: true,
-            by_tpot: false,
-        }
-    }
 }
 
 impl WhatIf {
@@ -197,6 +166,12 @@ impl WhatIf {
         self.traced.is_some().then_some(self.trace.as_str())
     }
 
+    /// Open trace from which the sliders can start, unless it was tried in vain.
+    pub fn usable_trace<'a>(&self, cx: &'a Context) -> Option<&'a str> {
+        let is_untried = self.seeded != cx.open_trace;
+        cx.open_trace.as_deref().filter(|_| is_untried || self.usable == cx.open_trace)
+    }
+
     /// True if no slider was moved in this session since the base was set.
     pub fn is_untouched(&self) -> bool {
         self.undo.is_empty()
@@ -204,13 +179,16 @@ impl WhatIf {
 
     /// Name of the cell that [`Self::leave_trace`] goes back to.
     pub fn cell_name(&self) -> String {
-        self.before_trace.as_ref().map_or_else(|| Self::default().base_name, |before| before.1.clone())
+        shown_name(self.before_trace.as_ref().map_or("", |before| &before.1)).to_owned()
+    }
+
+    pub fn base_name(&self) -> &str {
+        shown_name(&self.base_name)
     }
 
     /// Goes back from a measured step to the cell before it.
     pub fn leave_trace(&mut self) {
-        let own = || Box::new((Variant::default(), Self::default().base_name, Variant::default()));
-        let (base, name, variant) = *self.before_trace.take().unwrap_or_else(own);
+        let (base, name, variant) = *self.before_trace.take().unwrap_or_default();
         self.list.selected = 0;
         self.restart(base, name, None);
         self.variant = variant;
@@ -245,6 +223,7 @@ impl WhatIf {
             variant,
             earlier,
             seeded: self.seeded.take(),
+            usable: self.usable.take(),
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
             list: self.list,
@@ -390,6 +369,11 @@ impl WhatIf {
             .collect();
         words.join(", ")
     }
+}
+
+/// Name of a base; that of the default one is empty.
+fn shown_name(name: &str) -> &str {
+    if name.is_empty() { "the paper's 70B cell" } else { name }
 }
 
 pub fn letter(index: usize) -> char {

@@ -33,6 +33,11 @@ fn search(driver: &mut Driver) {
     driver.state.whatif.found = Some((variant, found));
 }
 
+fn notes(driver: &Driver) -> Vec<String> {
+    let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
+    notes.into_iter().map(|note| note.text).collect()
+}
+
 fn tpot(state: &State, architecture: &str) -> f64 {
     let answer = state.whatif.answer.as_ref().unwrap();
     answer.row(&architecture.parse().unwrap()).unwrap().numbers.as_ref().unwrap().tpot_ms
@@ -44,7 +49,7 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
     let shares = |driver: &Driver| {
         let answer = driver.state.whatif.answer.as_ref().unwrap();
         let row = answer.row(&"ladder".parse().unwrap()).unwrap();
-        study::whatif::hidden_words(row.numbers.as_ref().unwrap().overlap_pct.unwrap())
+        crate::face::tui::format::percent(row.numbers.as_ref().unwrap().overlap_pct)
     };
     let shown = driver.screen();
     let line = shown.lines().find(|line| line.contains("▸ladder")).unwrap_or_default().to_owned();
@@ -130,7 +135,8 @@ fn a_value_is_whole_and_that_of_the_base_is_beside_it_or_in_the_note() {
     };
     take(&mut driver, "farskip");
     assert!(row(&driver).ends_with(" farskip"), "{}", row(&driver));
-    driver.shows("architecture: base ladder (key 0 restores it); farskip: ");
+    let wanted = "architecture: base ladder (key 0 restores it); farskip: ";
+    assert!(notes(&driver).iter().any(|note| note.starts_with(wanted)), "{:?}", notes(&driver));
     take(&mut driver, "stale:2");
     assert!(row(&driver).ends_with("stale:2"), "no room for the base: {}", row(&driver));
     // a value too wide beside the track takes its place
@@ -472,7 +478,7 @@ fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
         "[simulated] llama-3-70b on h100_sxm, gpt-fast",
         "P2P on",
         "▸ladder 9.58 1.35x",
-        "break-even: ladder hides 95 % at AR latency <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99 %",
+        "break-even: ladder hides 95 % at AR latency <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.",
     ] {
         assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
     }
@@ -628,15 +634,16 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
     for (size, said) in [
-        ((60, 16), " Tied within 5 %: ladder and delayed:2, 1.35x standard"),
-        ((80, 24), " Fastest, tied within 5 %: ladder and delayed:2, 9.58 ms, 1.35x standard"),
-        ((120, 40), ": ladder and delayed:2, 9.58 ms, 1.35x standard; without communication 1.44x"),
+        ((60, 16), " Fastest, 1.35x standard: ladder and delayed:2"),
+        ((80, 24), " Fastest, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
+        ((120, 40), ": ladder and delayed:2 (tied within 5 %), 9.58 ms; without communication 1.44x"),
     ] {
         let mut driver = on(size);
         search(&mut driver);
         driver.shows(said);
         let shown = driver.screen();
-        let top: Vec<&str> = shown.lines().skip(1).take(2).collect();
+        let top: Vec<&str> = shown.lines().skip(1).take(3).collect();
+        assert!(top[2].starts_with(" mean error "), "{shown}");
         assert!(top[0].contains("[simulated]") && top.iter().all(|line| !line.contains('…')), "{shown}");
         let even = shown.lines().find(|line| line.contains("break-even: ")).expect("a break-even");
         assert!(!even.contains('…'), "{shown}");
@@ -742,16 +749,13 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
 #[test]
 fn a_tie_names_ladder() {
     let ties = ["parallel", "desync:2", "ladder", "sync-drop"].map(str::to_owned);
-    let [all, short] = super::notes::leaders(&ties, 0.05);
-    assert_eq!(all, "Fastest, tied within 5 %: parallel, desync:2, ladder and sync-drop");
-    assert_eq!(short, "Tied within 5 %: parallel, ladder and 2 more");
-    let [with_standard, _] = super::notes::leaders(&["standard", "ladder"].map(str::to_owned), 0.005);
-    assert_eq!(with_standard, "No clear gain over standard: ladder is within 0.5 %");
+    assert_eq!(super::notes::few_of(&ties), "parallel, ladder and 2 more");
+    assert_eq!(super::notes::few_of(&ties[1..]), "desync:2, ladder and sync-drop");
 }
 
 #[test]
 fn leads_within_the_error_of_an_unvalidated_cell_are_ties() {
-    for (size, said) in [((60, 16), "Tied within 5 %: "), ((120, 40), "Fastest, tied within 5 %: ")] {
+    for (size, said) in [((60, 16), "Fastest, "), ((120, 40), " (tied within 5 %)")] {
         let mut driver = on(size);
         select(&mut driver, Slider::Tp);
         driver.taps("l");
@@ -822,9 +826,9 @@ fn a_change_says_what_it_does_to_the_selected_architecture_and_keeps_the_cell() 
         let mut driver = on(size);
         driver.state.whatif.change(|variant, _| variant.alpha_us = Some(124.5));
         driver.taps("jk");
-        driver.shows(" ladder ");
-        driver.shows(" ms (was 9.58), ");
-        driver.shows("; fastest");
+        let of_ladder = |note: &String| note.contains("; ladder ") && note.contains(" ms (was 9.58)");
+        assert!(notes(&driver).iter().any(of_ladder), "{:?}", notes(&driver));
+        driver.shows(" AR latency 124.5 us; ");
         driver.shows("llama-3-70b");
         let shown = driver.screen();
         let row = shown.lines().find(|line| line.contains("*AR latency")).expect("a slider");

@@ -99,7 +99,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
         assert!(now.contains("architecture"), "the axis stays: {now}");
         seen.push_str(&now);
     }
-    for title in ["tok/s x", "95 % CI", "adj. p", "TPOT ms", "exposed", "overlap"] {
+    for title in ["tok/s x", "95 % CI", "p (BH)", "TPOT ms", "exposed", "overlap"] {
         assert!(seen.contains(title), "{title} is never shown: {seen}");
     }
     assert!(driver.screen().lines().nth(3).is_some_and(|line| line.contains("←")));

@@ -273,7 +273,7 @@ fn a_small_window_shows_whole_clauses_and_has_the_rest_in_the_notes() {
         notes.iter().any(|note| note.is_folded && note.text.contains(text))
     };
     let driver = on(compared(), (80, 24));
-    driver.shows("by TPOT 1.25x; adjusted p <.001 …");
+    driver.shows("by TPOT 1.25x; p <.001 (BH) …");
     assert!(folded(&driver, "9 samples in 3 rounds each") && folded(&driver, "all tiny f32 tp2"));
     let driver = on(grid().to_vec(), (80, 24));
     assert!(folded(&driver, "standard decodes "), "{}", driver.screen());
