@@ -26,14 +26,18 @@ impl DetailAreas {
     const SIDES: u16 = 3;
     const BARS: u16 = 2;
 
-    /// Divides the interior of the frame; the result comes before the origin, and both before the rest. Bars need their
-    /// legend, and the table of the sides both of its rows.
+    /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows; the origin gives
+    /// way to them, since the selected row names the setting.
     fn new(inner: Rect) -> Self {
-        let (origin, rest) = cut_top(inner, u16::from(inner.height > 1));
+        let sides = if inner.height > Self::SIDES { Self::SIDES } else { 0 };
+        let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
+        let (bars, bar_legend) = if has_bars { (Self::BARS, 1) } else { (0, 0) };
+        let origin = u16::from(inner.height > 1 + sides + bars + bar_legend);
+        let (origin, rest) = cut_top(inner, origin);
         let (result, rest) = cut_top(rest, 1);
-        let (sides, rest) = cut_top(rest, if rest.height < Self::SIDES { 0 } else { Self::SIDES });
-        let (bars, rest) = cut_top(rest, if rest.height <= Self::BARS { 0 } else { Self::BARS });
-        let (bar_legend, rest) = cut_top(rest, u16::from(!bars.is_empty()));
+        let (sides, rest) = cut_top(rest, sides);
+        let (bars, rest) = cut_top(rest, bars);
+        let (bar_legend, rest) = cut_top(rest, bar_legend);
         let (_gap, differences) = cut_top(rest, 1);
         Self { origin, result, sides, bars, bar_legend, differences }
     }
@@ -542,10 +546,9 @@ mod tests {
         };
         assert_eq!(rows(1), [0, 1, 0, 0, 0]);
         assert_eq!(rows(3), [1, 1, 0, 0, 0]);
-        assert_eq!(rows(4), [1, 1, 0, 0, 0]);
-        assert_eq!(rows(5), [1, 1, 3, 0, 0]);
-        assert_eq!(rows(7), [1, 1, 3, 0, 0]);
-        assert_eq!(rows(8), [1, 1, 3, 2, 1]);
+        assert_eq!(rows(4), [0, 1, 3, 0, 0]);
+        assert_eq!(rows(6), [1, 1, 3, 0, 0]);
+        assert_eq!(rows(7), [0, 1, 3, 2, 1]);
         assert_eq!(rows(11), [1, 1, 3, 2, 1]);
     }
 

@@ -352,7 +352,7 @@ const DETAIL: u16 = 10;
 const ROOM_FOR_LEGEND: u16 = 20;
 
 /// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
-const LEAST_PIVOT: u16 = 7;
+const LEAST_PIVOT: u16 = 8;
 
 /// Most rows of a map that are kept before the pair details.
 const MOST_MAP_ROWS: usize = 8;

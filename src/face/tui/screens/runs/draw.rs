@@ -166,11 +166,13 @@ fn draw_about(
         true => vec![order],
         false => {
             let (all, short) = (hidden.join(", "), runs.short_order_words());
-            let count = format!("differ also in {}: {key}", counted(hidden.len(), "option"));
+            let options = counted(hidden.len(), "option");
+            let count = format!("differ also in {options}: {key}");
             vec![
                 format!("{order}; runs differ also in {all} ({key} adds columns)"),
                 format!("{order}; {count}"),
                 format!("{short}; {count}"),
+                format!("{short}; {options} hidden: {key}"),
                 count,
             ]
         }
