@@ -34,7 +34,7 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
 /// Median TPOT (ms) of one process's run.
 fn tpot(dtype: DType, tp: u32, record: bool, watch: bool) -> f64 {
     let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
-    let job = Job::of(spec, record, watch);
+    let job = Job::new(spec, record, watch);
     let (outcome, _) = run::executor(job.spec.backend)
         .and_then(|executor| executor.run(&job, &mut |_| ()))
         .expect("it runs anywhere");

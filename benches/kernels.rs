@@ -22,7 +22,7 @@ fn matvec(criterion: &mut Criterion) {
     let packed = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
     for (name, data) in [("mxfp4", packed), ("bf16", narrow), ("f32", MatrixData::F32(numbers))] {
         let bytes = data.bytes();
-        let matrix = Arc::new(Panels::of(&Matrix { outputs: OUTPUTS, inputs: INPUTS, data }));
+        let matrix = Arc::new(Panels::from_matrix(&Matrix { outputs: OUTPUTS, inputs: INPUTS, data }));
         group.throughput(Throughput::Bytes(bytes));
         for rows in [1, 2, 4, 8, 16] {
             let x = vec![0.25; rows * INPUTS];

@@ -33,7 +33,7 @@ pub trait Real:
     const ONE: Self;
 
     /// Nearest number to `x`.
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
 
     /// Exact conversion to f64.
     fn wide(self) -> f64;
@@ -98,7 +98,7 @@ impl Real for f32 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
 
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x as f32
     }
 
@@ -124,7 +124,7 @@ impl Real for f64 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
 
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x
     }
 

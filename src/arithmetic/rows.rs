@@ -26,7 +26,7 @@ pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
 /// Inverse root mean square of a row, the factor of RMSNorm.
 #[inline(always)]
 fn inverse_rms<T: Real>(x: &[T], eps: T) -> T {
-    T::ONE / (dot(x, x) / T::of(x.len() as f64) + eps).sqrt()
+    T::ONE / (dot(x, x) / T::from_f64(x.len() as f64) + eps).sqrt()
 }
 
 /// RMSNorm of rows as wide as the weight: `y = x / rms(x) x weight`.
@@ -79,7 +79,7 @@ impl<T: Real> WithSimd for NormOperand<'_, T> {
             for ((dx, dy), w) in dx.iter_mut().zip(dy).zip(self.weight) {
                 *dx = *dy * *w;
             }
-            let along = dot(dx, x) * scale * scale * scale / T::of(width as f64);
+            let along = dot(dx, x) * scale * scale * scale / T::from_f64(width as f64);
             for (dx, x) in dx.iter_mut().zip(x) {
                 *dx = *dx * scale - *x * along;
             }

@@ -340,7 +340,7 @@ impl Owner {
     }
 
     /// Parses the process from a name; `None` for names not created by [`unfinished_name`].
-    fn of(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (boot, namespace) = (parts.next()?, parts.next()?.parse().ok()?);
@@ -383,7 +383,7 @@ pub fn is_unfinished(name: &str) -> bool {
 /// True if [`unfinished_name`] created the name in a process that is gone, for `target` if given.
 pub fn is_abandoned(name: &str, target: Option<&str>) -> bool {
     let is_of = |target| name.rsplit('-').nth(1) == Some(key(target).as_str());
-    target.is_none_or(is_of) && Owner::of(name).is_some_and(|owner| owner.is_gone())
+    target.is_none_or(is_of) && Owner::from_name(name).is_some_and(|owner| owner.is_gone())
 }
 
 fn key(target: &str) -> String {

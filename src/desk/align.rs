@@ -14,7 +14,7 @@ fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
     let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
     for span in trace.spans.iter().filter(|span| span.step != NO_STEP) {
         let own = (span.start_ns - origin, span.end_ns - origin);
-        let step = steps.entry(StepKey::of(span)).or_insert(own);
+        let step = steps.entry(StepKey::from_span(span)).or_insert(own);
         *step = (step.0.min(own.0), step.1.max(own.1));
     }
     steps

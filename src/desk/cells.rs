@@ -35,7 +35,7 @@ struct CellEvaluation {
 
 impl CellEvaluation {
     /// Evaluation for one cell. Ranks that never diverge compute the same at every TP, and one rank is fastest.
-    fn of(spec: &Spec) -> Self {
+    fn from_spec(spec: &Spec) -> Self {
         let backend = if spec.backend.is_simulated() { Backend::Cpu } else { spec.backend };
         Self {
             backend,
@@ -156,7 +156,7 @@ fn cell_evaluations(experiment: &Experiment) -> (Vec<CellEvaluation>, Vec<String
                 .into());
             continue;
         }
-        let evaluation = CellEvaluation::of(spec);
+        let evaluation = CellEvaluation::from_spec(spec);
         if !evaluations.iter_mut().any(|known| known.merge(&evaluation)) {
             evaluations.push(evaluation);
         }
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn cells_are_evaluated_by_the_backend_that_runs_them() {
         let evaluation =
-            |backend, dtype| CellEvaluation::of(&Spec { backend, dtype, ..Spec::default() });
+            |backend, dtype| CellEvaluation::from_spec(&Spec { backend, dtype, ..Spec::default() });
         let chosen =
             |backend, dtype| (evaluation(backend, dtype).backend, evaluation(backend, dtype).dtype);
         assert_eq!(chosen(Backend::Cuda, DType::F16), (Backend::Cuda, DType::F16));

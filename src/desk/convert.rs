@@ -86,7 +86,7 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
     options.model.get_or_insert_with(|| checkpoint.to_owned());
     let mut spec = options.resolve()?.0;
     spec.architecture = Architecture::Standard;
-    match feasibility::of(&spec)? {
+    match feasibility::assess(&spec)? {
         Feasibility::Runs => Ok(spec),
         Feasibility::Skipped(why) | Feasibility::Oom(why) => Err(Error::input_help(
             format!("--for {text}: {} cannot run: {why}", spec.model),

@@ -317,7 +317,7 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
             format!("--text needs {}, which is not there", dir.join("tokenizer.json").display()),
             "pass token ids with --tokens-file FILE",
         )),
-        _ => Tokenizer::of(model),
+        _ => Tokenizer::from_model(model),
     }
 }
 

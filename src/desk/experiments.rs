@@ -131,6 +131,6 @@ impl AnswerCollector {
     }
 
     pub fn answers(self) -> Vec<Answer> {
-        if self.is_full { Vec::new() } else { Answer::of(self.records) }
+        if self.is_full { Vec::new() } else { Answer::from_records(self.records) }
     }
 }

@@ -44,14 +44,14 @@ impl FileKind {
         }
     }
 
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.into_iter().chain([Self::Html]).find(|kind| kind.extension() == extension)
     }
 
     /// Kind of an output file. Returns an input error that lists `valid` for any other extension.
     pub fn check(path: &Path, valid: &[Self]) -> Result<Self> {
-        Self::of(path).filter(|kind| valid.contains(kind)).ok_or_else(|| {
+        Self::from_path(path).filter(|kind| valid.contains(kind)).ok_or_else(|| {
             let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
             let valid: Vec<String> = valid.iter().map(|kind| format!(".{}", kind.extension())).collect();
             Error::input_help(
@@ -94,7 +94,7 @@ pub fn pareto(
     data: &ParetoData<'_>,
     provenance: impl FnOnce() -> ProvenanceSummary,
 ) -> Result<()> {
-    if FileKind::of(path) == Some(FileKind::Csv) {
+    if FileKind::from_path(path) == Some(FileKind::Csv) {
         let table = analysis::points_table(data.points, data.axes);
         return plot::write(path, table.csv(Sourced::ByRow).as_bytes());
     }
@@ -112,7 +112,7 @@ pub fn comparison(
     report: &ComparisonReport,
     provenance: impl FnOnce() -> ProvenanceSummary,
 ) -> Result<()> {
-    if FileKind::of(path) == Some(FileKind::Csv) {
+    if FileKind::from_path(path) == Some(FileKind::Csv) {
         return plot::write(path, analysis::pairs_table(report).csv(Sourced::ByRow).as_bytes());
     }
     plot::check_format(path)?;
@@ -124,7 +124,7 @@ pub fn comparison(
 
 /// Writes a conversion report as a figure, or its points as a table.
 pub fn conversion(path: &Path, report: &ConversionReport, options: &FigureOptions) -> Result<()> {
-    if FileKind::of(path) == Some(FileKind::Csv) {
+    if FileKind::from_path(path) == Some(FileKind::Csv) {
         return plot::write(path, report.file().csv(Sourced::ByRow).as_bytes());
     }
     plot::conversion_figure(report, options)?.save(path)

@@ -129,7 +129,7 @@ impl Kit {
             KitOrigin::default()
         });
         // `copy_from` has named what cannot be listed
-        let grid = MeasuredGrid::of(&runs.list().unwrap_or_default().records);
+        let grid = MeasuredGrid::from_records(&runs.list().unwrap_or_default().records);
         Ok(ImportedKit { origin, runs: copied, recordings, grid, damaged })
     }
 

@@ -90,7 +90,7 @@ pub(super) struct Oddities {
 impl Oddities {
     /// Reads the files' headers and compares head and embedding if both exist. Unreadable files yield no
     /// oddities; loading the weights reports them.
-    pub(super) fn of(paths: &[PathBuf]) -> Self {
+    pub(super) fn from_paths(paths: &[PathBuf]) -> Self {
         let Ok((files, found, prefix)) = read(paths) else { return Self::default() };
         let bytes = |name: &str| {
             let (file, data, info) = found.get(name)?;

@@ -118,7 +118,7 @@ pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
 
 /// Records the layers of a wiring, and the modelling code.
 fn set_layers(members: &mut Map<String, Value>, wiring: &Architecture, list: &[u32], layers: u32) {
-    let value = match LayerSet::of(list, layers) {
+    let value = match LayerSet::new(list, layers) {
         LayerSet::Only(list) if !list.is_empty() => Value::from(list),
         _ => Value::from(list.len()),
     };
@@ -438,7 +438,7 @@ mod tests {
         for tensor in [Tensor::Embedding, Tensor::Down(3), Tensor::FinalNorm, Tensor::Head] {
             assert_eq!(load(&read, tensor), load(&tiny, tensor), "{tensor:?}");
         }
-        let tokenizer = Tokenizer::of(&read).unwrap();
+        let tokenizer = Tokenizer::from_model(&read).unwrap();
         assert_eq!(
             tokenizer.encode_plain("Aé\n").unwrap(),
             "Aé\n".bytes().map(u32::from).collect::<Vec<_>>()

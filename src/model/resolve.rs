@@ -78,7 +78,8 @@ impl Model {
         let generation = generation.is_file().then(|| Config::read(&generation)).transpose()?;
         let eos = generation.map(|generation| generation.eos()).transpose()?.unwrap_or_default();
         let (mut shape, mut warnings) = (config.shape()?, Vec::new());
-        let oddities = files::weight_files(dir).map(|paths| Oddities::of(&paths)).unwrap_or_default();
+        let oddities =
+            files::weight_files(dir).map(|paths| Oddities::from_paths(&paths)).unwrap_or_default();
         if shape.tied_embeddings && oddities.own_head {
             shape.tied_embeddings = false;
             warnings.push(format!(

@@ -23,7 +23,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Returns an input error for a missing or unreadable tokenizer.
-    pub fn of(model: &Model) -> Result<Self> {
+    pub fn from_model(model: &Model) -> Result<Self> {
         match &model.dir {
             Some(dir) => Self::open(dir),
             None if has_byte_tokens(model) => {

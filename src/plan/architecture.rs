@@ -399,7 +399,7 @@ impl Architecture {
 
 impl LayerSet {
     /// Shortest form of a set of layers in a model with `layers` layers: all, the last K, or a list.
-    pub fn of(chosen: &[u32], layers: u32) -> Self {
+    pub fn new(chosen: &[u32], layers: u32) -> Self {
         let mut list = chosen.to_vec();
         list.sort_unstable();
         list.dedup();
@@ -578,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_set_has_the_shortest_form_and_layers_beyond_the_model_are_refused() {
-        let form = |chosen: &[u32]| Architecture::Ladder(LayerSet::of(chosen, 4)).to_string();
+        let form = |chosen: &[u32]| Architecture::Ladder(LayerSet::new(chosen, 4)).to_string();
         assert_eq!(form(&[3, 0, 2, 1]), "ladder");
         assert_eq!(form(&[3, 2]), "ladder:2");
         assert_eq!(form(&[2, 0, 2]), "ladder:[0+2]");
@@ -645,7 +645,7 @@ mod tests {
             mut chosen in proptest::collection::btree_set(0u32..6, 0..7), layers in 6u32..8,
         ) {
             let list: Vec<u32> = std::mem::take(&mut chosen).into_iter().collect();
-            let set = LayerSet::of(&list, layers);
+            let set = LayerSet::new(&list, layers);
             prop_assert_eq!(&set.layers(layers).unwrap(), &list);
             for architecture in [Architecture::Ladder(set.clone()), Architecture::SyncDrop(set)] {
                 prop_assert_eq!(architecture.to_string().parse::<Architecture>().unwrap(), architecture);

@@ -130,14 +130,18 @@ impl TrainingPlan {
         let key_columns = 2 * shape.kv_heads / tp * shape.head_dim;
         // a tied head changes with the embedding
         let is_embedding = |tensor| shape.tied_embeddings && tensor == Tensor::Head;
-        Self::of(plan, key_columns, &|tensor| {
+        Self::from_plan(plan, key_columns, &|tensor| {
             trains(if is_embedding(tensor) { Tensor::Embedding } else { tensor })
         })
     }
 
     /// Derives the backward pass of a plan lowered with `late_select`; `key_columns` is the width of
     /// keys plus values per rank.
-    fn of(plan: Plan, key_columns: u32, trains: &dyn Fn(Tensor) -> bool) -> Result<Self, PlanError> {
+    fn from_plan(
+        plan: Plan,
+        key_columns: u32,
+        trains: &dyn Fn(Tensor) -> bool,
+    ) -> Result<Self, PlanError> {
         let missing = || PlanError::Shape("the plan has no positions to train on, or no head".into());
         let forward =
             plan.operations.iter().rposition(|o| o.kind == Kind::SelectLast).ok_or_else(missing)?;

@@ -23,7 +23,7 @@ struct Output {
 }
 
 impl Output {
-    fn of(sum: ValueId) -> Self {
+    fn from_sum(sum: ValueId) -> Self {
         Self { sum, own: None, also: None }
     }
 }
@@ -312,7 +312,7 @@ impl GroupState {
             }
             let prefix = if parts.own.is_some() { "routed_" } else { "" };
             let (sum, _) = b.all_reduce_of(prefix, routed)?;
-            self.residual.in_flight.push_back(Output::of(sum));
+            self.residual.in_flight.push_back(Output::from_sum(sum));
             return Ok(());
         }
         let output = match (parts.own, parts.routed) {
@@ -339,14 +339,14 @@ impl GroupState {
         let hidden = b.spec.shape.hidden;
         let (wiring, modules, residual) = (&walk.wiring, walk.modules.len(), &mut self.residual);
         match wiring.reduce {
-            Reduce::Never => residual.in_flight.push_back(Output { also, ..Output::of(partial) }),
+            Reduce::Never => residual.in_flight.push_back(Output { also, ..Output::from_sum(partial) }),
             Reduce::Each => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
                     residual.send_early(b, next, 1)?;
                 }
                 let (sum, _) = b.all_reduce(partial)?;
                 let own = wiring.own_part.then_some(partial);
-                residual.in_flight.push_back(Output { own, ..Output::of(sum) });
+                residual.in_flight.push_back(Output { own, ..Output::from_sum(sum) });
             }
             Reduce::Channels(share) => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
@@ -354,7 +354,7 @@ impl GroupState {
                 }
                 let sent = b.emit("narrow", Kind::Narrow, &[partial], share.count(hidden))?;
                 let (sum, _) = b.all_reduce(sent)?;
-                residual.in_flight.push_back(Output { own: Some(partial), ..Output::of(sum) });
+                residual.in_flight.push_back(Output { own: Some(partial), ..Output::from_sum(sum) });
             }
             Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
@@ -366,7 +366,9 @@ impl GroupState {
                 let share = b.emit("mean_share", Kind::MeanShare, &[whole], hidden)?;
                 (residual.value, _) = b.all_reduce(share)?;
             }
-            Reduce::Every(_) | Reduce::Mean(_) => residual.in_flight.push_back(Output::of(partial)),
+            Reduce::Every(_) | Reduce::Mean(_) => {
+                residual.in_flight.push_back(Output::from_sum(partial))
+            }
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.own = Some((index, partial));

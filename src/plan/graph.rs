@@ -96,7 +96,7 @@ pub struct PlanSpec {
 
 impl PlanSpec {
     pub fn groups(&self) -> Groups {
-        Groups::of(self.phase, self.batch, self.variant.micro_batches)
+        Groups::new(self.phase, self.batch, self.variant.micro_batches)
     }
 }
 

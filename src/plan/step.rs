@@ -91,7 +91,7 @@ impl Groups {
 
     /// Divides a batch of `batch` sequences into `count` groups. A prefill with fewer sequences than
     /// groups splits the prompts' tokens instead; a decode step gets at most one group per sequence.
-    pub fn of(phase: Phase, batch: u32, count: u32) -> Self {
+    pub fn new(phase: Phase, batch: u32, count: u32) -> Self {
         let count = count.max(1);
         match phase {
             _ if batch >= count => Self { count, of_tokens: false },

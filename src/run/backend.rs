@@ -145,7 +145,7 @@ pub trait PlanBackend: Sync {
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility>;
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
+        MemoryNeed::new(spec, shape, self.precision(spec.dtype))
     }
 
     /// Default weight format to generate tokens or evaluate in.

@@ -27,7 +27,7 @@ impl Feasibility {
 
 /// Checks a cell: TP must divide the model and the backend must support it. Returns an error if the model or hardware
 /// profile cannot be read.
-pub fn of(spec: &Spec) -> Result<Feasibility> {
+pub fn assess(spec: &Spec) -> Result<Feasibility> {
     of_with(spec, &Shared::default())
 }
 
@@ -148,7 +148,7 @@ fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     }
     // fewest rows of a group in a step
     let rows = |phase: Phase, step: Step| {
-        let groups = Groups::of(phase, batch, spec.micro_batches);
+        let groups = Groups::new(phase, batch, spec.micro_batches);
         step.of_group(groups, groups.count - 1).rows()
     };
     let decode = (output_tokens > 1).then(|| rows(Phase::Decode, Step::decode(batch.into(), 1, 0)));

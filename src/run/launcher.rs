@@ -103,7 +103,7 @@ fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
         None => guess(&set)?,
     };
     let Some(launcher) = launcher else { return Ok(None) };
-    let names = Names::of(launcher, &set);
+    let names = Names::new(launcher, &set);
     let (rank, ranks) = (names.number(&set, names.rank)?, names.number(&set, names.ranks)?);
     if ranks == 0 || rank >= ranks {
         return Err(names.wrong(format!(
@@ -169,7 +169,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(launcher: Launcher, set: Variables<'_>) -> Self {
+    fn new(launcher: Launcher, set: Variables<'_>) -> Self {
         let (rank, ranks, local_rank, local_ranks) = match launcher {
             Launcher::Torchrun => ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
             Launcher::Srun if set("SLURM_STEP_NUM_TASKS").is_some() => {

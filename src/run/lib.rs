@@ -51,7 +51,7 @@ pub struct Job {
 pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Job {
-    pub fn of(spec: Spec, record: bool, watch: bool) -> Self {
+    pub fn new(spec: Spec, record: bool, watch: bool) -> Self {
         Self { spec, record, watch, ranks: cuda::Ranks::default() }
     }
 }

@@ -14,7 +14,7 @@ use table::{Backend, CellOptions, Link, P2p, Spec};
 /// Resolution of cell options, as a trait because the options' crate knows no backends.
 pub trait Resolve {
     /// Fills in defaults and picks the backend for `auto`; the second value explains the choice.
-    /// [`super::feasibility::of`] checks if the cell can run.
+    /// [`super::feasibility::assess`] checks if the cell can run.
     ///
     /// # Errors
     ///

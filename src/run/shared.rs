@@ -130,7 +130,7 @@ pub(super) struct Computed {
 
 impl Computed {
     /// `tokens` must have the same order on all ranks and in all generations.
-    pub fn of<'a>(tokens: impl IntoIterator<Item = &'a u32>, not_finite: u64) -> Self {
+    pub fn new<'a>(tokens: impl IntoIterator<Item = &'a u32>, not_finite: u64) -> Self {
         let bytes: Vec<u8> = tokens.into_iter().flat_map(|token| token.to_le_bytes()).collect();
         Self { tokens: short_key(bytes), not_finite }
     }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn computed(tokens: &[u32]) -> Computed {
-        Computed::of(tokens, 0)
+        Computed::new(tokens, 0)
     }
 
     fn error(result: Result<()>) -> String {
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn logits_that_are_no_numbers_fail() {
         let mut all = Comparison::new(&spec("upper-bound", "tiny"), 4);
-        let why = error(all.take("sample 1/1", &[computed(&[1]), Computed::of(&[1], 5)]));
+        let why = error(all.take("sample 1/1", &[computed(&[1]), Computed::new(&[1], 5)]));
         assert!(why.starts_with("sample 1/1: 5 logits of rank 1 are infinite or NaN"), "{why}");
     }
 }

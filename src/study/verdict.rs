@@ -86,7 +86,7 @@ impl Cause {
     }
 
     /// Cause, from the time that moves data, that waits for the last rank, and that is one or the other.
-    fn of(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
+    fn new(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
         let all = transfer_us + waited_us + unknown_us;
         let dominates = |us: f64| us >= DOMINATES * all;
         if all <= 0.0 {
@@ -116,7 +116,7 @@ struct CauseTimes {
 
 impl CauseTimes {
     /// Times of a row; all of unknown cause unless its times are `trusted`.
-    fn of(row: &CollectiveRow, trusted: bool) -> Self {
+    fn new(row: &CollectiveRow, trusted: bool) -> Self {
         let count = row.executed.count as f64;
         if !trusted {
             return Self { unmatched_us: row.mean_us * count, ..Self::default() };
@@ -140,7 +140,7 @@ impl CauseTimes {
     }
 
     fn cause(self) -> Cause {
-        Cause::of(self.transfer_us, self.waited_us, self.unknown_us + self.unmatched_us)
+        Cause::new(self.transfer_us, self.waited_us, self.unknown_us + self.unmatched_us)
     }
 }
 
@@ -309,12 +309,12 @@ pub fn verdict(
     let own_stream_share = own_stream_share(&runs).filter(|_| all.compute_us > 0.0);
     let host_share = idle(|rank| rank.host_us);
     let skew = estimated_skew(trace, selection).filter(|_| !undecided);
-    let times_of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
+    let times_of = |row: &CollectiveRow| CauseTimes::new(row, !undecided);
     let large_gb_s =
         |row: &CollectiveRow| large_gb_s(row, &report.collectives, trace, setting.target.as_ref());
     let collectives = collectives(report, times_of, large_gb_s);
     let times = report.collectives.iter().map(times_of).fold(CauseTimes::default(), CauseTimes::add);
-    let covered = CoveredSteps::of(trace, &report.steps);
+    let covered = CoveredSteps::new(trace, &report.steps);
     let is_judged = all.comm_us > 0.0 && !undecided;
     let predicted = match is_judged {
         true => remedies(trace, selection, setting),
@@ -363,7 +363,7 @@ pub fn verdict(
             false => 0.0,
         },
         has_graphs: is_imported && host_share >= LAUNCH_BOUND && replays_graphs(&runs),
-        longest_gap: LongestGap::of(trace, report).filter(|_| !undecided),
+        longest_gap: LongestGap::new(trace, report).filter(|_| !undecided),
         stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
             pp,
             micro_batches,
@@ -507,7 +507,7 @@ fn collectives(
                 .then(|| transfer / known),
             waited_share_at_least: (unknown > 0.0).then(|| waited / (known + unknown)),
             latency_bound: match times.cause() {
-                Cause::TransferDominated => LatencyBound::of(&rows, &large_gb_s),
+                Cause::TransferDominated => LatencyBound::new(&rows, &large_gb_s),
                 _ => None,
             },
         }
@@ -545,7 +545,7 @@ fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
 fn replays_graphs(runs: &Runs<'_>) -> bool {
     runs.by_rank.iter().any(|of_rank| {
         let spans = of_rank.iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
-        !Replays::of(spans).is_empty()
+        !Replays::from_spans(spans).is_empty()
     })
 }
 
@@ -602,7 +602,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     });
     let step = selection.step.filter(|_| is_own && key.is_none());
     let asked = Asked { phase: selection.phase, step, key, layers: None };
-    let mut rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
+    let mut rewiring = Rewiring::new(trace, &asked, setting).map_err(|error| error.to_string())?;
     let number = selection.step.filter(|_| !is_own).and_then(|step| rewiring.steps.number_of(step));
     if let Some(number) = number {
         rewiring = rewiring.on_step(number).map_err(|error| error.to_string())?;
@@ -610,7 +610,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
     let host = !steps.is_launch_bound();
-    let plain = |architecture| Choice { host, ..Choice::of(architecture) };
+    let plain = |architecture| Choice { host, ..Choice::from_architecture(architecture) };
     let mut choices: Vec<(&str, Choice)> = Vec::new();
     if !host {
         choices.push((steps.launch_remedy(), plain(Architecture::Standard)));
@@ -694,7 +694,7 @@ pub struct LongestGap {
 impl LongestGap {
     /// The longest gap of any rank, if it is most of that rank's idle time and much of its time, and no wait for
     /// communication.
-    fn of(trace: &Trace, report: &TraceReport) -> Option<Self> {
+    fn new(trace: &Trace, report: &TraceReport) -> Option<Self> {
         let idle = report.idle.iter().filter(|rank| rank.gaps > 1);
         let longest: &IdleSplit = idle.max_by_key(|rank| rank.longest_ns)?;
         let lanes = report.overlap.ranks.iter().find(|rank| rank.rank == Some(longest.rank))?;

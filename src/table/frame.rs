@@ -101,7 +101,7 @@ enum AskedValues {
 
 impl Asked {
     /// Reads the column of an option; `None` if the batch is older than the option.
-    fn of(frame: &DataFrame, option: &OptionEntry) -> Result<Option<Self>, String> {
+    fn new(frame: &DataFrame, option: &OptionEntry) -> Result<Option<Self>, String> {
         if frame.column(option.name).is_err() && !option.is_required {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
     let numbers = |name: &'static str| Numbers::new(frame, name);
     let mut options: Vec<(&OptionEntry, Asked)> = Vec::new();
     for option in OPTIONS {
-        options.extend(Asked::of(frame, option)?.map(|asked| (option, asked)));
+        options.extend(Asked::new(frame, option)?.map(|asked| (option, asked)));
     }
     let mut measures: Vec<(&Measure, Numbers)> = Vec::new();
     for measure in MEASURES.iter().filter(|measure| measure.is_key()) {

@@ -160,7 +160,7 @@ struct TimeUnit {
 
 impl TimeUnit {
     /// Unit for times up to `most` microseconds: at most four digits before the point.
-    fn of(most: f64) -> Self {
+    fn for_longest(most: f64) -> Self {
         match most {
             _ if most < 1e4 => Self { us: 1.0, name: "us", decimals: 1 },
             _ if most < 1e7 => Self { us: 1e3, name: "ms", decimals: 2 },
@@ -242,7 +242,10 @@ impl Table {
     }
 
     /// Builds a table with one row per item; columns as in [`Table::new`].
-    pub fn of<'a, T: 'a>(things: impl IntoIterator<Item = &'a T>, columns: &[Shows<'_, T>]) -> Self {
+    pub fn from_rows<'a, T: 'a>(
+        things: impl IntoIterator<Item = &'a T>,
+        columns: &[Shows<'_, T>],
+    ) -> Self {
         let mut table = Self::new(columns.iter().map(|(name, _)| name));
         for thing in things {
             table.push(columns.iter().map(|(_, value)| value(thing)).collect());
@@ -297,11 +300,11 @@ impl Table {
         };
         let most: Vec<Option<f64>> =
             (0..self.columns.len()).map(|column| times(column).reduce(f64::max)).collect();
-        let of_table = TimeUnit::of(most.iter().flatten().copied().fold(0.0, f64::max));
+        let of_table = TimeUnit::for_longest(most.iter().flatten().copied().fold(0.0, f64::max));
         let mut table = self.clone();
         for (at, most) in most.iter().enumerate().filter_map(|(at, most)| Some((at, (*most)?))) {
             let is_small = most > 0.0 && most < of_table.us;
-            let unit = if is_small { TimeUnit::of(most) } else { of_table };
+            let unit = if is_small { TimeUnit::for_longest(most) } else { of_table };
             let title = &mut table.columns[at].title;
             if !title.is_empty() {
                 *title = format!("{} {}", title.strip_suffix("_us").unwrap_or(title), unit.name);

@@ -232,7 +232,7 @@ impl Curve {
 
 impl RunTraining {
     /// Summary of finished trainings that differ only in their seeds; `None` without any.
-    pub fn of(trainings: &[&Training]) -> Option<Self> {
+    pub fn from_trainings(trainings: &[&Training]) -> Option<Self> {
         let first = trainings.first()?;
         let all = |of: &dyn Fn(&Training) -> Option<f64>| -> Vec<f64> {
             trainings.iter().filter_map(|training| of(training)).collect()

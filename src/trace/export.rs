@@ -26,7 +26,7 @@ pub enum Format {
 
 impl Format {
     /// Selects the format by file extension, ignoring case. Returns an error for an unknown extension.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn from_path(path: &Path) -> Result<Self> {
         let name =
             path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let formats = [
@@ -50,7 +50,7 @@ impl Format {
 
     /// Selects the format of a recording by file extension; defaults to Parquet.
     pub fn of_recording(path: &Path) -> Self {
-        Self::of(path).unwrap_or(Self::Parquet)
+        Self::from_path(path).unwrap_or(Self::Parquet)
     }
 
     pub fn name(self) -> &'static str {
@@ -77,7 +77,7 @@ pub fn exists(path: &Path) -> Error {
 /// Returns an input error for an unknown extension, and a failure if the file cannot be written; no file
 /// is left then.
 pub fn write(trace: &Trace, path: &Path) -> Result<()> {
-    write_in(trace, Format::of(path)?, path)
+    write_in(trace, Format::from_path(path)?, path)
 }
 
 /// Writes a trace to one file in this format. The file appears only when complete. Returns an error if
@@ -195,7 +195,7 @@ pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
             span.phase.as_str().into(),
             optional(Some(span.step).filter(|step| *step != NO_STEP).map(i64::from)),
             number(span.rank.into()),
-            operation.map_or(span.lane.as_str(), |o| Class::of(o, span.lane).as_str()).into(),
+            operation.map_or(span.lane.as_str(), |o| Class::new(o, span.lane).as_str()).into(),
             optional(stream.and_then(|s| s.process)),
             optional(stream.and_then(|s| s.device)),
             optional(stream.map(|s| s.id)),

@@ -172,7 +172,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 impl Call {
-    fn of(arguments: CallArguments<'_>) -> Self {
+    fn from_arguments(arguments: CallArguments<'_>) -> Self {
         Self {
             dims: numbers(arguments.dims),
             types: words(arguments.types),
@@ -315,9 +315,9 @@ fn output_bytes(operator: &str, call: &Call, operand: &str) -> Option<u64> {
 
 impl Product {
     /// Work of a call; `None` if the operator or its arguments do not determine it.
-    pub fn of(operator: &str, arguments: CallArguments<'_>) -> Option<Self> {
+    pub fn new(operator: &str, arguments: CallArguments<'_>) -> Option<Self> {
         let signature = find(operator.as_bytes())?;
-        let call = Call::of(arguments);
+        let call = Call::from_arguments(arguments);
         let dims = |at: usize| call.dims.get(at)?.as_deref();
         let shown = |dims: &[u64]| format!("{dims:?}");
         let (operand, (flops, elements), shape) = match signature.formula {
@@ -354,8 +354,8 @@ impl Product {
 mod tests {
     use super::*;
 
-    fn of(operator: &str, dims: &str, types: &str, values: &str) -> Option<Product> {
-        Product::of(operator, CallArguments { dims, types, strides: "", values })
+    fn new(operator: &str, dims: &str, types: &str, values: &str) -> Option<Product> {
+        Product::new(operator, CallArguments { dims, types, strides: "", values })
     }
 
     fn work(operator: &str, dims: &str, dtype: &str) -> Option<(u64, u64)> {
@@ -412,7 +412,7 @@ mod tests {
         let strides = "[[0, 0], [16, 1]]";
         let (dims, types) = ("[[8, 16], [16, 4]]", r#"["float", "float"]"#);
         let product =
-            Product::of("aten::mm", CallArguments { dims, types, strides, values: "" }).unwrap();
+            Product::new("aten::mm", CallArguments { dims, types, strides, values: "" }).unwrap();
         assert_eq!((product.flops, product.bytes), (2 * 8 * 16 * 4, 4 * (1 + 16 * 4 + 8 * 4)));
     }
 

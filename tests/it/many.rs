@@ -43,7 +43,7 @@ fn a_listing_of_many_runs_takes_little_time_and_memory() {
 /// Duration and peak memory of a command.
 fn measured(place: &Place, arguments: &[&str]) -> (Duration, u64) {
     let began = Instant::now();
-    let started = Started::of(place.command(arguments));
+    let started = Started::from_command(place.command(arguments));
     let status = format!("/proc/{}/status", started.pid());
     let peak = std::thread::spawn(move || {
         let mut peak = 0;

@@ -343,7 +343,7 @@ fn a_window_and_ranges_restrict_the_recording() {
 fn a_recording_starts_and_stops_on_demand() {
     let place = Place::new();
     let shell = "$PROGRAM; touch first; while ! test -e go; do sleep 0.05; done; exec $PROGRAM";
-    let started = Started::of(command(&place, &["--on-demand"], shell, &[]));
+    let started = Started::from_command(command(&place, &["--on-demand"], shell, &[]));
     wait_for("the first run", || place.path().join("first").exists().then_some(()));
     let directory = place.path().join("runs/recordings/r");
     let directory = directory.to_str().expect("a path");
@@ -363,7 +363,7 @@ fn a_recording_starts_and_stops_on_demand() {
 fn signals_reach_the_program() {
     let place = Place::new();
     let shell = "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done";
-    let started = Started::of(command(&place, &[], shell, &[]));
+    let started = Started::from_command(command(&place, &[], shell, &[]));
     wait_for("the program", || place.path().join("ready").exists().then_some(()));
     started.signal(rustix::process::Signal::TERM);
     started.wait().exits(9);

@@ -200,7 +200,7 @@ fn a_node_dies_and_the_sweep_says_so_and_goes_on(slurm: &dyn Slurm) {
     let place = Place::new();
     // a run takes seconds
     sweep(&place, 10_000);
-    let started = Started::of(command(&place, slurm, &["--format", "json"]));
+    let started = Started::from_command(command(&place, slurm, &["--format", "json"]));
     some_run(&place);
     // from another process the run is seen, with its task
     let seen = wait_for("a run that is listed", || {
@@ -227,7 +227,7 @@ fn a_node_dies_and_the_sweep_says_so_and_goes_on(slurm: &dyn Slurm) {
 fn an_interrupted_sweep_cancels_its_jobs_and_goes_on_later(slurm: &dyn Slurm) {
     let place = Place::new();
     sweep(&place, 10_000);
-    let started = Started::of(command(&place, slurm, &["--format", "json"]));
+    let started = Started::from_command(command(&place, slurm, &["--format", "json"]));
     some_run(&place);
     started.signal(Signal::INT);
     let done = started.wait().exits(130);

@@ -146,7 +146,7 @@ impl Soak {
     }
 
     fn sweep(&self, file: &str) -> Started {
-        Started::of(self.command(file))
+        Started::from_command(self.command(file))
     }
 
     /// Sweeps until the blow falls, and takes in what was told before.
@@ -165,7 +165,7 @@ impl Soak {
                     .arg(format!("trap '' XFSZ; ulimit -f {limit}; exec \"$0\" \"$@\""))
                     .arg(sweep.get_program())
                     .args(words);
-                vec![Started::of(shell)]
+                vec![Started::from_command(shell)]
             }
             Blow::TwoSweeps => vec![self.sweep(file), self.sweep(file)],
             Blow::ClockJumped => {
@@ -178,7 +178,7 @@ impl Soak {
                         .env("FAKETIME_NO_CACHE", "1")
                         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
                 }
-                vec![Started::of(sweep)]
+                vec![Started::from_command(sweep)]
             }
             _ => vec![self.sweep(file)],
         };

@@ -77,7 +77,7 @@ impl Place {
     pub fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.prepared(Command::new("env"));
         command.args(["--default-signal", crate::BINARY]).args(arguments);
-        Started::of(command)
+        Started::from_command(command)
     }
 
     /// `ladderscope` with these arguments, in this directory, to be run.
@@ -138,7 +138,7 @@ fn read(from: Option<Box<dyn std::io::Read + Send>>) -> JoinHandle<String> {
 
 impl Started {
     /// Starts a command.
-    pub fn of(mut command: Command) -> Self {
+    pub fn from_command(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -37,7 +37,7 @@ pub(super) const MXFP4_LINE_INPUTS: usize = 8;
 pub(super) const LINE_SCALES: usize = 4;
 
 impl Format {
-    fn of(matrix: &Matrix) -> Self {
+    fn from_matrix(matrix: &Matrix) -> Self {
         match &matrix.data {
             MatrixData::F32(_) => Self::F32,
             MatrixData::Bf16(_) => Self::Bf16,
@@ -84,8 +84,8 @@ pub struct Panels {
 
 impl Panels {
     /// Copies a matrix into panels.
-    pub fn of(matrix: &Matrix) -> Self {
-        let lines = lines_of((matrix.outputs, matrix.inputs, Format::of(matrix)));
+    pub fn from_matrix(matrix: &Matrix) -> Self {
+        let lines = lines_of((matrix.outputs, matrix.inputs, Format::from_matrix(matrix)));
         let mut memory = with_large_pages(lines);
         let (depth, format) = fill(&mut memory, matrix);
         let (outputs, inputs) = (matrix.outputs, matrix.inputs);
@@ -175,7 +175,7 @@ fn lines_of((outputs, inputs, format): (usize, usize, Format)) -> usize {
 
 /// Appends the lines of a matrix; returns the lines per panel and the format.
 fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
-    let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::of(matrix));
+    let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::from_matrix(matrix));
     let depth = format.lines(inputs);
     let start = memory.len();
     memory.resize(start + lines_of((outputs, inputs, format)), Line([0; PANEL_WIDTH]));
@@ -271,7 +271,7 @@ mod tests {
                 Matrix { outputs, inputs, data: MatrixData::F32(wide.clone()) },
                 packed,
             ] {
-                let panels = Panels::of(&matrix);
+                let panels = Panels::from_matrix(&matrix);
                 let mut row = vec![f32::NAN; matrix.inputs];
                 for (at, wanted) in matrix.numbers().chunks_exact(matrix.inputs).enumerate() {
                     panels.row(at, &mut row);

@@ -37,7 +37,7 @@ fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), T
     for data in all {
         let matrix = Matrix { outputs, inputs, data };
         let exact: Vec<f64> = matrix.numbers().iter().map(|w| f64::from(*w)).collect();
-        let panels = Panels::of(&matrix);
+        let panels = Panels::from_matrix(&matrix);
         let as_they_are = naive(&x, &exact, inputs);
         let rounded: Vec<f32> = x.iter().map(|x| bf16::from_f32(*x).to_f32()).collect();
         let rounded = naive(&rounded, &exact, inputs);
@@ -94,7 +94,7 @@ fn packed_weights_keep_rows_with_outliers_and_what_is_not_finite() {
     let data = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
     let matrix = Matrix { outputs: 20, inputs: INPUTS, data };
     let exact: Vec<f64> = matrix.numbers().iter().map(|w| f64::from(*w)).collect();
-    let panels = Panels::of(&matrix);
+    let panels = Panels::from_matrix(&matrix);
     for set in InstructionSet::named() {
         let product = |x: &[f32]| {
             let mut arranged = Arranged::default();

@@ -58,7 +58,7 @@ pub struct ListedBaseline {
 }
 
 impl ListedBaseline {
-    fn of(store: &Store, name: String) -> Result<Self> {
+    fn new(store: &Store, name: String) -> Result<Self> {
         let baseline = store.baseline(&name)?;
         let records = baseline.records.iter();
         let cells: BTreeSet<String> = records.clone().map(|record| record.spec.key()).collect();
@@ -95,12 +95,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
     let mut all = Vec::new();
     for name in store.baseline_names()? {
-        match ListedBaseline::of(store, name) {
+        match ListedBaseline::new(store, name) {
             Ok(baseline) => all.push(baseline),
             Err(damaged) => stderr::warn(&damaged.to_string()),
         }
     }
-    let table = Table::of(
+    let table = Table::from_rows(
         &all,
         &[
             ("name", &|b: &ListedBaseline| Shown::text(&b.name)),

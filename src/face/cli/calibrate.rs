@@ -76,7 +76,7 @@ fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
         stderr::line("cross-validating: leaving out one TP or batch size at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
-    let printed = PrintedFit::of(&fit, &residuals, &held_out);
+    let printed = PrintedFit::new(&fit, &residuals, &held_out);
     let csv = || residuals_table(&residuals).csv(Sourced::ByRow);
     output::print(args.format.format, &printed, csv, || text(&fit, &residuals, &held_out))?;
     if let Some(into) = &args.output {
@@ -132,7 +132,7 @@ struct PrintedConstant {
 }
 
 impl<'a> PrintedFit<'a> {
-    fn of(fit: &'a Fit, residuals: &'a [Residual], held_out: &'a [Held]) -> Self {
+    fn new(fit: &'a Fit, residuals: &'a [Residual], held_out: &'a [Held]) -> Self {
         let constant = |c: &FittedConstant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
@@ -152,7 +152,7 @@ impl<'a> PrintedFit<'a> {
 }
 
 fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
-    let constants = Table::of(
+    let constants = Table::from_rows(
         &fit.constants,
         &[
             ("constant", &|c: &FittedConstant| c.parameter.key.into()),
@@ -180,7 +180,7 @@ fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
     let all = all.map(|errors| ("all runs".to_owned(), errors));
     let held = held_out.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
     let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
-    let errors = Table::of(
+    let errors = Table::from_rows(
         &errors,
         &[
             ("mean absolute error, %", &|(name, _): &(String, Errors)| Shown::text(name)),
@@ -200,7 +200,7 @@ fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
 }
 
 fn residuals_table(residuals: &[Residual]) -> Table {
-    Table::of(
+    Table::from_rows(
         residuals,
         &[
             ("cell", &|r: &Residual| Shown::text(&r.cell)),

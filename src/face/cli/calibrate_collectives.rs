@@ -116,7 +116,7 @@ pub(super) fn printed<'a>(
     PrintedCollectives {
         profile: &links.before.name,
         p2p: links.p2p,
-        tp: links.links.iter().map(|link| PrintedCollectivesOfTp::of(link, links)).collect(),
+        tp: links.links.iter().map(|link| PrintedCollectivesOfTp::new(link, links)).collect(),
         other_tps: other_tps(links).map(|basis| basis.to_string()).collect(),
         assumed: links.assumed(measured),
     }
@@ -268,7 +268,7 @@ struct PrintedMessage {
 }
 
 impl<'a> PrintedCollectivesOfTp<'a> {
-    fn of(measured: &'a MeasuredLink, links: &MeasuredLinks) -> Self {
+    fn new(measured: &'a MeasuredLink, links: &MeasuredLinks) -> Self {
         let MeasuredLink { file, test, link, .. } = measured;
         let message = |&(bytes, us): &(u64, f64)| PrintedMessage {
             bytes,

@@ -15,7 +15,7 @@ use table::render::{Shown, Sourced, Table};
 
 pub fn models(args: &FormatArgs) -> Result<u8> {
     let models = Model::built_in();
-    let list: Vec<PrintedModel<'_>> = models.iter().map(PrintedModel::of).collect();
+    let list: Vec<PrintedModel<'_>> = models.iter().map(PrintedModel::from_model).collect();
     output::table(args.format, &list, &models_table(&models), Sourced::NoRuns)?;
     Ok(0)
 }
@@ -31,7 +31,7 @@ fn parameters_in_words(parameters: u64) -> Shown {
 }
 
 fn models_table(models: &[Model]) -> Table {
-    Table::of(
+    Table::from_rows(
         models,
         &[
             ("name", &|m: &Model| Shown::text(&m.name)),
@@ -82,7 +82,7 @@ pub struct PrintedModel<'a> {
 }
 
 impl<'a> PrintedModel<'a> {
-    fn of(model: &'a Model) -> Self {
+    fn from_model(model: &'a Model) -> Self {
         let shape = &model.shape;
         Self {
             name: &model.name,
@@ -121,7 +121,8 @@ pub fn experiments(args: &FormatArgs) -> Result<u8> {
         stderr::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
         return Ok(0);
     }
-    let list: Vec<PrintedExperiment<'_>> = experiments.iter().map(PrintedExperiment::of).collect();
+    let list: Vec<PrintedExperiment<'_>> =
+        experiments.iter().map(PrintedExperiment::from_experiment).collect();
     let csv = || experiments_table(&experiments).csv(Sourced::NoRuns);
     output::print(args.format, &list, csv, || {
         let text: String = experiments.iter().map(experiment_text).collect();
@@ -149,7 +150,7 @@ fn experiment_text(experiment: &Experiment) -> String {
 }
 
 fn experiments_table(experiments: &[Experiment]) -> Table {
-    Table::of(
+    Table::from_rows(
         experiments,
         &[
             ("path|experiment", &|e: &Experiment| Shown::text(e.path.display())),
@@ -179,7 +180,7 @@ pub struct PrintedExperiment<'a> {
 }
 
 impl<'a> PrintedExperiment<'a> {
-    fn of(experiment: &'a Experiment) -> Self {
+    fn from_experiment(experiment: &'a Experiment) -> Self {
         Self {
             name: &experiment.name,
             path: &experiment.path,

@@ -74,7 +74,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let against = args.against.as_deref().or(args.baseline.as_deref());
     let records = args.filter.compared(&args.runs, &dir, &axis, against)?;
     // Runs are not pooled, because ratios pair them by round.
-    let cells = Cells::of(&records);
+    let cells = Cells::from_records(&records);
     let mut comparison = cells.compare(&axis, against)?;
     if let Some(name) = &args.value {
         let known = || MEASURES.iter().map(|measure| measure.name);
@@ -190,7 +190,7 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
         .flat_map(|map| map.cells.iter().map(move |cell| (map, cell, &comparison.pairs[cell.pair])))
         .collect();
     type Cell<'a> = (&'a HeatMap, &'a HeatCell, &'a Comparison);
-    Table::of(
+    Table::from_rows(
         &cells,
         &[
             ("by", &|(map, ..): &Cell<'_>| Shown::text(&map.by)),
@@ -295,7 +295,7 @@ mod tests {
             [2, 8].into_iter().flat_map(of_tp)
         };
         let tables = |records: &[Record]| -> Result<[String; 2]> {
-            let report = Cells::of(records).compare(&Axis::ARCHITECTURE, None)?;
+            let report = Cells::from_records(records).compare(&Axis::ARCHITECTURE, None)?;
             Ok([output::aligned(&pivoted(&report)), output::aligned(&pairs_table(&report))])
         };
         let both: Vec<Record> = [true, false].into_iter().flat_map(of_size).collect();

@@ -68,7 +68,7 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     let low = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[0]), 4);
     let high = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[1]), 4);
     // files have separate columns for the ends of the 95 % intervals
-    let table = Table::of(
+    let table = Table::from_rows(
         &evaluated.cases,
         &[
             ("architecture", &|case: &ArchitectureQuality| Shown::text(&case.architecture)),

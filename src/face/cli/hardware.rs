@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
         };
         return print_collectives(profile, args.output.format);
     }
-    let printed: Vec<PrintedProfile<'_>> = profiles.iter().map(PrintedProfile::of).collect();
+    let printed: Vec<PrintedProfile<'_>> = profiles.iter().map(PrintedProfile::from_profile).collect();
     let csv = || links_table(&printed).csv(Sourced::NoRuns);
     output::print(args.output.format, &printed, csv, || match args.names.len() {
         0 => list_text(&profiles),
@@ -93,18 +93,18 @@ struct PrintedProfileLink {
 }
 
 impl<'a> PrintedProfile<'a> {
-    fn of(profile: &'a Profile) -> Self {
+    fn from_profile(profile: &'a Profile) -> Self {
         let links = [P2p::On, P2p::Off].into_iter().flat_map(move |p2p| {
             let rows = profile.table_of(Collective::Nccl, p2p, 1).0.tp.keys().copied();
             let tps: BTreeSet<u32> = TPS.into_iter().chain(rows).collect();
-            tps.into_iter().map(move |tp| PrintedProfileLink::of(profile, p2p, tp))
+            tps.into_iter().map(move |tp| PrintedProfileLink::new(profile, p2p, tp))
         });
         Self { profile, memory_bytes: profile.memory_bytes, links: links.collect() }
     }
 }
 
 impl PrintedProfileLink {
-    fn of(profile: &Profile, p2p: P2p, tp: u32) -> Self {
+    fn new(profile: &Profile, p2p: P2p, tp: u32) -> Self {
         let basis = profile.link_basis(Collective::Nccl, p2p, tp);
         let is_known = !matches!(basis.rows, BasisRows::Missing(_));
         let (alpha_us, gb_s) = is_known.then(|| profile.link(p2p, tp)).unzip();
@@ -202,7 +202,7 @@ fn notes_and_sources(name: &str, note: Option<&str>, sources: &[String]) -> Stri
 }
 
 fn gpus_table(profiles: &[Profile]) -> Table {
-    Table::of(
+    Table::from_rows(
         profiles,
         &[
             ("name", &|p: &Profile| Shown::text(&p.name)),
@@ -264,7 +264,7 @@ fn links_table(printed: &[PrintedProfile<'_>]) -> Table {
     type Row<'a> = (&'a Profile, &'a PrintedProfileLink);
     let rows: Vec<Row<'_>> =
         printed.iter().flat_map(|one| one.links.iter().map(move |link| (one.profile, link))).collect();
-    Table::of(
+    Table::from_rows(
         &rows,
         &[
             ("name", &|(profile, _): &Row<'_>| Shown::text(&profile.name)),

@@ -120,7 +120,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             report: &report,
             verdict: &verdict(),
             rules: Some(&rules).filter(|rules| !rules.is_empty()),
-            selection: PrintedSelection::of(&selection),
+            selection: PrintedSelection::from_selection(&selection),
         })?,
         Format::Csv => output::emit(
             &match args.by {
@@ -187,7 +187,7 @@ struct PrintedSelection {
 }
 
 impl PrintedSelection {
-    fn of(selection: &Selection) -> Self {
+    fn from_selection(selection: &Selection) -> Self {
         let us = |ns: i64| ns as f64 / 1e3;
         Self {
             phase: selection.phase.map(|phase| phase.as_str()),
@@ -213,7 +213,7 @@ pub fn table_by(report: &TraceReport, by: By) -> Table {
 }
 
 fn layers_table(layers: &[LayerRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         layers,
         &[
             ("layer", &|l| l.layer.map_or(Shown::text("none"), Shown::from)),
@@ -230,7 +230,7 @@ fn layers_table(layers: &[LayerRow]) -> Table {
 }
 
 fn ranges_table(ranges: &[RangeRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         ranges,
         &[
             ("~range", &|r| Shown::text(&r.name)),
@@ -248,7 +248,7 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
 
 /// Table of operators that launched GPU work.
 fn operators_table(operators: &[OperatorRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         operators,
         &[
             ("~operator", &|o| Shown::text(&o.name)),
@@ -261,7 +261,7 @@ fn operators_table(operators: &[OperatorRow]) -> Table {
 }
 
 pub fn groups_table(name: &'static str, groups: &[GroupRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         groups,
         &[
             (&format!("~{name}"), &|g| Shown::text(&g.name)),
@@ -276,7 +276,7 @@ pub fn groups_table(name: &'static str, groups: &[GroupRow]) -> Table {
 
 /// Table of stragglers: ranks that were late at collectives.
 pub fn stragglers_table(stragglers: &Stragglers) -> Table {
-    Table::of(
+    Table::from_rows(
         &stragglers.ranks,
         &[
             ("rank", &|r: &RankArrivals| r.rank.into()),

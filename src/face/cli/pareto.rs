@@ -351,7 +351,7 @@ fn external_points_text(axes: Axes, overlay: &[&OverlayPoint]) -> String {
     if overlay.is_empty() {
         return "\nno external point matches this model and workload\n".into();
     }
-    let table = Table::of(
+    let table = Table::from_rows(
         overlay.iter().copied(),
         &[
             ("source", &|p: &OverlayPoint| Shown::text(&p.source)),

@@ -24,7 +24,7 @@ pub struct Annotated<'a> {
 
 impl<'a> Annotated<'a> {
     /// Combines a record with its annotation, if any.
-    pub fn of(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
+    pub fn new(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
         let tags = annotation.map(|a| &a.tags).into_iter().flatten();
         let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
         Self { record, tags: tags.map(String::as_str).collect(), note }

@@ -131,7 +131,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     let setting =
         Setting { target, tp: args.tp, message_bytes: args.message_bytes.map(|bytes| bytes as f64) };
-    let mut rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
+    let mut rewiring = Rewiring::new(&opened.trace, &asked, &setting)?;
     rewiring.steps.notes.extend(rewiring.late_launches());
     let answers = answers(&rewiring, &choices(args))?;
     let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
@@ -206,7 +206,7 @@ fn choices(args: &Args) -> Vec<Choice> {
         network_gb_s: args.network_gb_s,
         tp: args.on_tp,
         host: !args.no_launches,
-        ..Choice::of(architecture.clone())
+        ..Choice::from_architecture(architecture.clone())
     };
     let mut choices: Vec<Choice> = Vec::new();
     let standard = Architecture::Standard;
@@ -364,12 +364,12 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
         notes: &steps.notes,
         measured: rewiring.measured(),
         all_reduce_us: rewiring.all_reduce_us(),
-        answers: answers.iter().map(|answer| PrintedAnswer::of(rewiring, answer)).collect(),
+        answers: answers.iter().map(|answer| PrintedAnswer::new(rewiring, answer)).collect(),
     }
 }
 
 impl<'a> PrintedAnswer<'a> {
-    fn of(rewiring: &Rewiring, answer: &'a Answer) -> Self {
+    fn new(rewiring: &Rewiring, answer: &'a Answer) -> Self {
         let choice = &answer.choice;
         Self {
             provenance: Provenance::Simulated,

@@ -83,7 +83,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         (Format::Json, _) => output::json_list(|print| {
             let records = desk::take_rows(records, &rows);
             Store::open(&dir).complete(records, |record| {
-                print(without_samples(&Annotated::of(&record, annotations.of(&record.run))))
+                print(without_samples(&Annotated::new(&record, annotations.of(&record.run))))
             })
         })?,
         (Format::Table, _) if rows.is_empty() => {
@@ -168,7 +168,7 @@ fn print_summary(dir: &Path) -> Result<u8> {
         printer.finish()?;
     }
     if !batches.is_empty() {
-        let rows = Table::of(
+        let rows = Table::from_rows(
             &batches,
             &[
                 ("batch", &|b: &BatchSummary| Shown::text(&b.batch)),

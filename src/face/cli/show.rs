@@ -53,7 +53,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
                 rows
             });
             output::json(&PrintedRun {
-                run: Annotated::of(&record, annotations.of(&record.run)),
+                run: Annotated::new(&record, annotations.of(&record.run)),
                 breakdown,
             })?;
         }
@@ -155,7 +155,7 @@ fn differences(record: &Record) -> Option<String> {
 }
 
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("module", &|r: &BreakdownRow| Shown::text(&r.module)),

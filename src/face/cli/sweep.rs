@@ -304,7 +304,7 @@ fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) 
     let history = History::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
     let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
     let cells: Vec<PlannedCell<'_>> =
-        experiment.cells.iter().map(|cell| PlannedCell::of(cell, experiment.rounds, &past)).collect();
+        experiment.cells.iter().map(|cell| PlannedCell::new(cell, experiment.rounds, &past)).collect();
     let printed = PrintedPlan {
         experiment: &experiment.name,
         rounds: experiment.rounds,
@@ -321,7 +321,7 @@ fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) 
 }
 
 impl<'a> PlannedCell<'a> {
-    fn of(cell: &'a Cell, rounds: u32, past: &HashMap<String, Past>) -> Self {
+    fn new(cell: &'a Cell, rounds: u32, past: &HashMap<String, Past>) -> Self {
         let obstacle = cell.feasibility.obstacle();
         let key = (!past.is_empty()).then(|| cell.spec.key());
         let past = key.and_then(|key| past.get(&key));
@@ -338,7 +338,7 @@ impl<'a> PlannedCell<'a> {
 }
 
 fn plan_table<'a>(cells: impl IntoIterator<Item = &'a PlannedCell<'a>>) -> Table {
-    Table::of(
+    Table::from_rows(
         cells,
         &[
             ("cell", &|c: &PlannedCell<'_>| Shown::text(&c.cell)),

@@ -52,7 +52,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
-    let target = Target::of(args)?;
+    let target = Target::from_args(args)?;
     let opened = desk::open(&args.input.to_string_lossy(), store, &args.opening, None)?;
     stderr::note_part(&opened);
     let trace = opened.trace;
@@ -81,7 +81,7 @@ enum Target {
 
 impl Target {
     /// Checks the destination before reading, so that errors appear at once.
-    fn of(args: &ConvertArgs) -> Result<Self> {
+    fn from_args(args: &ConvertArgs) -> Result<Self> {
         let slash = args.output.as_os_str().to_string_lossy().ends_with(std::path::MAIN_SEPARATOR);
         // a trailing slash would make an existing file look missing
         let path: PathBuf = args.output.components().collect();
@@ -94,7 +94,7 @@ impl Target {
             }
             return Ok(Self::Ranks(path));
         }
-        let format = export::Format::of(&path)?;
+        let format = export::Format::from_path(&path)?;
         if path.exists() && !args.force {
             return Err(export::exists(&path));
         }

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let scores: Vec<Score> = match &args.data {
         Some(path) => vec![Score::of_file(&args.sets, path, &args.overrides)?],
         None => {
-            let score = |set: &DataSet| Score::of(set, &set.runs(&args.overrides)?);
+            let score = |set: &DataSet| Score::new(set, &set.runs(&args.overrides)?);
             DataSet::named(&args.sets)?.iter().map(score).collect::<Result<_>>()?
         }
     };
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
         |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
     let kept: Vec<Vec<LeftOut>> = scores.iter().map(left_out_of).collect::<Result<_>>()?;
     let printed = PrintedValidation {
-        sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::of(score, kept)).collect(),
+        sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::new(score, kept)).collect(),
     };
     let csv = || residuals(&scores).csv(Sourced::ByRow);
     output::print(args.format.format, &printed, csv, || text(&scores, &kept.concat()))?;
@@ -139,7 +139,7 @@ struct MeanAndMax {
 }
 
 impl<'a> PrintedSet<'a> {
-    fn of(score: &'a Score, left_out: &'a [LeftOut]) -> Self {
+    fn new(score: &'a Score, left_out: &'a [LeftOut]) -> Self {
         let by_measure = |which: fn((f64, f64)) -> f64| {
             let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
             in_percent.map(|measure| (measure.as_str(), score.errors(*measure).map(which))).collect()
@@ -269,7 +269,7 @@ fn error(of: &BTreeMap<&'static str, Option<f64>>, measure: Measure) -> Shown {
 fn slices_table(scores: &[Score]) -> Table {
     let lines: Vec<(&Score, &Slice)> =
         scores.iter().flat_map(|score| score.slices.iter().map(move |slice| (score, slice))).collect();
-    Table::of(
+    Table::from_rows(
         &lines,
         &[
             ("set", &|(score, _): &(&Score, &Slice)| Shown::text(&score.set.name)),
@@ -284,7 +284,7 @@ fn slices_table(scores: &[Score]) -> Table {
 }
 
 fn left_out_table(left_out: &[LeftOut]) -> Table {
-    Table::of(
+    Table::from_rows(
         left_out,
         &[
             ("engine", &|part: &LeftOut| Shown::text(&part.engine)),
@@ -298,7 +298,7 @@ fn left_out_table(left_out: &[LeftOut]) -> Table {
 }
 
 fn groups_table(groups: &[&Group]) -> Table {
-    Table::of(
+    Table::from_rows(
         groups,
         &[
             ("model", &|group: &&Group| Shown::text(&group.model)),
@@ -318,7 +318,7 @@ fn groups_table(groups: &[&Group]) -> Table {
 fn residuals(scores: &[Score]) -> Table {
     let lines: Vec<(&Score, &Residual)> =
         scores.iter().flat_map(|score| score.residuals.iter().map(move |r| (score, r))).collect();
-    Table::of(
+    Table::from_rows(
         &lines,
         &[
             ("set", &|(score, _): &(&Score, &Residual)| Shown::text(&score.set.name)),
@@ -340,12 +340,12 @@ mod tests {
     #[test]
     fn fitted_constants_are_shown_only_for_published_rows_and_constants() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
-        let score = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
+        let score = |overrides: &Overrides| Score::new(&set, &set.runs(overrides).unwrap()).unwrap();
         let fitted = score(&Overrides::default());
         assert!(
             text(std::slice::from_ref(&fitted), &[]).contains("\n  fitted    a100_mesh: matvec_scale")
         );
-        assert_eq!(PrintedSet::of(&fitted, &[]).fitted.unwrap()[0], set.fitted[0]);
+        assert_eq!(PrintedSet::new(&fitted, &[]).fitted.unwrap()[0], set.fitted[0]);
         let nothing = Score { fitted: Some(Vec::new()), ..fitted };
         assert!(text(&[nothing], &[]).contains("\n  fitted    nothing\n"));
         for overrides in [
@@ -356,7 +356,7 @@ mod tests {
             let other = score(&overrides);
             let shown = text(std::slice::from_ref(&other), &[]);
             assert!(shown.contains("\n  fitted    not known for"), "{shown}");
-            assert!(PrintedSet::of(&other, &[]).fitted.is_none() && other.is_published);
+            assert!(PrintedSet::new(&other, &[]).fitted.is_none() && other.is_published);
             assert_eq!(other.values, overrides.set);
             assert!(overrides.set.iter().all(|pair| shown.contains(pair)), "{shown}");
         }

@@ -232,7 +232,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     if let Some(note) = note {
         stderr::note(&note);
     }
-    let (variant, note) = Variant::of(&spec);
+    let (variant, note) = Variant::from_spec(&spec);
     if let Some(note) = note {
         stderr::note(&note);
     }

@@ -190,7 +190,7 @@ impl Context {
     }
 
     pub fn key<S: Acts>(&self, act: S::Act) -> String {
-        self.keys.label(Action::of::<S>(act))
+        self.keys.label(Action::from_act::<S>(act))
     }
 
     /// Shows a message that the next key press dismisses.

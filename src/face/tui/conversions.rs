@@ -91,7 +91,7 @@ impl Conversions {
 
 impl Overlay for Conversions {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, report, areas) = (cx.theme, self.report(), PlotAreas::of(cx.body(), PLOT, 0.5));
+        let (theme, report, areas) = (cx.theme, self.report(), PlotAreas::new(cx.body(), PLOT, 0.5));
         let of = if self.reports.len() > 1 {
             format!(" {} of {}", self.at + 1, self.reports.len())
         } else {
@@ -162,7 +162,7 @@ impl Overlay for Conversions {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.5).list.height.saturating_sub(1));
+        let rows = usize::from(PlotAreas::new(cx.body(), PLOT, 0.5).list.height.saturating_sub(1));
         self.list.fit(self.report().points.len(), rows);
     }
 }

@@ -43,7 +43,7 @@ pub fn run(options: Options) -> Result<()> {
     // screens read neither files nor variables
     let mut stored = std::fs::read_dir(&options.dir).into_iter().flatten();
     state.experiments.set_first_use(stored.next().is_none());
-    state.pareto.set_pictures(Pictures::of(|name| std::env::var(name).ok()));
+    state.pareto.set_pictures(Pictures::from_variable(|name| std::env::var(name).ok()));
     listen_to_signals(signals, sender.clone());
     listen_to_keys(sender.clone());
     let performer = Performer::new(&options.dir, sender);

@@ -34,7 +34,7 @@ struct StoredRuns {
 }
 
 impl StoredRuns {
-    fn of(cx: &Context) -> Self {
+    fn from_context(cx: &Context) -> Self {
         Self { dir: cx.dir.clone(), stored: cx.stored.clone() }
     }
 
@@ -57,7 +57,7 @@ fn all_rounds<'a>(stored: &Snapshot, runs: impl Iterator<Item = &'a str>) -> Vec
 
 /// Export of Pareto points on the axes, with the overlay points and limits, of a subject.
 pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, subject: Subject) -> Export {
-    let source = StoredRuns::of(cx);
+    let source = StoredRuns::from_context(cx);
     Export::new(move |path| {
         let runs = points.iter().map(|point| point.run.as_str());
         let Subject { axes, others, limits, .. } = &subject;
@@ -68,7 +68,7 @@ pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, subject: Subject) -> Expor
 }
 
 pub fn comparison(cx: &Context, report: ComparisonReport) -> Export {
-    let source = StoredRuns::of(cx);
+    let source = StoredRuns::from_context(cx);
     Export::new(move |path| {
         let runs = report.pairs.iter().flat_map(|pair| [&pair.run, &pair.baseline_run]);
         export::comparison(path, &report, || source.provenance(runs.map(String::as_str)))
@@ -104,7 +104,7 @@ struct FigureSource {
 }
 
 impl FigureSource {
-    fn of(state: &State) -> Option<Self> {
+    fn from_state(state: &State) -> Option<Self> {
         let cx = &state.cx;
         let screen = state.screen(cx.tab);
         let stored = cx.stored.clone()?;
@@ -201,7 +201,7 @@ impl FigureSource {
 }
 
 pub fn ask(state: &mut State) {
-    let Some(source) = FigureSource::of(state) else {
+    let Some(source) = FigureSource::from_state(state) else {
         return state.cx.inform("stored runs are still loading");
     };
     let kinds = source.kinds();
@@ -331,7 +331,7 @@ fn formats(state: &mut State, figure: bool) -> Result<Vec<FormatChoice>, String>
             (Ok(None), FileKind::Svg | FileKind::Png) => formats.push((kind, PICTURE.to_owned())),
             (Ok(None), FileKind::Csv) => {}
             (Ok(None), FileKind::Html) => {
-                let report = RunsToReport::of(state);
+                let report = RunsToReport::from_state(state);
                 let words = |runs: RunsToReport| format!("report of {} to share", runs.count());
                 formats.extend(report.map(|runs| (kind, words(runs))));
             }
@@ -349,7 +349,7 @@ pub fn ask_page(state: &mut State) {
     let is_open = state.timeline.view.is_some();
     let runs = match state.cx.tab == Tab::Timeline && is_open {
         true => None,
-        false => RunsToReport::of(state),
+        false => RunsToReport::from_state(state),
     };
     match runs {
         Some(runs) => ask_page_of(&mut state.cx, runs),
@@ -374,7 +374,7 @@ struct RunsToReport {
 impl RunsToReport {
     /// Runs that the filter of the screen leaves, or all; `None` if none of them has numbers. Ignores terms that the
     /// runs lack, as the screens do.
-    fn of(state: &mut State) -> Option<Self> {
+    fn from_state(state: &mut State) -> Option<Self> {
         let (screen, cx) = state.split(state.cx.tab);
         let stored = cx.stored.as_ref()?;
         let (filter, records) = match screen.filter() {
@@ -417,7 +417,7 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
     let path = cx.dir.join("exports").join("report.html");
     let take = move |state: &mut State, typed: &str| {
         let path = desk::files::expanded(typed.trim());
-        if FileKind::of(&path) != Some(FileKind::Html) {
+        if FileKind::from_path(&path) != Some(FileKind::Html) {
             return Err(format!("'{typed}': a report is an HTML page; use a name that ends in .html"));
         }
         state.cx.write_export(runs.clone().export(), path);
@@ -452,7 +452,7 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
 /// Writes the export to the typed path; returns the reason if it cannot.
 fn export_to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
-    let kind = FileKind::of(&path)
+    let kind = FileKind::from_path(&path)
         .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png, .csv or .html"))?;
     let figure = match figure {
         false => None,
@@ -461,7 +461,7 @@ fn export_to(state: &mut State, figure: bool, typed: &str) -> Result<(), String>
     let export = match (figure, kind) {
         (Some(export), _) => export,
         (None, FileKind::Svg | FileKind::Png) => picture(state),
-        (None, FileKind::Html) => RunsToReport::of(state)
+        (None, FileKind::Html) => RunsToReport::from_state(state)
             .ok_or("no finished run to report; use .svg or .png for a picture")?
             .export(),
         (None, FileKind::Csv) => {

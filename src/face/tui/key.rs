@@ -34,7 +34,7 @@ const NAMES: [(&str, KeyCode, &str); 17] = [
 ];
 
 impl Key {
-    pub fn of(event: &KeyEvent) -> Self {
+    pub fn from_event(event: &KeyEvent) -> Self {
         let (mut code, mut modifiers) = (event.code, event.modifiers);
         modifiers &= KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT;
         match code {
@@ -156,7 +156,7 @@ mod tests {
             let modifiers = KeyModifiers::from_bits_truncate(m);
             for code in [KeyCode::Char(c), KeyCode::F(f), NAMES[n].1] {
                 if c.is_control() { continue }
-                let key = Key::of(&KeyEvent::new(code, modifiers));
+                let key = Key::from_event(&KeyEvent::new(code, modifiers));
                 prop_assert_eq!(key.to_string().parse::<Key>(), Ok(key));
             }
         }

@@ -154,7 +154,7 @@ impl Keymap {
 
     /// Looks up the action of a key; the screen's own bindings win.
     pub fn lookup(&self, tab: Tab, event: &KeyEvent) -> Option<Action> {
-        let key = Key::of(event);
+        let key = Key::from_event(event);
         let find = |scope| self.all.iter().find(|b| b.scope == scope && b.keys.contains(&key));
         find(BindingScope::On(tab)).or_else(|| find(BindingScope::Anywhere)).map(|bound| bound.action)
     }
@@ -174,7 +174,7 @@ impl Keymap {
 
     pub fn to_first_run(&self) -> String {
         let key = self.label(Action::Show(Tab::Experiments));
-        let run = self.label(Action::of::<Experiments>(experiments::Act::Run));
+        let run = self.label(Action::from_act::<Experiments>(experiments::Act::Run));
         format!("{key} lists experiments, {run} there runs one")
     }
 
@@ -231,7 +231,7 @@ impl Action {
         matches!(self, Self::Show(_) | Self::NextScreen | Self::PreviousScreen | Self::Quit)
     }
 
-    pub fn of<S: Acts>(act: S::Act) -> Self {
+    pub fn from_act<S: Acts>(act: S::Act) -> Self {
         // a test presses every binding: an act without a table entry has no action
         let at = S::Act::BINDINGS.iter().position(|binding| binding.act == act);
         Self::On(S::TAB, at.unwrap_or(usize::MAX))

@@ -76,7 +76,7 @@ pub struct PlotAreas {
 
 impl PlotAreas {
     /// Lays out a plot of `rows` rows, or this share of the height if the window is too small.
-    pub fn of(whole: Rect, rows: u16, share: f64) -> Self {
+    pub fn new(whole: Rect, rows: u16, share: f64) -> Self {
         let (head, rest) = cut_top(inside(whole), 2);
         let fits = rest.height >= rows + 8;
         let (plot, list) =
@@ -156,7 +156,7 @@ impl Context {
         take: impl Fn(&mut S, &str, &mut Self) -> Result<(), String> + 'static,
     ) {
         let take: Take = Box::new(move |state, typed| {
-            let (screen, cx) = S::of(state);
+            let (screen, cx) = S::screen_and_context(state);
             take(screen, typed, cx)
         });
         self.ask_line(Prompt::new(title.into(), hint.into(), text.into(), completing, take));
@@ -212,7 +212,7 @@ impl Context {
         take: impl FnOnce(&mut S, Chosen, &mut Self) + 'static,
     ) {
         self.lay(Pick::new(title, lines, literal, |state, chosen| {
-            let (screen, cx) = S::of(state);
+            let (screen, cx) = S::screen_and_context(state);
             take(screen, chosen, cx);
         }));
     }
@@ -269,7 +269,7 @@ impl Prompt {
     }
 
     fn format(&self) -> Option<usize> {
-        let kind = FileKind::of(Path::new(self.field.value()))?;
+        let kind = FileKind::from_path(Path::new(self.field.value()))?;
         self.formats.iter().position(|(known, _)| *known == kind)
     }
 
@@ -280,7 +280,7 @@ impl Prompt {
         if typed.is_empty() || typed.ends_with('/') {
             return;
         }
-        let path = match FileKind::of(Path::new(typed)) {
+        let path = match FileKind::from_path(Path::new(typed)) {
             Some(_) => Path::new(typed).with_extension(kind.extension()).display().to_string(),
             None => format!("{typed}.{}", kind.extension()),
         };
@@ -410,7 +410,7 @@ type Answer = Box<dyn FnOnce(&mut State)>;
 
 fn on_screen<S: Placed>(answer: impl FnOnce(&mut S, &mut Context) + 'static) -> Answer {
     Box::new(move |state| {
-        let (screen, cx) = S::of(state);
+        let (screen, cx) = S::screen_and_context(state);
         answer(screen, cx);
     })
 }

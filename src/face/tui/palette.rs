@@ -62,7 +62,7 @@ pub struct PaletteBasis {
 }
 
 impl PaletteBasis {
-    fn of(state: &State) -> Self {
+    fn from_state(state: &State) -> Self {
         let counted = state.timeline.view.as_ref().and_then(|view| view.docked.counted.as_ref());
         let cells = &state.live.cells;
         Self {
@@ -80,7 +80,7 @@ impl PaletteBasis {
 
 /// Rebuilds the open palette if runs, experiments or a trace were loaded; keeps its text and its selected line.
 pub fn renew(state: &mut State) {
-    let basis = PaletteBasis::of(state);
+    let basis = PaletteBasis::from_state(state);
     let Some(before) = state.cx.top::<Pick>() else { return };
     if before.basis.as_ref().is_none_or(|known| *known == basis) {
         return;
@@ -128,7 +128,7 @@ fn palette_of(state: &State) -> Pick {
         // names of kernels have the words of many actions, such as copy
         line.is_elsewhere = at >= here || line.about.starts_with("operation ");
     }
-    pick.basis = Some(PaletteBasis::of(state));
+    pick.basis = Some(PaletteBasis::from_state(state));
     pick
 }
 
@@ -321,9 +321,12 @@ mod tests {
     fn a_few_letters_find_an_action() {
         assert_eq!(
             first(Tab::Timeline, "undo"),
-            Some(Action::of::<timeline::Timeline>(timeline::Act::Undo))
+            Some(Action::from_act::<timeline::Timeline>(timeline::Act::Undo))
         );
-        assert_eq!(first(Tab::Runs, "rvrs"), Some(Action::of::<runs::Runs>(runs::Act::SortReverse)));
+        assert_eq!(
+            first(Tab::Runs, "rvrs"),
+            Some(Action::from_act::<runs::Runs>(runs::Act::SortReverse))
+        );
         assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
         assert_eq!(first(Tab::Runs, "qqqq"), None);
         for (typed, action) in [
@@ -342,7 +345,7 @@ mod tests {
     fn without_a_query_the_screen_comes_first() {
         let map = Keymap::default();
         let all: Vec<&Bound> = usable(&map, Tab::Experiments).collect();
-        assert_eq!(all[0].action, Action::of::<experiments::Experiments>(experiments::Act::Run));
+        assert_eq!(all[0].action, Action::from_act::<experiments::Experiments>(experiments::Act::Run));
         assert!(all.iter().any(|b| b.action == Action::Quit));
     }
 }

@@ -37,7 +37,7 @@ pub struct Pictures {
 impl Pictures {
     /// Detects support from the environment. Off over SSH, where pictures cost bandwidth, until a key turns them on;
     /// unknown under tmux and screen unless [`VARIABLE`] is set.
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn from_variable(variable: impl Fn(&str) -> Option<String>) -> Self {
         let has = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
         let is = |name: &str, wanted: &str| variable(name).is_some_and(|v| v == wanted);
         let term = variable("TERM").unwrap_or_default();

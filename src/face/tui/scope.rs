@@ -53,7 +53,7 @@ pub struct ScopedRuns {
 
 impl ScopedRuns {
     /// Runs of an experiment; `None` if none are stored.
-    fn of(experiment: &ShownExperiment, stored: &Snapshot) -> Option<Self> {
+    fn new(experiment: &ShownExperiment, stored: &Snapshot) -> Option<Self> {
         let filter = Filter { terms: vec![Filter::is("experiment", &experiment.name)] };
         let rows = filter.rows(&stored.table).unwrap_or_default();
         let named: HashSet<usize> = rows.into_iter().map(|row| row as usize).collect();
@@ -212,7 +212,7 @@ impl ResultScope {
     /// Makes the selected experiment of screen 1 the scope if it is another than at the last time and has stored runs.
     fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Arc<Snapshot>>) {
         let stored = stored.filter(|_| self.followed.as_ref() != Some(&experiment.name));
-        let own = stored.and_then(|stored| Some((ScopedRuns::of(&experiment, stored)?, stored)));
+        let own = stored.and_then(|stored| Some((ScopedRuns::new(&experiment, stored)?, stored)));
         let Some((own, stored)) = own else { return };
         self.show_listed(experiment);
         self.is_all = false;
@@ -251,7 +251,7 @@ impl ResultScope {
         }
         let newest = || stored.records.last()?.experiment.clone().map(ShownExperiment::named);
         let experiment = self.shown.clone().or_else(newest);
-        let own = experiment.and_then(|experiment| ScopedRuns::of(&experiment, stored));
+        let own = experiment.and_then(|experiment| ScopedRuns::new(&experiment, stored));
         (self.own, self.basis) = (own.map(Arc::new), Some(Arc::clone(stored)));
     }
 }
@@ -359,7 +359,7 @@ mod tests {
     fn scoped(stored: &Snapshot, name: &str, batches: &[u32]) -> (Vec<String>, bool, usize) {
         let key = |batch: &u32| run("", *batch, "").spec.key();
         let cells = (!batches.is_empty()).then(|| batches.iter().map(key).collect());
-        let runs = ScopedRuns::of(&ShownExperiment { name: name.into(), cells }, stored).unwrap();
+        let runs = ScopedRuns::new(&ShownExperiment { name: name.into(), cells }, stored).unwrap();
         let mut ids: Vec<String> = runs.runs.iter().cloned().collect();
         ids.sort();
         (ids, runs.is_named, runs.by_others)
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(scoped(&stored, "new", &[1]), (ids(&["a", "d"]), false, 2));
         assert_eq!(scoped(&stored, "b", &[4]), (ids(&["e"]), false, 0));
         let nothing = ShownExperiment { name: "a".into(), cells: Some(Arc::default()) };
-        assert!(ScopedRuns::of(&nothing, &stored).is_none());
+        assert!(ScopedRuns::new(&nothing, &stored).is_none());
         // a run that a sweep found stored counts as its own
         let mut annotations = Annotations::default();
         annotations.edit(&["a".into()], &Edit::found_by("new"));

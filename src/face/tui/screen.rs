@@ -254,7 +254,7 @@ impl Find {
         go: impl FnOnce(&mut S, &mut Context) + 'static,
     ) -> Self {
         let go = Box::new(move |state: &mut State| {
-            let (screen, cx) = S::of(state);
+            let (screen, cx) = S::screen_and_context(state);
             cx.tab = S::TAB;
             go(screen, cx);
         });
@@ -350,7 +350,7 @@ pub trait Placed: Sized + 'static {
     const TAB: Tab;
 
     /// Borrows the screen and the shared context.
-    fn of(state: &mut State) -> (&mut Self, &mut Context);
+    fn screen_and_context(state: &mut State) -> (&mut Self, &mut Context);
 }
 
 /// Bindings of a screen, in help order.
@@ -424,7 +424,7 @@ macro_rules! screens {
         $(impl $crate::face::tui::screen::Placed for $module::$type {
             const TAB: Tab = Tab::$type;
 
-            fn of(state: &mut State) -> (&mut Self, &mut $crate::face::tui::context::Context) {
+            fn screen_and_context(state: &mut State) -> (&mut Self, &mut $crate::face::tui::context::Context) {
                 (&mut state.$module, &mut state.cx)
             }
         })*

@@ -23,7 +23,7 @@ type Rgb = [u8; 3];
 
 /// Writes a picture of a window atomically; the path's extension selects the format.
 pub fn write(buffer: &Buffer, light: bool, path: &Path) -> Result<()> {
-    let bytes = match FileKind::of(path) {
+    let bytes = match FileKind::from_path(path) {
         Some(FileKind::Svg) => svg(buffer, light).into_bytes(),
         Some(FileKind::Png) => png(buffer, light).map_err(Error::failed)?,
         _ => return Err(Error::input(format!("{}: end it with .svg or .png", path.display()))),

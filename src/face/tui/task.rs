@@ -161,7 +161,7 @@ impl Context {
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
     ) {
         self.ask_in(slot.into().of::<S>(), None, work, |state, answer| {
-            let (screen, cx) = S::of(state);
+            let (screen, cx) = S::screen_and_context(state);
             into(screen, answer, cx);
         });
     }
@@ -213,7 +213,7 @@ impl Context {
         let slot = slot.into().of::<S>();
         if !self.has_asked(slot, key) {
             self.ask_in(slot, Some(Box::new(key.clone())), work, |state, answer| {
-                let (screen, cx) = S::of(state);
+                let (screen, cx) = S::screen_and_context(state);
                 into(screen, answer, cx);
             });
         }

@@ -150,7 +150,7 @@ impl Checklist {
         mut change: impl FnMut(&mut S, KeyCode, usize, &mut Context) -> Changed + 'static,
     ) -> Self {
         let change = move |state: &mut State, key, at| {
-            let (screen, cx) = S::of(state);
+            let (screen, cx) = S::screen_and_context(state);
             change(screen, key, at, cx)
         };
         let (list, search) = (List::default(), FilterBox::default());

@@ -130,7 +130,7 @@ impl Trainings {
 
 impl Overlay for Trainings {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, areas) = (cx.theme, PlotAreas::of(cx.body(), PLOT, 0.6));
+        let (theme, areas) = (cx.theme, PlotAreas::new(cx.body(), PLOT, 0.6));
         let Some(selected) = self.selected() else { return };
         let training = &selected.training;
         let spec = &training.spec;
@@ -199,7 +199,7 @@ impl Overlay for Trainings {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.6).list.height.saturating_sub(1));
+        let rows = usize::from(PlotAreas::new(cx.body(), PLOT, 0.6).list.height.saturating_sub(1));
         self.list.fit(self.all.len(), rows);
     }
 

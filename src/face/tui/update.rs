@@ -158,7 +158,7 @@ pub fn press(state: &mut State, key: KeyEvent) {
     } else if is_g {
         cx.inform("g again: first row");
     } else {
-        let (label, help) = (Key::of(&key).label(), cx.keys.label(Action::Help));
+        let (label, help) = (Key::from_event(&key).label(), cx.keys.label(Action::Help));
         cx.inform(format!("{label} does nothing on this screen; {help} lists the keys"));
     }
 }

@@ -87,7 +87,7 @@ impl Watched {
 }
 
 fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
-    let mut job = Job::of(request.spec.clone(), true, request.watch);
+    let mut job = Job::new(request.spec.clone(), true, request.watch);
     job.ranks.timeout = request.timeout;
     job.ranks.progress = Arc::clone(&watched.progress);
     if let Some(number) = request.job {

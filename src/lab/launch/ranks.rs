@@ -67,7 +67,7 @@ struct Fingerprint {
 }
 
 impl Fingerprint {
-    fn of(cells: &[Spec]) -> Self {
+    fn from_cells(cells: &[Spec]) -> Self {
         let mut values: BTreeMap<String, String> = BTreeMap::new();
         for (index, cell) in cells.iter().enumerate() {
             let fields = serde_json::to_value(cell).ok();
@@ -148,7 +148,7 @@ pub fn on_all_ranks<T>(
 /// Compares what the ranks resolved; returns the same result on all of them.
 fn disagreement<T>(peers: &Peers, resolved: &Result<(Vec<Spec>, T)>) -> Result<Option<Disagreement>> {
     let mine = match resolved {
-        Ok((cells, _)) => Resolved::Cells(Fingerprint::of(cells)),
+        Ok((cells, _)) => Resolved::Cells(Fingerprint::from_cells(cells)),
         Err(e) => Resolved::Failed { why: e.to_string(), code: e.exit_code() },
     };
     let all: Option<Vec<Resolved>> = gather(peers, &mine)?;

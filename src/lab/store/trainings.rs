@@ -155,7 +155,7 @@ fn of_cell(trainings: &[&Training], spec: &Spec) -> Option<RunTraining> {
     let all: Vec<&Training> = trainings.iter().filter(is_of).copied().collect();
     let newest = all.first()?;
     let same = |training: &&Training| training.spec.set() == newest.spec.set();
-    RunTraining::of(&all.iter().copied().filter(same).collect::<Vec<_>>())
+    RunTraining::from_trainings(&all.iter().copied().filter(same).collect::<Vec<_>>())
 }
 
 impl TrainingFolder {

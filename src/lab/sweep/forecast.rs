@@ -408,7 +408,7 @@ mod tests {
         Experiment::from_str(text, Path::new("x.toml")).unwrap()
     }
 
-    fn of(experiment: &Experiment, history: &History) -> Forecast {
+    fn new(experiment: &Experiment, history: &History) -> Forecast {
         forecast(experiment, history, &|| false).unwrap()
     }
 

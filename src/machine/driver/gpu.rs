@@ -497,7 +497,7 @@ impl Divided {
             (functions.cuGreenCtxStreamCreate)(&mut stream, part.context, Stream::NON_BLOCKING, priority)
         };
         gpu.check(code, || "making a stream of a part of its multiprocessors".into())?;
-        Ok(Stream::of(gpu.clone(), stream, Some(Arc::clone(part) as Arc<_>)))
+        Ok(Stream::new(gpu.clone(), stream, Some(Arc::clone(part) as Arc<_>)))
     }
 }
 

@@ -66,7 +66,7 @@ impl Gpu {
         self.call("making a stream", |api| unsafe {
             (api.cuStreamCreateWithPriority)(&mut stream, Stream::NON_BLOCKING, priority)
         })?;
-        Ok(Stream::of(self.clone(), stream, None))
+        Ok(Stream::new(self.clone(), stream, None))
     }
 
     /// Driver value of a priority.
@@ -88,7 +88,7 @@ impl Stream {
     pub(super) const NON_BLOCKING: u32 = 1;
 
     /// Takes ownership of a handle and keeps `of` alive until it is destroyed.
-    pub(super) fn of(gpu: Gpu, stream: sys::CUstream, of: Option<Arc<dyn Send + Sync>>) -> Self {
+    pub(super) fn new(gpu: Gpu, stream: sys::CUstream, of: Option<Arc<dyn Send + Sync>>) -> Self {
         Self { gpu, stream, capturing: AtomicBool::new(false), _of: of }
     }
 

@@ -64,7 +64,7 @@ struct Columns {
 }
 
 impl Kept {
-    fn of(plan: &Plan) -> Self {
+    fn from_plan(plan: &Plan) -> Self {
         let buffers = plan.buffers().buffers;
         let buffers = buffers.iter().map(|b| (b.rows, b.group, b.element, b.columns));
         let logits = plan.logits.iter().map(|id| {
@@ -90,14 +90,14 @@ fn summed(values: impl Iterator<Item = (Rows, u32, Element, u32)>) -> Vec<Column
 impl PlanMemory {
     /// Computes the memory of a model's prefill and decode plans, one of each for every pipeline stage.
     /// Scans all operations, which takes 0.1 to 0.2 ms for a large model.
-    pub fn of(shape: &ModelShape, precision: Precision, prefill: &[Plan], decode: &[Plan]) -> Self {
+    pub fn new(shape: &ModelShape, precision: Precision, prefill: &[Plan], decode: &[Plan]) -> Self {
         let layers = stage_layers(shape.layers, decode.len() as u32);
         let stages =
             layers.iter().zip(prefill).zip(decode).map(|((layers, prefill), decode)| StageMemory {
                 layers: layers.clone(),
                 weights: weight_bytes(shape, decode, precision),
-                prefill: Kept::of(prefill),
-                decode: Kept::of(decode),
+                prefill: Kept::from_plan(prefill),
+                decode: Kept::from_plan(decode),
             });
         Self { tp: decode.first().map_or(1, |plan| plan.tp), stages: stages.collect() }
     }
@@ -127,7 +127,7 @@ impl PlanMemory {
 impl MemoryNeed {
     /// Estimate for a cell. All parts are 0 if there is no plan (TP does not divide the model): the cell
     /// then fails for that reason, not for lack of memory.
-    pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
+    pub fn new(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
         let plan = |phase| {
             let mut lowering = lowering(&spec.stack).unwrap_or_default();
             lowering.shard_head |= spec.shard_head;
@@ -135,7 +135,7 @@ impl MemoryNeed {
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
             (Ok(prefill), Ok(decode)) => {
-                let kept = PlanMemory::of(shape, precision, &prefill, &decode);
+                let kept = PlanMemory::new(shape, precision, &prefill, &decode);
                 Self::of_plans(spec, shape, precision, &kept)
             }
             _ => Self::default(),
@@ -226,7 +226,7 @@ impl MemoryNeed {
     /// Formats the sum: `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9
     /// bytes), with scores and workspace if nonzero, and the pipeline stage if there are several.
     pub fn arithmetic(&self) -> String {
-        let unit = Unit::of(self.total());
+        let unit = Unit::for_total(self.total());
         let always =
             [("weights", self.weights), ("KV cache", self.kv), ("activations", self.activations)];
         let maybe = [("attention scores", self.scores), ("workspace", self.workspace)];
@@ -280,7 +280,7 @@ fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 
 struct Unit(f64, &'static str);
 
 impl Unit {
-    fn of(total: u64) -> Self {
+    fn for_total(total: u64) -> Self {
         match total {
             1_000_000_000.. => Self(1e9, "GB"),
             1_000_000.. => Self(1e6, "MB"),
@@ -302,7 +302,7 @@ mod tests {
 
     fn need_70b(tp: u32, batch: u32, stack: &str) -> MemoryNeed {
         let spec = Spec { tp, batch, stack: stack.into(), ..spec("standard", "llama-3-70b") };
-        MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F16))
+        MemoryNeed::new(&spec, &shape_70b(), Precision::uniform(DType::F16))
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         assert!(!fits(2, 16) && !fits(2, 64));
         assert!(fits(4, 64) && fits(8, 64));
         let ladder = Spec { tp: 4, batch: 64, stack: "gpt-fast".into(), ..spec("ladder", "70b") };
-        let need = MemoryNeed::of(&ladder, &shape_70b(), Precision::uniform(DType::F16));
+        let need = MemoryNeed::new(&ladder, &shape_70b(), Precision::uniform(DType::F16));
         assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
     }
 
@@ -348,7 +348,7 @@ mod tests {
         // a small vocabulary leaves less room
         spec.stack = "gpt-fast".into();
         let small = ModelShape { vocab: 1000, ..shape };
-        let need = MemoryNeed::of(&spec, &small, precision);
+        let need = MemoryNeed::new(&spec, &small, precision);
         assert_eq!(need.scores, 4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128) - 4 * 1024 * 1000 * 2);
         assert!(need.arithmetic().contains(" + attention scores 0.2 GB + workspace 0.1 GB = "));
     }
@@ -359,8 +359,8 @@ mod tests {
         let (untied, mut tied) = (shape_tiny(), shape_tiny());
         tied.tied_embeddings = true;
         let precision = Precision::uniform(DType::F32);
-        let difference = MemoryNeed::of(&spec, &untied, precision).weights
-            - MemoryNeed::of(&spec, &tied, precision).weights;
+        let difference = MemoryNeed::new(&spec, &untied, precision).weights
+            - MemoryNeed::new(&spec, &tied, precision).weights;
         assert_eq!(difference, 4 * u64::from(untied.vocab) * u64::from(untied.hidden));
     }
 
@@ -372,7 +372,7 @@ mod tests {
             output_tokens: u32::MAX,
             ..spec("standard", "llama-3-70b")
         };
-        let need = MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F32));
+        let need = MemoryNeed::new(&spec, &shape_70b(), Precision::uniform(DType::F32));
         assert_eq!(need.total(), u64::MAX);
         assert!(!need.fits(80_000_000_000));
     }

@@ -237,7 +237,7 @@ impl Profile {
         }
         at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
         at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
-        if let Some(name) = self.tables.as_deref().filter(|name| Tables::of(name).is_none()) {
+        if let Some(name) = self.tables.as_deref().filter(|name| Tables::from_name(name).is_none()) {
             let valid = Tables::NAMES.join(", ");
             return Err(("tables".into(), format!("is '{name}'; built in are {valid}")));
         }

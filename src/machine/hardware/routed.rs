@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn measured_experts_come_back_from_their_engine_or_another() {
         let us = |name: &str, engine, sizes, tokens| {
-            exact(Tables::of(name).unwrap().experts_us(engine, DType::Mxfp4, sizes, tokens))
+            exact(Tables::from_name(name).unwrap().experts_us(engine, DType::Mxfp4, sizes, tokens))
         };
         // moe_h100_sxm.csv, balanced
         let vllm = Some(Engine::Vllm);
@@ -308,7 +308,7 @@ mod tests {
         assert!((beyond / (2.0 * 2930.0) - 1.0).abs() < 1e-9 && source == CostSource::Roofline);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { width: 1000, ..OSS }, 1.0), None);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { tp: 16, ..OSS }, 1.0), None);
-        let h100 = Tables::of("h100_sxm").unwrap();
+        let h100 = Tables::from_name("h100_sxm").unwrap();
         let similar = |sizes, tokens| {
             let roofline_us = |of: &ExpertSizes| f64::from(of.experts) * f64::from(of.width) / 2880.0;
             h100.similar_experts(vllm, DType::Mxfp4, sizes, tokens, &roofline_us)
@@ -339,7 +339,7 @@ mod tests {
     /// Only measured experts may be faster than smaller ones: at one token vLLM's 128 take 38.9 us, its 32 take 39.2.
     #[test]
     fn larger_experts_are_not_faster_than_smaller_ones() {
-        let h100 = Tables::of("h100_sxm").unwrap();
+        let h100 = Tables::from_name("h100_sxm").unwrap();
         // as the simulator's, without the passing rows
         let us = |engine, tokens: f64, format, sizes: ExpertSizes| {
             let roofline_us = |of: &ExpertSizes| {
@@ -387,7 +387,7 @@ mod tests {
     fn rows_travel_by_the_quickest_library_and_by_nccl_where_none_was_measured() {
         let of = |name: &str, is_combine, ranks, rows| {
             let (copies, bytes) = (7168 * 8, rows * 2.0 * 7168.0 * 8.0);
-            exact(Tables::of(name).unwrap().all_to_all_us(AllToAll {
+            exact(Tables::from_name(name).unwrap().all_to_all_us(AllToAll {
                 is_combine,
                 ranks,
                 copies,
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn latents_of_all_heads_come_back() {
-        let h100 = Tables::of("h100_sxm").unwrap();
+        let h100 = Tables::from_name("h100_sxm").unwrap();
         let us = |engine, sizes| exact(h100.latent_us(engine, DType::Bf16, sizes));
         assert_eq!(us(Some(Engine::TrtLlm), [16, 64, 4095]), Some((119.0, CostSource::Table)));
         assert!(us(None, [128, 1, 1023]).is_some());

@@ -78,7 +78,7 @@ impl Tables {
     pub const NAMES: [&'static str; 7] =
         ["a100_sxm", "b200_sxm", "gb200", "h100_sxm", "h200_sxm", "l40s", "rtx_pro_6000_server"];
 
-    pub fn of(name: &str) -> Option<&'static Self> {
+    pub fn from_name(name: &str) -> Option<&'static Self> {
         BUILT_IN.iter().find(|tables| tables.name == name)
     }
 
@@ -263,7 +263,7 @@ impl Section {
     fn products(&self) -> Option<&MatMulTable> {
         let parse = || {
             let roofline = Roofline { format: self.what.parse().ok()?, start_us: START_US };
-            MatMulTable::of(self.text, roofline, self.peaks?)
+            MatMulTable::new(self.text, roofline, self.peaks?)
         };
         self.products.get_or_init(parse).as_ref()
     }
@@ -378,12 +378,12 @@ struct MatMulTable {
 impl MatMulTable {
     fn parse(text: &str) -> Option<Self> {
         let peaks = Peaks::in_head(text.lines().next()?, "peak_tflops=")?;
-        Self::of(text, Roofline { format: DType::Bf16, start_us: 0.0 }, peaks)
+        Self::new(text, Roofline { format: DType::Bf16, start_us: 0.0 }, peaks)
     }
 
-    fn of(text: &str, roofline: Roofline, peaks: Peaks) -> Option<Self> {
+    fn new(text: &str, roofline: Roofline, peaks: Peaks) -> Option<Self> {
         let ratio = |[n, k, m]: [u64; 3], us: f64| us / roofline.us([m, n, k], peaks);
-        Some(Self { ratios: Grid::of(text, ratio)?, roofline })
+        Some(Self { ratios: Grid::new(text, ratio)?, roofline })
     }
 
     fn us(&self, [m, n, k]: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
@@ -414,12 +414,12 @@ pub(super) struct Grid {
 
 impl Grid {
     fn parse(text: &str) -> Option<Self> {
-        Self::of(text, |_, us| us)
+        Self::new(text, |_, us| us)
     }
 
     /// Parses rows that begin with the first two sizes, with a column for each value of the third. `value` is of
     /// sizes and their latency (us).
-    fn of(text: &str, value: impl Fn([u64; 3], f64) -> f64) -> Option<Self> {
+    fn new(text: &str, value: impl Fn([u64; 3], f64) -> f64) -> Option<Self> {
         let (header, rows) = parse(text)?;
         let axes = [
             Axis::new(rows.iter().map(|row| row.0).collect()),

@@ -25,7 +25,7 @@ impl Target {
     ///
     /// Returns an input error for an unknown profile or stack (with the nearest name), an invalid file
     /// (with line and column), or an unknown key (with the nearest valid one).
-    pub fn of(spec: &Spec) -> Result<Self> {
+    pub fn from_spec(spec: &Spec) -> Result<Self> {
         let target = Self { profile: Profile::load(&spec.hardware)?, stack: Stack::load(&spec.stack)? };
         target.with(&spec.set)
     }
@@ -43,8 +43,8 @@ impl Target {
         if set.is_empty() {
             return Ok(self.clone());
         }
-        let mut profile = Values::of("profile", &self.profile.name, &self.profile)?;
-        let mut stack = Values::of("stack", &self.stack.name, &self.stack)?;
+        let mut profile = Values::new("profile", &self.profile.name, &self.profile)?;
+        let mut stack = Values::new("stack", &self.stack.name, &self.stack)?;
         let mut ordered: Vec<(&String, &String)> = set.iter().collect();
         // shorter keys first, so that longer ones refine them
         ordered.sort_by_key(|(key, _)| key.split('.').count());
@@ -82,7 +82,7 @@ struct Values {
 }
 
 impl Values {
-    pub fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
+    pub fn new<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
         let failed = |problem: String| Error::failed(format!("{what} {name}: {problem}"));
         // via text, because the table form does not allow numeric keys
         let text = toml::to_string(value).map_err(|error| failed(error.to_string()))?;
@@ -193,7 +193,7 @@ impl Target {
     /// stack's with prefix `stack.`. Reads two schemas, which takes a few milliseconds.
     pub fn described(&self) -> Vec<Described> {
         let mut all = Vec::new();
-        if let Ok(values) = Values::of("profile", &self.profile.name, &self.profile) {
+        if let Ok(values) = Values::new("profile", &self.profile.name, &self.profile) {
             let schema = serde_json::to_value(schemars::schema_for!(Profile)).unwrap_or_default();
             let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
             let texts = ["name", "note", "tables"];
@@ -202,7 +202,7 @@ impl Target {
                 shorthands.into_iter().chain(own).map(|key| described("", key, &values, &schema)),
             );
         }
-        if let Ok(values) = Values::of("stack", &self.stack.name, &self.stack) {
+        if let Ok(values) = Values::new("stack", &self.stack.name, &self.stack) {
             let schema = serde_json::to_value(schemars::schema_for!(Stack)).unwrap_or_default();
             let own = values.keys.iter().filter(|key| !["name", "note"].contains(&key.as_str()));
             all.extend(own.map(|key| described("stack.", key.clone(), &values, &schema)));

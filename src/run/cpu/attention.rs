@@ -96,7 +96,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    pub fn of(shape: &ModelShape, tp: u32) -> Self {
+    pub fn new(shape: &ModelShape, tp: u32) -> Self {
         Self {
             query: (shape.heads / tp) as usize,
             kv: shape.kv_heads_of(tp) as usize,
@@ -125,7 +125,7 @@ impl<T: Real> Before<'_, T> {
                 }
             }
             Self::Norm(weight, eps) if number < query + kv => {
-                let scale = T::ONE / (T::dot(head, head) / T::of(dim as f64) + eps).sqrt();
+                let scale = T::ONE / (T::dot(head, head) / T::from_f64(dim as f64) + eps).sqrt();
                 if weight.is_empty() {
                     head.iter_mut().for_each(|x| *x *= scale);
                     return;
@@ -191,7 +191,7 @@ impl<T: Real> RopeTable<T> {
         let frequencies = shape.rope.frequencies(dim);
         let scale = shape.rope.yarn.map_or(1.0, |yarn| yarn.rotated_scale);
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
-        let rotation = |angle: f64| (T::of(angle.cos() * scale), T::of(angle.sin() * scale));
+        let rotation = |angle: f64| (T::from_f64(angle.cos() * scale), T::from_f64(angle.sin() * scale));
         let (cos, sin) = angles.map(rotation).unzip();
         Self { half: frequencies.len(), cos, sin }
     }
@@ -254,8 +254,14 @@ impl KvCache {
     }
 
     /// Cache of one rank's part of a model.
-    pub fn of(shape: &ModelShape, tp: u32, layers: usize, sequences: usize, capacity: usize) -> Self {
-        let heads = Heads::of(shape, tp);
+    pub fn from_shape(
+        shape: &ModelShape,
+        tp: u32,
+        layers: usize,
+        sequences: usize,
+        capacity: usize,
+    ) -> Self {
+        let heads = Heads::new(shape, tp);
         let Some(latent) = shape.attention.latent else {
             return Self::new(heads, layers, sequences, capacity);
         };

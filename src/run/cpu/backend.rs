@@ -183,7 +183,7 @@ mod tests {
         let cell = |tp, threads, shard_head| {
             let plain = Spec { tp, threads, shard_head, ..spec("ladder", "stories-110m") };
             let cell = Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain };
-            match crate::feasibility::of(&cell).unwrap() {
+            match crate::feasibility::assess(&cell).unwrap() {
                 Feasibility::Skipped(why) => why,
                 found => format!("{found:?}"),
             }
@@ -216,7 +216,7 @@ mod tests {
             "{why}"
         );
         let huge = Spec { backend: Backend::Cpu, model: "llama-3.1-405b".into(), tp: 1, ..cell };
-        let found = crate::feasibility::of(&huge).unwrap();
+        let found = crate::feasibility::assess(&huge).unwrap();
         assert!(matches!(found, Feasibility::Oom(_)), "asked for outright: {found:?}");
     }
 }

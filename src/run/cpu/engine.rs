@@ -169,7 +169,7 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     let placement = Placement::here((setup.tp * setup.pp) as usize, setup.threads);
     let mut base = 0;
     let mut program = |plan: Plan| {
-        let program = Program::of(plan, base);
+        let program = Program::new(plan, base);
         base += program.plan.operations.len() as u32;
         program
     };
@@ -269,7 +269,7 @@ fn worker<'a>(
             shape: shape.clone(),
             kernels: Kernels::with(team),
             attention: Attention::default(),
-            cache: KvCache::of(shape, setup.tp, layers, setup.sequences, setup.capacity),
+            cache: KvCache::from_shape(shape, setup.tp, layers, setup.sequences, setup.capacity),
             rope: Arc::clone(&loaded[at].rope),
             sampling: setup.sampling,
             clock: shared.clock,

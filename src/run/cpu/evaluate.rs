@@ -69,7 +69,7 @@ pub fn evaluate(
     if context == 0 {
         return Ok(());
     }
-    let plans = Plans::of(request)?;
+    let plans = Plans::from_request(request)?;
     let of_reference =
         request.reference.as_ref().map_or(0, |_| weight_bytes(&plans.plans[..1], request));
     let weights = weight_bytes(&plans.plans, request) + of_reference;
@@ -344,7 +344,7 @@ impl<'a> Work<'a> {
         plans: Plans,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
-        let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect();
+        let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::new(plan, 0)).collect();
         let common = (0..programs.len().pow(2)).map(|_| OnceLock::new()).collect();
         let queue = Queue::new(1, request.windows.len(), stop);
         Self { request, programs, program_of: plans.plan_of, common, queue }
@@ -413,7 +413,7 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    pub(super) fn of(request: &EvaluateRequest) -> Result<Self> {
+    pub(super) fn from_request(request: &EvaluateRequest) -> Result<Self> {
         let plan = |architecture: &Architecture, sent: CommDType| {
             let precision = Precision::cpu(request.dtype);
             // logits are computed later, in slices, from the value named by `Plan::selected_from`
@@ -496,7 +496,7 @@ mod tests {
                 seed: 0,
                 windows: Vec::new(),
             };
-            weight_bytes(&Plans::of(&request).unwrap().plans, &request)
+            weight_bytes(&Plans::from_request(&request).unwrap().plans, &request)
         };
         let parameters = model.shape.parameters();
         assert_eq!(bytes(&["ladder", "desync:2"], 1, DType::F32), 4 * parameters);
@@ -537,7 +537,7 @@ mod tests {
                 seed: 0,
                 windows: lengths.iter().map(window).collect(),
             };
-            Work::new(&request, Plans::of(&request).unwrap(), &|| false).kept_bytes()
+            Work::new(&request, Plans::from_request(&request).unwrap(), &|| false).kept_bytes()
         };
         let hidden = u64::from(Model::resolve("tiny").unwrap().shape.hidden);
         // the residual and the output of the module before, at each point where ladders leave standard

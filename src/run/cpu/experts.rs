@@ -46,12 +46,12 @@ pub fn choose<T: Real>(routing: &Routing, bias: &[T], logits: &mut [T], choice: 
     if routing.score == RouterScore::SoftmaxChosen {
         softmax(&mut weights);
     } else if routing.renormalise {
-        let sum = weights.iter().copied().sum::<T>() + T::of(LEAST_SUM);
+        let sum = weights.iter().copied().sum::<T>() + T::from_f64(LEAST_SUM);
         weights.iter_mut().for_each(|weight| *weight = *weight / sum);
     }
     for ((pair, expert), weight) in pairs.iter_mut().zip(chosen).zip(weights) {
         // expert numbers are exact up to 2^24
-        *pair = [T::of(expert as f64), weight * T::of(routing.scale)];
+        *pair = [T::from_f64(expert as f64), weight * T::from_f64(routing.scale)];
     }
 }
 
@@ -83,7 +83,7 @@ fn softmax<T: Real>(numbers: &mut [T]) {
 /// Gradient of a row's logits, in their place, from its choice and the gradients of the chosen weights. The set of
 /// chosen experts counts as constant.
 pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], of_weights: &[T]) {
-    let scale = T::of(routing.scale);
+    let scale = T::from_f64(routing.scale);
     let chosen: Vec<usize> =
         choice.as_chunks::<2>().0.iter().map(|[expert, _]| expert.wide() as usize).collect();
     to_scores(routing.score, logits);
@@ -97,7 +97,7 @@ pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], o
     let mut of_scores = vec![T::ZERO; logits.len()];
     let is_divided = routing.renormalise && routing.score != RouterScore::SoftmaxChosen;
     let sum: T = chosen.iter().map(|expert| logits[*expert]).sum();
-    let sum = if is_divided { sum + T::of(LEAST_SUM) } else { T::ONE };
+    let sum = if is_divided { sum + T::from_f64(LEAST_SUM) } else { T::ONE };
     let mean: T = chosen.iter().zip(of_weights).map(|(expert, g)| *g * logits[*expert] / sum).sum();
     let mean = if is_divided { mean } else { T::ZERO };
     for (expert, gradient) in chosen.iter().zip(of_weights) {

@@ -199,7 +199,7 @@ mod tests {
             let normed = [1, 2].map(|n| numbers(rows * width, scale, seed ^ n));
             let following: Vec<u32> = (0..rows).map(|row| (seed as usize / (row + 1) % vocab) as u32).collect();
             let data = MatrixData::F32(head.clone());
-            let matrix = Arc::new(Panels::of(&Matrix { outputs: vocab, inputs: width, data }));
+            let matrix = Arc::new(Panels::from_matrix(&Matrix { outputs: vocab, inputs: width, data }));
             let mut loss = Loss::default();
             let found = loss.of(&mut Kernels::default(), [&matrix, &matrix], &normed[0], &[&normed[1], &normed[0]], &following);
             let [p, q] = [0, 1].map(|at| logits(&normed[at], &head, width));

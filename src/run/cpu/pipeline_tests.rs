@@ -30,7 +30,7 @@ fn cell(architecture: &str, tp: u32, pp: u32) -> Spec {
 }
 
 fn ran(spec: &Spec) -> (Outcome, Trace) {
-    let (outcome, trace) = run(&Job::of(spec.clone(), true, false), &mut |_| ()).unwrap();
+    let (outcome, trace) = run(&Job::new(spec.clone(), true, false), &mut |_| ()).unwrap();
     (outcome, trace.unwrap())
 }
 
@@ -79,7 +79,7 @@ fn stages_agree_with_an_independent_forward_pass() {
                 sequence.push(likeliest.unwrap() as u32);
             }
             let sampled = &sequence[cell.prompt_tokens as usize..];
-            assert_eq!(tokens(&cell), Computed::of(sampled, 0).tokens, "{architecture} TP {tp}");
+            assert_eq!(tokens(&cell), Computed::new(sampled, 0).tokens, "{architecture} TP {tp}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Program {
 
 impl Program {
     /// Compiles a plan; `base` is the number of operations before it in the trace's table.
-    pub fn of(plan: Plan, base: u32) -> Self {
+    pub fn new(plan: Plan, base: u32) -> Self {
         let assigned = plan.buffers();
         let writers = plan.writers();
         let awaits = plan
@@ -88,7 +88,7 @@ enum Form {
 
 impl Form {
     /// Form of an operation's weight, or of one of its further weights, with `experts` per rank.
-    fn of(kind: &Kind, further: Option<usize>, shape: &ModelShape, experts: usize) -> Self {
+    fn new(kind: &Kind, further: Option<usize>, shape: &ModelShape, experts: usize) -> Self {
         match (kind, further) {
             (Kind::MatMul | Kind::Embed | Kind::Router, None) => Self::Panels,
             (Kind::Experts, None | Some(0)) => Self::Experts(experts),
@@ -161,7 +161,7 @@ fn weights_of<'a>(plan: &'a Plan, shape: &ModelShape) -> Vec<(&'a Weight, Form)>
         for (number, weight) in operation.weights().enumerate() {
             let parts = &plan.weights[weight.index()].parts;
             let experts = parts.first().map_or(0, |part| part.experts(shape, 0, plan.tp).len());
-            let form = Form::of(&operation.kind, number.checked_sub(1), shape, experts);
+            let form = Form::new(&operation.kind, number.checked_sub(1), shape, experts);
             if form != Form::Rows {
                 forms[weight.index()] = form;
             }
@@ -186,8 +186,8 @@ fn of_heads(weight: &Weight, latent: Latent, read: &ReadRows<'_>) -> Result<Arc<
                 MatrixData::F32(places.map(|at| numbers[at]).collect())
             }
         };
-        panels.push(Arc::new(Panels::of(&Matrix { outputs: rank, inputs: nope, data })));
-        panels.push(Arc::new(Panels::of(&read(weight, first + nope..first + each)?)));
+        panels.push(Arc::new(Panels::from_matrix(&Matrix { outputs: rank, inputs: nope, data })));
+        panels.push(Arc::new(Panels::from_matrix(&read(weight, first + nope..first + each)?)));
     }
     Ok(panels.into())
 }

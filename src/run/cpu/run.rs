@@ -301,7 +301,7 @@ fn generate_once(
     let spans = if place.is_recorded { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
         worker.weights.bytes() + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
-    let computed = Computed::of(&chosen, rank.not_finite);
+    let computed = Computed::new(&chosen, rank.not_finite);
     let rank = rank.global;
     Ok(RankReport {
         rank,

@@ -272,7 +272,8 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         let (inputs, outputs) = (96, 2003);
         let numbers: Vec<f32> = (0..inputs * outputs).map(|_| rng.f32() - 0.5).collect();
-        let w = Arc::new(Panels::of(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
+        let w =
+            Arc::new(Panels::from_matrix(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
         for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
             let placement = Placement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
             let team = Team::start(0, threads, &placement).unwrap();

@@ -239,7 +239,7 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
 fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
     let spec = spec("ladder", 2, "emulated:alpha_us=300,gb_s=10");
     let mut events = Vec::new();
-    let job = Job::of(spec, true, false);
+    let job = Job::new(spec, true, false);
     let (outcome, trace) = run(&job, &mut |event| events.push(event)).unwrap();
     assert_eq!(outcome.samples.len(), 3);
     assert_eq!(events.iter().filter(|e| matches!(e, RunEvent::SampleDone { .. })).count(), 3);
@@ -277,7 +277,7 @@ fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
     let spec = spec("standard", 2, "emulated:alpha_us=4000,gb_s=10");
     let watched = |watch| {
         let mut events = Vec::new();
-        let job = Job::of(spec.clone(), true, watch);
+        let job = Job::new(spec.clone(), true, watch);
         let (_, trace) = run(&job, &mut |event| events.push(event)).unwrap();
         events.retain(|event| matches!(event, RunEvent::Step { .. }));
         (events, trace.unwrap())
@@ -310,7 +310,8 @@ fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
 
 #[test]
 fn one_rank_communicates_nothing() {
-    let (outcome, trace) = run(&Job::of(spec("ladder", 1, "native"), true, false), &mut |_| ()).unwrap();
+    let (outcome, trace) =
+        run(&Job::new(spec("ladder", 1, "native"), true, false), &mut |_| ()).unwrap();
     assert!(trace.unwrap().spans.iter().all(|s| s.lane == Lane::Compute));
     assert_eq!(outcome.samples[0].overlap.unwrap().overlap_pct, None);
 }
@@ -318,7 +319,7 @@ fn one_rank_communicates_nothing() {
 #[test]
 fn without_recording_there_is_no_trace() {
     let (outcome, trace) =
-        run(&Job::of(spec("standard", 2, "native"), false, false), &mut |_| ()).unwrap();
+        run(&Job::new(spec("standard", 2, "native"), false, false), &mut |_| ()).unwrap();
     assert!(trace.is_none());
     assert_eq!(outcome.samples.len(), 3);
     assert!(outcome.samples.iter().all(|s| s.overlap.is_none()));

@@ -200,7 +200,7 @@ pub(super) struct Transfer {
 
 impl Transfer {
     /// Returns the transfer of an operation, or `None` if it is not a collective.
-    pub fn of(
+    pub fn new(
         program: &Program,
         operation: &Operation,
         size: &StepSize,

@@ -80,7 +80,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn of(shape: &ModelShape, program: &Program, [gate_up, down]: [&Weight; 2], rows: u32) -> Self {
+    fn new(shape: &ModelShape, program: &Program, [gate_up, down]: [&Weight; 2], rows: u32) -> Self {
         let experts = shape.experts.as_ref();
         let own = gate_up.parts.first().map_or(0, |part| part.experts(shape, 0, program.plan.tp).len());
         let (top_k, count) = experts.map_or((0, 0), |e| (u64::from(e.top_k), u64::from(e.count)));
@@ -124,7 +124,7 @@ impl Scratch {
         let mut weights = operation.weights().map(|w| &plan.weights[w.index()]);
         let weights = [weights.next()?, weights.next()?];
         let rows = (0..plan.groups.count).map(|group| size.of_group(plan.groups, group).rows());
-        Some(Self::of(shape, program, weights, rows.max().unwrap_or(0)))
+        Some(Self::new(shape, program, weights, rows.max().unwrap_or(0)))
     }
 }
 

@@ -122,7 +122,8 @@ impl Generation {
         engine: &Engine,
         peers: Option<&Arc<Peers>>,
     ) -> Result<Option<EventChoice>> {
-        let (Some(events), Some(without)) = (CollectiveEvents::of(engine), &mut self.decode) else {
+        let (Some(events), Some(without)) = (CollectiveEvents::from_engine(engine), &mut self.decode)
+        else {
             return Ok(None);
         };
         let mut with = engine.decode_step(Timing { marks: Some(events.marks()), stamps: None })?;

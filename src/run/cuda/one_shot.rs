@@ -17,7 +17,7 @@ const MOST_RANKS: u32 = 16;
 /// Size of a region's header (bytes), as in the kernels: addresses, counters, flags.
 pub const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
 
-/// All-reduce of decode steps on GPUs. [`GpuAllReduce::of`] is the only place that chooses it.
+/// All-reduce of decode steps on GPUs. [`GpuAllReduce::from_collective`] is the only place that chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuAllReduce {
     Nccl,
@@ -30,7 +30,7 @@ pub enum GpuAllReduce {
 impl GpuAllReduce {
     /// All-reduce of an option. Exhaustive: records name the option's value, so a collective without a kernel of its
     /// own must not run another's. Returns an input error for those that only sim predicts.
-    pub fn of(collective: Collective) -> Result<Self> {
+    pub fn from_collective(collective: Collective) -> Result<Self> {
         match collective {
             Collective::Nccl => Ok(Self::Nccl),
             Collective::OneShot => Ok(Self::OneShot),
@@ -50,7 +50,7 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
     if spec.tp == 1 {
         return None;
     }
-    match GpuAllReduce::of(collective) {
+    match GpuAllReduce::from_collective(collective) {
         Err(error) => return Some(error.to_string()),
         Ok(GpuAllReduce::Nccl) => return None,
         Ok(GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm) => {}
@@ -176,14 +176,14 @@ mod tests {
     fn every_collective_of_the_backend_has_a_kernel_of_its_own() {
         let kernels: Vec<GpuAllReduce> = Collective::ALL
             .into_iter()
-            .filter_map(|collective| GpuAllReduce::of(collective).ok())
+            .filter_map(|collective| GpuAllReduce::from_collective(collective).ok())
             .collect();
         for (index, kernel) in kernels.iter().enumerate() {
             assert!(!kernels[..index].contains(kernel), "{kernel:?} would run under two names");
         }
         for collective in Collective::ALL {
             let is_supported = collective.about().backends.contains(&Backend::Cuda);
-            assert_eq!(GpuAllReduce::of(collective).is_ok(), is_supported, "{collective}");
+            assert_eq!(GpuAllReduce::from_collective(collective).is_ok(), is_supported, "{collective}");
         }
     }
 

@@ -137,7 +137,7 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 /// Runs this process's rank among several processes.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let collective = shared.job.spec.collective;
-    match GpuAllReduce::of(collective)? {
+    match GpuAllReduce::from_collective(collective)? {
         GpuAllReduce::Nccl => {}
         GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
             return Err(Error::input(one_shot::lacks_processes(collective)));
@@ -161,7 +161,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     }
     let device = shared.job.ranks.device;
     let Setup { collective, sequences, dtype, .. } = shared.setup;
-    let one_shot = match GpuAllReduce::of(collective)? {
+    let one_shot = match GpuAllReduce::from_collective(collective)? {
         GpuAllReduce::Nccl => None,
         GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
             let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();

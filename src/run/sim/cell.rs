@@ -215,7 +215,7 @@ impl SimulatedCell<'_> {
 
     /// True if ranks do different work or differ in speed, so that each is simulated.
     fn has_ranks_that_differ(&self) -> bool {
-        let is_uneven = Routed::of(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
+        let is_uneven = Routed::new(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
         let is_skewed = is_uneven && self.spec.pp == 1 || !self.target.profile.skew.is_none();
         self.ranks() > 1 && is_skewed
     }

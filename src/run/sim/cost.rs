@@ -103,16 +103,16 @@ impl<'a> CostModel<'a> {
             target,
             collective,
             transfer: None,
-            tables: tables.and_then(Tables::of),
+            tables: tables.and_then(Tables::from_name),
             phase,
             shape: shape.clone(),
             precision: precision(spec, target),
             dtype: spec.dtype.activations(),
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads_of(spec.tp)),
-            routed: Routed::of(spec, shape),
+            routed: Routed::new(spec, shape),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
-            groups: Groups::of(phase, spec.sequences_of_rank(), spec.micro_batches),
+            groups: Groups::new(phase, spec.sequences_of_rank(), spec.micro_batches),
         }
     }
 

@@ -87,11 +87,11 @@ fn events(text: &str) -> Vec<Event> {
     let whole: Value = serde_json::from_str(text).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("{\"ph\":")).collect();
     assert_eq!(whole["traceEvents"].as_array().unwrap().len(), lines.len());
-    lines.into_iter().map(|line| Event::of(line.trim_end_matches(','))).collect()
+    lines.into_iter().map(|line| Event::from_line(line.trim_end_matches(','))).collect()
 }
 
 impl Event {
-    fn of(line: &str) -> Self {
+    fn from_line(line: &str) -> Self {
         let value: Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         Self {
@@ -346,7 +346,7 @@ fn csv_has_a_row_a_span_with_names() {
 
 #[test]
 fn the_name_decides_the_format() {
-    let of = |name: &str| Format::of(name.as_ref());
+    let of = |name: &str| Format::from_path(name.as_ref());
     assert_eq!(of("a/t.JSON").unwrap(), Format::Json);
     assert_eq!(of("t.pt.trace.json.gz").unwrap(), Format::JsonGz);
     assert_eq!(of("t.json.zst").unwrap(), Format::JsonZst);

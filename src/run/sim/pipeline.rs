@@ -375,7 +375,7 @@ mod tests {
         let cell = |pp| Spec { tp: 4, pp, batch: 1, ..spec("standard", "llama-3-70b") };
         let need = |pp| {
             let cell = cell(pp);
-            MemoryNeed::of(&cell, &shape, Precision::gpu(cell.dtype))
+            MemoryNeed::new(&cell, &shape, Precision::gpu(cell.dtype))
         };
         let (whole, half) = (need(1), need(2));
         assert_eq!((whole.stage, half.kv * 2), (None, whole.kv));
@@ -386,7 +386,7 @@ mod tests {
         assert!(half.arithmetic().ends_with("on stage 1"), "the head has a norm: {}", half.arithmetic());
         // two of 80 GB hold half of the model, not all of it
         let found = |pp| {
-            crate::feasibility::of(&Spec { hardware: "h100_sxm".into(), tp: 1, ..cell(pp) }).unwrap()
+            crate::feasibility::assess(&Spec { hardware: "h100_sxm".into(), tp: 1, ..cell(pp) }).unwrap()
         };
         assert!(matches!(found(1), Feasibility::Oom(_)));
         assert_eq!(found(4), Feasibility::Runs);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn stages_that_cannot_be_are_refused_by_name() {
-        let refused = |cell: Spec| match crate::feasibility::of(&cell).unwrap() {
+        let refused = |cell: Spec| match crate::feasibility::assess(&cell).unwrap() {
             Feasibility::Skipped(why) => why,
             found => format!("{found:?}"),
         };
@@ -415,6 +415,6 @@ mod tests {
         let text = environment["stage_links"].to_string();
         assert!(text.contains("derived: between nodes"), "{text}");
         assert_eq!(environment["stage_layers"], serde_json::json!(["0 to 39", "40 to 79"]));
-        let _ = Target::of(&cell).unwrap();
+        let _ = Target::from_args(&cell).unwrap();
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Work {
 }
 
 impl Routed {
-    pub(super) fn of(spec: &Spec, shape: &ModelShape) -> Option<Self> {
+    pub(super) fn new(spec: &Spec, shape: &ModelShape) -> Option<Self> {
         let experts = shape.experts.as_ref()?;
         Some(Self {
             load: spec.expert_load.clone(),

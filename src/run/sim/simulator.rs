@@ -157,7 +157,7 @@ pub(super) fn lowering(spec: &Spec, target: &Target) -> Lowering {
 impl Plans {
     /// Memory of the plans; shape and precision must be those they were built with.
     pub(super) fn memory(&self, shape: &ModelShape, precision: Precision) -> &PlanMemory {
-        self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
+        self.memory.get_or_init(|| PlanMemory::new(shape, precision, &self.prefill, &self.decode))
     }
 
     /// Plans of one phase, by pipeline stage.

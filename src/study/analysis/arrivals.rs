@@ -53,7 +53,7 @@ impl Computed {
 /// Skew of ranks that explains their compute times between collectives. `None` if fewer than two ranks share
 /// collectives. Pipeline stages, which share only transfers, do different work.
 pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
-    let (runs, matching) = (Runs::new(trace, selection), Matching::of(trace));
+    let (runs, matching) = (Runs::new(trace, selection), Matching::from_trace(trace));
     if runs.ranks.len() < 2 {
         return None;
     }

@@ -39,7 +39,7 @@ pub fn clocks(trace: &Trace) -> Clocks {
     if has_one_clock(trace) {
         return Clocks::default();
     }
-    Clocks::of(trace, &Matching::of(trace))
+    Clocks::new(trace, &Matching::from_trace(trace))
 }
 
 /// Moves all ranks to the clock of the first, as far as collectives connect them, so that equal times mean the same
@@ -54,9 +54,9 @@ pub fn tie_clocks(trace: &mut Trace) {
         matching.drop_contradicted(trace);
     } else {
         remove_drifts(trace, &drifts);
-        matching = Matching::of(trace);
+        matching = Matching::from_trace(trace);
     }
-    let clocks = Clocks::of(trace, &matching);
+    let clocks = Clocks::new(trace, &matching);
     matching.renumber_steps(trace);
     if clocks.offsets.values().all(|offset| *offset == 0) {
         return;
@@ -260,7 +260,7 @@ pub(super) fn offsets(mut edges: Vec<RankEdge>) -> BTreeMap<u32, (u32, i64)> {
 }
 
 impl Clocks {
-    pub fn of(trace: &Trace, matching: &Matching) -> Self {
+    pub fn new(trace: &Trace, matching: &Matching) -> Self {
         if has_one_clock(trace) {
             return Self::default();
         }
@@ -320,7 +320,7 @@ pub struct StepAlignment {
 impl StepAlignment {
     /// Pairs steps of the same kind of work (phase, batch): those of one number (preferably of one sample) if the traces
     /// share at least half of the numbers of the shorter one, else in order.
-    pub fn of<K: Clone + Ord>(a: &[(StepKey, K)], b: &[(StepKey, K)]) -> Self {
+    pub fn new<K: Clone + Ord>(a: &[(StepKey, K)], b: &[(StepKey, K)]) -> Self {
         let mut numbers: BTreeMap<(u32, &K), Vec<usize>> = BTreeMap::new();
         for (at, (key, kind)) in b.iter().enumerate().filter(|(_, (key, _))| key.step != NO_STEP) {
             numbers.entry((key.step, kind)).or_default().push(at);
@@ -347,7 +347,7 @@ impl StepAlignment {
     /// Alignment of steps by their keys alone.
     pub fn of_keys(a: impl Iterator<Item = StepKey>, b: impl Iterator<Item = StepKey>) -> Self {
         let kinds = |key: StepKey| (key, key.phase);
-        Self::of(&a.map(kinds).collect::<Vec<_>>(), &b.map(kinds).collect::<Vec<(StepKey, Phase)>>())
+        Self::new(&a.map(kinds).collect::<Vec<_>>(), &b.map(kinds).collect::<Vec<(StepKey, Phase)>>())
     }
 
     /// Step of the other trace: of the second for a step of the first, and the other way round.
@@ -524,7 +524,7 @@ mod tests {
         };
         let a = steps_of(&["decode", "prefill", "decode", "decode"]);
         let b = steps_of(&["prefill", "decode", "decode", "mixed"]);
-        let aligned = StepAlignment::of(&a, &b);
+        let aligned = StepAlignment::new(&a, &b);
         assert!(aligned.pairs.iter().all(|(x, y)| a[*x].1 == b[*y].1), "{aligned:?}");
         assert!(!aligned.pairs.is_empty());
     }

@@ -131,7 +131,7 @@ pub(super) fn collectives(
         }
     });
     let executed = runs.trace.operations.iter().enumerate().filter(|(at, operation)| {
-        Class::of(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
+        Class::from_operation(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
     });
     let is_crowded = matching.obstacles.contains(&MatchObstacle::SeveralJobs);
     let mut rows: Vec<CollectiveRow> = executed
@@ -223,7 +223,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
     let of_operation: Vec<usize> = runs.trace.operations.iter().map(kind_of).collect();
     let mut exposed = vec![0i64; kinds.len()];
     for (at, (operation, kind)) in runs.trace.operations.iter().zip(&of_operation).enumerate() {
-        if Class::of(operation, Lane::Comm) == Class::Comm {
+        if Class::from_operation(operation, Lane::Comm) == Class::Comm {
             exposed[*kind] = exposed[*kind].saturating_add(tally.comm(at).exposed_ns);
         }
     }
@@ -273,7 +273,7 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
         (Some(ranks), _) => Shown::text(ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
         (None, size) => size.map(|size| format!("{size} ranks")).into(),
     };
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("~collective", &|r| Shown::text(&r.executed.name)),
@@ -307,7 +307,7 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
 }
 
 pub fn group_overlap_table(rows: &[GroupOverlap]) -> Table {
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("group", &|r| Shown::text(r.group.as_deref().unwrap_or("no group"))),

@@ -141,7 +141,7 @@ pub struct Draws {
 impl Conversion {
     /// Architecture of a model of `layers` layers with these ones converted.
     pub fn architecture(self, chosen: &[u32], layers: u32) -> Architecture {
-        let set = LayerSet::of(chosen, layers);
+        let set = LayerSet::new(chosen, layers);
         match self {
             Self::Ladder => Architecture::Ladder(set),
             Self::SyncDrop => Architecture::SyncDrop(set),
@@ -151,14 +151,14 @@ impl Conversion {
 }
 
 impl Chosen {
-    fn of(conversion: Conversion, series: SetSeries, mut layers: Vec<u32>) -> Self {
+    fn new(conversion: Conversion, series: SetSeries, mut layers: Vec<u32>) -> Self {
         layers.sort_unstable();
         Self { conversion, series, layers }
     }
 }
 
 pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
-    (0..layers).map(|layer| Chosen::of(conversion, SetSeries::Alone, vec![layer])).collect()
+    (0..layers).map(|layer| Chosen::new(conversion, SetSeries::Alone, vec![layer])).collect()
 }
 
 /// Sets of the layers with the lowest individual cost, from one layer to all. `alone` holds the cost of each layer;
@@ -166,7 +166,7 @@ pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
 pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
     let mut order: Vec<u32> = (0..alone.len() as u32).rev().collect();
     order.sort_by(|a, b| alone[*a as usize].total_cmp(&alone[*b as usize]));
-    let first = |count: usize| Chosen::of(conversion, SetSeries::Ordered, order[..count].to_vec());
+    let first = |count: usize| Chosen::new(conversion, SetSeries::Ordered, order[..count].to_vec());
     (1..=order.len()).map(first).collect()
 }
 
@@ -201,7 +201,7 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
 /// Candidates of a greedy step: the set plus each one of the other layers.
 pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen> {
     let others = (0..layers).rev().filter(|layer| !set.contains(layer));
-    let with = |layer: u32| Chosen::of(conversion, SetSeries::Greedy, [set, &[layer]].concat());
+    let with = |layer: u32| Chosen::new(conversion, SetSeries::Greedy, [set, &[layer]].concat());
     others.map(with).collect()
 }
 
@@ -287,7 +287,7 @@ impl ConversionReport {
     }
 
     pub fn table(&self) -> Table {
-        Table::of(
+        Table::from_rows(
             &self.points,
             &[
                 ("point", &|p: &ConversionPoint| p.number.into()),

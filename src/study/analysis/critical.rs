@@ -57,7 +57,7 @@ pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec
 
 pub fn path_summary(trace: &Trace, path: &[PathStep]) -> Option<PathSummary> {
     let mut sums = Sums::default();
-    let key = StepKey::of(&trace.spans[path.first()?.span]);
+    let key = StepKey::from_span(&trace.spans[path.first()?.span]);
     sums.add_path(trace, path, key.begin(trace));
     (sums.steps > 0).then(|| describe(trace, sums, 1))
 }
@@ -349,7 +349,7 @@ mod tests {
         for at in 1..trace.operations.len() {
             trace.operations[at].waits_for = vec![at as u32 - 1];
         }
-        let key = |s: &Span| (StepKey::of(s), s.rank, s.lane, s.start_ns);
+        let key = |s: &Span| (StepKey::from_span(s), s.rank, s.lane, s.start_ns);
         trace.spans.sort_by_key(key);
         trace
     }

@@ -31,7 +31,7 @@ pub struct Dependencies {
 /// every trace that was read or recorded.
 pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
     let Some(span) = trace.spans.get(at) else { return Dependencies::default() };
-    let step = StepKey::of(span);
+    let step = StepKey::from_span(span);
     let places = step.spans(trace);
     if !places.contains(&at) {
         return Dependencies::default();
@@ -97,7 +97,7 @@ fn on_lane(trace: &Trace, at: usize, after: bool) -> Option<usize> {
     let span = &trace.spans[at];
     let same =
         |other: &Span| (other.rank, other.lane, other.stream) == (span.rank, span.lane, span.stream);
-    let own = StepKey::of(span).spans(trace);
+    let own = StepKey::from_span(span).spans(trace);
     // in trace order, so that spans that start at once still have an order
     let nearest = |places: std::ops::Range<usize>| -> Option<usize> {
         match after {
@@ -111,7 +111,7 @@ fn on_lane(trace: &Trace, at: usize, after: bool) -> Option<usize> {
             true => trace.spans.get(own.end),
             false => own.start.checked_sub(1).and_then(|place| trace.spans.get(place)),
         };
-        let step = StepKey::of(neighbour?);
+        let step = StepKey::from_span(neighbour?);
         // generations are independent: the clock may pause between them
         (step.sample == span.sample).then(|| nearest(step.spans(trace))).flatten()
     })
@@ -211,7 +211,7 @@ mod tests {
                     Span { operation, ..span(rank, lane, start, start + width) }
                 })
                 .collect();
-            spans.sort_by_key(|s| (StepKey::of(s), s.rank, s.lane, s.start_ns));
+            spans.sort_by_key(|s| (StepKey::from_span(s), s.rank, s.lane, s.start_ns));
             let mut trace = trace(spans);
             for (operation, waits) in trace.operations.iter_mut().zip(waits) {
                 operation.waits_for = waits;

@@ -58,10 +58,10 @@ pub struct ExpertLoads {
 
 impl ExpertLoads {
     /// `None` for a trace without experts.
-    pub fn of(trace: &Trace) -> Option<Self> {
+    pub fn from_trace(trace: &Trace) -> Option<Self> {
         trace.operations.iter().find(|operation| operation.kind == EXPERTS)?;
-        let matching = Matching::of(trace);
-        let clocks = Clocks::of(trace, &matching);
+        let matching = Matching::from_trace(trace);
+        let clocks = Clocks::new(trace, &matching);
         Some(Self { matching, clocks })
     }
 
@@ -123,7 +123,7 @@ pub(super) fn experts(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Opti
     if !runs.trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
         return None;
     }
-    let calls: Vec<Calls> = (0..runs.ranks.len()).map(|rank| Calls::of(runs, rank)).collect();
+    let calls: Vec<Calls> = (0..runs.ranks.len()).map(|rank| Calls::new(runs, rank)).collect();
     let count = calls.len().max(1) as f64;
     let total = |calls: &Calls| calls.times.iter().sum::<i64>();
     let mean = calls.iter().map(total).sum::<i64>() as f64 / count;
@@ -157,7 +157,7 @@ pub(super) fn experts(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Opti
 }
 
 impl Calls {
-    fn of(runs: &Runs, rank: usize) -> Self {
+    fn new(runs: &Runs, rank: usize) -> Self {
         let mut places: Vec<usize> = Vec::new();
         for run in &runs.by_rank[rank] {
             places.extend(run.at.clone().filter(|place| {
@@ -260,7 +260,7 @@ fn waits(
 
 /// Table of the ranks' experts.
 pub fn experts_table(experts: &ExpertTimes) -> Table {
-    Table::of(
+    Table::from_rows(
         &experts.ranks,
         &[
             ("rank", &|r: &RankExperts| r.rank.into()),

@@ -88,7 +88,7 @@ pub struct StretchFamily {
 /// Exposed stretches of the selected part of a trace, listed and by collective.
 pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretches {
     let runs = Runs::new(trace, selection);
-    let lanes = Lanes::of(&runs);
+    let lanes = Lanes::from_runs(&runs);
     let bare = Bare::all(&lanes);
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.stretch(&runs)).collect();
@@ -110,7 +110,7 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
 pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
     let us = Shown::Time;
     let ranks = |s: &ExposedStretch| s.ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    Table::of(
+    Table::from_rows(
         stretches,
         &[
             ("at_us|start_us", &|s| Shown::instant(s.at_us)),
@@ -184,7 +184,7 @@ impl Filled<'_> {
             ranks: self.group.iter().map(|bare| runs.ranks[bare.rank]).collect(),
             at_us: us(interval.0.saturating_sub(runs.origin)),
             length_us: us(interval.1.saturating_sub(interval.0)),
-            step: StepKey::of(span),
+            step: StepKey::from_span(span),
             collective: name(span),
             waited: self.waited.map(name),
             span: self.place,

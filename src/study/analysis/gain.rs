@@ -100,7 +100,7 @@ fn but_for_its_link(spec: &Spec) -> Spec {
 
 /// Names of groups by model, TP and batch, plus the settings, provenance and machine that separate them.
 pub(crate) fn group_names(groups: &[(&GroupKey, &Spec)]) -> Vec<String> {
-    let mut rest = Varied::of(groups.iter().map(|(_, spec)| *spec));
+    let mut rest = Varied::from_specs(groups.iter().map(|(_, spec)| *spec));
     for axis in ["model", "tp", "batch"] {
         rest = rest.without(&Axis::Option(axis));
     }

@@ -171,7 +171,7 @@ pub fn judge(
     let own: HashSet<&str> = baseline.iter().map(|record| record.run.as_str()).collect();
     let now: Vec<Record> = now.iter().filter(|r| !own.contains(r.run.as_str())).cloned().collect();
     let now = newest_of_rounds(now);
-    let noise = [Noise::of(baseline), Noise::of(&now)];
+    let noise = [Noise::from_records(baseline), Noise::from_records(&now)];
     let (baseline, now) = (by_key(baseline), by_key(&now));
     let mut report = GateReport {
         baseline: name.into(),
@@ -368,7 +368,7 @@ fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]
 
 pub fn gate_table(report: &GateReport) -> Table {
     let unit = |row: &GateRow| if row.relative { "%" } else { row.measure.unit.symbol() };
-    Table::of(
+    Table::from_rows(
         &report.rows,
         &[
             ("cell", &|row: &GateRow| Shown::text(&row.cell)),

@@ -51,7 +51,7 @@ pub struct GridCell {
 }
 
 impl GridCell {
-    fn of(pair: &Comparison) -> Self {
+    fn from_pair(pair: &Comparison) -> Self {
         Self { tpot_ms: pair.tpot_ms, speedup: pair.baseline_tpot_ms / pair.tpot_ms }
     }
 
@@ -65,8 +65,8 @@ const COLUMNS: [&str; 6] = ["model", "tp", "p2p", "link", "batch", "samples"];
 
 impl MeasuredGrid {
     /// Arranges the cells of stored runs.
-    pub fn of(records: &[Record]) -> Self {
-        let report = Cells::of(records).compare(&Axis::ARCHITECTURE, None);
+    pub fn from_records(records: &[Record]) -> Self {
+        let report = Cells::from_records(records).compare(&Axis::ARCHITECTURE, None);
         let pairs = report.map(|report| report.pairs).unwrap_or_default();
         let mut settings: BTreeMap<&str, BTreeMap<&str, &Comparison>> = BTreeMap::new();
         for pair in &pairs {
@@ -77,7 +77,7 @@ impl MeasuredGrid {
             .retain(|_, values| ["ladder", "upper-bound"].iter().all(|name| values.contains_key(name)));
         let specs =
             settings.values().filter_map(|values| Some(&values.get("ladder")?.baseline_side.spec));
-        let varied = Varied::of(specs.clone());
+        let varied = Varied::from_specs(specs.clone());
         let options =
             COLUMNS.into_iter().fold(varied.clone(), |rest, name| rest.without(&Axis::Option(name)));
         // a default goes without saying
@@ -97,9 +97,9 @@ impl MeasuredGrid {
                 options: options_of(spec),
                 batch: spec.batch,
                 standard_tpot_ms: ladder.baseline_tpot_ms,
-                ladder: GridCell::of(ladder),
-                parallel: values.get("parallel").map(|pair| GridCell::of(pair)),
-                upper_bound: GridCell::of(bound),
+                ladder: GridCell::from_pair(ladder),
+                parallel: values.get("parallel").map(|pair| GridCell::from_pair(pair)),
+                upper_bound: GridCell::from_pair(bound),
                 gap_closed: ladder.hidden_share,
                 gap_closed_ci95: ladder.hidden_share_ci95,
                 overlap_pct: ladder.overlap_pct,
@@ -124,7 +124,7 @@ impl MeasuredGrid {
         let ms = |cell: Option<GridCell>| Shown::number(cell.map(|cell| cell.tpot_ms), 3);
         let speedup = |cell: Option<GridCell>| Shown::number(cell.map(|cell| cell.speedup), 3);
         let text = |cell: Option<GridCell>| cell.map(GridCell::shown);
-        Table::of(
+        Table::from_rows(
             &self.rows,
             &[
                 (model, &|row: &GridRow| Shown::text(&row.model)),

@@ -78,7 +78,7 @@ pub(super) fn idle(runs: &Runs, all: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
             };
             selected.extend(pieces(runs.parts(rank), gap.interval, &mut near).map(cut));
         }
-        IdleSplit::of(runs.ranks[rank], runs.origin, &selected)
+        IdleSplit::new(runs.ranks[rank], runs.origin, &selected)
     };
     (0..runs.ranks.len()).into_par_iter().map(of_rank).collect()
 }
@@ -113,7 +113,7 @@ pub(crate) fn window_times(
     windows: &[Interval],
 ) -> Vec<WindowTimes> {
     let runs = Runs::new(trace, &Selection::default());
-    let lanes = Lanes::of(&runs);
+    let lanes = Lanes::from_runs(&runs);
     let of_rank = |of: &WindowRank| {
         let rank = runs.ranks.iter().position(|rank| *rank == of.rank)?;
         let gaps = gaps(&runs, rank, &lanes[rank]);
@@ -195,7 +195,7 @@ fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
 }
 
 impl IdleSplit {
-    fn of(rank: u32, origin: i64, gaps: &[Gap]) -> Self {
+    fn new(rank: u32, origin: i64, gaps: &[Gap]) -> Self {
         let mut split = Self { rank, gaps: gaps.len() as u64, ..Self::default() };
         for Gap { interval: (start, end), given, is_replay, rest } in gaps {
             split.host_ns += given - start;

@@ -161,7 +161,7 @@ fn has_numbered_steps(trace: &Trace) -> bool {
 
 impl Matching {
     /// Matches the collectives of a whole trace: one pass over the spans and a sort of the collectives.
-    pub fn of(trace: &Trace) -> Self {
+    pub fn from_trace(trace: &Trace) -> Self {
         let mut matching = Self::candidates(trace);
         matching.drop_contradicted(trace);
         matching
@@ -169,7 +169,7 @@ impl Matching {
 
     /// Matches that times may contradict.
     pub(super) fn candidates(trace: &Trace) -> Self {
-        let members = Members::of(trace);
+        let members = Members::from_trace(trace);
         let mut parts = parts(trace, &members);
         let mut matching = Self::default();
         // communicators whose ranks number steps differently
@@ -397,7 +397,7 @@ impl Matching {
         let is_beyond = |apart_ns: i64, lengths: &[f64]| {
             median(lengths).is_some_and(|length| apart_ns as f64 > most(length))
         };
-        let clocks = Clocks::of(trace, self);
+        let clocks = Clocks::new(trace, self);
         if is_beyond(clocks.typically_apart_ns, &all) {
             return self.places.iter().map(|place| trace.spans[*place].rank).collect();
         }
@@ -414,7 +414,7 @@ impl Matching {
     ) -> Arrived {
         let spans = collective.places.iter().map(|place| &trace.spans[*place]);
         let parts: Vec<(&Span, i64)> = spans.map(|span| (span, clocks.offset(span.rank))).collect();
-        Arrived::of(&parts, trace.meta.import.is_none())
+        Arrived::new(&parts, trace.meta.import.is_none())
     }
 
     /// Collectives whose spans are all selected and not all began before the selection, in order of time.
@@ -456,7 +456,7 @@ struct Members {
 }
 
 impl Members {
-    fn of(trace: &Trace) -> Self {
+    fn from_trace(trace: &Trace) -> Self {
         let groups = &trace.meta.groups;
         let mut recorded: BTreeSet<u32> = BTreeSet::new();
         let mut users: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); groups.len()];
@@ -541,8 +541,8 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<OperationKey>> {
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.ranks.len());
-        let matches =
-            Class::of(operation, Lane::Comm) == Class::Comm && !(own && operation.kind == "send");
+        let matches = Class::from_operation(operation, Lane::Comm) == Class::Comm
+            && !(own && operation.kind == "send");
         keys.push(matches.then(|| OperationKey {
             communicator: communicator.unwrap_or(EVERYBODY),
             kind,
@@ -571,8 +571,8 @@ fn parts(trace: &Trace, members: &Members) -> Vec<CollectivePart> {
             // numbers of imported steps are unique in both phases: a data-parallel rank can prefill while another one
             // decodes
             step: match is_import {
-                true => StepKey { phase: Phase::Decode, ..StepKey::of(span) },
-                false => StepKey::of(span),
+                true => StepKey { phase: Phase::Decode, ..StepKey::from_span(span) },
+                false => StepKey::from_span(span),
             },
             nth: 0,
             rank: span.rank,
@@ -597,7 +597,7 @@ pub struct Arrived {
 impl Arrived {
     /// Arrivals from spans and their clock offsets. Own traces record the last arrival, since an emulated link starts
     /// when the last rank arrives.
-    pub fn of(parts: &[(&Span, i64)], own: bool) -> Self {
+    pub fn new(parts: &[(&Span, i64)], own: bool) -> Self {
         let starts = || parts.iter().map(|(span, offset)| span.start_ns.saturating_add(*offset));
         let recorded = parts.iter().filter(|(span, _)| own && span.last_arrival_ns >= 0);
         let recorded = recorded.map(|(span, offset)| span.last_arrival_ns.saturating_add(*offset)).max();

@@ -76,8 +76,8 @@ pub fn operation_table(
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> OperationTable {
     let runs = Runs::new(trace, selection);
-    let of_ranks = Lanes::of(&runs);
-    let tally = Tally::of(&runs, &of_ranks);
+    let of_ranks = Lanes::from_runs(&runs);
+    let tally = Tally::new(&runs, &of_ranks);
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
@@ -101,7 +101,7 @@ pub fn lane_totals(
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> Vec<LaneTotal> {
     let runs = Runs::new(trace, selection);
-    totals_of(&names(&runs, &Tally::of(&runs, &Lanes::of(&runs)), wanted))
+    totals_of(&names(&runs, &Tally::new(&runs, &Lanes::from_runs(&runs)), wanted))
 }
 
 pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec<LaneTotal> {
@@ -130,8 +130,9 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
         .iter()
         .map(|operation| {
             let name = over_layers(operation);
-            let row =
-                |lane: Lane| places.get(&(name.as_ref(), Class::of(operation, lane).as_str())).copied();
+            let row = |lane: Lane| {
+                places.get(&(name.as_ref(), Class::from_operation(operation, lane).as_str())).copied()
+            };
             if wanted(operation) { [row(Lane::Compute), row(Lane::Comm)] } else { [None; 2] }
         })
         .collect();
@@ -183,7 +184,7 @@ pub(super) fn names(
 
 pub fn names_table(names: &[NameRow]) -> Table {
     let us = Shown::Time;
-    Table::of(
+    Table::from_rows(
         names,
         &[
             ("~name", &|n| Shown::text(&n.name)),
@@ -436,7 +437,7 @@ mod tests {
         };
         let again: Vec<Span> = trace.spans.iter().map(again).collect();
         trace.spans.extend(again);
-        let key = StepKey::of(&trace.spans[7]);
+        let key = StepKey::from_span(&trace.spans[7]);
         let table = operation_table(&trace, &Selection::of_step(key), |_| true);
         assert_eq!((table.rows[0].count, &table.longest[..]), (3, &[7, 6][..]));
     }

@@ -28,7 +28,7 @@ pub(super) struct Noise(HashMap<(String, Option<String>), String>);
 
 impl Noise {
     /// Noisy cells of these runs, each with its main reason.
-    pub fn of(records: &[Record]) -> Self {
+    pub fn from_records(records: &[Record]) -> Self {
         let mut machines: BTreeMap<Option<String>, Vec<Record>> = BTreeMap::new();
         for record in records.iter().filter(|r| r.provenance != Provenance::Simulated) {
             machines.entry(host(record)).or_default().push(record.clone());
@@ -41,7 +41,7 @@ impl Noise {
             for wide in wide_rounds(&records) {
                 add(&wide.spec, &format!("TPOT per round: {}", wide.words()));
             }
-            if let Ok(report) = Cells::of(&records).compare(&Axis::ARCHITECTURE, None) {
+            if let Ok(report) = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, None) {
                 for pair in slow_limits(&report) {
                     let why = format!("upper-bound has {:.2}x the tokens/s of standard", pair.speedup);
                     add(&pair.side.spec, &why);
@@ -144,7 +144,7 @@ fn cores(record: &Record) -> Option<usize> {
 /// their own runs.
 pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     let specs = cells.iter().map(|cell| &cell.record.spec);
-    let named = Varied::of(specs.clone()).model_last(specs);
+    let named = Varied::from_specs(specs.clone()).model_last(specs);
     let mut flags = slower_with_more_ranks(cells, &named);
     flags.extend(upper_bound_that_p2p_changes(cells, &named));
     for cell in cells {

@@ -88,11 +88,13 @@ pub struct ComputeTimes<'a> {
 }
 
 impl<'a> ComputeTimes<'a> {
-    pub fn of(trace: &'a Trace) -> Self {
+    pub fn from_trace(trace: &'a Trace) -> Self {
         let mut by_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
         for span in &trace.spans {
             let operation = trace.operations.get(span.operation as usize);
-            if operation.is_some_and(|operation| Class::of(operation, span.lane) == Class::Compute) {
+            if operation
+                .is_some_and(|operation| Class::from_operation(operation, span.lane) == Class::Compute)
+            {
                 by_rank.entry(span.rank).or_default().push((span.start_ns, span.end_ns));
             }
         }
@@ -354,7 +356,7 @@ mod tests {
     const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 
     fn differences(a: &Trace, a_step: StepKey, b: &Trace, b_step: StepKey) -> OperationDifferences {
-        operation_differences(&ComputeTimes::of(a), a_step, &ComputeTimes::of(b), b_step)
+        operation_differences(&ComputeTimes::from_trace(a), a_step, &ComputeTimes::from_trace(b), b_step)
     }
 
     fn simulated(change: impl Fn(&mut table::Spec)) -> Trace {

@@ -21,7 +21,7 @@ pub(super) struct OuterRanges<'a> {
 }
 
 impl<'a> OuterRanges<'a> {
-    pub fn of(trace: &'a Trace) -> Self {
+    pub fn from_trace(trace: &'a Trace) -> Self {
         let ranges = &trace.ranges[..];
         let is_call: Vec<bool> = trace.meta.range_names.iter().map(|name| is_host_call(name)).collect();
         let is_named = |range: &Range| !is_call.get(range.name as usize).copied().unwrap_or(false);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn around(times: &[(u16, i64, i64)], site: u32) -> Vec<usize> {
-        OuterRanges::of(&named(times)).around(site).collect()
+        OuterRanges::from_trace(&named(times)).around(site).collect()
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let mut times = vec![(0, 0, 10_000_000)];
         times.extend((1..100_000).map(|at| (0, 10 * at, 10 * at + 25)));
         let trace = named(&times);
-        let outer = OuterRanges::of(&trace);
+        let outer = OuterRanges::from_trace(&trace);
         let most = (0..100_000).map(|site| outer.around(site).count()).max();
         assert_eq!(most, Some(4));
     }

@@ -504,7 +504,7 @@ proptest! {
         let sum = |selections: &mut dyn Iterator<Item = Selection>| {
             selections.map(of).fold(Nanoseconds::default(), Add::add)
         };
-        let keys: BTreeSet<StepKey> = trace.spans.iter().map(StepKey::of).collect();
+        let keys: BTreeSet<StepKey> = trace.spans.iter().map(StepKey::from_span).collect();
         let whole = of(Selection::default());
         prop_assert_eq!(sum(&mut keys.into_iter().map(Selection::of_step)), whole);
         let of_phase = |phase| Selection { phase: Some(phase), ..Selection::default() };

@@ -93,7 +93,7 @@ fn is_tf32(operation: &OperationInfo) -> bool {
 impl Products {
     /// Collects the products of the selected part of a trace; `span_ns` is the total span of its ranks. One pass over
     /// the spans if the trace records products.
-    pub(super) fn of(runs: &Runs, span_ns: i64) -> Self {
+    pub(super) fn new(runs: &Runs, span_ns: i64) -> Self {
         let meta = &runs.trace.meta;
         if meta.products.is_empty() {
             return Self::default();
@@ -241,7 +241,7 @@ fn peak(profile: &Profile, row: &ProductRow) -> Option<f64> {
 }
 
 pub fn products_table(rows: &[ProductRow]) -> Table {
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("~operator", &|r| Shown::text(&r.operator)),

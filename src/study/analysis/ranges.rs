@@ -99,8 +99,8 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         return Vec::new();
     }
     let key = |range: &Range| key(range.name as usize);
-    let outer = OuterRanges::of(runs.trace);
-    let mut launched = Launched::of(runs, &outer, &key);
+    let outer = OuterRanges::from_trace(runs.trace);
+    let mut launched = Launched::new(runs, &outer, &key);
     let has_launches =
         if runs.is_by_step() { outer.with_launches(&runs.trace.spans) } else { Vec::new() };
     let mut parts: Vec<RangePart> = Vec::new();
@@ -192,7 +192,7 @@ struct Launched {
 }
 
 impl Launched {
-    fn of(runs: &Runs, outer: &OuterRanges<'_>, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
+    fn new(runs: &Runs, outer: &OuterRanges<'_>, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
         let ranges = &runs.trace.ranges;
         let active: Vec<AtomicBool> = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {

@@ -97,19 +97,19 @@ pub struct LayerRow {
 
 pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
     let all = Runs::new(trace, &Selection::default());
-    let lanes_of_all = Lanes::of(&all);
+    let lanes_of_all = Lanes::from_runs(&all);
     let selected = (!selection.is_everything()).then(|| {
         let runs = all.clone().select(selection);
         let lanes = Lanes::within(&lanes_of_all, &runs);
         (runs, lanes)
     });
     let (runs, lanes) = selected.as_ref().map_or((&all, &lanes_of_all), |(runs, lanes)| (runs, lanes));
-    let tally = Tally::of(runs, lanes);
-    let matching = Matching::of(trace);
-    let clocks = Clocks::of(trace, &matching);
+    let tally = Tally::new(runs, lanes);
+    let matching = Matching::from_trace(trace);
+    let clocks = Clocks::new(trace, &matching);
     let overlap = summarise(runs, lanes, &tally);
     TraceReport {
-        products: Products::of(runs, overlap.all.exact.span_ns),
+        products: Products::new(runs, overlap.all.exact.span_ns),
         overlap,
         idle: idle(runs, &all, &lanes_of_all),
         kinds: kinds(runs, &tally),
@@ -132,10 +132,10 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
 /// Rows of layers, of these steps only.
 pub fn layers_of_steps(trace: &Trace, steps: &BTreeSet<StepKey>) -> Vec<LayerRow> {
     let all = Runs::new(trace, &Selection::default());
-    let lanes_of_all = Lanes::of(&all);
+    let lanes_of_all = Lanes::from_runs(&all);
     let runs = all.select_steps(steps);
     let lanes = Lanes::within(&lanes_of_all, &runs);
-    layers(&runs, &lanes, &Tally::of(&runs, &lanes))
+    layers(&runs, &lanes, &Tally::new(&runs, &lanes))
 }
 
 /// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
@@ -144,7 +144,7 @@ pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
     let rows: Vec<&RankOverlap> = report.ranks.iter().chain(all).collect();
     let some =
         |sum: f64, time: f64| if with_all && sum == 0.0 { Shown::None } else { Shown::Time(time) };
-    Table::of(
+    Table::from_rows(
         &rows,
         &[
             ("rank", &|r| r.rank.map_or_else(|| Shown::text("all"), Into::into)),
@@ -226,7 +226,7 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
 
 /// Rows of layers that only their collectives tell apart; empty if these do not repeat.
 fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
-    let times = runs.trace.meta.import.as_ref().and_then(|_| LayerTimes::of(runs.trace));
+    let times = runs.trace.meta.import.as_ref().and_then(|_| LayerTimes::from_trace(runs.trace));
     let Some(times) = times else { return Vec::new() };
     let (outside, memory) = (times.layers as usize, times.layers as usize + 1);
     let number = |span: &Span| match runs.class(span) {

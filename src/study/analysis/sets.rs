@@ -131,7 +131,7 @@ pub struct Varied {
 
 impl Varied {
     /// Axes in which these cells differ. Checks every option of every cell.
-    pub fn of<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+    pub fn from_specs<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         Self::in_options(specs, OPTIONS)
     }
 
@@ -381,12 +381,12 @@ mod tests {
             spec
         };
         let specs = [spec("1b", 64, "5"), spec("1b", 64, "20"), spec("3b", 512, "5")];
-        let varied = Varied::of(specs.iter()).model_last(specs.iter());
+        let varied = Varied::from_specs(specs.iter()).model_last(specs.iter());
         assert_eq!(varied.words(&specs[0]), "link.alpha_us=5 1b");
         assert_eq!(varied.words_of(specs[..2].iter()), "link.alpha_us=5,20 1b");
         // what one model was run with in two ways is said
         let more = [&specs[..], &[spec("1b", 128, "5")]].concat();
-        let varied = Varied::of(more.iter()).model_last(more.iter());
+        let varied = Varied::from_specs(more.iter()).model_last(more.iter());
         assert_eq!(varied.words(&more[0]), "output64 link.alpha_us=5 1b");
     }
 
@@ -394,13 +394,13 @@ mod tests {
     fn a_link_with_the_name_of_its_p2p_setting_is_named_once() {
         let links = [(P2p::On, Link::P2pOn), (P2p::Off, Link::P2pOff), (P2p::On, Link::Native)];
         let specs = links.map(|(p2p, link)| Spec { p2p, link, ..Spec::default() });
-        let varied = Varied::of(specs.iter());
+        let varied = Varied::from_specs(specs.iter());
         assert_eq!(
             specs.each_ref().map(|spec| varied.words(spec)),
             ["p2p-on", "p2p-off", "p2p-on native"]
         );
         assert_eq!(varied.words_of(specs[..2].iter()), "p2p-on,p2p-off");
-        let alike = Varied::of(specs[1..2].iter());
+        let alike = Varied::from_specs(specs[1..2].iter());
         assert_eq!(alike.common(&specs[1]).matches("p2p-off").count(), 1);
     }
 

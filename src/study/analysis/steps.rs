@@ -103,14 +103,14 @@ fn numbered<'r>(runs: &'r Runs) -> Vec<(StepKey, Vec<&'r Run>)> {
 /// Steps of a trace, in order of sample and time. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
     let runs = Runs::new(trace, &Selection::default());
-    of_runs(&runs, &Lanes::of(&runs), &clocks(trace))
+    of_runs(&runs, &Lanes::from_runs(&runs), &clocks(trace))
 }
 
 /// Steps with selected spans, on one clock for all ranks. Their times do not depend on the selected phase and steps, only
 /// on the time window.
 pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
-    let names = StepNames::of(runs.trace);
-    let work = RankWork::of(runs, lanes);
+    let names = StepNames::from_trace(runs.trace);
+    let work = RankWork::new(runs, lanes);
     let mut steps: Vec<StepSummary> = numbered(runs)
         .par_iter()
         .filter_map(|(key, of_step)| summary(runs, clocks, (*key, of_step), names.as_ref(), &work))
@@ -123,7 +123,7 @@ pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<Step
 /// Steps of an imported trace whose names say that they process prompts and decode in one batch.
 pub fn mixed_steps(trace: &Trace) -> BTreeSet<StepKey> {
     let is_mixed = |name: &StepName| name.work == Some(StepWork::Mixed);
-    let names = StepNames::of(trace).filter(|names| names.names.iter().flatten().any(is_mixed));
+    let names = StepNames::from_trace(trace).filter(|names| names.names.iter().flatten().any(is_mixed));
     let Some(names) = names else { return BTreeSet::new() };
     let runs = Runs::new(trace, &Selection::default());
     let of_step = |(key, of_step): (StepKey, Vec<&Run>)| {
@@ -134,7 +134,7 @@ pub fn mixed_steps(trace: &Trace) -> BTreeSet<StepKey> {
 }
 
 pub fn steps_table(steps: &[StepSummary]) -> Table {
-    Table::of(
+    Table::from_rows(
         steps,
         &[
             ("sample", &|s| s.sample.into()),
@@ -161,9 +161,9 @@ struct StepNames<'a> {
 }
 
 impl<'a> StepNames<'a> {
-    fn of(trace: &'a Trace) -> Option<Self> {
+    fn from_trace(trace: &'a Trace) -> Option<Self> {
         let names: Vec<_> = trace.meta.range_names.iter().map(|name| step_name(name)).collect();
-        names.iter().any(Option::is_some).then(|| Self { names, outer: OuterRanges::of(trace) })
+        names.iter().any(Option::is_some).then(|| Self { names, outer: OuterRanges::from_trace(trace) })
     }
 
     /// Name and batch of a step, from the ranges around the launches of its first spans.
@@ -250,7 +250,7 @@ struct RankWork {
 }
 
 impl RankWork {
-    fn of(runs: &Runs, lanes: &[Lanes]) -> Vec<Self> {
+    fn new(runs: &Runs, lanes: &[Lanes]) -> Vec<Self> {
         let of_rank = |(lanes, of_rank): (&Lanes, &Vec<Run>)| {
             let mut outside = UnionBuilder::default();
             let without_step = of_rank.iter().filter(|run| run.step.step == NO_STEP);

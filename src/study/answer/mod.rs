@@ -110,14 +110,14 @@ pub enum CardLine {
 impl Answer {
     /// Answers the runs of each provenance and machine separately; numbers of different origin are never
     /// compared. The first answer also counts the runs without numbers.
-    pub fn of(records: Vec<Record>) -> Vec<Self> {
+    pub fn from_records(records: Vec<Record>) -> Vec<Self> {
         let (with, without): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(Record::has_numbers);
         let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
         for record in with {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
-        let mut unfinished = Unfinished::of(&without);
+        let mut unfinished = Unfinished::from_records(&without);
         if origins.is_empty() && !without.is_empty() {
             let Unfinished { failed, others, reasons } = unfinished;
             let bullets = [failed, others, reasons].into_iter().flatten().collect();
@@ -156,8 +156,8 @@ impl Answer {
         host: Option<&str>,
         unfinished: Unfinished,
     ) -> Self {
-        let cells = Cells::of(records);
-        let varied = Varied::of(cells.specs());
+        let cells = Cells::from_records(records);
+        let varied = Varied::from_specs(cells.specs());
         let basis = basis(records, &cells, &varied, host);
         let axes = cells.axes();
         let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
@@ -320,7 +320,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    fn of(records: &[Record]) -> Self {
+    fn from_records(records: &[Record]) -> Self {
         let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
         records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
         let is_failure =
@@ -412,7 +412,7 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Op
 /// Signs of noise in the finished runs of a sweep that goes on, without a comparison of its cells; `None` without any.
 pub fn noise_so_far(mut records: Vec<Record>) -> Option<String> {
     records.retain(|record| record.provenance != Provenance::Simulated);
-    let varied = Varied::of(records.iter().map(|record| &record.spec));
+    let varied = Varied::from_specs(records.iter().map(|record| &record.spec));
     let reasons: Vec<String> =
         [widest(&records, &varied), overload(&records)].into_iter().flatten().collect();
     (!reasons.is_empty()).then(|| format!("Noisy so far: {}. Close other programs.", reasons.join("; ")))

@@ -36,7 +36,7 @@ fn quickstart(on: [f64; 3], off: [f64; 3]) -> Vec<Record> {
 }
 
 fn one(records: &[Record]) -> Answer {
-    let mut answers = Answer::of(records.to_vec());
+    let mut answers = Answer::from_records(records.to_vec());
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -529,7 +529,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
 fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compared() {
     let measured = cell("s", &Architecture::Standard, P2p::On, 2.0);
     let predicted = sim_record("l", |spec| spec.architecture = LADDER, 0.0, 1.0);
-    let answers = Answer::of([measured, vec![predicted]].concat());
+    let answers = Answer::from_records([measured, vec![predicted]].concat());
     assert_eq!(answers.len(), 2);
     for answer in &answers {
         assert!(answer.bullets.iter().any(|text| text.contains("nothing is compared")), "{answer:?}");
@@ -538,7 +538,7 @@ fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compare
     let failed = Record::new(Spec::default(), Status::Failed, Some("no driver".into()));
     let answer = one(&[failed]);
     assert!(answer.bullets[0].starts_with("1 cell failed ("), "{answer:?}");
-    assert!(Answer::of(Vec::new()).is_empty());
+    assert!(Answer::from_records(Vec::new()).is_empty());
 }
 
 #[test]
@@ -563,7 +563,7 @@ fn runs_of_two_machines_are_answered_apart() {
         }
         records
     };
-    let answers = Answer::of([on("one"), on("two")].concat());
+    let answers = Answer::from_records([on("one"), on("two")].concat());
     let bases: Vec<&str> = answers.iter().map(|answer| answer.basis.as_str()).collect();
     assert!(bases[0].contains(" on one, ") && bases[1].contains(" on two, "), "{bases:?}");
     assert!(answers.iter().all(|answer| answer.headline.starts_with("Ladder is 1.14x ")));
@@ -624,7 +624,7 @@ fn a_quiet_machine_and_predictions_are_not_doubted() {
 /// What is noise by itself, and what follows from what was asked for, is no reason to doubt.
 #[test]
 fn noise_and_what_was_asked_for_are_not_doubted() {
-    let first = |records: &[Record]| Answer::of(records.to_vec()).remove(0);
+    let first = |records: &[Record]| Answer::from_records(records.to_vec()).remove(0);
     // a bound that is 4 % slower, whose rounds differ by 22 %
     let mut noisy = quickstart([25.0, 22.0, 26.0], [35.0, 25.0, 20.0]);
     let bounds = noisy.iter_mut().filter(|record| record.run.starts_with("upper-bound-on"));

@@ -109,9 +109,9 @@ struct MatchedAllReduces {
 
 impl MatchedAllReduces {
     /// Matches the all-reduces of all ranks; those of another size than `message_bytes` are left out.
-    fn of(trace: &Trace, message_bytes: Option<u64>) -> Self {
-        let matching = Matching::of(trace);
-        let clocks = Clocks::of(trace, &matching);
+    fn new(trace: &Trace, message_bytes: Option<u64>) -> Self {
+        let matching = Matching::from_trace(trace);
+        let clocks = Clocks::new(trace, &matching);
         let mut matched = Self::default();
         for collective in matching.collectives() {
             let span = &trace.spans[collective.places[0]];
@@ -197,7 +197,7 @@ fn points_of_import(
     trace: &Trace,
     message_bytes: Option<u64>,
 ) -> Result<(u32, Points, Vec<String>)> {
-    let mut matched = MatchedAllReduces::of(trace, message_bytes);
+    let mut matched = MatchedAllReduces::new(trace, message_bytes);
     let Some((ranks, mut candidates)) = matched.take_best() else {
         return Err(matched.unusable(name, trace, message_bytes));
     };

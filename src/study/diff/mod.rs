@@ -185,7 +185,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let selection = Selection { phase, ..Selection::default() };
     let reports = [&marked[0], &marked[1]].map(|trace| trace_report(trace, &selection));
     let PairedSteps { keys, times: steps, paired_by, leaves_out_last, guessed } =
-        PairedSteps::of(&marked, &reports)?;
+        PairedSteps::new(&marked, &reports)?;
     let layers = layers([0, 1].map(|at| {
         let paired: BTreeSet<StepKey> = keys.iter().map(|pair| pair[at]).collect();
         let is_part = paired_by != StepPairing::WholeTrace && paired.len() < reports[at].steps.len();
@@ -253,7 +253,7 @@ struct PairedSteps {
 }
 
 impl PairedSteps {
-    fn of(traces: &[Cow<'_, Trace>; 2], reports: &[TraceReport; 2]) -> Result<Self> {
+    fn new(traces: &[Cow<'_, Trace>; 2], reports: &[TraceReport; 2]) -> Result<Self> {
         let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
         if steps_a.is_empty() || steps_b.is_empty() {
             let [a, b] = [0, 1].map(|at| whole(&traces[at], &reports[at].overlap));
@@ -277,7 +277,7 @@ impl PairedSteps {
             };
             steps.iter().map(|step| (step.key, kind(step))).collect()
         };
-        let StepAlignment { mut pairs, by_order } = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
+        let StepAlignment { mut pairs, by_order } = StepAlignment::new(&kinds(steps_a), &kinds(steps_b));
         // samples of one trace may share a step of the other
         let mut seen = BTreeSet::new();
         pairs.retain(|pair| seen.insert(pair.1));
@@ -446,7 +446,7 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperati
     let stride = steps.len().div_ceil(MOST_PAIRS);
     let pairs: Vec<&[StepKey; 2]> = steps.iter().step_by(stride).collect();
     let ranks = [a, b].map(|trace| ranks(trace).len().max(1) as f64);
-    let [a, b] = [a, b].map(ComputeTimes::of);
+    let [a, b] = [a, b].map(ComputeTimes::from_trace);
     let compared: Vec<OperationDifferences> =
         pairs.par_iter().map(|pair| operation_differences(&a, pair[0], &b, pair[1])).collect();
     let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
@@ -583,7 +583,7 @@ fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
     if trace.marks_steps() {
         return Cow::Borrowed(trace);
     }
-    let Ok(steps) = Steps::of(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
+    let Ok(steps) = Steps::new(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
     let (mut times, mut number, mut last) = (Vec::new(), 0, None);
     for (_, from, until) in steps.times() {
         // skipped steps leave a number out

@@ -113,7 +113,7 @@ pub fn checked(
 }
 
 pub fn checks_table(checks: &[PredictionCheck]) -> Table {
-    Table::of(
+    Table::from_rows(
         checks,
         &[
             ("prediction", &|c: &PredictionCheck| Shown::text(&c.label)),

@@ -12,7 +12,7 @@ pub fn parts_table(diff: &TraceDiff) -> Table {
         explains_pct: None,
     };
     let rows: Vec<&ChangedPart> = std::iter::once(&total).chain(&diff.parts).collect();
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("part", &|p| Shown::text(p.part)),
@@ -33,7 +33,7 @@ pub fn operations_table(operations: &[ChangedOperation]) -> Table {
         "comm" => us(side, |s| s.exposed_us),
         _ => Shown::None,
     };
-    Table::of(
+    Table::from_rows(
         operations,
         &[
             ("~operation", &|o: &ChangedOperation| Shown::text(&o.name)),
@@ -53,7 +53,7 @@ pub fn operations_table(operations: &[ChangedOperation]) -> Table {
 
 pub fn layers_table(layers: &[ChangedLayer]) -> Table {
     let us = Shown::Time;
-    Table::of(
+    Table::from_rows(
         layers,
         &[
             ("layer", &|l: &ChangedLayer| l.layer.map_or(Shown::text("none"), Shown::from)),

@@ -82,7 +82,7 @@ enum LabelOrientation {
 
 impl LabelOrientation {
     /// First orientation that fits over bars of width `slot` in a chart of this height.
-    fn of(groups: &[BarGroup], slot: f64, height: f64, sizes: &Sizes) -> Self {
+    fn new(groups: &[BarGroup], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let labels = || groups.iter().flat_map(|group| &group.labels);
         let fits_across =
             labels().all(|label| label.width(sizes) + 0.2 * sizes.note <= label.bars() * slot);
@@ -126,7 +126,7 @@ pub fn draw(scene: &mut Scene, cells: &[Area], charts: &[BarChart]) {
     let all = || cells.iter().zip(charts);
     let orientations = all().map(|(cell, chart)| {
         let (area, _, slot) = place(*cell, &chart.groups, &chart.y, &sizes);
-        LabelOrientation::of(&chart.groups, slot, area.height(), &sizes)
+        LabelOrientation::new(&chart.groups, slot, area.height(), &sizes)
     });
     let orientation = orientations.max().unwrap_or(LabelOrientation::Hidden);
     // reserve the same height above, or a common axis would have several scales

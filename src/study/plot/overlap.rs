@@ -72,7 +72,7 @@ pub fn overlap_figure(
     // steps and layers may differ between runs of other lengths and models of other depths
     let same_part = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
     let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
-    let varied = Varied::of(specs());
+    let varied = Varied::from_specs(specs());
     let common = specs().next().map(|spec| {
         let words = [
             ("model", spec.model.clone()),

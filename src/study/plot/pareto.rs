@@ -156,7 +156,7 @@ fn overlaid(data: &ParetoData<'_>, members: &[&ParetoPoint], looks: &Looks, by: 
         Some(Overlaid {
             at: (x / by, y),
             look: look_of_overlay(index, color),
-            fill: other.p2p.map_or(Fill::Solid, Fill::of),
+            fill: other.p2p.map_or(Fill::Solid, Fill::from_p2p),
             letter: None,
             tip: tip_of_other(other, data.axes),
         })
@@ -337,7 +337,7 @@ impl ParetoPanel<'_> {
         for (series, frontier) in &layout.frontiers {
             let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
             let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
-            let line = chart.line(line, color, Stroke::of(series.p2p));
+            let line = chart.line(line, color, Stroke::from_p2p(series.p2p));
             taken.extend(along(&line, chart.scene.sizes.line));
             best.extend(frontier);
         }
@@ -353,7 +353,7 @@ impl ParetoPanel<'_> {
                 look if best.contains(&index) => (look, 1.0),
                 look => (Look { color: faded(look.color, chart.scene.paper), ..look }, 0.75),
             };
-            let fill = Fill::of(point.spec.p2p);
+            let fill = Fill::from_p2p(point.spec.p2p);
             let covers = chart.mark_scaled(self.at(point), look, fill, scale, tip(point, self.axes));
             if let Some(suffix) = self.suffixes.get(&point.series()) {
                 let at = (covers.right, covers.center().1);

@@ -114,7 +114,7 @@ pub struct Scene {
 
 impl Stroke {
     /// Stroke of lines that connect points with this P2P setting.
-    pub fn of(p2p: P2p) -> Self {
+    pub fn from_p2p(p2p: P2p) -> Self {
         match p2p {
             P2p::On => Self::Solid,
             P2p::Off => Self::Dashed,
@@ -124,7 +124,7 @@ impl Stroke {
 
 impl Fill {
     /// Fill of points with this P2P setting.
-    pub fn of(p2p: P2p) -> Self {
+    pub fn from_p2p(p2p: P2p) -> Self {
         match p2p {
             P2p::On => Self::Solid,
             P2p::Off => Self::Hollow,

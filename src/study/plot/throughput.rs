@@ -83,7 +83,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
     for (p2p, (architecture, look)) in series.clone() {
         let points =
             measured(architecture, p2p).map(|(r, metrics)| (at(r.spec.tp), metrics.tokens_per_s));
-        chart.line(points, look.color, Stroke::of(p2p));
+        chart.line(points, look.color, Stroke::from_p2p(p2p));
     }
     for (p2p, (architecture, look)) in series {
         for (record, metrics) in measured(architecture, p2p) {
@@ -95,7 +95,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
                 metrics.tokens_per_s,
                 record.provenance
             );
-            chart.mark(point, *look, Fill::of(p2p), text);
+            chart.mark(point, *look, Fill::from_p2p(p2p), text);
         }
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn every_number_has_a_tip_with_its_error() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
-        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         let figure = validation_figure(std::slice::from_ref(&score), &FigureOptions::default()).unwrap();
         let svg = figure.svg().unwrap();
         assert_eq!(svg.matches("<title>llama-2-").count(), 7);

@@ -95,7 +95,7 @@ struct TimelineStep {
 impl ShownPart {
     /// The `chosen` window, or a few steps in the middle of the selection. Returns an input error if the chosen one has
     /// more events than a page holds.
-    pub fn of(
+    pub fn from_trace(
         trace: &Trace,
         steps: &[StepSummary],
         selection: &Selection,
@@ -186,11 +186,11 @@ fn readable(name: &str) -> String {
 }
 
 impl TimelineData {
-    pub fn of(trace: &Trace, steps: &[StepSummary], shown: &ShownPart) -> Self {
+    pub fn new(trace: &Trace, steps: &[StepSummary], shown: &ShownPart) -> Self {
         let window =
             Selection { from_ns: Some(shown.from_ns), to_ns: Some(shown.to_ns), ..Selection::default() };
         let runs = Runs::new(trace, &window);
-        let lanes = Lanes::of(&runs);
+        let lanes = Lanes::from_runs(&runs);
         let mut operations = Operations { trace, runs: &runs, all: Vec::new(), places: HashMap::new() };
         let mut timeline = Self { from: shown.from_ns, to: shown.to_ns, ..Self::default() };
         let in_window = |step: &&StepSummary| step.start_ns < shown.to_ns && step.end_ns > shown.from_ns;

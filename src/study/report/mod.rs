@@ -69,8 +69,8 @@ impl Compared {
     /// # Errors
     ///
     /// Returns the errors of [`crate::analysis::compare()`].
-    pub fn of(records: &[Record]) -> Result<Self> {
-        let cells = Cells::of(records);
+    pub fn from_records(records: &[Record]) -> Result<Self> {
+        let cells = Cells::from_records(records);
         Ok(Self {
             by_architecture: cells.compare(&Axis::ARCHITECTURE, None)?,
             by_p2p: cells.compare(&Axis::P2P, None)?,
@@ -95,7 +95,7 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     let mut sets = analysis::comparable(&ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
     let shown = &sets[..sets.len().min(MOST_SETS)];
-    let compared = Compared::of(&ok)?;
+    let compared = Compared::from_records(&ok)?;
     let title = title(&sets);
     let mut html = Html::default();
     header(&mut html, report, &title, &sets);

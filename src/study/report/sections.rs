@@ -103,7 +103,7 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     };
     let sets = DataSet::built_in()?.into_iter().filter(simulated);
     let scores: Vec<Score> =
-        sets.map(|set| Score::of(&set, &set.runs(&Overrides::default())?)).collect::<Result<_>>()?;
+        sets.map(|set| Score::new(&set, &set.runs(&Overrides::default())?)).collect::<Result<_>>()?;
     if scores.is_empty() {
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
             "All runs succeeded. Cells that cannot fit or run are not started and not listed.",
         );
     } else {
-        let table = Table::of(
+        let table = Table::from_rows(
             not,
             &[
                 ("status", &|r: &Record| {

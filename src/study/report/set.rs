@@ -40,7 +40,7 @@ pub fn section(
     let Compared { by_architecture, by_p2p } = match whole {
         Some(whole) => whole,
         None => {
-            own = Compared::of(&records)?;
+            own = Compared::from_records(&records)?;
             &own
         }
     };
@@ -79,7 +79,7 @@ pub fn section(
 }
 
 fn in_short(html: &mut Html, records: &[Record]) {
-    for answer in Answer::of(records.to_vec()) {
+    for answer in Answer::from_records(records.to_vec()) {
         html.raw("<div class=\"card\">\n");
         let mut bullets = Vec::new();
         for (line, text) in answer.card() {
@@ -155,7 +155,7 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
         let measure = measure(name);
         move |cell: &Record| measure.map_or(Shown::None, |measure| measure.shown(cell))
     };
-    let table = Table::of(
+    let table = Table::from_rows(
         set.cells.iter().filter(|cell| cell.metrics.is_some()),
         &[
             ("architecture", &|c| Shown::text(&c.spec.architecture)),
@@ -195,7 +195,7 @@ fn frontier<'a>(html: &mut Html, points: &'a [ParetoPoint], commands: &Commands<
         let name = format!("P2P {}", p2p.as_str());
         add(&name, analysis::frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
-    let table = Table::of(
+    let table = Table::from_rows(
         &rows,
         &[
             ("frontier of", &|(among, _): &(String, &ParetoPoint)| Shown::text(among)),

@@ -56,8 +56,8 @@ pub struct WrittenTrace {
 /// Returns an input error if the window has more events than a page holds.
 pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
     let TracePage { trace, report, .. } = *page;
-    let shown = ShownPart::of(trace, &report.steps, page.selection, page.window)?;
-    let timeline = TimelineData::of(trace, &report.steps, &shown);
+    let shown = ShownPart::from_trace(trace, &report.steps, page.selection, page.window)?;
+    let timeline = TimelineData::new(trace, &report.steps, &shown);
     let mut html = Html::default();
     header(&mut html, page);
     figure(&mut html, page, &timeline, &shown)?;

@@ -80,12 +80,12 @@ impl Rewiring {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Steps::of`], and an error if the trace's provenance is no evidence or the
+    /// Returns the errors of [`Steps::new`], and an error if the trace's provenance is no evidence or the
     /// importer doubts its GPU work.
-    pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
+    pub fn new(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
         trace.meta.provenance.require_evidence("the trace")?;
         trace.require_no_doubt("steps cannot be rebuilt from this trace")?;
-        let mut steps = Steps::of(trace, asked)?;
+        let mut steps = Steps::new(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
         let world = world.and_then(|world| u32::try_from(world).ok());
@@ -165,7 +165,8 @@ impl Rewiring {
             return None;
         }
         let speedup = |architecture, host| {
-            let answer = self.answer(&Choice { host, ..Choice::of(architecture) }).ok()?;
+            let answer =
+                self.answer(&Choice { host, ..Choice::from_architecture(architecture) }).ok()?;
             Some(answer.alone.speedup)
         };
         let kept = speedup(Architecture::UpperBound, true)?;
@@ -602,7 +603,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
     let speedup = |times: &Times| Shown::Interval(times.speedup, times.speedup_95, 2);
-    Table::of(
+    Table::from_rows(
         &rows,
         &[
             ("architecture", &|row| Shown::text(&row.name)),

@@ -41,7 +41,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    pub fn of(architecture: Architecture) -> Self {
+    pub fn from_architecture(architecture: Architecture) -> Self {
         Self {
             architecture,
             collective: None,

@@ -60,7 +60,7 @@ pub(super) fn spans_of<'a>(
 
 impl<'a> Repeated<'a> {
     /// Without known clocks, ranks with equally many collectives match in order.
-    pub fn of(
+    pub fn new(
         trace: &'a Trace,
         (spans, group): (&'a [Span], Option<u32>),
         known: Option<&Clocks>,
@@ -159,9 +159,9 @@ fn unnamed_collective(trace: &Trace) -> Option<&str> {
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let clocks = clocks(trace);
     let mut notes = Vec::new();
-    let ends = Ends::of(trace)?;
+    let ends = Ends::from_trace(trace)?;
     let (spans, group) = spans_of(trace, ends, &mut notes)?;
-    let mut repeated = Repeated::of(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
+    let mut repeated = Repeated::new(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
     find_launches(trace, &mut repeated.ranks);
     let Repeated { ranks, layers, usual, .. } = &repeated;
     let (layers, usual, count) = (*layers, *usual, ranks[0].reduces.len());
@@ -360,8 +360,9 @@ fn of_phase(
     if found == 0 {
         let has = whole.first().map_or(wanted, phase);
         let mixed = mixed_steps(trace);
-        let is_mixed =
-            |step: &Range<usize>| mixed.contains(&StepKey::of(first.spans[first.reduces[step.start]]));
+        let is_mixed = |step: &Range<usize>| {
+            mixed.contains(&StepKey::from_span(first.spans[first.reduces[step.start]]))
+        };
         let kind = if whole.iter().all(is_mixed) { "mixed" } else { has.as_str() };
         notes.push(format!("no {} steps in this trace; using its {kind} steps", wanted.as_str()));
         return (whole, has);
@@ -469,7 +470,7 @@ impl RankSpans<'_> {
 
     /// Step of a collective.
     fn step_at(&self, reduce: usize) -> StepKey {
-        StepKey::of(self.spans[self.reduces[reduce]])
+        StepKey::from_span(self.spans[self.reduces[reduce]])
     }
 
     /// Splits at the markers of steps, which are more reliable than signatures. Work outside of markers is split at
@@ -484,7 +485,7 @@ impl RankSpans<'_> {
         let mut next = 0;
         let marked: Vec<Range<usize>> = self
             .reduces
-            .chunk_by(|a, b| StepKey::of(self.spans[*a]) == StepKey::of(self.spans[*b]))
+            .chunk_by(|a, b| StepKey::from_span(self.spans[*a]) == StepKey::from_span(self.spans[*b]))
             .map(|step| {
                 next += step.len();
                 next - step.len()..next
@@ -556,10 +557,10 @@ pub(crate) struct LayerTimes {
 
 impl LayerTimes {
     /// Finds the layers of every rank; `None` without a repetition, or if the collectives of ranks do not match.
-    pub fn of(trace: &Trace) -> Option<Self> {
-        let ends = Ends::of(trace).ok()?;
+    pub fn from_trace(trace: &Trace) -> Option<Self> {
+        let ends = Ends::from_trace(trace).ok()?;
         let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
-        let repeated = Repeated::of(trace, (&spans, group), None, ends, None).ok()?;
+        let repeated = Repeated::new(trace, (&spans, group), None, ends, None).ok()?;
         if repeated.is_partial {
             return None;
         }

@@ -61,7 +61,7 @@ pub(super) struct Mixture {
 }
 
 impl Mixture {
-    fn of(trace: &Trace) -> Option<Self> {
+    fn from_trace(trace: &Trace) -> Option<Self> {
         let experts = trace.operations.iter().filter(|operation| operation.kind == EXPERTS);
         let layers: BTreeSet<u32> = experts.map(|operation| operation.layer.unwrap_or(0)).collect();
         let mut layers = layers.into_iter();
@@ -174,7 +174,7 @@ impl Steps {
     /// Returns an error that describes the findings if there is no all-reduce and no dispatch, no repetition,
     /// another number of layers than requested, only one all-reduce per layer, or another architecture than
     /// standard.
-    pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
+    pub fn new(trace: &Trace, asked: &Asked) -> Result<Self> {
         if trace.meta.spec.is_some() {
             return own(trace, asked);
         }
@@ -319,7 +319,7 @@ impl Ends {
     /// # Errors
     ///
     /// Returns an error if layers have both, or all-to-alls that the experts' kernels do not tell apart.
-    pub fn of(trace: &Trace) -> Result<Self> {
+    pub fn from_trace(trace: &Trace) -> Result<Self> {
         let first = trace.spans.first().map_or(0, |span| span.rank);
         let mut counts = [0usize; 4];
         for span in trace.spans.iter().filter(|span| span.rank == first && span.lane == Lane::Comm) {
@@ -546,7 +546,7 @@ pub(super) fn spread(chosen: &[usize]) -> Vec<usize> {
 fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
     let (mut steps, mut from) = (Vec::new(), 0);
     while let Some(first) = trace.spans.get(from) {
-        let key = StepKey::of(first);
+        let key = StepKey::from_span(first);
         let range = key.spans(trace);
         from = range.end.max(from + 1);
         if key.phase == phase {
@@ -604,7 +604,7 @@ pub(super) fn assembled(
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
         layers,
         ends,
-        mixture: Mixture::of(trace).filter(|_| ends == Ends::AllReduces),
+        mixture: Mixture::from_trace(trace).filter(|_| ends == Ends::AllReduces),
         ranks: ranks.len() as u32,
         phase,
         all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
@@ -620,7 +620,7 @@ pub(super) fn assembled(
 impl OfRank {
     /// Times of a rank in the step that begins at `begin`, on this rank at `begun` (ns); the last `modules` of its
     /// collectives end the modules. `None` if nothing separates attention from a router.
-    fn of(
+    fn new(
         trace: &Trace,
         rank: &RankSpans<'_>,
         places: &Range<usize>,
@@ -634,7 +634,7 @@ impl OfRank {
         let mut lead = Stretch::default();
         if let Some(last) = extra.last() {
             let end = rank.spans[*last].end_ns + rank.offset;
-            lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
+            lead = Stretch::new(kernels(from, last + 1), (at, end), None, begin);
             (from, at) = (last + 1, end);
         }
         let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * modules);
@@ -644,7 +644,8 @@ impl OfRank {
             let is_dispatch = stretches.len().is_multiple_of(4);
             let mut add = |kernels: Range<usize>, from: i64, (to, next): (i64, Option<&Span>)| {
                 let released = next.and_then(|next| rank.released(next));
-                let part = Stretch::of(self::kernels(trace, rank, kernels), (from, to), released, begin);
+                let part =
+                    Stretch::new(self::kernels(trace, rank, kernels), (from, to), released, begin);
                 stretches.push(part);
             };
             match ends {
@@ -671,7 +672,7 @@ impl OfRank {
         }
         let rest = kernels(from, places.end);
         let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
-        let head = Stretch::of(rest, (at, last), None, begin);
+        let head = Stretch::new(rest, (at, last), None, begin);
         let collective = |at: &usize| {
             let span = rank.spans[*at];
             (span.start_ns + rank.offset, span.end_ns + rank.offset)
@@ -714,7 +715,7 @@ pub(super) fn step(
     let launched = first.and_then(|((rank, places), _)| {
         rank.released(rank.spans[places.start]).filter(|_| !rank.launches.replays.is_empty())
     });
-    let key = StepKey::of(ranks.first()?.spans[places.first()?.start]);
+    let key = StepKey::from_span(ranks.first()?.spans[places.first()?.start]);
     let end = ranks
         .iter()
         .zip(places)
@@ -724,7 +725,7 @@ pub(super) fn step(
         .max()?;
     let mut of_ranks = Vec::with_capacity(ranks.len());
     for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
-        of_ranks.push(OfRank::of(trace, rank, places, reduces, (begin, *begun), (ends, modules))?);
+        of_ranks.push(OfRank::new(trace, rank, places, reduces, (begin, *begun), (ends, modules))?);
     }
     let reduced = |nth: usize| {
         let with_reduces = ranks.iter().zip(&reduces);
@@ -732,7 +733,7 @@ pub(super) fn step(
             .map(|(rank, own)| (rank.spans[own[own.len() - modules + nth]], rank.offset))
             .collect();
         // use the backend's record: an emulated link starts when the last rank arrives
-        let arrived = Arrived::of(&parts, trace.meta.spec.is_some());
+        let arrived = Arrived::new(&parts, trace.meta.spec.is_some());
         Reduced { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
     };
     Some(Step {

@@ -33,7 +33,7 @@ pub(super) struct Kernel {
 impl Stretch {
     /// Builds a stretch from the kernels that started between `from` and `to` (ns), in order, and the gap
     /// before `to`. The floor is relative to `origin`; `released` belongs to the all-reduce at the end.
-    pub fn of(
+    pub fn new(
         kernels: impl IntoIterator<Item = Kernel>,
         (from, to): (i64, i64),
         released: Option<i64>,
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn gaps_are_work_unless_the_host_caused_them() {
         // launched long before: the gap of 5 is the device's
-        let own = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
+        let own = Stretch::new([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
         assert_eq!(own.work, 50);
         // the second was launched at 34: the device waited from 30 on
         let late =
-            Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
+            Stretch::new([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
         assert_eq!((late.work, late.floor), (36, Some(50)));
         // unknown launches: every gap is the device's
-        let unknown = Stretch::of([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);
+        let unknown = Stretch::new([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);
         assert_eq!((unknown.work, unknown.floor), (50, None));
     }
 
@@ -132,7 +132,7 @@ mod tests {
                 at = start + length;
             }
             let to = at + tail;
-            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(to - 5), 1_000);
+            let stretch = Stretch::new(kernels, (1_000, to), known.then_some(to - 5), 1_000);
             let end = stretch.work.max(stretch.floor.unwrap_or(i64::MIN));
             prop_assert_eq!(end, to - 1_000);
             host += (tail - 5).max(0);

@@ -37,15 +37,15 @@ fn step_us(cell: &Spec) -> f64 {
 
 fn rewiring(trace: &Trace, cell: &Spec) -> Rewiring {
     let setting = Setting {
-        target: Some(Target::of(cell).unwrap()),
+        target: Some(Target::from_args(cell).unwrap()),
         tp: Some(cell.tp.max(cell.dp)),
         message_bytes: None,
     };
-    Rewiring::of(trace, &Asked::default(), &setting).unwrap()
+    Rewiring::new(trace, &Asked::default(), &setting).unwrap()
 }
 
 fn choice(architecture: &str) -> Choice {
-    Choice::of(architecture.parse().unwrap())
+    Choice::from_architecture(architecture.parse().unwrap())
 }
 
 /// The same trace as another program would have it: kernels with names of their own, no plan, no steps, and ranks with
@@ -296,7 +296,7 @@ fn renamed(change: impl Fn(usize, &str) -> Option<&'static str>) -> Trace {
 #[test]
 fn exchanges_that_cannot_be_rewired_say_why() {
     let of = |trace: &Trace| {
-        let rewiring = Rewiring::of(trace, &Asked::default(), &Setting::default());
+        let rewiring = Rewiring::new(trace, &Asked::default(), &Setting::default());
         rewiring.map(|rewiring| rewiring.steps.notes.clone()).map_err(|error| error.to_string())
     };
     assert_eq!(
@@ -475,11 +475,11 @@ fn message_sizes_without_a_basis_are_unknown_and_say_why() {
     let mut trace = disguised(&simulated(&standard));
     let of = |trace: &Trace, target: Target| {
         let setting = Setting { target: Some(target), tp: Some(2), message_bytes: None };
-        let rewiring = Rewiring::of(trace, &Asked::default(), &setting).unwrap();
+        let rewiring = Rewiring::new(trace, &Asked::default(), &setting).unwrap();
         assert!(rewiring.answer(&choice("ladder")).is_ok());
         (rewiring.message(), rewiring.unknown_size())
     };
-    let target = Target::of(&standard).unwrap();
+    let target = Target::from_args(&standard).unwrap();
     assert!(matches!(of(&trace, target.clone()), (Some((_, true)), None)));
     let mut other = target.clone();
     other.profile.link.p2p_on.tp.retain(|tp, _| *tp == 8);
@@ -573,11 +573,14 @@ fn steps_have_the_numbers_of_the_traces_markers() {
     let standard = cell("standard", "llama-3-8b", 4, "native");
     let own = simulated(&standard);
     let mut foreign = disguised(&own);
-    let setting =
-        Setting { target: Some(Target::of(&standard).unwrap()), tp: Some(4), message_bytes: None };
+    let setting = Setting {
+        target: Some(Target::from_args(&standard).unwrap()),
+        tp: Some(4),
+        message_bytes: None,
+    };
     let only = |trace: &Trace, step| {
         let asked = Asked { step: Some(step), ..Asked::default() };
-        Rewiring::of(trace, &asked, &setting)
+        Rewiring::new(trace, &asked, &setting)
     };
     let first = only(&foreign, 0).unwrap().measured().step_us;
     let bounds: Vec<(u32, i64, i64)> = rewiring(&foreign, &standard).steps.times().collect();
@@ -728,7 +731,7 @@ fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
     let trace = simulated(&standard);
     let of = |trace: &Trace, tp: u32| {
         let setting = Setting { tp: Some(tp), ..Setting::default() };
-        Rewiring::of(trace, &Asked::default(), &setting)
+        Rewiring::new(trace, &Asked::default(), &setting)
     };
     let error = of(&trace, 8).unwrap_err().to_string();
     assert!(error.contains("--tp 8 contradicts the trace: 4 ranks communicate"), "{error}");
@@ -747,7 +750,7 @@ fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
 fn what_cannot_be_rewired_says_why() {
     let of = |trace: &Trace, layers| {
         let asked = Asked { layers, ..Asked::default() };
-        Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string()
+        Rewiring::new(trace, &asked, &Setting::default()).unwrap_err().to_string()
     };
     let ladder = simulated(&cell("ladder", "llama-3-8b", 4, "native"));
     assert!(
@@ -775,7 +778,7 @@ fn what_cannot_be_rewired_says_why() {
     let told = of(&generic, None);
     assert!(told.contains("ncclDevKernel_Generic_1 runs any collective"), "{told}");
     // without a profile nothing is said of another all-reduce
-    let bare = Rewiring::of(&trace, &Asked::default(), &Setting::default()).unwrap();
+    let bare = Rewiring::new(&trace, &Asked::default(), &Setting::default()).unwrap();
     let fused = Choice { collective: Some(Collective::Fused), ..choice("standard") };
     assert!(bare.answer(&fused).unwrap_err().to_string().contains("hardware profile"));
     assert_eq!(bare.answer(&choice("ladder")).unwrap().contended, None);

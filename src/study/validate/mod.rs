@@ -102,7 +102,7 @@ impl Score {
     /// # Errors
     ///
     /// Returns an error if several sets are named or no set has these columns, and the errors of
-    /// [`DataSet::parse`] and [`Self::of`].
+    /// [`DataSet::parse`] and [`Self::new`].
     pub fn of_file(sets: &[String], path: &Path, overrides: &Overrides) -> Result<Self> {
         if sets.len() > 1 {
             return Err(Error::input("--data replaces the rows of one set; name that set"));
@@ -124,7 +124,7 @@ impl Score {
         let mut set = set.clone();
         (set.about, set.source) = (about, file);
         (set.fitted, set.unknown) = (Vec::new(), Vec::new());
-        Ok(Self { is_published: false, fitted: None, ..Self::of(&set, &rows)? })
+        Ok(Self { is_published: false, fitted: None, ..Self::new(&set, &rows)? })
     }
 
     /// Predicts rows of a set and compares. A row with an unknown model, or a TP that does not divide it,
@@ -133,7 +133,7 @@ impl Score {
     /// # Errors
     ///
     /// Returns an error if the hardware profile, the stack or an overridden value is invalid.
-    pub fn of(set: &DataSet, rows: &[Vec<MeasuredRun>]) -> Result<Self> {
+    pub fn new(set: &DataSet, rows: &[Vec<MeasuredRun>]) -> Result<Self> {
         let simulator = Simulator::default();
         // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
@@ -207,7 +207,7 @@ impl Score {
             }
         }
         score.orders = rank_orders(set, &done);
-        (score.groups, score.slices) = (Group::of(rows, &score), Slice::of(rows, &score));
+        (score.groups, score.slices) = (Group::new(rows, &score), Slice::new(rows, &score));
         Ok(score)
     }
 
@@ -434,7 +434,7 @@ pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder
             false => format!("{least:.1} to {most:.1}"),
         })
     };
-    Table::of(
+    Table::from_rows(
         &orders,
         &[
             ("set", &|(set, _): &(&str, &RankOrder)| Shown::text(set)),
@@ -464,7 +464,7 @@ pub fn card(scores: &[Score]) -> Table {
         .filter(|(score, measure)| score.errors(*measure).is_some())
         .collect();
     let errors = |(score, measure): &(&Score, Measure)| score.errors(*measure);
-    Table::of(
+    Table::from_rows(
         &lines,
         &[
             ("set", &|(score, _): &(&Score, Measure)| Shown::text(&score.set.name)),

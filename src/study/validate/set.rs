@@ -467,7 +467,7 @@ pub struct Group {
 
 impl Group {
     /// Groups of a scored serving set, in the order of the file.
-    pub(super) fn of(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
+    pub(super) fn new(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
         let mut groups: Vec<(Self, Vec<&Residual>)> = Vec::new();
         for runs in rows {
             let Some(MeasuredRun { line, served: Some(row), .. }) = runs.first() else { continue };
@@ -528,7 +528,7 @@ pub struct Slice {
 
 impl Slice {
     /// Slices of a scored serving set by TP, then by concurrency; none of other sets.
-    pub(super) fn of(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
+    pub(super) fn new(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
         let mut slices: BTreeMap<(bool, u32), Vec<&Residual>> = BTreeMap::new();
         for run in rows.iter().filter_map(|runs| runs.first()).filter(|run| run.served.is_some()) {
             let own = || score.residuals.iter().filter(|residual| residual.line == run.line);

@@ -23,7 +23,7 @@ fn has_grown(error: f64, documented: f64) -> bool {
 fn errors_are_those_that_the_documentation_has() {
     let docs = include_str!("../../../docs/simulator.md");
     for set in DataSet::built_in().unwrap() {
-        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         assert!(set.serving || score.not_run.is_empty(), "{}: {:?}", set.name, score.not_run);
         if !docs.contains(&format!("| `{}` |", set.name)) {
             continue;
@@ -59,7 +59,7 @@ fn errors_shown_beside_numbers_are_those_of_the_data() {
         assert!(!known.rows().is_empty(), "{} on {}: no rows", known.stack, known.hardware);
         let set = set(&known.set);
         let runs = set.runs(&Overrides::default()).unwrap();
-        let score = Score::of(&set, &runs).unwrap();
+        let score = Score::new(&set, &runs).unwrap();
         let lines: Vec<usize> = runs
             .iter()
             .flatten()
@@ -82,7 +82,7 @@ fn errors_shown_beside_numbers_are_those_of_the_data() {
     assert_eq!(trust::KNOWN.first_tokens.len(), 3);
     for known in &trust::KNOWN.first_tokens {
         let set = set(&known.set);
-        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         let (error, _) = score.errors(Measure::Ttft).or(score.errors(Measure::Prefill)).unwrap();
         let differs = has_grown(error, known.pct) || has_grown(known.pct, error);
         assert!(!differs, "first tokens of {}: {error:.1} is not {}", known.set, known.pct);
@@ -121,10 +121,11 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
     for (file, architecture, p2p, measured_ms) in cases {
         let trace = trace::read(&traces.join(format!("{file}.parquet"))).unwrap();
         let is_gpu = file.starts_with("h100");
-        let target = is_gpu.then(|| machine::hardware::Target::of(trace.meta.spec.as_ref().unwrap()));
+        let target =
+            is_gpu.then(|| machine::hardware::Target::from_args(trace.meta.spec.as_ref().unwrap()));
         let setting = Setting { target: target.map(Result::unwrap), ..Setting::default() };
-        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting).unwrap();
-        let choice = Choice { p2p, ..Choice::of(architecture.parse().unwrap()) };
+        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting).unwrap();
+        let choice = Choice { p2p, ..Choice::from_architecture(architecture.parse().unwrap()) };
         let ms = rewiring.answer(&choice).unwrap().alone.step_us / 1e3;
         let error = 100.0 * (ms / measured_ms - 1.0);
         errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
@@ -141,7 +142,7 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
 #[test]
 fn the_largest_residuals_of_published_rows_have_causes() {
     for set in DataSet::built_in().unwrap() {
-        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         let worst = score.worst();
         assert!(worst.len() >= 3, "{}", set.name);
         let unknown: Vec<&Worst<'_>> = worst.iter().filter(|worst| worst.cause.is_none()).collect();
@@ -184,7 +185,7 @@ fn served_rows_are_grouped_and_those_that_wait_for_cache_are_scored_apart() {
     let rows = parsed("serving_dense", text).unwrap();
     let stack = |row: usize| rows[row][0].spec.stack.as_str();
     assert_eq!((stack(0), stack(1)), ("vllm-0.12", "vllm-0.15"), "the newest that is not newer");
-    let score = Score::of(&set, &rows).unwrap();
+    let score = Score::new(&set, &rows).unwrap();
     assert_eq!(score.queued, [5]);
     let reasons: Vec<&str> = score.not_run.iter().map(|not| not.reason.as_str()).collect();
     assert_eq!(reasons.len(), 3, "{reasons:?}");
@@ -224,7 +225,7 @@ fn rows_left_out_of_a_fit_are_predicted_nearly_as_well() {
 #[test]
 fn errors_by_tp_and_concurrency_count_every_row_once() {
     let set = set("serving_dense");
-    let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+    let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
     for by in ["tp", "concurrency"] {
         let slices: Vec<&Slice> = score.slices.iter().filter(|slice| slice.by == by).collect();
         assert_eq!(slices.iter().map(|s| s.rows).sum::<usize>(), score.rows - score.queued.len());
@@ -252,7 +253,7 @@ fn speed_ups_are_over_standard_of_the_same_cell_and_a_row_that_cannot_run_is_cou
                 LLAMA-3.2-1B,ladder,2,2,on,32,8,150\n\
                 nonsense-9b,ladder,2,1,on,32,8,150\n\
                 LLAMA-3.2-1B,ladder,3,1,on,32,8,150\n";
-    let score = Score::of(&set("paper_70b"), &parsed("paper_70b", text).unwrap()).unwrap();
+    let score = Score::new(&set("paper_70b"), &parsed("paper_70b", text).unwrap()).unwrap();
     assert_eq!((score.rows, score.not_run.len(), score.residuals.len()), (5, 2, 5));
     assert_eq!(score.not_run.iter().map(|not| not.line).collect::<Vec<_>>(), [6, 7]);
     assert!(score.not_run[1].reason.contains("TP 3 does not divide"), "{:?}", score.not_run);
@@ -276,7 +277,7 @@ fn speed_ups_are_over_standard_of_the_same_cell_and_a_row_that_cannot_run_is_cou
 #[test]
 fn rank_orders_count_the_cells_that_the_simulator_reverses() {
     let set = set("paper_70b");
-    let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+    let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
     let of = |a: &str, b: &str| score.orders.iter().find(|order| order.architectures == [a, b]).unwrap();
     let order = of("ladder", "parallel");
     let band = TieBand { share: 0.02, ..TieBand::UNKNOWN };
@@ -303,7 +304,7 @@ fn rank_orders_count_the_cells_that_the_simulator_reverses() {
                 llama-3.2-1b,standard,2,1,on,32,8,100\n\
                 llama-3.2-1b,ladder,2,1,on,32,8,100\n\
                 llama-3.2-1b,parallel,2,1,on,32,8,1\n";
-    let mine = Score::of(&set, &parsed("paper_70b", text).unwrap()).unwrap();
+    let mine = Score::new(&set, &parsed("paper_70b", text).unwrap()).unwrap();
     let found: Vec<(usize, usize)> =
         mine.orders.iter().map(|order| (order.pairs, order.reversed.len())).collect();
     assert_eq!(found, [(0, 0), (1, 1), (1, 0)], "{:?}", mine.orders);
@@ -317,11 +318,11 @@ fn a_row_may_give_its_models_shape_and_lack_a_measurement() {
     let header = "model,layers,hidden,heads,kv_heads,mlp,vocabulary,tp,batch,prompt_tokens,output_tokens,tokens_per_s,median_token_s";
     let text = format!("{header}\nmine,2,256,4,4,512,1000,2,1,16,8,,0.001\n");
     let runs = parsed("decode_a100_lmdeploy", &text).unwrap();
-    let score = Score::of(&set("decode_a100_lmdeploy"), &runs).unwrap();
+    let score = Score::new(&set("decode_a100_lmdeploy"), &runs).unwrap();
     assert_eq!((score.residuals.len(), score.residuals[0].measured), (1, 1.0));
     let twice = text.replace("mine,2,", "mine,4,");
     let runs = parsed("decode_a100_lmdeploy", &twice).unwrap();
-    let twice = Score::of(&set("decode_a100_lmdeploy"), &runs).unwrap();
+    let twice = Score::new(&set("decode_a100_lmdeploy"), &runs).unwrap();
     assert!(twice.residuals[0].predicted > 1.5 * score.residuals[0].predicted);
 }
 

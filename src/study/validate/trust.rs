@@ -39,7 +39,7 @@ pub struct Evidence {
 }
 
 impl Trust {
-    pub fn of(spec: &Spec) -> Self {
+    pub fn from_spec(spec: &Spec) -> Self {
         let is = |known: &&'static KnownError| {
             known.stack == Stack::canonical_name(&spec.stack)
                 && known.hardware == Profile::canonical_name(&spec.hardware)
@@ -176,7 +176,7 @@ pub(super) fn has_experts(model: &str) -> bool {
 /// Validation of a simulated cell in words: `fitted to these runs (mean TPOT error 2 %; ...): gpt-fast on h100_sxm
 /// (paper_70b)`, `5 % mean TPOT error with each TP left out: ...`, or `not validated for ...`.
 pub fn nearest_error(spec: &Spec) -> String {
-    Trust::of(spec).with_other_version(spec).to_string()
+    Trust::from_spec(spec).with_other_version(spec).to_string()
 }
 
 /// Validations of the simulated ones of these cells, one line each, with their numbers of cells if there are several.
@@ -325,7 +325,7 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
     let mut total = 0;
     for spec in specs.into_iter().filter(|spec| spec.backend.is_simulated()) {
         let place = format!("{} on {}", spec.stack, spec.hardware);
-        let (trust, text) = match Trust::of(spec) {
+        let (trust, text) = match Trust::from_spec(spec) {
             Trust::NotValidated(why) if why == NOTHING_MEASURED => {
                 (Trust::NotValidated(format!("for stack {place}")), place)
             }
@@ -373,10 +373,10 @@ impl TieBand {
     pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: Basis::Kernels };
 
     /// Band of the speedups of simulated cells: the widest of theirs.
-    pub fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
+    pub fn from_specs<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let mut share: f64 = 0.0;
         for spec in specs {
-            let Some(error) = Trust::of(spec).speedup_error() else { return Self::UNKNOWN };
+            let Some(error) = Trust::from_spec(spec).speedup_error() else { return Self::UNKNOWN };
             share = share.max(error);
         }
         Self { share, basis: Basis::Speedups }
@@ -385,9 +385,9 @@ impl TieBand {
     /// Band of the first tokens of simulated cells: the widest of theirs. The published rows have no speedups of first
     /// tokens, so it is the error of their latency.
     pub fn of_first_tokens<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
-        let bands = specs.into_iter().map(|spec| match Trust::of(spec).prefill_error() {
+        let bands = specs.into_iter().map(|spec| match Trust::from_spec(spec).prefill_error() {
             Some(share) => Self { share, basis: Basis::FirstTokens(None) },
-            None => FirstTokenError::of(spec).map_or(Self::UNKNOWN, |error| Self {
+            None => FirstTokenError::from_spec(spec).map_or(Self::UNKNOWN, |error| Self {
                 share: error.pct.ceil() / 100.0,
                 basis: Basis::FirstTokens(Some(&error.set)),
             }),
@@ -521,7 +521,7 @@ mod tests {
                  size left out): gpt-fast on h100_sxm (paper_70b)"
             );
         }
-        let between = Trust::of(&paper(8, 4, P2p::On));
+        let between = Trust::from_spec(&paper(8, 4, P2p::On));
         assert_eq!(between.badge(), "mean error 12 % on cells not used for calibration");
         assert!(
             between
@@ -529,7 +529,7 @@ mod tests {
                 .starts_with("12 % mean TPOT error with each batch size left out: gpt-fast")
         );
         // TP 2 was measured, but not with this batch
-        let badge = |spec: &Spec| Trust::of(spec).badge();
+        let badge = |spec: &Spec| Trust::from_spec(spec).badge();
         assert_eq!(badge(&paper(2, 16, P2p::On)), "mean error 5 % on cells not used for calibration");
         // P2P changes nothing without communication
         let limit = Spec { architecture: Architecture::UpperBound, ..paper(8, 16, P2p::Off) };
@@ -547,7 +547,7 @@ mod tests {
         ] {
             let said = nearest_error(&spec);
             assert_eq!(said, format!("not validated for {why} with gpt-fast on h100_sxm"));
-            assert_eq!(Trust::of(&spec).badge(), "not validated");
+            assert_eq!(Trust::from_spec(&spec).badge(), "not validated");
         }
         let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
         let changed = nearest_error(&Spec { set, ..paper(8, 1, P2p::On) });
@@ -679,9 +679,9 @@ mod tests {
     fn ties_are_as_wide_as_the_error_of_the_cells_and_wider_if_nothing_covers_them() {
         let [fitted, held_out] = [1, 4].map(|batch| paper(8, batch, P2p::On));
         let native = Spec { stack: "native".into(), ..fitted.clone() };
-        assert_eq!(TieBand::of([&fitted]).words(), "simulator error 2 %");
-        assert_eq!(TieBand::of([&fitted, &held_out]).words(), "simulator error 3 %");
-        let unknown = TieBand::of([&fitted, &native]);
+        assert_eq!(TieBand::from_specs([&fitted]).words(), "simulator error 2 %");
+        assert_eq!(TieBand::from_specs([&fitted, &held_out]).words(), "simulator error 3 %");
+        let unknown = TieBand::from_specs([&fitted, &native]);
         assert_eq!(unknown.words(), "simulator error unknown, ties within 5 %");
         assert!(unknown.holds(1.049) && !unknown.holds(1.051) && unknown.holds(1.0 / 1.049));
         assert_eq!(unknown.within(), "within 5 %");
@@ -735,8 +735,8 @@ mod tests {
         let rows = known_errors().iter().find(|known| known.stack == "vllm-0.10").unwrap().rows();
         let row = rows.iter().find(|row| row.tp == 4).unwrap();
         let other = Spec { prompt_tokens: row.prompt_tokens + 1, ..row.clone() };
-        assert!(matches!(Trust::of(&other), Trust::HeldOut(_)), "{}", Trust::of(&other));
+        assert!(matches!(Trust::from_spec(&other), Trust::HeldOut(_)), "{}", Trust::from_spec(&other));
         let f32 = Spec { dtype: DType::F32, ..other };
-        assert!(matches!(Trust::of(&f32), Trust::NotValidated(_)), "{}", Trust::of(&f32));
+        assert!(matches!(Trust::from_spec(&f32), Trust::NotValidated(_)), "{}", Trust::from_spec(&f32));
     }
 }

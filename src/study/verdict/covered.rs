@@ -29,7 +29,7 @@ pub(super) struct CoveredSteps {
 
 impl CoveredSteps {
     /// Selected steps of a trace; `None` if an imported trace does not record their phases.
-    pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
+    pub fn new(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
         if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
             return None;
         }

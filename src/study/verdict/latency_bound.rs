@@ -27,7 +27,7 @@ pub(super) struct LatencyBound {
 
 impl LatencyBound {
     /// `None` unless all rows of a collective have small messages of known size, far below the bandwidth of large ones.
-    pub(super) fn of(
+    pub(super) fn new(
         rows: &[&CollectiveRow],
         large_gb_s: impl Fn(&CollectiveRow) -> Option<f64>,
     ) -> Option<Self> {

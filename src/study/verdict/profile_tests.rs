@@ -210,7 +210,7 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
     for (by, gaps) in [(By::Calls, (10, 20)), (By::Graph(4), (0, 400)), (By::Both, (10, 400))] {
         let trace = steps(by, NCCL, gaps).trace("default");
         let found = judged(&trace);
-        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
         let waits = [rewiring.steps.host_share(), rewiring.steps.between_graphs_share()];
         assert!((found.host_share.unwrap() - waits[0]).abs() < 1e-9, "{waits:?}: {found:?}");
         assert!((found.between_graphs_share - waits[1]).abs() < 1e-9, "{waits:?}: {found:?}");
@@ -218,7 +218,7 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
         // without launches, the step saves the waits and the latency of launches, but keeps the gap to the next step
         let kept =
             if matches!(by, By::Calls) { gaps.1 as f64 / rewiring.measured().step_us } else { 0.0 };
-        let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+        let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
         let saved = 1.0 - 1.0 / rewiring.answer(&free)?.alone.speedup + kept;
         assert!(saved >= waits[0] - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
     }
@@ -229,9 +229,9 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
 #[test]
 fn an_error_names_contention_only_where_it_changes_the_times() -> Result<()> {
     let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
-    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
     let of = |architecture: Architecture| -> Result<_> {
-        let answer = rewiring.answer(&Choice::of(architecture))?;
+        let answer = rewiring.answer(&Choice::from_architecture(architecture))?;
         assert!(answer.contended.is_some());
         let error = rewiring.error(&answer.choice);
         assert!(error.ends_with("emulated link, no contention"), "{error}");
@@ -264,10 +264,10 @@ fn other_collectives_stay_exposed_beside_all_reduces_that_are_hidden_in_part() -
         at += 100;
     }
     let trace = profile.trace("default");
-    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
     let exposed = rewiring.measured().exposed_us;
     assert!((exposed - (8.0 * 9.0 + 50.0)).abs() < 1e-6, "{exposed}");
-    let limit = rewiring.answer(&Choice::of(Architecture::UpperBound))?.alone;
+    let limit = rewiring.answer(&Choice::from_architecture(Architecture::UpperBound))?.alone;
     assert!((limit.exposed_us - 50.0).abs() < 1e-6, "{limit:?}");
     Ok(())
 }
@@ -344,7 +344,7 @@ fn no_cause_follows_from_durations_that_are_doubted() {
     }
     assert!(said(&found).contains("As recorded: "), "{}", said(&found));
     let all = Asked::default();
-    let refused = Rewiring::of(&profile.trace("default"), &all, &setting()).unwrap_err();
+    let refused = Rewiring::new(&profile.trace("default"), &all, &setting()).unwrap_err();
     assert!(refused.to_string().contains("steps cannot be rebuilt from this trace"), "{refused}");
     let trace = profile.trace("default");
     let refused = all_reduces_of("t", &trace, P2p::On, Some(1 << 20)).unwrap_err();
@@ -366,7 +366,7 @@ fn steps_and_links_come_only_from_work_without_doubts() {
         let doubt = Doubt { about, sentence: "a.json: doubtful".into() };
         trace.meta.import.as_mut().unwrap().doubts = vec![doubt.clone(), doubt];
         let says = |error: base::error::Error| error.to_string().contains("doubtful");
-        let rewired = Rewiring::of(&trace, &Asked::default(), &setting());
+        let rewired = Rewiring::new(&trace, &Asked::default(), &setting());
         assert_eq!(rewired.map_or_else(says, |_| false), is_refused, "{about:?}");
         let links = all_reduces_of("t", &trace, P2p::On, Some(1 << 20));
         assert_eq!(links.map_or_else(says, |_| false), is_refused, "{about:?}");
@@ -467,14 +467,14 @@ fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()
         );
         assert_eq!(Some(found.between_graphs_share), found.host_share);
         assert_eq!(found.remedies[0].name, "no gap between CUDA graphs");
-        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
-        let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
+        let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
         let answer = rewiring.answer(&free)?.alone;
         // the start of a graph itself stays: from the return of its launch to its first kernel
         let left = step - (400.0 - before as f64);
         assert!((answer.step_us - left).abs() < 1e-6, "{answer:?}, not {left}");
         assert!((answer.speedup - step / left).abs() < 1e-6, "{answer:?}");
-        let as_measured = rewiring.answer(&Choice::of(Architecture::Standard))?.alone;
+        let as_measured = rewiring.answer(&Choice::from_architecture(Architecture::Standard))?.alone;
         assert!((as_measured.step_us - step).abs() < 1e-6, "{as_measured:?}");
     }
     Ok(())
@@ -500,8 +500,8 @@ fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
     assert!(said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert_eq!((found.between_graphs_share, found.has_graphs), (0.0, false));
     assert_eq!(found.remedies[0].name, "CUDA graph");
-    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
-    let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
+    let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
     // the 37 gaps within a step go, the one between steps stays: a graph would have it too
     assert!((rewiring.answer(&free)?.alone.step_us - (548.0 + 20.0)).abs() < 1e-6);
     Ok(())
@@ -527,14 +527,15 @@ fn a_fused_all_reduce_is_not_offered_to_whom_has_one() -> Result<()> {
     assert!(!offered("void trt::lamport_style_one_shot_all_reduce_norm_kernel<half, 8>(int)"));
     assert!(offered(ALONE), "pattern 0 fuses nothing");
     assert!(offered(CUSTOM));
-    let rewiring = Rewiring::of(
+    let rewiring = Rewiring::new(
         &steps(By::Graph(4), FUSED, (0, 5)).trace("default"),
         &Asked::default(),
         &setting(),
     )?;
     // it fuses, and takes one shot
     for collective in [Collective::Fused, Collective::OneShot] {
-        let again = Choice { collective: Some(collective), ..Choice::of(Architecture::Standard) };
+        let again =
+            Choice { collective: Some(collective), ..Choice::from_architecture(Architecture::Standard) };
         assert!((rewiring.answer(&again)?.alone.speedup - 1.0).abs() < 1e-9, "{collective}");
     }
     Ok(())

@@ -40,12 +40,16 @@ fn transfer_is_told_from_waiting_by_the_last_rank_to_arrive() {
 
 #[test]
 fn a_cause_holds_only_if_no_missing_rank_can_change_it() {
-    assert_eq!(Cause::of(1.0, 9.0, 0.0), Cause::SkewDominated);
-    assert_eq!(Cause::of(0.0, 8.0, 2.0), Cause::SkewDominated, "at least 80 % wait");
-    assert_eq!(Cause::of(0.0, 1.0, 9.0), Cause::Inconclusive, "transfer, or waiting for a missing rank");
-    assert_eq!(Cause::of(0.0, 5.0, 5.0), Cause::Inconclusive);
-    assert_eq!(Cause::of(5.0, 5.0, 0.1), Cause::Mixed);
-    assert_eq!(Cause::of(0.0, 0.0, 0.0), Cause::Inconclusive);
+    assert_eq!(Cause::new(1.0, 9.0, 0.0), Cause::SkewDominated);
+    assert_eq!(Cause::new(0.0, 8.0, 2.0), Cause::SkewDominated, "at least 80 % wait");
+    assert_eq!(
+        Cause::new(0.0, 1.0, 9.0),
+        Cause::Inconclusive,
+        "transfer, or waiting for a missing rank"
+    );
+    assert_eq!(Cause::new(0.0, 5.0, 5.0), Cause::Inconclusive);
+    assert_eq!(Cause::new(5.0, 5.0, 0.1), Cause::Mixed);
+    assert_eq!(Cause::new(0.0, 0.0, 0.0), Cause::Inconclusive);
     let mut trace = trace(ranks(40_000, 60_000));
     let group =
         ProcessGroup { name: "1".into(), size: 4, ranks: vec![0, 1, 2, 3], ..Default::default() };
@@ -349,7 +353,7 @@ fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
     let selection = Selection::default_of(&trace);
     let report = trace_report(&trace, &selection);
     let of = |target| verdict(&trace, &report, &selection, &Setting { target, ..Setting::default() });
-    let found = of(Some(machine::hardware::Target::of(&spec).unwrap()));
+    let found = of(Some(machine::hardware::Target::from_args(&spec).unwrap()));
     assert_eq!(found.cause, Cause::TransferDominated, "the value in JSON stays");
     assert!(found.headline.contains("exposed communication, latency-bound"), "{}", found.headline);
     let text = said(&found);
@@ -374,7 +378,7 @@ fn a_selected_step_of_a_run_is_predicted_in_any_sample() {
 #[test]
 fn the_prediction_of_a_selected_step_is_of_that_step() {
     let mut trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
-    let found = crate::rewire::Steps::of(&trace, &Asked::default()).unwrap();
+    let found = crate::rewire::Steps::new(&trace, &Asked::default()).unwrap();
     let times: Vec<(u32, i64, i64)> = found.times().collect();
     // longer than the others, and numbered by the engine
     let (_, from, until) = times[2];
@@ -473,7 +477,7 @@ fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
     let Setting { target, tp, .. } = setting();
     let middle = trace.spans[trace.spans.len() / 2].start_ns;
     let traced =
-        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
+        crate::whatif::TracedStep::new(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
     let traced = traced.unwrap();
     let answer = traced.answer(&traced.base).unwrap();
     let wait_ms = answer.launch_gaps.unwrap().ms;
@@ -490,12 +494,12 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     // the first step has no gap before it
     let middle = trace.spans[trace.spans.len() / 2].start_ns;
     let traced =
-        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
+        crate::whatif::TracedStep::new(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
     let traced = traced.unwrap();
     let as_traced = traced.answer(&traced.base).unwrap();
     let line = as_traced.launch_bound("c").unwrap();
     // the wait that the verdict on this step counts
-    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting()).unwrap();
+    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting()).unwrap();
     let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
     let origin = trace::overlap::origin_ns(&trace);
     // with the next step's first nanosecond, so that the gap before it counts

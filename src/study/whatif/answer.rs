@@ -72,7 +72,7 @@ pub struct NetworkValues {
 }
 
 impl NetworkValues {
-    pub(super) fn of(profile: &Profile, cell: &Spec) -> Option<Self> {
+    pub(super) fn new(profile: &Profile, cell: &Spec) -> Option<Self> {
         let nodes = cell.tp.max(cell.dp).div_ceil(profile.gpus_per_node.max(1));
         let InterNode { note, alpha_us, gb_s } = profile.link.inter_node.clone();
         (nodes > 1 && !cell.link.is_emulated()).then_some(Self { nodes, alpha_us, gb_s, note })
@@ -396,7 +396,7 @@ impl Answer {
             return TieBand::OF_TRACE;
         }
         let specs: Vec<Spec> = rows.into_iter().map(|row| row.applied_to(&self.spec)).collect();
-        TieBand::of(&specs)
+        TieBand::from_specs(&specs)
     }
 
     pub fn chosen(&self) -> Option<&Numbers> {
@@ -413,7 +413,7 @@ pub(super) fn rival_of(chosen: &Architecture) -> Architecture {
 }
 
 impl StripSpan {
-    pub(super) fn of(operation: &Operation, lane: Lane, (start_ns, end_ns): (i64, i64)) -> Self {
+    pub(super) fn new(operation: &Operation, lane: Lane, (start_ns, end_ns): (i64, i64)) -> Self {
         Self {
             name: operation.name.rsplit('/').next().unwrap_or_default().into(),
             lane,
@@ -425,7 +425,7 @@ impl StripSpan {
 }
 
 impl Strip {
-    pub(super) fn of(
+    pub(super) fn new(
         architecture: &Architecture,
         spans: Vec<StripSpan>,
         length_ns: i64,

@@ -121,7 +121,7 @@ impl Variant {
         if let Some(why) = question.no_link() {
             return Err(Error::input(why));
         }
-        let link = match NetworkValues::of(&question.target.profile, &question.spec) {
+        let link = match NetworkValues::new(&question.target.profile, &question.spec) {
             Some(_) => CrossedLink::Network,
             None => CrossedLink::Node,
         };

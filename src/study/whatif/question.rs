@@ -102,7 +102,7 @@ impl<'a> Question<'a> {
         let spec = variant.spec()?;
         let shape = simulator.model(&spec.model)?.shape.clone();
         // not cached: every position of a slider is another target
-        let target = Arc::new(Target::of(&spec)?);
+        let target = Arc::new(Target::from_args(&spec)?);
         if spec.concurrency > 0 && target.stack.serving.is_none() {
             let problem = format!("stack {} decodes static batches only", target.stack.name);
             return Err(Error::input_help(problem, "choose a serving stack, for example vllm-0.12"));
@@ -124,7 +124,7 @@ impl<'a> Question<'a> {
             alpha_us,
             gb_s,
             gpus_per_node: profile.gpus_per_node,
-            network: NetworkValues::of(profile, cell),
+            network: NetworkValues::new(profile, cell),
             sms: total.map(|total| stack.contention.arithmetic * f64::from(total)),
             sms_total: total,
             comm_loss_pct: 100.0 * stack.contention.comm,
@@ -262,11 +262,11 @@ impl<'a> Question<'a> {
             .spans
             .iter()
             .map(|span| {
-                StripSpan::of(operation(span.operation), span.lane, (span.start_ns, span.end_ns))
+                StripSpan::new(operation(span.operation), span.lane, (span.start_ns, span.end_ns))
             })
             .collect();
         let layers = self.shape.layers / spec.pp.max(1);
-        Ok((numbers, Strip::of(&spec.architecture, spans, step.length_ns, layers)))
+        Ok((numbers, Strip::new(&spec.architecture, spans, step.length_ns, layers)))
     }
 
     fn row(&self, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {

@@ -391,7 +391,7 @@ fn the_fastest_come_with_their_ties_and_without_the_limit() {
 fn a_measured_cell_becomes_its_simulation() {
     let mut spec = small().cell;
     (spec.backend, spec.hardware, spec.link) = (Backend::Cpu, "host".into(), Link::P2pOff);
-    let (variant, note) = Variant::of(&spec);
+    let (variant, note) = Variant::from_spec(&spec);
     assert!(note.unwrap().contains("h100_sxm"));
     assert_eq!((variant.cell.backend, variant.cell.p2p), (Backend::Sim, P2p::Off));
     assert_eq!(variant.cell.link, Link::Native);
@@ -551,7 +551,7 @@ fn a_what_if_and_a_run_of_the_same_cell_agree() {
                 ..variant.cell.clone()
             };
             let name = format!("{} {}", spec.label(), model);
-            let numbers = match (row.numbers, run::feasibility::of(&spec).unwrap()) {
+            let numbers = match (row.numbers, run::feasibility::assess(&spec).unwrap()) {
                 (Ok(numbers), run::Feasibility::Runs) => numbers,
                 (Err(why), run::Feasibility::Skipped(skipped)) => {
                     assert_eq!(why, skipped, "{name}");
@@ -719,9 +719,9 @@ fn traced() -> (TracedStep, Spec) {
     let spec =
         Spec { architecture: Architecture::Standard, output_tokens: 12, ..Variant::default().cell };
     let trace = run::testing::simulated(&spec);
-    let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::of);
-    let target = machine::hardware::Target::of(&spec).unwrap();
-    (TracedStep::of(&trace, (key, 0), [None; 2], target, vec!["trace.json".into()]).unwrap(), spec)
+    let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::from_span);
+    let target = machine::hardware::Target::from_args(&spec).unwrap();
+    (TracedStep::new(&trace, (key, 0), [None; 2], target, vec!["trace.json".into()]).unwrap(), spec)
 }
 
 fn step_ms(answer: &Answer, architecture: &str) -> f64 {
@@ -753,9 +753,9 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
     let mut spec = Spec { architecture: Architecture::Standard, output_tokens: 6, ..mixture().cell };
     (spec.tp, spec.ep, spec.dp, spec.batch, spec.prompt_tokens) = (1, 4, 4, 16, 64);
     let trace = run::testing::simulated(&spec);
-    let target = machine::hardware::Target::of(&spec).unwrap();
-    let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::of);
-    let traced = TracedStep::of(&trace, (key, 0), [None; 2], target, Vec::new()).unwrap();
+    let target = machine::hardware::Target::from_args(&spec).unwrap();
+    let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::from_span);
+    let traced = TracedStep::new(&trace, (key, 0), [None; 2], target, Vec::new()).unwrap();
     let answer = traced.answer(&traced.base).unwrap();
     let standard = answer.row(&Architecture::Standard).unwrap().numbers.as_ref().unwrap();
     assert!(standard.overlap_pct.unwrap() < 0.1, "{standard:?}");
@@ -776,7 +776,7 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
 fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
     let (traced, spec) = traced();
     let simulator = Simulator::default();
-    let base = Variant::of(&spec).0;
+    let base = Variant::from_spec(&spec).0;
     type Slid = (&'static str, fn(&mut Variant), f64);
     let slid: [Slid; 4] = [
         ("latency", |v| v.alpha_us = Some(60.0), 0.02),

@@ -42,8 +42,8 @@ impl TracedStep {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Rewiring::of`], and an error if the trace does not tell its TP.
-    pub fn of(
+    /// Returns the errors of [`Rewiring::new`], and an error if the trace does not tell its TP.
+    pub fn new(
         trace: &Trace,
         (key, at_ns): (Option<StepKey>, i64),
         [layers, tp]: [Option<u32>; 2],
@@ -52,7 +52,7 @@ impl TracedStep {
     ) -> Result<Self> {
         let asked = Asked { layers, phase: key.map(|key| key.phase), ..Asked::default() };
         let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
-        let rewiring = Rewiring::of(trace, &asked, &setting)?;
+        let rewiring = Rewiring::new(trace, &asked, &setting)?;
         let number = rewiring.step_at(key, at_ns);
         let rewiring = rewiring.on_step(number)?;
         let tp = rewiring.tp.ok_or_else(|| {
@@ -191,7 +191,7 @@ impl TracedStep {
             network_alpha_us,
             network_gb_s,
             host: !variant.no_launch_gaps,
-            ..Choice::of(architecture)
+            ..Choice::from_architecture(architecture)
         }
     }
 
@@ -217,10 +217,10 @@ impl TracedStep {
         let rank = executed.iter().map(|one| one.rank).min();
         let of_rank = executed.iter().filter(|one| Some(one.rank) == rank && one.end > one.start);
         let spans: Vec<StripSpan> = of_rank
-            .map(|one| StripSpan::of(&plan.operations[one.operation], one.lane, (one.start, one.end)))
+            .map(|one| StripSpan::new(&plan.operations[one.operation], one.lane, (one.start, one.end)))
             .collect();
         let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
-        let strip = Strip::of(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
+        let strip = Strip::new(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
         let [layers_ms, exposed_of_layers_ms] =
             lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
         // other collectives stay as traced and exposed, as in the verdict on the trace
@@ -249,7 +249,7 @@ impl TracedStep {
             alpha_us,
             gb_s,
             gpus_per_node: profile.gpus_per_node,
-            network: NetworkValues::of(profile, &variant.cell),
+            network: NetworkValues::new(profile, &variant.cell),
             sms: None,
             sms_total: profile.sms,
             comm_loss_pct: 100.0 * stack.contention.comm,

@@ -94,7 +94,7 @@ impl Variant {
 
     /// Simulated version of any cell. A machine without a profile becomes an H100 (the second value is a note
     /// about it); links taken from a profile become the profile's own P2P setting.
-    pub fn of(spec: &Spec) -> (Self, Option<String>) {
+    pub fn from_spec(spec: &Spec) -> (Self, Option<String>) {
         let mut cell = Spec { backend: Backend::Sim, samples: 1, warmup: 0, ..spec.clone() };
         (cell.p2p, cell.link) = match cell.link {
             Link::P2pOn => (P2p::On, Link::Native),
@@ -120,20 +120,20 @@ impl Variant {
         self.cell.model = Model::named_with_experts(&self.cell.model, experts);
     }
 
-    /// Profile and stack without the slider changes. Returns the errors of [`Target::of`] for the variant's
+    /// Profile and stack without the slider changes. Returns the errors of [`Target::from_args`] for the variant's
     /// hardware and stack.
     pub fn plain_target(&self) -> Result<Target> {
-        Target::of(&self.cell)
+        Target::from_args(&self.cell)
     }
 
     /// Latency and bandwidth of the network that sliders changed; none within a node, where they have no effect.
     pub(super) fn network_changes(&self, profile: &Profile) -> [Option<f64>; 2] {
         let changes = [self.network_alpha_us, self.network_gb_s];
-        let spans_nodes = NetworkValues::of(profile, &self.cell).is_some();
+        let spans_nodes = NetworkValues::new(profile, &self.cell).is_some();
         changes.map(|value| value.filter(|_| spans_nodes))
     }
 
-    /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::of`], and an
+    /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::from_args`], and an
     /// error if communication takes more SMs than the GPU has or the profile lacks the number of SMs.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();

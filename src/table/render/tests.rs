@@ -108,8 +108,10 @@ fn rows_keep_the_words_that_tell_them_apart() {
     assert!(table.fitted(80).text.contains("llama-3-70b tp8"), "what has room stays whole");
     // also if a text has a word more
     let cells = ["llama-3-70b tp8 b1 p2p-on", "llama-3-70b tp8 b16 p2p-on sharded-head"];
-    let table =
-        Table::of(&cells, &[("~cell", &|cell| Shown::text(cell)), ("ms", &|_| Shown::Number(1.0, 1))]);
+    let table = Table::from_rows(
+        &cells,
+        &[("~cell", &|cell| Shown::text(cell)), ("ms", &|_| Shown::Number(1.0, 1))],
+    );
     let text = table.fitted(30).text;
     assert!(text.starts_with("all 2 rows: cell llama-3-70b tp8 p2p-on\n"), "{text}");
     assert!(text.contains(" b1 ") && text.contains(" b16 sharded-head "), "{text}");

@@ -224,7 +224,7 @@ impl<W: Write> ChromeFile<'_, W> {
         let own = self.trace.meta.import.is_none();
         let operations = self.trace.operations.iter();
         let events: Vec<OperationEvent> =
-            operations.map(|operation| OperationEvent::of(operation, self.trace, own)).collect();
+            operations.map(|operation| OperationEvent::new(operation, self.trace, own)).collect();
         let awaited = awaited(&self.trace.operations);
         let steps = own && !has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
@@ -371,7 +371,7 @@ struct OperationEvent {
 }
 
 impl OperationEvent {
-    fn of(operation: &OperationInfo, trace: &Trace, own: bool) -> Self {
+    fn new(operation: &OperationInfo, trace: &Trace, own: bool) -> Self {
         let (cat, launch) = match operation.kind.as_str() {
             "memcpy" => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
             "memset" => ("gpu_memset", "\"cudaMemsetAsync\""),
@@ -409,7 +409,7 @@ impl OperationEvent {
 fn message(operation: &OperationInfo, trace: &Trace) -> Option<CollectiveInfo> {
     let step = trace.step(&Span { phase: operation.phase, step: 0, ..Span::EMPTY })?;
     let spec = trace.meta.spec.as_ref()?;
-    let groups = Groups::of(operation.phase, spec.sequences_of_rank(), spec.micro_batches);
+    let groups = Groups::new(operation.phase, spec.sequences_of_rank(), spec.micro_batches);
     let of_group = |group| operation.cost.message_bytes.at(&step.of_group(groups, group));
     // an operation does not name its group; the first has the most rows, the last the fewest
     let [bytes, fewest] = [0, groups.count - 1].map(of_group);

@@ -148,7 +148,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn of(meta: &TraceMeta, operations: &[OperationInfo]) -> Self {
+    pub(super) fn new(meta: &TraceMeta, operations: &[OperationInfo]) -> Self {
         Self {
             operations: operations.len(),
             ranks: meta.ranks,

@@ -196,7 +196,7 @@ impl Head {
     }
 
     fn limits(&self) -> Limits {
-        Limits::of(&self.meta, &self.operations)
+        Limits::new(&self.meta, &self.operations)
     }
 }
 

@@ -84,7 +84,7 @@ impl TraceWriter {
             ],
             spans: Vec::new(),
             ranges: Vec::new(),
-            limits: Limits::of(&meta, operations),
+            limits: Limits::new(&meta, operations),
         })
     }
 

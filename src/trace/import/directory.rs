@@ -58,7 +58,7 @@ struct Skipped {
 /// Inspects one file, which may be an archive. Returns an input error, with the format, if it cannot be
 /// imported.
 pub(super) fn of_file(path: &Path) -> Result<Found> {
-    let input = Input::of(path);
+    let input = Input::from_path(path);
     let found = recognise(&input)?;
     let importer = match found.reader() {
         Reader::None => return Err(refusal(path, found.format, &found.head)),
@@ -115,7 +115,7 @@ fn search(directory: &Path, depth: usize) -> Result<Survey> {
 pub(super) fn of_files(paths: &[PathBuf]) -> Result<Found> {
     let mut survey = Survey::default();
     let place = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("."));
-    survey.add(paths.iter().map(|path| Input::of(path)).collect(), DEPTH);
+    survey.add(paths.iter().map(|path| Input::from_path(path)).collect(), DEPTH);
     survey.finish(place)
 }
 
@@ -214,7 +214,7 @@ impl Survey {
             self.traces.into_iter().partition(|(of, _)| is_of(of, importer));
         self.skipped.extend(others.into_iter().map(|(other, seen)| {
             let why = format!("{}, while most traces here are {}", other.word, importer.word);
-            Skipped::of(seen.input, why)
+            Skipped::new(seen.input, why)
         }));
         let seen = seen.into_iter().map(|(_, seen)| seen).collect();
         let seen = without_perfetto(seen, &mut self.skipped);
@@ -226,7 +226,7 @@ impl Survey {
 }
 
 impl Skipped {
-    fn of(input: Input, why: String) -> Self {
+    fn new(input: Input, why: String) -> Self {
         Self { name: input.name, why, format: None }
     }
 }
@@ -238,7 +238,7 @@ fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     }
     let (second, seen): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(is_second);
     let why = "a second copy of the trace next to it, for Perfetto";
-    skipped.extend(second.into_iter().map(|seen| Skipped::of(seen.input, why.into())));
+    skipped.extend(second.into_iter().map(|seen| Skipped::new(seen.input, why.into())));
     seen
 }
 
@@ -256,10 +256,10 @@ fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
         let input = &seen[at].input;
         let path = std::fs::canonicalize(&input.path).unwrap_or_else(|_| input.path.clone());
         if !paths.insert(path) {
-            skipped.push(Skipped::of(input.clone(), "a link to a file that is here already".into()));
+            skipped.push(Skipped::new(input.clone(), "a link to a file that is here already".into()));
         } else if let Some(same) = kept.iter().find(|kept| is_copy(&seen[**kept], &seen[at])) {
             let why = format!("the same trace as {}", seen[*same].input.name);
-            skipped.push(Skipped::of(input.clone(), why));
+            skipped.push(Skipped::new(input.clone(), why));
         } else {
             kept.push(at);
         }
@@ -410,7 +410,7 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
         let stored = archive.stored()?;
         (stored.file.clone(), stored.range.start, stored.length())
     };
-    let mut reader = tar::Archive::new(Section::of(file.clone(), start..start + length));
+    let mut reader = tar::Archive::new(Section::new(file.clone(), start..start + length));
     let entries = reader.entries_with_seek().map_err(Error::io(&archive.path))?;
     for (read, entry) in entries.enumerate() {
         if members.is_full(archive, read) {
@@ -465,7 +465,7 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
     let section = if is_packed {
         let file = archive.to_whole_file()?;
         let length = file.metadata().map_err(Error::io(&archive.path))?.len();
-        Section::of(Arc::new(file), 0..length)
+        Section::new(Arc::new(file), 0..length)
     } else {
         archive.stored()?
     };
@@ -525,7 +525,7 @@ pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<
             "pass a directory, or a .tar.gz of one; traces are read by `ladderscope overlap`",
         )
     };
-    let input = Input::of(archive);
+    let input = Input::from_path(archive);
     let found = recognise(&input)?;
     let Reader::Archive(members) = found.reader() else { return Err(refused()) };
     let archive = Input { name: String::new(), ..input };

@@ -16,7 +16,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) fn of(range: &Range, value: u32) -> Self {
+    pub(super) fn new(range: &Range, value: u32) -> Self {
         let Range { thread, start_ns, end_ns, .. } = *range;
         Self { thread: thread.into(), start_ns, end_ns, value }
     }

@@ -621,5 +621,5 @@ fn empty(name: &str) -> Error {
 /// False for a readable file of unknown format, such as a log. Any other file is one to open as a trace: that reads it, or
 /// says what it is (a known format that is no trace, an empty file, a broken one).
 pub fn is_known_file(path: &Path) -> bool {
-    recognise(&Input::of(path)).map_or(true, |found| found.format.is_some())
+    recognise(&Input::from_path(path)).map_or(true, |found| found.format.is_some())
 }

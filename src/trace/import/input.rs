@@ -39,7 +39,7 @@ pub(super) struct Zipped {
 }
 
 impl Input {
-    pub(super) fn of(path: &Path) -> Self {
+    pub(super) fn from_path(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Self { path: path.to_path_buf(), name, member: None }
     }
@@ -65,9 +65,9 @@ impl Input {
             None => {
                 let file = regular::open_linked(&self.path).map_err(Error::io(&self.path))?;
                 let length = file.metadata().map_err(Error::io(&self.path))?.len();
-                Ok(Section::of(Arc::new(file), 0..length))
+                Ok(Section::new(Arc::new(file), 0..length))
             }
-            Some(member) => Ok(Section::of(member.file.clone(), member.range.clone())),
+            Some(member) => Ok(Section::new(member.file.clone(), member.range.clone())),
         }
     }
 
@@ -123,13 +123,13 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn of(file: Arc<File>, range: Range<u64>) -> Self {
+    pub(super) fn new(file: Arc<File>, range: Range<u64>) -> Self {
         Self { file, range, at: 0 }
     }
 
     pub(super) fn tail(&self, most: u64) -> Self {
         let start = self.range.start + self.length().saturating_sub(most);
-        Self::of(self.file.clone(), start..self.range.end)
+        Self::new(self.file.clone(), start..self.range.end)
     }
 
     pub(super) fn length(&self) -> u64 {

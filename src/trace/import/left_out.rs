@@ -224,7 +224,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Analyses the start and end of all events of a file. Takes one pass if nothing is implausible.
-    pub(super) fn of(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
+    pub(super) fn from_times(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
         let mut extremes = Extremes::default();
         times.clone().for_each(|times| extremes.add(times));
         let all = Self { stretches: Vec::new(), reach: DAY, is_by_unit: false, zero: true };
@@ -358,7 +358,7 @@ mod tests {
     const YEAR_2021: i64 = 1_615_207_264_505_000_000;
 
     fn faults(times: &[(i64, i64)]) -> Vec<Option<&'static str>> {
-        let clock = Clock::of(times.iter().copied());
+        let clock = Clock::from_times(times.iter().copied());
         times.iter().map(|time| clock.fault(*time)).collect()
     }
 

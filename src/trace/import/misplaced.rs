@@ -148,7 +148,7 @@ pub(super) fn misplaced(
     host: impl FnOnce() -> Extremes,
     stream_name: impl Fn(usize) -> String,
 ) -> Misplaced {
-    let survey = Survey::of((0..count).map(&at));
+    let survey = Survey::from_works((0..count).map(&at));
     let mut of = Misplaced::default();
     let missing = missing_starts(&survey.zeros, count, &at);
     of.judge_early(survey.early.iter().filter(|number| !missing.contains(number)), survey.launched);
@@ -192,7 +192,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(works: impl Iterator<Item = Placed>) -> Self {
+    fn from_works(works: impl Iterator<Item = Placed>) -> Self {
         let mut of = Self {
             launched: 0,
             early: Vec::new(),

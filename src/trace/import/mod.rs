@@ -149,7 +149,7 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
     let names = |ran: Vec<bool>| -> BTreeSet<&str> {
         let ran =
             trace.operations.iter().zip(ran).filter(|(_, ran)| *ran).map(|(operation, _)| operation);
-        ran.filter(|operation| Class::of(operation, operation.lane) == Class::Compute)
+        ran.filter(|operation| Class::from_category(operation, operation.lane) == Class::Compute)
             .map(|operation| operation.name.as_str())
             .collect()
     };
@@ -228,7 +228,7 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     let wanted = Wanted { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
     let files = files(trace);
     let Some(first) = files.first() else { return Ok(None) };
-    match recognise(&Input::of(first))?.reader() {
+    match recognise(&Input::from_path(first))?.reader() {
         Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
         _ => Ok(None),
     }
@@ -237,7 +237,7 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
 /// Format of a file that cannot be opened as a trace, with an article: `a Chakra trace (JSON)`. `None` if it can be
 /// opened, or if its first bytes do not tell. Packed archives are not unpacked.
 pub fn unreadable_format(path: &Path) -> Option<&'static str> {
-    let found = recognise(&Input::of(path)).ok()?;
+    let found = recognise(&Input::from_path(path)).ok()?;
     match found.reader() {
         Reader::None => found.format.map(|format| format.name),
         Reader::Archive(_) if found.packed.is_some() => None,

@@ -138,8 +138,9 @@ pub(super) fn align_samples(spans: &mut [Span]) {
         return;
     }
     let mut of_rank: BTreeMap<u32, BTreeMap<u32, RankSample>> = BTreeMap::new();
-    for run in spans.chunk_by(|a, b| (a.rank, StepKey::of(a)) == (b.rank, StepKey::of(b))) {
-        let (key, start) = (StepKey::of(&run[0]), run.iter().map(|span| span.start_ns).min());
+    for run in spans.chunk_by(|a, b| (a.rank, StepKey::from_span(a)) == (b.rank, StepKey::from_span(b)))
+    {
+        let (key, start) = (StepKey::from_span(&run[0]), run.iter().map(|span| span.start_ns).min());
         if key.step == NO_STEP {
             continue;
         }

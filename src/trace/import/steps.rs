@@ -206,7 +206,7 @@ pub(super) struct FileSteps {
 
 impl FileSteps {
     /// Chooses the family of names that looks most like steps. `names` has an entry per range name.
-    pub(super) fn of(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
+    pub(super) fn new(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
         let families: Vec<String> =
             names.iter().map(|name| name.as_ref().map(StepName::family).unwrap_or_default()).collect();
         let named = |range: Candidate| {
@@ -483,7 +483,7 @@ mod tests {
             end_ns: *end_ns,
             name,
         };
-        FileSteps::of((0..).zip(list).map(range), &names)
+        FileSteps::new((0..).zip(list).map(range), &names)
     }
 
     /// Sample, phase and number of the step at a time.

@@ -129,8 +129,8 @@ pub fn us(ns: i64) -> f64 {
 /// Overlap and breakdown of a trace, in a few parallel passes over its spans.
 pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
     let runs = Runs::new(trace, selection);
-    let lanes = Lanes::of(&runs);
-    summarise(&runs, &lanes, &Tally::of(&runs, &lanes))
+    let lanes = Lanes::from_runs(&runs);
+    summarise(&runs, &lanes, &Tally::new(&runs, &lanes))
 }
 
 pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
@@ -191,7 +191,7 @@ pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> 
             continue;
         };
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-        lanes.add(span, interval, Class::of(operation, span.lane));
+        lanes.add(span, interval, Class::new(operation, span.lane));
     }
     let lanes = lanes.finish();
     difference(&lanes.comm, lanes.compute.union())
@@ -272,7 +272,7 @@ impl LanesBuilder {
 impl Lanes {
     /// Lanes of all selected ranks, in the order of [`Runs::ranks`]. Ranks without selected spans have
     /// empty lanes.
-    pub fn of(runs: &Runs) -> Vec<Self> {
+    pub fn from_runs(runs: &Runs) -> Vec<Self> {
         let portions: Vec<(usize, LanesBuilder)> = runs
             .portions()
             .into_par_iter()
@@ -436,7 +436,7 @@ pub struct Tally {
 
 impl Tally {
     /// Tallies the selected spans by operation, in one pass.
-    pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
+    pub fn new(runs: &Runs, lanes: &[Lanes]) -> Self {
         // By operation, not by name: names are compared once per operation, not once per span.
         Self::by(runs, lanes, runs.trace.operations.len(), |span| span.operation as usize)
     }
@@ -524,7 +524,7 @@ impl Tally {
         trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
             [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| !cell.is_empty()).map(
                 move |(lane, cell)| {
-                    let class = Class::of(operation, lane);
+                    let class = Class::new(operation, lane);
                     let of_comm = |ns: i64| if class == Class::Comm { ns } else { 0 };
                     let [hidden_ns, exposed_ns] = [cell.hidden_ns, cell.exposed_ns].map(of_comm);
                     (operation, class.as_str(), TallyCell { hidden_ns, exposed_ns, ..*cell })

@@ -42,10 +42,10 @@ pub struct Selection {
 impl Trace {
     /// True for a run, and for an import with markers of steps. Without them, all work of an import is in one step.
     pub fn marks_steps(&self) -> bool {
-        let first = self.spans.first().map(StepKey::of);
+        let first = self.spans.first().map(StepKey::from_span);
         self.meta.import.is_none()
             || self.meta.range_names.iter().any(|name| step_name(name).is_some())
-            || self.spans.iter().any(|span| Some(StepKey::of(span)) != first)
+            || self.spans.iter().any(|span| Some(StepKey::from_span(span)) != first)
     }
 
     /// True for a run, and for an import in which names of steps or operations tell prefill from decode.
@@ -114,7 +114,7 @@ fn or_null<S: serde::Serializer>(step: &u32, serializer: S) -> Result<S::Ok, S::
 }
 
 impl StepKey {
-    pub fn of(span: &Span) -> Self {
+    pub fn from_span(span: &Span) -> Self {
         Self { sample: span.sample, phase: span.phase, step: span.step }
     }
 
@@ -146,8 +146,8 @@ impl StepKey {
     /// Index range of the step's spans. The spans must be sorted, as in every trace that was read or
     /// recorded.
     pub fn spans(&self, trace: &Trace) -> Range<usize> {
-        let from = trace.spans.partition_point(|span| Self::of(span) < *self);
-        from..from + trace.spans[from..].partition_point(|span| Self::of(span) <= *self)
+        let from = trace.spans.partition_point(|span| Self::from_span(span) < *self);
+        from..from + trace.spans[from..].partition_point(|span| Self::from_span(span) <= *self)
     }
 }
 
@@ -185,7 +185,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub fn of(operation: &OperationInfo, lane: Lane) -> Self {
+    pub fn new(operation: &OperationInfo, lane: Lane) -> Self {
         match (operation.kind.as_str(), lane) {
             ("memcpy" | "memset", _) => Self::Memory,
             (OTHER, _) => Self::Other,
@@ -255,7 +255,7 @@ impl<'a> Runs<'a> {
         for (rank, runs) in by_rank.iter_mut().enumerate() {
             runs.iter_mut().for_each(|run| run.rank = rank);
         }
-        let classes_of = |operation| [Lane::Compute, Lane::Comm].map(|lane| Class::of(operation, lane));
+        let classes_of = |operation| [Lane::Compute, Lane::Comm].map(|lane| Class::new(operation, lane));
         let classes = trace.operations.iter().map(classes_of).collect();
         let (bounds, parts) = ((i64::MIN, i64::MAX), Vec::new());
         let all = Self {
@@ -363,7 +363,7 @@ impl<'a> Runs<'a> {
         let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
         match self.picks_steps && !is_by_step {
             true => &self.parts[rank],
-            false if self.wants(&StepKey::of(span)) => std::slice::from_ref(&self.bounds),
+            false if self.wants(&StepKey::from_span(span)) => std::slice::from_ref(&self.bounds),
             false => &[],
         }
     }
@@ -524,13 +524,13 @@ fn has_begins(trace: &Trace) -> bool {
 /// Splits a piece of the spans, which starts at `offset`, into runs with their ranks; also returns its
 /// first start.
 fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
-    let same = |a: &Span, b: &Span| (a.rank, StepKey::of(a)) == (b.rank, StepKey::of(b));
+    let same = |a: &Span, b: &Span| (a.rank, StepKey::from_span(a)) == (b.rank, StepKey::from_span(b));
     let (mut runs, mut from) = (Vec::new(), offset);
     for spans in spans.chunk_by(same) {
         let extent = spans.iter().map(interval).reduce(hull).unwrap_or_default();
         let at = from..from + spans.len();
         from = at.end;
-        runs.push((spans[0].rank, Run { step: StepKey::of(&spans[0]), rank: 0, at, extent }));
+        runs.push((spans[0].rank, Run { step: StepKey::from_span(&spans[0]), rank: 0, at, extent }));
     }
     let origin = runs.iter().map(|(_, run)| run.extent.0).min().unwrap_or(i64::MAX);
     (origin, runs)
@@ -545,7 +545,7 @@ pub struct Replays {
 impl Replays {
     /// Finds the replays among the spans of one rank. Requires spans with different starts: spans that
     /// start together may have equal ready times only because these are capped by the start.
-    pub fn of<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Self {
+    pub fn from_spans<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Self {
         let known = spans.into_iter().filter(|span| span.is_launch_known());
         let mut launches: Vec<(i64, i64)> = known.map(|span| (span.ready_ns, span.start_ns)).collect();
         launches.sort_unstable();
@@ -576,8 +576,8 @@ pub struct Launches {
 
 impl Launches {
     /// Launches among the spans of one rank of an imported trace.
-    pub fn of<'a>(spans: impl Iterator<Item = &'a Span> + Clone) -> Self {
-        let replays = Replays::of(spans.clone());
+    pub fn from_spans<'a>(spans: impl Iterator<Item = &'a Span> + Clone) -> Self {
+        let replays = Replays::from_spans(spans.clone());
         // skip calls that returned after their kernel had started
         let is_single = |span: &&Span| span.start_ns - span.ready_ns > 1 && !replays.has(span);
         let mut delays: Vec<i64> =
@@ -588,10 +588,10 @@ impl Launches {
         Self { delay, replays }
     }
 
-    /// Like [`Self::of`]; in an export of a native trace, which names layers, launches are the times at which inputs were
+    /// Like [`Self::from_spans`]; in an export of a native trace, which names layers, launches are the times at which inputs were
     /// ready, and have no latency.
     pub fn of_trace<'a>(trace: &Trace, spans: impl Iterator<Item = &'a Span> + Clone) -> Self {
-        let launches = Self::of(spans);
+        let launches = Self::from_spans(spans);
         match trace.operations.iter().any(|operation| operation.layer.is_some()) {
             true => Self { delay: launches.delay.map(|_| 0), ..launches },
             false => launches,

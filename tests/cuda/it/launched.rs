@@ -51,7 +51,7 @@ impl<'a> Launch<'a> {
     fn start(&self, rank: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Started {
         let mut command = self.command(rank, arguments);
         command.envs(variables.iter().copied());
-        Started::of(command)
+        Started::from_command(command)
     }
 
     /// Runs all ranks to their ends; what they left, by rank. Later ranks come first.
@@ -142,16 +142,16 @@ fn variables_that_contradict_each_other_are_named() {
     let launch = Launch::new(&place, None, 2);
     let mut command = launch.command(1, &["run", "--backend", "sim"]);
     command.env_remove("LOCAL_RANK");
-    let done = Started::of(command).wait().exits(2);
+    let done = Started::from_command(command).wait().exits(2);
     assert!(done.stderr.contains("LOCAL_RANK is not set"), "{done:?}");
     let mut command = launch.command(5, &["run", "--backend", "sim"]);
-    let done = Started::of(command).wait().exits(2);
+    let done = Started::from_command(command).wait().exits(2);
     assert!(done.stderr.contains("RANK=5 and WORLD_SIZE=2 contradict"), "{done:?}");
     // both started by the same launcher, but of different sizes
     let arguments = ["run", "--backend", "sim", "--timeout", "20"];
     command = launch.command(1, &arguments);
     command.env("WORLD_SIZE", "4");
-    let one = Started::of(command);
+    let one = Started::from_command(command);
     let zero = launch.start(0, &arguments, &[]).wait().exits(1);
     assert!(
         zero.stderr.contains("rank 1 was started as one of 4 ranks, rank 0 as one of 2"),
@@ -183,7 +183,7 @@ fn two_processes_decode_together_and_rank_0_stores_it() {
     let alone = place.path().join("alone");
     let mut command = device.command(&place, &pair("2", &["--format", "json"]));
     command.env("FAKE_CUDA_DEVICES", "2").arg("--dir").arg(&alone);
-    let threads = Started::of(command).wait().exits(0).json();
+    let threads = Started::from_command(command).wait().exits(0).json();
     let memory = |record: &Value| record["metrics"]["memory_bytes_per_rank"].as_u64();
     assert!(memory(&threads).is_some(), "{threads}");
     assert_eq!(memory(&threads), memory(&record));
@@ -253,7 +253,7 @@ fn the_variables_of_srun_and_mpirun_do_as_well() {
             let rank = rank.to_string();
             let last = if names[4].ends_with("SIZE") { "2" } else { "0" };
             command.envs(names.into_iter().zip([rank.as_str(), "2", &rank, "1", last]));
-            Started::of(command)
+            Started::from_command(command)
         };
         let one = start(1);
         let record = start(0).wait().exits(0).json();

@@ -42,7 +42,7 @@ pub(super) struct Needs {
 
 impl Needs {
     /// Resources for a cell on nodes of this size.
-    pub fn of(spec: &Spec, largest: NodeLimits) -> Self {
+    pub fn new(spec: &Spec, largest: NodeLimits) -> Self {
         // a rank uses one thread for compute and one for communication
         let cpus = |ranks: u32| ranks.saturating_mul(2).clamp(1, largest.cpus.max(1));
         let gpus = executor(spec.backend).map_or(0, |executor| executor.gpus(spec));
@@ -106,7 +106,7 @@ pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<Array> {
     };
     let mut arrays: BTreeMap<Needs, Vec<(String, Vec<usize>)>> = BTreeMap::new();
     for (cell, spec) in cells.iter().enumerate() {
-        let tasks = arrays.entry(Needs::of(spec, largest)).or_default();
+        let tasks = arrays.entry(Needs::new(spec, largest)).or_default();
         let setting = setting(spec);
         match tasks.iter_mut().find(|(of, _)| *of == setting) {
             Some((_, cells)) => cells.push(cell),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     fn needs(tp: u32, nodes: NodeLimits) -> Needs {
-        Needs::of(&spec(Backend::Cuda, tp), nodes)
+        Needs::new(&spec(Backend::Cuda, tp), nodes)
     }
 
     #[test]
@@ -438,7 +438,7 @@ mod tests {
         );
         let shard =
             Spec { link: Link::Emulated { alpha_us: 5.0, gb_s: 300.0 }, ..spec(Backend::Cuda, 8) };
-        assert_eq!(Needs::of(&shard, NODES).gpus, 1, "one rank's shard");
+        assert_eq!(Needs::new(&shard, NODES).gpus, 1, "one rank's shard");
         assert_eq!(
             needs(16, NODES).options(),
             ["--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--cpus-per-task=2", "--gres=gpu:8"]
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_cell_on_cpus_has_two_for_a_rank_as_far_as_a_node_has_them() {
-        let of = |tp, cpus| Needs::of(&spec(Backend::Cpu, tp), NodeLimits { gpus: 8, cpus });
+        let of = |tp, cpus| Needs::new(&spec(Backend::Cpu, tp), NodeLimits { gpus: 8, cpus });
         assert_eq!(of(4, 96), Needs { nodes: 1, processes: 1, gpus: 0, cpus: 8 });
         assert_eq!(of(4, 6).cpus, 6);
         assert!(!of(4, 96).options().iter().any(|option| option.contains("gres")));

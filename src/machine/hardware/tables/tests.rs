@@ -46,7 +46,7 @@ fn median_attention(
 #[test]
 fn all_built_in_tables_parse() {
     for name in Tables::NAMES {
-        let tables = Tables::of(name).unwrap();
+        let tables = Tables::from_name(name).unwrap();
         assert!(product(tables, [1, 4096, 4096]).is_some(), "{name}");
         for section in tables.sections.iter() {
             let is_product = section.what.parse::<DType>().is_ok();
@@ -55,7 +55,7 @@ fn all_built_in_tables_parse() {
             assert!(parses, "{name}: {} {}", section.what, section.engine);
         }
     }
-    assert!(Tables::of("nonsense").is_none());
+    assert!(Tables::from_name("nonsense").is_none());
 }
 
 /// A decode step asks for experts up to hundreds of times.
@@ -88,7 +88,7 @@ fn unmeasured_experts_use_only_sections_of_comparable_shapes() {
 
 #[test]
 fn points_of_the_table_come_back() {
-    let tables = Tables::of("h100_sxm").unwrap();
+    let tables = Tables::from_name("h100_sxm").unwrap();
     // the geometric mean of 49.18 and 51.64 us, and of 2817.62 and 3108.46 us
     let (us, source) = product(tables, [1, 8192, 8192]).unwrap();
     assert!((us - 50.39).abs() < 0.02 && source == CostSource::Table, "{us} {source:?}");
@@ -101,7 +101,7 @@ fn points_of_the_table_come_back() {
 #[test]
 fn products_by_format_and_engine_come_back_without_what_the_checkpoint_spares() {
     let us = |name: &str, key, scales, shape, tflops, gb_s| {
-        let tables = Tables::of(name).unwrap();
+        let tables = Tables::from_name(name).unwrap();
         let (format, engine) = key;
         let peaks = Peaks { tflops, gb_s };
         tables.product_us((format, Some(engine)), scales, shape, peaks).unwrap()
@@ -123,16 +123,16 @@ fn products_by_format_and_engine_come_back_without_what_the_checkpoint_spares() 
     let cast = (2.63_f64 * 2.59).sqrt();
     assert!((four - NVFP4 - cast).abs() < 1e-9, "{four}");
     // no table of the engine, none of the format
-    let h100 = Tables::of("h100_sxm").unwrap();
+    let h100 = Tables::from_name("h100_sxm").unwrap();
     assert_eq!(h100.product_us((DType::Nvfp4, Some(Engine::Vllm)), fixed, [1, 8192, 8192], H100), None);
-    let l40s = Tables::of("l40s").unwrap();
+    let l40s = Tables::from_name("l40s").unwrap();
     let block = (DType::Fp8Block, Some(Engine::Vllm));
     assert_eq!(l40s.product_us(block, fixed, [1, 8192, 8192], H100), None);
 }
 
 #[test]
 fn attention_by_engine_and_cache_comes_back_and_grows_beyond_the_table() {
-    let tables = Tables::of("h100_sxm").unwrap();
+    let tables = Tables::from_name("h100_sxm").unwrap();
     let us = |phase, kv, sequences, tokens| {
         let (head_dim, window) = (128, None);
         let sizes = AttentionSizes { heads: 8, kv_heads: 1, head_dim, window, kv, sequences, tokens };
@@ -166,7 +166,7 @@ fn attention_by_engine_and_cache_comes_back_and_grows_beyond_the_table() {
 
 #[test]
 fn between_points_it_lies_between_them_and_says_so() {
-    let tables = Tables::of("h100_sxm").unwrap();
+    let tables = Tables::from_name("h100_sxm").unwrap();
     let us = |shape| product(tables, shape).unwrap();
     let (low, mid, high) = (us([1, 7168, 8192]), us([1, 7680, 8192]), us([1, 8192, 8192]));
     assert!(low.0 < mid.0 && mid.0 < high.0, "{low:?} {mid:?} {high:?}");
@@ -181,7 +181,7 @@ fn between_points_it_lies_between_them_and_says_so() {
 
 #[test]
 fn beyond_the_table_it_follows_the_roofline_or_is_silent() {
-    let tables = Tables::of("h100_sxm").unwrap();
+    let tables = Tables::from_name("h100_sxm").unwrap();
     let (one, _) = product(tables, [16384, 4096, 4096]).unwrap();
     let (two, source) = product(tables, [32768, 4096, 4096]).unwrap();
     assert_eq!(source, CostSource::Roofline);
@@ -192,7 +192,7 @@ fn beyond_the_table_it_follows_the_roofline_or_is_silent() {
 
 #[test]
 fn a_device_of_twice_the_peaks_takes_half_the_time() {
-    let tables = Tables::of("h100_sxm").unwrap();
+    let tables = Tables::from_name("h100_sxm").unwrap();
     let twice = Peaks { tflops: 2.0 * H100.tflops, gb_s: 2.0 * H100.gb_s };
     for shape in [[1, 8192, 1024], [4096, 3584, 8192]] {
         let (one, two) =

@@ -62,7 +62,7 @@ impl Nccl {
     }
 
     #[cfg(test)]
-    pub(super) fn of(functions: Functions) -> Self {
+    pub(super) fn from_functions(functions: Functions) -> Self {
         Self { functions, version: 22_703 }
     }
 

@@ -145,7 +145,7 @@ unsafe extern "C" fn last_error(comm: Comm) -> *const c_char {
 }
 
 fn nccl() -> &'static Nccl {
-    Box::leak(Box::new(Nccl::of(Functions {
+    Box::leak(Box::new(Nccl::from_functions(Functions {
         ncclGetUniqueId: get_unique_id,
         ncclCommInitRankConfig: init_rank,
         ncclCommGetAsyncError: async_error,

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn side<'a>(secret: &str, job: u64, port: u16, from: &'a [u8]) -> Handshake<&'a [u8], Vec<u8>> {
-        Handshake::new((from, Vec::new()), &Secret::of(secret), job, port)
+        Handshake::new((from, Vec::new()), &Secret::from_text(secret), job, port)
     }
 
     fn member() -> Member {
@@ -243,11 +243,11 @@ mod tests {
     fn a_replayed_handshake_is_refused() {
         let (listener, joiner) = UnixStream::pair().unwrap();
         let joining = std::thread::spawn(move || {
-            Handshake::new((&joiner, &joiner), &Secret::of(SHARED), 9, 23_000).join(member())
+            Handshake::new((&joiner, &joiner), &Secret::from_text(SHARED), 9, 23_000).join(member())
         });
         let mut read = Vec::new();
         let recorded = Recorded(&listener, &mut read);
-        let mut handshake = Handshake::new((recorded, &listener), &Secret::of(SHARED), 9, 23_000);
+        let mut handshake = Handshake::new((recorded, &listener), &Secret::from_text(SHARED), 9, 23_000);
         assert_eq!(handshake.accept().unwrap(), member());
         Admission::Refused("full\u{1b}[2J".into()).send(&listener).unwrap();
         let Admission::Refused(why) = joining.join().unwrap().unwrap() else { panic!("let in") };

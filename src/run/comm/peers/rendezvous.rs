@@ -489,7 +489,7 @@ fn ports(ports: &[u16]) -> String {
 pub fn read_any_message(bytes: &[u8]) {
     let mut from = bytes;
     while Frame::read(&mut from).is_ok() {}
-    let handshake = || Handshake::new((bytes, io::sink()), &Secret::of("s"), 9, 23_000);
+    let handshake = || Handshake::new((bytes, io::sink()), &Secret::from_text("s"), 9, 23_000);
     let _ = handshake().accept();
     let _ = handshake().join(Member { version: VERSION.to_owned(), rank: 1, ranks: 2 });
 }

@@ -31,7 +31,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    pub fn of(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         Self(Sha256::digest(text.trim().as_bytes()).into())
     }
 
@@ -98,7 +98,7 @@ fn checked(text: &str, from: &str) -> Result<Secret> {
             "the secret in {from} is shorter than {MIN_CHARACTERS} characters and could be guessed"
         )));
     }
-    Ok(Secret::of(text))
+    Ok(Secret::from_text(text))
 }
 
 fn read(path: &Path) -> Result<Option<Secret>> {
@@ -209,7 +209,7 @@ mod tests {
                 assert!(help.contains(SECRET) && help.contains(SECRET_FILE), "{help}");
             }
         }
-        let given = Secret::of("0123456789abcdef0");
+        let given = Secret::from_text("0123456789abcdef0");
         assert!(!format!("{given:?}").contains(|c: char| c.is_ascii_digit()), "it is not printed");
         assert_eq!(of(&[(SECRET, "0123456789abcdef0")], None).unwrap(), given);
         assert_eq!(of(&[(SECRET_FILE, file.to_str().unwrap())], None).unwrap(), given);
@@ -217,7 +217,7 @@ mod tests {
         let missing = of(&[(SECRET_FILE, "/no/such/file")], Some(folder.path())).unwrap_err();
         assert!(missing.to_string().contains("there is no file"), "{missing}");
         let made = of(&[], Some(folder.path())).unwrap();
-        assert_ne!(made, Secret::of(""));
+        assert_ne!(made, Secret::from_text(""));
         assert_eq!(of(&[], Some(folder.path())).unwrap(), made, "the file of all ranks now");
         // a home that cannot be written: `docker run --user` has `/`
         let error = of(&[], Some(&file)).unwrap_err();
@@ -234,7 +234,7 @@ mod tests {
         mode(0o640);
         assert!(read(&path).unwrap_err().to_string().contains("others can read the secret (mode 640)"));
         mode(0o600);
-        assert_eq!(read(&path).unwrap(), Some(Secret::of("0123456789abcdef")));
+        assert_eq!(read(&path).unwrap(), Some(Secret::from_text("0123456789abcdef")));
         std::fs::write(&path, "short").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("shorter than 16 characters"));
         assert!(read(folder.path()).unwrap_err().to_string().contains("is no file with a secret"));

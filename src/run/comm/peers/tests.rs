@@ -18,7 +18,7 @@ fn meeting(port: u16, rank: usize, ranks: usize) -> Meeting {
 }
 
 fn secret() -> Secret {
-    Secret::of("what the ranks of these tests know")
+    Secret::from_text("what the ranks of these tests know")
 }
 
 /// Runs `body` on every rank, over both ways; the ranks' results by rank.
@@ -342,7 +342,7 @@ fn strangers_and_contradictions_do_not_take_part() {
 
 #[test]
 fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
-    let stranger = Secret::of("what somebody else on this host guesses");
+    let stranger = Secret::from_text("what somebody else on this host guesses");
     let port = port();
     thread::scope(|scope| {
         let first =

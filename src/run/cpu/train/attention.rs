@@ -137,7 +137,7 @@ impl Windows {
             ds.resize(count * seen, T::ZERO);
             let values = View::rows(keys, of_values, key_width);
             gemm([count, seen, dim], [dy, values.transposed()], ViewMut::rows(ds, 0, seen));
-            let scale = T::ONE / T::of(dim as f64).sqrt();
+            let scale = T::ONE / T::from_f64(dim as f64).sqrt();
             T::softmax_back(arch, SoftmaxBack { p, ds, seen, scale });
             // dQ = dS K, dK += dS^T Q
             let ds = View::rows(ds, 0, seen);
@@ -189,7 +189,7 @@ impl Block {
         let q = View::rows(queries, self.queries(of), width);
         let k = View::rows(keys, self.keys(of), key_width);
         gemm([self.count, seen, dim], [q, k.transposed()], ViewMut::rows(scores, 0, seen));
-        let scale = T::ONE / T::of(dim as f64).sqrt();
+        let scale = T::ONE / T::from_f64(dim as f64).sqrt();
         T::causal_softmax(arch, CausalSoftmax { scores, seen, first: self.first, scale });
     }
 }

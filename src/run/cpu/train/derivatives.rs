@@ -47,7 +47,7 @@ impl<T: Real> Pass<T> {
                 }
                 for (to, from) in scaled.chunks_exact_mut(out).zip(from.chunks_exact(width)) {
                     for (to, from) in to[kept.clone()].iter_mut().zip(&from[kept.clone()]) {
-                        *to = *from * T::of(scale);
+                        *to = *from * T::from_f64(scale);
                     }
                 }
                 self.buffers.insert(written(0), scaled);
@@ -84,7 +84,7 @@ impl<T: Real> Pass<T> {
             if operation.writes.len() > 1 { self.buffer(rows * width(1)) } else { Vec::new() };
         let operand = Slot::Value(forward.reads[0]);
         let written = Slot::Value(forward.writes[0]);
-        let eps = T::of(shape.norm_eps);
+        let eps = T::from_f64(shape.norm_eps);
         let windows = context.windows();
         let dy = self.buffers[&slot(0)].as_slice();
         match forward.kind {
@@ -168,7 +168,7 @@ impl<T: Real> Pass<T> {
         let dy = self.buffers[&Slot::Gradient(operation.reads[0])].as_slice();
         let operand = Slot::Value(forward.reads[0]);
         let windows = context.windows();
-        let eps = T::of(shape.norm_eps);
+        let eps = T::from_f64(shape.norm_eps);
         let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
         if let (Kind::Experts, Some(down)) = (&forward.kind, weights.next()) {
@@ -218,7 +218,7 @@ impl<T: Real> Pass<T> {
                         (_, Some(x)) if number < windows.heads.query + windows.heads.kv => {
                             // gradient of a norm's weight: gradient of the result times the normalized input
                             let x = &x[row * inputs + number * dim..][..dim];
-                            let scale = T::ONE / (T::dot(x, x) / T::of(dim as f64) + eps).sqrt();
+                            let scale = T::ONE / (T::dot(x, x) / T::from_f64(dim as f64) + eps).sqrt();
                             for (head, x) in head.iter_mut().zip(x) {
                                 *head *= *x * scale;
                             }

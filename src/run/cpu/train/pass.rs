@@ -35,7 +35,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Builds a batch from windows of `length + 1` tokens each.
-    pub fn of(windows: &[&[u32]], length: usize) -> Self {
+    pub fn new(windows: &[&[u32]], length: usize) -> Self {
         let mut batch = Self { length, ..Self::default() };
         for window in windows {
             batch.tokens.extend_from_slice(&window[..length]);
@@ -57,7 +57,7 @@ pub(super) struct RankContext<'a, T> {
 
 impl<T> RankContext<'_, T> {
     pub fn windows(&self) -> Windows {
-        let heads = Heads::of(&self.program.shape, self.program.tp);
+        let heads = Heads::new(&self.program.shape, self.program.tp);
         Windows { heads, length: self.batch.length }
     }
 }
@@ -136,7 +136,7 @@ impl<T: Real> Pass<T> {
         let gradients = request.gradients.as_deref_mut().map(|all| Gradients {
             normed: seed.as_deref_mut(),
             head: trains_head.then(|| all[head].as_mut_slice()),
-            share: T::of(request.share),
+            share: T::from_f64(request.share),
         });
         let normed = Normed {
             student: &student,
@@ -292,23 +292,23 @@ impl<T: Real> Pass<T> {
         }
         let mut keys = match operation.kind {
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
-                let heads = Heads::of(shape, *tp);
+                let heads = Heads::new(shape, *tp);
                 self.buffer(rows * 2 * heads.kv * heads.dim)
             }
             _ => Vec::new(),
         };
         let layer = Slot::Keys(operation.layer.unwrap_or_default());
         let read = |at: usize| self.buffers[&value(at)].as_slice();
-        let eps = T::of(shape.norm_eps);
+        let eps = T::from_f64(shape.norm_eps);
         match operation.kind {
             Kind::Norm => T::norm(self.arch, Norm { x: read(0), weight, eps, y: &mut y }),
             Kind::Add => combine(&mut y, [read(0), read(1)], |a, b| a + b),
             Kind::AddMean => {
-                let share = T::ONE / T::of(f64::from(*tp));
+                let share = T::ONE / T::from_f64(f64::from(*tp));
                 combine(&mut y, [read(0), read(1)], |residual, output| residual * share + output);
             }
             Kind::MeanShare => {
-                let share = T::ONE / T::of(f64::from(*tp));
+                let share = T::ONE / T::from_f64(f64::from(*tp));
                 combine(&mut y, [read(0), read(0)], |x, _| x * share);
             }
             Kind::Narrow => {
@@ -317,7 +317,7 @@ impl<T: Real> Pass<T> {
                 }
             }
             Kind::Join { root } => {
-                let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
+                let scale = if root { T::from_f64(f64::from(*tp).sqrt()) } else { T::ONE };
                 combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
                 if operation.reads.len() == 4 {
                     // the sum of all parts replaces the rank's own
@@ -490,7 +490,9 @@ impl<T: Real> Logits<T> {
                 arch,
                 LossRows {
                     student: &mut self.student,
-                    teacher: of.teacher.map(|teacher| (&mut self.teacher[..], T::of(teacher.weight))),
+                    teacher: of
+                        .teacher
+                        .map(|teacher| (&mut self.teacher[..], T::from_f64(teacher.weight))),
                     targets,
                     share,
                 },

@@ -24,7 +24,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub fn of(plan: TrainingPlan, shape: &ModelShape) -> Self {
+    pub fn new(plan: TrainingPlan, shape: &ModelShape) -> Self {
         let is_tied = shape.tied_embeddings;
         let stored = |tensor| if is_tied && tensor == Tensor::Head { Tensor::Embedding } else { tensor };
         let mut parameters: Vec<WeightId> = Vec::new();

@@ -66,7 +66,7 @@ fn random<T: Real>(
     let source = WeightSource::open(&model, seed).unwrap();
     move |weight, rank, tp| {
         let matrix = source.load(weight, rank, tp, DType::F32)?;
-        Ok(matrix.numbers().iter().map(|number| T::of(f64::from(*number))).collect())
+        Ok(matrix.numbers().iter().map(|number| T::from_f64(f64::from(*number))).collect())
     }
 }
 

@@ -73,7 +73,7 @@ impl<T: Real> Trainer<T> {
         let Setup { shape, architecture, trains, tp, replicas, context, distil } = setup;
         let program = |architecture: &Architecture, trains: &dyn Fn(Tensor) -> bool| {
             TrainingPlan::new(shape, architecture, tp, trains)
-                .map(|plan| Program::of(plan, shape))
+                .map(|plan| Program::new(plan, shape))
                 .map_err(|problem| Error::input(problem.to_string()))
         };
         let all = |program: &Program| -> Result<Vec<Numbers<T>>> {
@@ -357,7 +357,7 @@ impl<T: Real> Work<'_, T> {
     ) -> Result<Lost, Stopped> {
         let mut lost = Lost::default();
         for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
-            let batch = &Batch::of(windows, self.context);
+            let batch = &Batch::new(windows, self.context);
             let Self { program, weights, rotation, .. } = *self;
             let context = RankContext { program, weights: &weights[rank], rank, group, rotation, batch };
             let taught = match self.teacher {
@@ -480,10 +480,11 @@ impl Move {
     pub fn apply<T: Real>(self, weights: &mut [T], gradient: &[T], first: &mut [T], second: &mut [T]) {
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
         let [one, two] = BETAS.map(|beta| 1.0 - beta.powi(number));
-        let (kept, scale) = (T::of(1.0 - self.rate * self.decay), T::of(self.scale));
-        let (rate, root, epsilon) = (T::of(self.rate / one), T::of(1.0 / two), T::of(EPSILON));
-        let [b1, b2] = BETAS.map(T::of);
-        let [c1, c2] = BETAS.map(|beta| T::of(1.0 - beta));
+        let (kept, scale) = (T::from_f64(1.0 - self.rate * self.decay), T::from_f64(self.scale));
+        let (rate, root, epsilon) =
+            (T::from_f64(self.rate / one), T::from_f64(1.0 / two), T::from_f64(EPSILON));
+        let [b1, b2] = BETAS.map(T::from_f64);
+        let [c1, c2] = BETAS.map(|beta| T::from_f64(1.0 - beta));
         let numbers = weights.iter_mut().zip(gradient).zip(first.iter_mut().zip(second));
         for ((weight, gradient), (first, second)) in numbers {
             let gradient = *gradient * scale;

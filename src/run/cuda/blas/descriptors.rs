@@ -162,7 +162,7 @@ impl Alignment {
     pub const FULL: Self = Self { w: 256, x: 256, out: 256 };
 
     /// Largest power of two up to 256 that divides each address.
-    pub fn of(x: u64, w: u64, out: u64) -> Self {
+    pub fn new(x: u64, w: u64, out: u64) -> Self {
         let alignment = |address: u64| 1 << address.trailing_zeros().min(8);
         Self { w: alignment(w), x: alignment(x), out: alignment(out) }
     }
@@ -393,9 +393,9 @@ mod tests {
 
     #[test]
     fn alignment_is_the_lowest_set_bit_up_to_256() {
-        let alignment = Alignment::of(0x7f00_0000_0010, 0x7f00_0000_0400, 0x7f00_0000_0006);
+        let alignment = Alignment::new(0x7f00_0000_0010, 0x7f00_0000_0400, 0x7f00_0000_0006);
         assert_eq!(alignment, Alignment { x: 16, w: 256, out: 2 });
-        assert_eq!(Alignment::of(0, 0, 0), Alignment::FULL);
+        assert_eq!(Alignment::new(0, 0, 0), Alignment::FULL);
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Blas {
         w: DevicePtr,
         out: DevicePtr,
     ) -> Result<()> {
-        let plan = self.plan(matmul, Alignment::of(x.0, w.0, out.0))?;
+        let plan = self.plan(matmul, Alignment::new(x.0, w.0, out.0))?;
         self.run(stream, matmul, &plan.descriptors, &plan.candidate, (x, w, out))
     }
 
@@ -241,7 +241,7 @@ impl Blas {
         let &[first, ..] = operands.weights else {
             return Err(Error::failed(format!("{matmul} is timed without weights")));
         };
-        let alignment = Alignment::of(operands.x.0, first.0, operands.out.0);
+        let alignment = Alignment::new(operands.x.0, first.0, operands.out.0);
         let descriptors = Descriptors::new(self.handle.lt, matmul)?;
         self.gpu.bind()?;
         let candidates = descriptors.candidates(self.handle.handle, matmul, alignment, CANDIDATES)?;

@@ -322,7 +322,7 @@ impl Engine {
         if let Some(rank) = self.ranks.first() {
             rank.state.not_finite.download(0, bytemuck::cast_slice_mut(&mut not_finite))?;
         }
-        Ok(Computed::of(tokens.iter().flatten(), not_finite[0].into()))
+        Ok(Computed::new(tokens.iter().flatten(), not_finite[0].into()))
     }
 
     /// First `rows` rows of the first local rank's logits from the last step of a phase, `[rows, vocab]`.

@@ -185,7 +185,7 @@ pub(super) fn collective_sms(setup: &Setup, transport: &CollectiveTransport, row
     let hidden = setup.model.shape.hidden;
     let row = u64::from(hidden) * setup.dtype.bytes();
     let is_decode = rows <= setup.sequences && matches!(transport, CollectiveTransport::Nccl(..));
-    let needed = match GpuAllReduce::of(setup.collective) {
+    let needed = match GpuAllReduce::from_collective(setup.collective) {
         Ok(GpuAllReduce::OneShotAddNorm) if is_decode => geometry::one_shot_rows(rows, hidden).grid[0],
         Ok(GpuAllReduce::OneShot) if is_decode => {
             geometry::one_shot(u64::from(rows) * u64::from(hidden)).grid[0]
@@ -391,7 +391,7 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    fn of(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
+    fn new(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
         let all = [(PROGRAMMATIC, programmatic), (PREFETCH, prefetch), (SMS_FOR_COMM, sms)];
         Tuning::parse(|name| {
             all.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())

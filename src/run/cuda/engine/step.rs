@@ -417,7 +417,7 @@ pub(super) fn transfers(
             let [from, to] =
                 [operation.reads[0], operation.writes[0]].map(|value| program.buffer(value));
             let operands = activations.iter().map(|of| (of[from].ptr(), of[to].ptr())).collect();
-            Some((at, Transfer::of(program, operation, size, operands)?))
+            Some((at, Transfer::new(program, operation, size, operands)?))
         })
         .collect()
 }

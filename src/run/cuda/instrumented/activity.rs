@@ -27,7 +27,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     // no rank captures before recording is on
     context.barrier()?;
-    let events = context.events.then(|| CollectiveEvents::of(engine)).flatten();
+    let events = context.events.then(|| CollectiveEvents::from_engine(engine)).flatten();
     let mut generation =
         Generation::timed(engine, context.sizes(), Purpose::Recorded, [None; 2], events)?;
     context.prepare()?;
@@ -61,7 +61,8 @@ fn add_recording(
     rank_times.drift_ns = recording.timeline.drift_ns;
     let assembled = assemble(recording, |step| launched(context.engine, generation, step, ranks));
     let programs = &context.engine.programs;
-    let (prefill, decode) = (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));
+    let (prefill, decode) =
+        (Skeleton::from_plan(&programs.prefill.plan), Skeleton::from_plan(&programs.decode.plan));
     let steps = context.steps();
     for (step, spans) in assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps) {
         let skeleton = if *step == StepId(0) { &prefill } else { &decode };

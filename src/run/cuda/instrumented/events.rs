@@ -70,7 +70,7 @@ impl Instruments {
 }
 
 fn parts(engine: &Engine, program: &Program) -> Parts {
-    Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
+    Parts::new(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
 }
 
 /// Operations table of a generation timed by events: a row for each part.

@@ -134,7 +134,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     let (programs, steps) = (&engine.programs, context.steps());
     let room = |program: &Program, steps| Stamps::new(&engine.gpu, program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
-    let events = context.events.then(|| CollectiveEvents::of(engine)).flatten();
+    let events = context.events.then(|| CollectiveEvents::from_engine(engine)).flatten();
     let stamps = [Some(&of_prefill), Some(&of_decode)];
     let mut generation = Generation::timed(engine, context.sizes(), Purpose::Stamped, stamps, events)?;
     let stamp_us = of_prefill.cost_us(&engine.gpu, &engine.kernels, engine.main())?;
@@ -166,7 +166,8 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         ..RankTimes::default()
     };
     rank_times.by_events = generation.collectives()?;
-    let skeletons = [&programs.prefill, &programs.decode].map(|program| Skeleton::of(&program.plan));
+    let skeletons =
+        [&programs.prefill, &programs.decode].map(|program| Skeleton::from_plan(&program.plan));
     for (phase, step, times) in found {
         let (skeleton, launched) = match phase {
             Phase::Prefill => (&skeletons[0], Some(generation.steps().0)),

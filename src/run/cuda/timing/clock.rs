@@ -29,10 +29,10 @@ impl Tick {
         stream.synchronize_within(TIE_LIMIT)?;
         let mut times = vec![0u64; TICKS as usize];
         out.download(0, bytemuck::cast_slice_mut(&mut times))?;
-        Ok(Self::of(&times))
+        Ok(Self::from_times(&times))
     }
 
-    fn of(times: &[u64]) -> Self {
+    fn from_times(times: &[u64]) -> Self {
         let steps: Vec<f64> =
             times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
         Self { ns: median(&steps).unwrap_or(0.0), longest_ns: steps.iter().copied().fold(0.0, f64::max) }
@@ -217,8 +217,11 @@ mod tests {
 
     #[test]
     fn a_tick_is_the_usual_step() {
-        assert_eq!(Tick::of(&[0, 1024, 2048, 3072, 9216]), Tick { ns: 1024.0, longest_ns: 6144.0 });
-        assert_eq!(Tick::of(&[5]), Tick { ns: 0.0, longest_ns: 0.0 });
+        assert_eq!(
+            Tick::from_times(&[0, 1024, 2048, 3072, 9216]),
+            Tick { ns: 1024.0, longest_ns: 6144.0 }
+        );
+        assert_eq!(Tick::from_times(&[5]), Tick { ns: 0.0, longest_ns: 0.0 });
     }
 
     proptest! {

@@ -48,9 +48,9 @@ pub(in crate::cuda) struct CollectiveEvents {
 
 impl CollectiveEvents {
     /// Returns `None` if no collective has its own stream.
-    pub fn of(engine: &Engine) -> Option<Self> {
+    pub fn from_engine(engine: &Engine) -> Option<Self> {
         let plan = &engine.programs.decode.plan;
-        let parts = Parts::of(plan, &Schedule::new(plan, &engine.layout, None));
+        let parts = Parts::new(plan, &Schedule::new(plan, &engine.layout, None));
         let marks = Marks::around(&parts, false, |part| part.stream == Lane::Comm);
         (marks.count() > 0).then_some(Self { parts, marks })
     }

@@ -17,7 +17,7 @@ pub struct Skeleton {
 }
 
 impl Skeleton {
-    pub fn of(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &Plan) -> Self {
         let writers = plan.writers();
         let reads_from = plan.operations.iter().map(|operation| {
             let read = operation.reads.iter().filter_map(|value| writers[value.index()]);
@@ -62,7 +62,7 @@ fn belong_together(a: &Operation, b: &Operation) -> bool {
 
 impl Parts {
     /// Divides `plan` into parts, as `schedule` executes it on its first rank.
-    pub fn of(plan: &Plan, schedule: &Schedule) -> Self {
+    pub fn new(plan: &Plan, schedule: &Schedule) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         let mut part_of = vec![0; plan.operations.len()];
         // last part of each stream since its last wait, and if more operations may join: no other stream waits for it
@@ -101,7 +101,7 @@ impl Parts {
 
     /// Lanes and dependencies of the parts.
     pub fn skeleton(&self, plan: &Plan) -> Skeleton {
-        let of_operations = Skeleton::of(plan);
+        let of_operations = Skeleton::from_plan(plan);
         let reads_from = |(index, part): (usize, &Part)| {
             let operations = part.operations.iter();
             let read = operations.flat_map(|operation| &of_operations.reads_from[*operation as usize]);

@@ -30,7 +30,7 @@ fn steps() -> Vec<(String, Program, Schedule, Parts)> {
                 Program::plain(&shape, &wiring, tp, DType::F32, Phase::Decode, false).expect("a plan");
             let layout = Layout { chained, ..Layout::ONE };
             let schedule = Schedule::new(&program.plan, &layout, None);
-            let parts = Parts::of(&program.plan, &schedule);
+            let parts = Parts::new(&program.plan, &schedule);
             all.push((format!("{architecture} tp{tp} {chained}"), program, schedule, parts));
         }
     }

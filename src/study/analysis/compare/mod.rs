@@ -41,7 +41,7 @@ pub struct Cells(Vec<PooledCell>);
 
 impl Cells {
     /// Groups stored runs into cells. Takes unpooled records: pooling loses which samples belong to which round.
-    pub fn of(records: &[Record]) -> Self {
+    pub fn from_records(records: &[Record]) -> Self {
         Self(cells(records))
     }
 
@@ -139,13 +139,13 @@ impl Cells {
 }
 
 pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
-    Cells::of(records).compare(&Axis::parse(axis)?, None)
+    Cells::from_records(records).compare(&Axis::parse(axis)?, None)
 }
 
 /// Sorts pairs by the settings in which they differ, then by the compared value. Pairs of the same setting on several
 /// machines keep their order.
 fn sort_by_setting(pairs: &mut [Comparison], axis: &Axis) {
-    let settings = Varied::of(sides(pairs)).without(axis);
+    let settings = Varied::from_specs(sides(pairs)).without(axis);
     let axes: Vec<Axis> = settings.axes().chain([axis]).cloned().collect();
     let ranks = |axis: &Axis| -> HashMap<String, usize> {
         let values = distinct(pairs.iter().map(|pair| axis.value(&pair.side.spec)));
@@ -190,7 +190,7 @@ fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
             runs.insert(&pair.run, &pair.side.spec);
         }
         let band = match latency {
-            "TPOT" => TieBand::of(runs.into_values()),
+            "TPOT" => TieBand::from_specs(runs.into_values()),
             _ => TieBand::of_first_tokens(runs.into_values()),
         };
         pairs.iter_mut().filter(|pair| is_own(pair)).for_each(|pair| pair.band = Some(band));

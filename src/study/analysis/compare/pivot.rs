@@ -190,7 +190,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
     let fixed = ["matched|", "~|cell", "by|", "baseline", latency].map(str::to_owned);
     let values = pivot.values.iter().map(|value| value.replace('|', "/"));
     let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
-    let settings = RowSettings::of(report);
+    let settings = RowSettings::from_report(report);
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
     for row in &pivot.rows {
         let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };

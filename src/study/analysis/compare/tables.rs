@@ -10,7 +10,7 @@ use table::render::{Shown, Table};
 pub fn common_settings(report: &ComparisonReport) -> String {
     sides(&report.pairs)
         .next()
-        .map_or_else(String::new, |spec| Varied::of(sides(&report.pairs)).common(spec))
+        .map_or_else(String::new, |spec| Varied::from_specs(sides(&report.pairs)).common(spec))
 }
 
 /// Settings that name a row: those in which the cells of a report differ, besides its axis. `None` if the rows need
@@ -18,8 +18,8 @@ pub fn common_settings(report: &ComparisonReport) -> String {
 pub(super) struct RowSettings(Option<Varied>);
 
 impl RowSettings {
-    pub(super) fn of(report: &ComparisonReport) -> Self {
-        let varied = Varied::of(sides(&report.pairs));
+    pub(super) fn from_report(report: &ComparisonReport) -> Self {
+        let varied = Varied::from_specs(sides(&report.pairs));
         let varied = Axis::parse(&report.by).map_or(varied.clone(), |axis| varied.without(&axis));
         let settings = varied.model_last(sides(&report.pairs));
         let words: BTreeSet<String> =
@@ -77,7 +77,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
 }
 
 fn setting_columns(report: &ComparisonReport) -> Vec<PairColumn<'_>> {
-    let settings = RowSettings::of(report);
+    let settings = RowSettings::from_report(report);
     vec![
         column("matched|", |p| Shown::text(&p.matched)),
         column("~|cell", move |p| Shown::some(settings.name(p))),
@@ -231,7 +231,7 @@ pub struct DifferenceRow<'a> {
 /// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
 /// if the backend does not provide a breakdown. Times per rank (ms).
 pub fn differences_table(report: &ComparisonReport) -> Table {
-    let settings = RowSettings::of(report);
+    let settings = RowSettings::from_report(report);
     let mut rows: Vec<DifferenceRow<'_>> = Vec::new();
     for pair in &report.pairs {
         let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
@@ -263,7 +263,7 @@ pub fn difference_rows_table(rows: &[DifferenceRow<'_>]) -> Table {
         ("rest", total(|d| d.rest_ms)),
     ];
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("cell|", &|row| Shown::some(row.cell)),

@@ -55,7 +55,7 @@ struct Candidate {
 
 impl Candidate {
     /// `None` if no element has a counterpart.
-    fn of(a: &[Element], b: &[Element], shift: i64) -> Option<Self> {
+    fn new(a: &[Element], b: &[Element], shift: i64) -> Option<Self> {
         let difference = |element: &Element| {
             let at = a.binary_search_by_key(&(element.number + shift), |other| other.number).ok()?;
             let other = a[at];
@@ -89,13 +89,13 @@ pub(super) fn shift(a: &[Element], b: &[Element], evidence: Evidence) -> Option<
     let distance = distance(a, b);
     let is_within = |candidate: &Candidate, part: f64| candidate.apart_ns.abs() <= part * distance;
     let meets = |candidate: &Candidate| clocks_agree && is_within(candidate, VERY_NEAR);
-    if Candidate::of(a, &compared, 0).is_some_and(|unshifted| meets(&unshifted)) {
+    if Candidate::new(a, &compared, 0).is_some_and(|unshifted| meets(&unshifted)) {
         return Some(0);
     }
     let shifts = sample(SHIFTED).flat_map(|b| a.iter().map(move |a| a.number - b.number));
     let shifts: BTreeSet<i64> = shifts.chain([0]).collect();
     let candidates: Vec<Candidate> =
-        shifts.into_par_iter().filter_map(|shift| Candidate::of(a, &compared, shift)).collect();
+        shifts.into_par_iter().filter_map(|shift| Candidate::new(a, &compared, shift)).collect();
     let most = candidates.iter().map(|candidate| candidate.pairs).max().unwrap_or(0);
     if most == 0 {
         return Some(0);

@@ -172,7 +172,7 @@ impl Axes {
         let is_first =
             [self.x.measure(), self.y.measure()].map(|measure| are_prefills || measure.is("ttft"));
         let first = is_first.contains(&true).then(|| TieBand::of_first_tokens(specs.iter().copied()));
-        let other = is_first.contains(&false).then(|| TieBand::of(specs.iter().copied()));
+        let other = is_first.contains(&false).then(|| TieBand::from_specs(specs.iter().copied()));
         is_first.map(|is_first| if is_first { first } else { other }.unwrap_or(TieBand::UNKNOWN))
     }
 

@@ -350,7 +350,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
         true => ["ep", "dp"],
         false => ["ep|", "dp|"],
     };
-    Table::of(
+    Table::from_rows(
         points,
         &[
             ("group|", &|p| Shown::text(&p.group)),
@@ -419,7 +419,7 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
     let rows: Vec<&AtLimit> = rows.into_iter().collect();
     let is_divided = |row: &&AtLimit| row.best.as_ref().is_some_and(|best| best.ep.max(best.dp) > 1);
     let [ep, dp] = if rows.iter().any(is_divided) { ["ep", "dp"] } else { ["ep|", "dp|"] };
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("group|", &|r| Shown::text(&r.group)),
@@ -450,7 +450,7 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
 
 pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 2);
-    Table::of(
+    Table::from_rows(
         rows,
         &[
             ("group|", &|r| Shown::text(&r.group)),

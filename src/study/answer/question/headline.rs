@@ -13,7 +13,7 @@ use table::Provenance;
 pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
     let pairs: Vec<&Comparison> = report.pairs.iter().collect();
     let specs = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-    let settings = Varied::of(specs.clone()).without(axis).model_last(specs);
+    let settings = Varied::from_specs(specs.clone()).without(axis).model_last(specs);
     headlines(axis, report, &pairs, &settings)
 }
 

@@ -40,7 +40,7 @@ pub(super) fn sides(comment: &str) -> Vec<Side> {
 
 impl Columns {
     /// Columns that a comment names; `None` if it is not a heading. `sides` are those of the line above.
-    pub(super) fn of(comment: &str, sides: &[Side]) -> Option<Self> {
+    pub(super) fn new(comment: &str, sides: &[Side]) -> Option<Self> {
         let name = |word: &str| {
             let name = word.split('(').next().unwrap_or(word).trim_start_matches('#').to_lowercase();
             if name == "errors" { "error".into() } else { name }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     fn columns(names: &str, of: &[Side]) -> Columns {
-        Columns::of(names, of).unwrap()
+        Columns::new(names, of).unwrap()
     }
 
     /// Bytes, and the times of a row's ways.
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn what_is_no_heading_and_no_row_is_known() {
-        assert_eq!(Columns::of("Avg bus bandwidth : 100", &[]), None);
-        assert_eq!(Columns::of("nThread 1 nGpus 4 minBytes 8 step: 2", &[]), None);
+        assert_eq!(Columns::new("Avg bus bandwidth : 100", &[]), None);
+        assert_eq!(Columns::new("nThread 1 nGpus 4 minBytes 8 step: 2", &[]), None);
         let names = "size count type redop root time algbw busbw #wrong";
         let known = columns(names, &[Side::InPlace]);
         assert!(known.is_row("8 2 float sum -1") && !known.is_row("8 GPUs were found"));

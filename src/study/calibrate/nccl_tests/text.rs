@@ -107,7 +107,7 @@ impl Seen {
             // size count type ...
             _ if names("size") && (names("time") || names("cputime") || names("algbw")) => {
                 check_units(&place(), text)?;
-                self.headings.extend(Columns::of(text, &self.sides));
+                self.headings.extend(Columns::new(text, &self.sides));
             }
             // (B) (elements) (us) ...
             _ if first.starts_with('(') => check_units(&place(), text)?,

@@ -53,7 +53,9 @@ pub(in crate::rewire) fn ranks<'a>(
 pub(in crate::rewire) fn find_launches(trace: &Trace, ranks: &mut [RankSpans<'_>]) {
     // an export of a native trace names layers; its launches are the times at which inputs were ready
     if trace.operations.iter().all(|of| of.layer.is_none()) {
-        ranks.par_iter_mut().for_each(|rank| rank.launches = Launches::of(rank.spans.iter().copied()));
+        ranks
+            .par_iter_mut()
+            .for_each(|rank| rank.launches = Launches::from_spans(rank.spans.iter().copied()));
     }
 }
 

@@ -92,7 +92,7 @@ pub(in crate::validate) fn known_errors() -> &'static [KnownError] {
 
 impl FirstTokenError {
     /// Error of the first token of cells like this one.
-    pub fn of(spec: &Spec) -> Option<&'static Self> {
+    pub fn from_spec(spec: &Spec) -> Option<&'static Self> {
         let set = if has_experts(&spec.model) || spec.ep > 1 {
             "serving_moe"
         } else if spec.concurrency > 0 {

@@ -63,9 +63,9 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let wall_clock = share_wall_clock(&files);
     let report = report(&files);
 
-    let operations = Operations::of(&files);
+    let operations = Operations::from_files(&files);
     let used_names: Vec<Vec<bool>> = files.iter().map(|file| names_of_ranges(&file.table)).collect();
-    let (range_names, range_maps) = Names::of(&files, &used_names);
+    let (range_names, range_maps) = Names::new(&files, &used_names);
     let replaced = operations.names.replaced + range_names.replaced;
     if replaced > 0 {
         said.push(format!("{replaced} names contain invalid UTF-8, shown as \u{fffd}"));

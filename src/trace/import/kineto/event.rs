@@ -38,7 +38,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    pub(super) fn of(category: &[u8]) -> Self {
+    pub(super) fn from_category(category: &[u8]) -> Self {
         let is = |name: &str| category.eq_ignore_ascii_case(name.as_bytes());
         let ends = |name: &str| {
             category
@@ -234,7 +234,7 @@ mod tests {
             ("python_function", Class::Other),
             ("", Class::Other),
         ] {
-            assert_eq!(Class::of(category.as_bytes()), class, "{category}");
+            assert_eq!(Class::from_category(category.as_bytes()), class, "{category}");
         }
     }
 

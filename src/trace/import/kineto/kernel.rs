@@ -23,11 +23,11 @@ fn events(
     mut each: impl FnMut(&Event, &[u8], &[u8]),
 ) -> Result<Top> {
     let name = path.display().to_string();
-    walk(&name, Input::of(path).unpacked()?, PIECE, &mut |cursor, _| {
+    walk(&name, Input::from_path(path).unpacked()?, PIECE, &mut |cursor, _| {
         let (bytes, start) = (cursor.bytes, cursor.at);
         let mut whole = true;
         let event = Event::read(cursor, |event| {
-            let class = event.category.map(Class::of).filter(|_| event.phase == Some(b"X"));
+            let class = event.category.map(Class::from_category).filter(|_| event.phase == Some(b"X"));
             whole = class.is_some_and(&wanted);
             whole
         })?;
@@ -109,7 +109,7 @@ fn describe(path: &Path, found: &Found) -> Result<Kernel> {
         |event, bytes, _| {
             let Ok(arguments) = event.arguments(bytes) else { return };
             let number = |text: Option<&[u8]>| text.and_then(last_integer);
-            match event.category.map(Class::of) {
+            match event.category.map(Class::from_category) {
                 Some(Class::Launch) if call.is_none() => {
                     let same = number(arguments.correlation).filter(|n| Some(*n) == found.correlation);
                     if let (Some(_), Some(name), Ok((start_ns, _))) = (same, name(event), times(event)) {

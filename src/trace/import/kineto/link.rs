@@ -30,9 +30,9 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> (usize, Vec<String>) {
     let launches = plausible_launches(table, groups);
     let launch_of = leave_out_misplaced(table, &launches, groups);
     let processes = processes(table);
-    let steps = StepFinder::of(table, &processes, groups, &launches);
-    let calls = Calls::of(table);
-    let sites = SiteFinder::of(table, &processes);
+    let steps = StepFinder::new(table, &processes, groups, &launches);
+    let calls = Calls::from_table(table);
+    let sites = SiteFinder::new(table, &processes);
     let replay_starts = sites.replay_starts(&table.spans, &launch_of, &launches);
     let has_times = !table.left_out.doubts_launches();
     let launched = table
@@ -83,7 +83,7 @@ struct StepFinder<'g> {
 }
 
 impl<'g> StepFinder<'g> {
-    fn of(table: &Table, processes: &[u32], groups: &'g Groups, launches: &[Launch]) -> Self {
+    fn new(table: &Table, processes: &[u32], groups: &'g Groups, launches: &[Launch]) -> Self {
         let names = names_of_steps(table);
         let candidate = |range: &Range, process: u32| Candidate {
             process: process.into(),
@@ -104,8 +104,8 @@ impl<'g> StepFinder<'g> {
             group_of_process[*process as usize] = *group;
         }
         Self {
-            host: FileSteps::of(table.host_ranges.iter().map(on_host), &names),
-            device: FileSteps::of(table.device_ranges.iter().map(on_stream), &names),
+            host: FileSteps::new(table.host_ranges.iter().map(on_host), &names),
+            device: FileSteps::new(table.device_ranges.iter().map(on_stream), &names),
             groups,
             group_of_process,
             has_launches,
@@ -170,11 +170,11 @@ struct SiteFinder {
 }
 
 impl SiteFinder {
-    fn of(table: &mut Table, processes: &[u32]) -> Self {
-        let ranges = table.host_ranges.iter().zip(0..).map(|(range, at)| Extent::of(range, at));
+    fn new(table: &mut Table, processes: &[u32]) -> Self {
+        let ranges = table.host_ranges.iter().zip(0..).map(|(range, at)| Extent::new(range, at));
         let ranges = Enclosing::new(ranges.collect());
         let operators = std::mem::take(&mut table.operators);
-        let operators = operators.iter().map(|range| Extent::of(range, range.name));
+        let operators = operators.iter().map(|range| Extent::new(range, range.name));
         let operators = Enclosing::new(operators.collect());
         let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
         let is_graph = table.names.texts().iter().map(is_graph).collect();
@@ -295,7 +295,7 @@ fn leave_out_far(table: &mut Table) {
     let spans = table.spans.iter().map(|span| (span.start_ns, span.end_ns));
     let ranges = [&table.host_ranges, &table.device_ranges, &table.operators].into_iter().flatten();
     let launches = table.launches.iter().map(|launch| (launch.start_ns, launch.end_ns));
-    let clock = Clock::of(spans.chain(launches).chain(ranges.map(of_range)));
+    let clock = Clock::from_times(spans.chain(launches).chain(ranges.map(of_range)));
     if clock.accepts_all() {
         return;
     }

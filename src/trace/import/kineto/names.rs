@@ -83,7 +83,7 @@ pub(super) struct Collective<'a> {
 
 impl<'a> Collective<'a> {
     /// Parses the arguments of an event; `None` if they name no collective.
-    pub(super) fn of(event: &Event<'a>, bytes: &'a [u8]) -> Result<Option<Self>, Broken> {
+    pub(super) fn new(event: &Event<'a>, bytes: &'a [u8]) -> Result<Option<Self>, Broken> {
         let mut found = Self { sequence: Span::NO_SEQUENCE, ..Self::default() };
         let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
@@ -241,14 +241,14 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Calls of a table; must run before its operators are taken.
-    pub(super) fn of(table: &Table) -> Self {
+    pub(super) fn from_table(table: &Table) -> Self {
         if !table.has_shapes {
             return Self::default();
         }
         let texts = table.names.texts();
         let has_shape: Vec<bool> = texts.iter().map(|text| text.contains(&PART)).collect();
         let calls = table.operators.iter().filter(|range| has_shape[range.name as usize]);
-        let calls = calls.zip(0..).map(|(range, number)| Extent::of(range, number));
+        let calls = calls.zip(0..).map(|(range, number)| Extent::new(range, number));
         Self { around: Enclosing::new(calls.collect()), has_shape }
     }
 
@@ -294,7 +294,7 @@ pub(super) fn products(names: Vec<String>) -> (Vec<String>, BTreeMap<u32, Produc
         else {
             return if name.len() == text.len() { name } else { text };
         };
-        if let Some(product) = Product::of(&name, CallArguments { dims, types, strides, values }) {
+        if let Some(product) = Product::new(&name, CallArguments { dims, types, strides, values }) {
             products.insert(number, Product { is_first: parts.next().is_none(), ..product });
         }
         name
@@ -311,7 +311,7 @@ pub(super) struct Names {
 impl Names {
     /// Collects the used names of all files. Also returns, for each file, the new number of each of its
     /// names; 0 for unused ones.
-    pub(super) fn of(files: &[ReadFile], used: &[Vec<bool>]) -> (Self, Vec<Vec<u32>>) {
+    pub(super) fn new(files: &[ReadFile], used: &[Vec<bool>]) -> (Self, Vec<Vec<u32>>) {
         let mut replaced = 0;
         let mut all: BTreeMap<String, u32> = BTreeMap::new();
         let mut decode = |(text, used): (&[u8], &bool)| {
@@ -347,7 +347,7 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) fn of(files: &[ReadFile]) -> Self {
+    pub(super) fn from_files(files: &[ReadFile]) -> Self {
         let used: Vec<Vec<bool>> = files
             .iter()
             .map(|file| {
@@ -360,7 +360,7 @@ impl Operations {
             .iter()
             .map(|used| used.chunks(KINDS).map(|kinds| kinds.contains(&true)).collect())
             .collect();
-        let (names, name_maps) = Names::of(files, &used_names);
+        let (names, name_maps) = Names::new(files, &used_names);
         let here = |map: &[u32], operation: usize| (map[operation / KINDS], operation % KINDS);
         let mut pairs: BTreeMap<(u32, usize), u32> = BTreeMap::new();
         for (used, map) in used.iter().zip(&name_maps) {

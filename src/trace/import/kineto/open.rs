@@ -101,7 +101,7 @@ fn trace(files: Vec<ReadFile>) -> Result<Trace> {
     let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
     rank::require_one_job(&claims)?;
     let decision = rank::decide(&claims);
-    let engines = rank::Engines::of(&claims, &decision);
+    let engines = rank::Engines::new(&claims, &decision);
     let mut trace = assemble(files, decision);
     if let Some(engines) = engines {
         engines.separate(&mut trace);
@@ -141,7 +141,7 @@ pub(super) type ReadEvents = fn(&str, &Open<'_>, Options) -> Result<FileEvents>;
 
 fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) -> Result<ReadFile> {
     let FileEvents { profiler, mut table, metadata, mut warnings } = read(name, open, options)?;
-    let parts = Parts::of(name, &table, &metadata)?;
+    let parts = Parts::new(name, &table, &metadata)?;
     let (launched, of_links) = link(&mut table, &parts.groups);
     warnings.extend(of_links);
     let claim = Claim {

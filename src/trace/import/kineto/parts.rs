@@ -99,8 +99,8 @@ struct Rows<'a> {
 impl Parts {
     /// Finds the parts of a file before its launches are linked. Returns an error for an implausible
     /// number of parts.
-    pub(super) fn of(name: &str, table: &Table, metadata: &Metadata) -> Result<Self> {
-        let rows = Rows::of(table);
+    pub(super) fn new(name: &str, table: &Table, metadata: &Metadata) -> Result<Self> {
+        let rows = Rows::from_table(table);
         let mut notes = Vec::new();
         let ranks = rows.ranks(metadata, &mut notes);
         if ranks.len() > MOST_PARTS {
@@ -157,7 +157,7 @@ fn part(ranks: &[&Key], key: &Key) -> u32 {
 }
 
 impl<'a> Rows<'a> {
-    fn of(table: &'a Table) -> Self {
+    fn from_table(table: &'a Table) -> Self {
         let labels = labels(table);
         let streams = table.streams.texts();
         let mut busy = vec![false; streams.len()];

@@ -284,7 +284,7 @@ impl Table {
 
     #[cold]
     fn new_category(&mut self, name: &[u8]) -> usize {
-        let class = Class::of(name);
+        let class = Class::from_category(name);
         if self.categories.len() >= MOST_CATEGORIES && class == Class::Other {
             // count further categories as "others"
             return match self.categories.iter().position(|known| *known.name == *b"others") {
@@ -410,7 +410,7 @@ impl Table {
         }
         let mut sequence = Span::NO_SEQUENCE;
         let named = if arguments.is_collective {
-            match Collective::of(event, bytes)? {
+            match Collective::new(event, bytes)? {
                 Some(found) => {
                     sequence = found.sequence;
                     self.names.intern(&found.key(name))
@@ -463,7 +463,7 @@ impl Table {
         if event.name != Some(names::OPERATOR) {
             return Ok(());
         }
-        let Some(found) = Collective::of(event, bytes)? else { return Ok(()) };
+        let Some(found) = Collective::new(event, bytes)? else { return Ok(()) };
         let link = link(None, event.arguments(bytes)?.external);
         let arguments = self.names.intern(&found.key(b""));
         let (process, sequence) = (self.process(event.pid), found.sequence);

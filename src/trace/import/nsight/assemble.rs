@@ -45,7 +45,7 @@ pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result
     }
     parts.gpu.drop_lone_contexts();
     let launch_of = leave_out_misplaced(&mut parts, notes);
-    let layout = Layout::of(&parts.gpu, notes)?;
+    let layout = Layout::new(&parts.gpu, notes)?;
     let last = parts.gpu.events.iter().map(|event| event.end).max().unwrap_or(0);
     close(&mut parts.ranges, last, notes);
     let steps = steps(&parts.ranges, notes);
@@ -85,7 +85,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(gpu: &Gpu, notes: &mut Notes) -> Result<Self, String> {
+    fn new(gpu: &Gpu, notes: &mut Notes) -> Result<Self, String> {
         let owner = |place: &Place| (place.process, place.device);
         let ranks: Vec<_> = gpu.places.iter().map(owner).collect::<BTreeSet<_>>().into_iter().collect();
         if ranks.len() > MOST_RANKS {
@@ -153,7 +153,7 @@ fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
             name: range.name,
         })
     };
-    let steps = FileSteps::of(ranges.list.iter().filter_map(candidate), &names);
+    let steps = FileSteps::new(ranges.list.iter().filter_map(candidate), &names);
     if let Some((kinds, count)) = &steps.kinds {
         let others: Vec<String> = steps.others.iter().map(|kind| format!("'{kind} N'")).collect();
         let also =
@@ -172,7 +172,7 @@ type Threads = HashMap<(i64, u32), u64>;
 fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
     let Parts { gpu, launches, ranges, calls, .. } = parts;
     let of_range = |range: &HostRange| (range.start, range.end.unwrap_or(range.start));
-    let clock = Clock::of(
+    let clock = Clock::from_times(
         (gpu.events.iter().map(|event| (event.start, event.end)))
             .chain(launches.calls.iter().map(|call| (call.start, call.end)))
             .chain(ranges.list.iter().map(of_range))
@@ -266,7 +266,7 @@ fn spans(
     notes: &mut Notes,
 ) -> (Vec<Span>, Threads) {
     let Parts { gpu, launches, ranges, calls, .. } = parts;
-    let mut sites = SiteFinder::of(ranges);
+    let mut sites = SiteFinder::from_ranges(ranges);
     let mut threads = Threads::new();
     // start of the first kernel of each graph replay, which may precede the return of the call
     let mut replayed: HashMap<u32, i64> = HashMap::new();
@@ -341,7 +341,7 @@ struct SiteFinder {
 }
 
 impl SiteFinder {
-    fn of(ranges: &HostRanges) -> Self {
+    fn from_ranges(ranges: &HostRanges) -> Self {
         let extent = |(range, value): (&HostRange, u32)| {
             let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
             Extent { thread: range.thread, start_ns, end_ns, value }

@@ -25,7 +25,7 @@ pub(super) struct DatabaseFile {
 impl DatabaseFile {
     /// Opens the database of an input. Unpacks a compressed file or archive member into an anonymous
     /// temporary file. Returns an error if that fails.
-    pub fn of(input: &Input) -> Result<Self> {
+    pub fn from_input(input: &Input) -> Result<Self> {
         let path = input.path.clone();
         if input.begins_plain(MAGIC)? {
             return Ok(Self { path, unpacked: None });

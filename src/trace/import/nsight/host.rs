@@ -257,7 +257,7 @@ type Found = (Kernel, Option<i64>);
 /// Reads the launch details of a kernel; `None` if the export does not contain it. Returns an error if
 /// the file is not a readable database.
 pub(super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
-    let db = Database::open(&DatabaseFile::of(&Input::of(path))?)?;
+    let db = Database::open(&DatabaseFile::from_input(&Input::from_path(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
     let mut call: Option<(i64, i64, Option<i64>)> = None;
     if db.has(CALLS) {

@@ -124,7 +124,7 @@ fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> R
 /// GPU work.
 fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
     let path = &input.path;
-    let file = DatabaseFile::of(input)?;
+    let file = DatabaseFile::from_input(input)?;
     let db = Database::open(&file)?;
     recognise(&db)?;
     // Host and GPU tables are read in parallel, each through its own connection.

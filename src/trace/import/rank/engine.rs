@@ -16,7 +16,7 @@ pub(in crate::import) struct Engines(Vec<BTreeMap<u32, u32>>);
 
 impl Engines {
     /// Engines of files with one rank each. `None` if no rank is claimed twice, or if names do not tell the engines apart.
-    pub(in crate::import) fn of(claims: &[Claim], decision: &Decision) -> Option<Self> {
+    pub(in crate::import) fn new(claims: &[Claim], decision: &Decision) -> Option<Self> {
         let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
         let mut engines: BTreeMap<[Option<u32>; 2], BTreeMap<u32, u32>> = BTreeMap::new();
         let mut claimed: BTreeSet<u32> = BTreeSet::new();
@@ -121,7 +121,7 @@ mod tests {
             ..Claim::default()
         };
         let claims: Vec<Claim> = files.iter().map(claim).collect();
-        let engines = Engines::of(&claims, &decide(&claims))?;
+        let engines = Engines::new(&claims, &decide(&claims))?;
         Some(engines.0.into_iter().map(|ranks| ranks.into_iter().collect()).collect())
     }
 

@@ -304,7 +304,7 @@ impl Dimension {
     const COUNT: usize = 8;
 
     /// Dimension of a word before a number, in lower case; `before` is the word before it.
-    pub(super) fn of(word: &str, before: Option<&str>) -> Option<Self> {
+    pub(super) fn new(word: &str, before: Option<&str>) -> Option<Self> {
         Some(match (before, word) {
             (Some("tp" | "tensor"), "rank") | (_, "tp" | "tprank") => Self::Tp,
             (Some("dp" | "data"), "rank") | (_, "dp" | "dprank") => Self::Dp,

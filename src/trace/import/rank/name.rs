@@ -91,7 +91,7 @@ impl Name {
                     let (word, word_at) = word_before(&tokens, at);
                     let before = word_at.and_then(|at| word_before(&tokens, at).0);
                     let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
-                    let dimension = word.as_deref().and_then(|w| Dimension::of(w, before.as_deref()));
+                    let dimension = word.as_deref().and_then(|w| Dimension::new(w, before.as_deref()));
                     match (word.as_deref(), word_at, dimension, value) {
                         (Some(_), Some(from), Some(dimension), Some(value)) => {
                             position.set(dimension, value);
@@ -173,7 +173,7 @@ pub(in crate::import) fn label(text: &str) -> Option<Position> {
         let before = word_before(&tokens, word_at).0;
         let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
         if let (true, Some(dimension), Some(value)) =
-            (is_label, Dimension::of(&word, before.as_deref()), value)
+            (is_label, Dimension::new(&word, before.as_deref()), value)
         {
             position.set(dimension, value);
         }

@@ -78,7 +78,7 @@ fn product(bench: &mut Bench<'_>, rows: u32, inputs: u32, outputs: u32, multipro
     };
     let held = Matrix { outputs: high, inputs: wide, data: MatrixData::F32(stand_for) };
     let mut on_cpu = vec![0.0; wanted.len()];
-    Kernels::default().matmul(&read, &Arc::new(Panels::of(&held)), &mut on_cpu);
+    Kernels::default().matmul(&read, &Arc::new(Panels::from_matrix(&held)), &mut on_cpu);
     close("on the cpu", &on_cpu);
 
     let chosen = matvec_geometry(DType::Fp8, rows, inputs, outputs, multiprocessors);

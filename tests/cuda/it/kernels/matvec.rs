@@ -149,7 +149,7 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
         data: MatrixData::F32(bench.read_numbers(w)),
     };
     let mut wanted = vec![0.0; (rows * outputs) as usize];
-    let weights = std::sync::Arc::new(Panels::of(&weights));
+    let weights = std::sync::Arc::new(Panels::from_matrix(&weights));
     Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
     let [out, again, logits] = products(bench, chosen, (x, w), [rows, inputs, outputs]);

@@ -49,7 +49,7 @@ impl Compared {
     /// Compares cells; too slow for the drawing thread.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let pair_settings = PairSettings::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
+        let pair_settings = PairSettings::new(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
         let slices = slices(&report);
         let mut axes = cells.axes.clone();
         // an axis without pairs has nothing to compare
@@ -239,7 +239,7 @@ impl KeptCells {
         if let Some(cells) = kept.as_ref().filter(|cells| Arc::ptr_eq(&cells.runs, runs)) {
             return Arc::clone(cells);
         }
-        let cells = Cells::of(&runs.records);
+        let cells = Cells::from_records(&runs.records);
         let gone_traces = Arc::new(gone_traces(runs, dir));
         let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells, gone_traces });
         *kept = Some(Arc::clone(&made));

@@ -52,7 +52,7 @@ impl DetailAreas {
 pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
     let areas = DetailAreas::new(inner);
     let width = usize::from(inner.width);
-    let text = ResultLine::of(pair, false).text();
+    let text = ResultLine::new(pair, false).text();
     let cell = cell_words(pair);
     let origin = format!("[{}] {cell}", pair.provenance);
     let is_folded =
@@ -96,7 +96,7 @@ pub fn draw(
     put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
     let areas = DetailAreas::new(inner);
     draw_origin(buf, areas.origin, pair, theme);
-    ResultLine::of(pair, areas.is_short()).draw(buf, areas.result, theme);
+    ResultLine::new(pair, areas.is_short()).draw(buf, areas.result, theme);
     draw_sides(buf, areas.sides, (pair, &names), theme);
     draw_bars(buf, &areas, (pair, &names), theme);
     for (row, words) in (0..).zip(difference_rows(axis, pair, inner.width)) {
@@ -137,7 +137,7 @@ struct ResultLine {
 
 impl ResultLine {
     /// `is_short` has the exposed shares in place of the ratio of TPOT.
-    fn of(pair: &Comparison, is_short: bool) -> Self {
+    fn new(pair: &Comparison, is_short: bool) -> Self {
         let interval = pair.speedup_ci95.map_or_else(String::new, |[a, b]| format!(" [{a:.2}, {b:.2}]"));
         let published = pair.published_speedup;
         let contradicts = published.and_then(|of| of.by_tpot);
@@ -328,7 +328,7 @@ struct PhaseTimes {
 }
 
 impl PhaseTimes {
-    fn of(side: &Side) -> Option<Self> {
+    fn from_side(side: &Side) -> Option<Self> {
         let idle = side.idle_ms?;
         let Some(split) = side.split else {
             let ms = [side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle, 0.0];
@@ -359,7 +359,7 @@ fn draw_bars(
     theme: Theme,
 ) {
     let sides = [&pair.baseline_side, &pair.side];
-    let [Some(baseline), Some(own)] = sides.map(PhaseTimes::of) else {
+    let [Some(baseline), Some(own)] = sides.map(PhaseTimes::from_side) else {
         let text = "no breakdown of the decode phase: its lanes were not recorded";
         put(buf, areas.bars, areas.bars.x, areas.bars.y, text, theme.style(Role::Dim));
         return;
@@ -501,7 +501,8 @@ mod tests {
 
     fn pair() -> Comparison {
         let cells = crate::face::tui::tests::fixtures::records();
-        let report = study::analysis::Cells::of(&cells).compare(&Axis::ARCHITECTURE, None).unwrap();
+        let report =
+            study::analysis::Cells::from_records(&cells).compare(&Axis::ARCHITECTURE, None).unwrap();
         report.pairs[0].clone()
     }
 
@@ -515,10 +516,10 @@ mod tests {
             peer_wait_ms: 1.0,
             transfer_ms: 3.0,
         });
-        let phase = PhaseTimes::of(&side).unwrap();
+        let phase = PhaseTimes::from_side(&side).unwrap();
         assert_eq!(phase, PhaseTimes { ms: [10.0, 2.0, 3.0, 1.0, 1.0, 3.0], is_split: true });
         side.decode_ms = 17.0 - 1e-9;
-        let rest_ms = PhaseTimes::of(&side).unwrap().ms[REST];
+        let rest_ms = PhaseTimes::from_side(&side).unwrap().ms[REST];
         assert_eq!(rest_ms, 0.0, "the same nanoseconds");
     }
 

@@ -188,7 +188,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
             true => !common_beside_legend(compare, compared, body.width).ends_with(&common),
             // the scope and the filter take room in the status row
             false => {
-                let room = StatusTexts::of(compare, compared, cx, body.width).room(body.width);
+                let room = StatusTexts::new(compare, compared, cx, body.width).room(body.width);
                 let needed = compare.filter.chip_width() + common.width() + 2;
                 !compare.filter.value().is_empty() || needed > room
             }
@@ -407,8 +407,8 @@ pub struct PairSettings {
 
 impl PairSettings {
     /// Settings of these pairs other than the axis; widths are not measured yet.
-    pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
-        Self::with(Varied::of(sides(pairs)), pairs, axis)
+    pub fn new(pairs: &[&Comparison], axis: &Axis) -> Self {
+        Self::with(Varied::from_specs(sides(pairs)), pairs, axis)
     }
 
     /// Settings of a subset of the pairs. Only checks settings that vary among all pairs, because it

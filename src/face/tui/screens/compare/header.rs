@@ -82,7 +82,7 @@ pub struct StatusTexts {
 }
 
 impl StatusTexts {
-    pub fn of(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+    pub fn new(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
         let whole = Self::with(compare, compared, cx, width, true);
         // the name of the scope comes before what it hides and the words of the flags
         match whole.room(width) > compare.filter.chip_width() {
@@ -192,7 +192,7 @@ fn draw_status(
     cx: &Context,
     compared: &Compared,
 ) -> Rect {
-    let (theme, texts) = (cx.theme, StatusTexts::of(compare, compared, cx, area.width));
+    let (theme, texts) = (cx.theme, StatusTexts::new(compare, compared, cx, area.width));
     let dim = theme.style(Role::Dim);
     let label = compare.pair_settings(compared).provenance.map_or(dim, |known| theme.provenance(known));
     let x = put(buf, area, area.x, area.y, &texts.label, label);

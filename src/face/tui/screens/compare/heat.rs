@@ -111,7 +111,7 @@ pub fn draw_map(
     for (column, x) in grid.columns(map) {
         put(buf, area, x, area.y + 2, &grid.right_aligned(&map.columns[column]), title);
     }
-    let scale = Scale::of(map, compare.value);
+    let scale = Scale::new(map, compare.value);
     for row in 0..map.rows.len() {
         put(buf, area, area.x + 1, grid.y(row), &cut(&row_label(map, row), grid.labels - 2), title);
         for (column, x) in grid.columns(map) {
@@ -241,7 +241,7 @@ enum Scale {
 
 impl Scale {
     /// Scale of a map's numbers; `None` if they all round to the same one, and the map has no shades.
-    fn of(map: &HeatMap, value: HeatValue) -> Option<Self> {
+    fn new(map: &HeatMap, value: HeatValue) -> Option<Self> {
         map.range(value).filter(|range| !is_one(value, *range)).map(|range| Self::over(value, range))
     }
 

@@ -96,7 +96,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    pub fn of(compare: &Compare, compared: &Compared) -> Self {
+    pub fn new(compare: &Compare, compared: &Compared) -> Self {
         let report = &compared.report;
         let shown = compare.kept.iter().map(|at| &report.pairs[*at]);
         let within = report.band_of(shown).map_or_else(String::new, |band| band.within());

@@ -80,7 +80,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of<'a>(pairs: impl Iterator<Item = &'a Comparison>) -> Self {
+    fn from_pairs<'a>(pairs: impl Iterator<Item = &'a Comparison>) -> Self {
         pairs.fold(Self::default(), |sum, pair| Self {
             pairs: sum.pairs + 1,
             differ: sum.differ + usize::from(pair.matters()),
@@ -452,14 +452,14 @@ impl Compare {
         self.sort(&mut shown, |at| Some(*at));
         self.kept = Arc::new(kept);
         let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
-        self.counts = Counts::of(left.iter().copied());
+        self.counts = Counts::from_pairs(left.iter().copied());
         let narrowed =
             (left.len() < pairs.len()).then(|| compared.pair_settings.narrowed(&left, &compared.axis));
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
         let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
         self.narrowed = narrowed.map(|settings| settings.measured(&compared, &rows));
         self.shown = rows;
-        self.marks = Marks::of(self, &compared);
+        self.marks = Marks::new(self, &compared);
         if self.map.is_some() {
             self.open_map();
         }

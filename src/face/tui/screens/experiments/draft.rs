@@ -342,7 +342,7 @@ pub fn check(
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, &keys, stored)).unwrap_or_default();
-        let (counts, others) = Stored::of(experiment, &keys, stored);
+        let (counts, others) = Stored::new(experiment, &keys, stored);
         (own, shared) = (counts, shared_runs(counts, &others));
     }
     Checked {
@@ -385,7 +385,7 @@ fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<A
     let mut runs: Vec<usize> = runs.filter(|run| stored.records[*run].metrics.is_some()).collect();
     // in storage order
     runs.sort_unstable();
-    Answer::of(runs.into_iter().map(|run| stored.records[run].clone()).collect())
+    Answer::from_records(runs.into_iter().map(|run| stored.records[run].clone()).collect())
 }
 
 /// Formats an error with its help; the message already includes the location.

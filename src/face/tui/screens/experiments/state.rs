@@ -162,7 +162,7 @@ pub struct Stored {
 impl Stored {
     /// Counts the stored runs of an experiment; also returns the other experiments whose runs count for it, since their
     /// cells are the same.
-    pub fn of<'a>(
+    pub fn new<'a>(
         experiment: &Experiment,
         keys: &[String],
         snapshot: Option<&'a Snapshot>,
@@ -401,7 +401,8 @@ fn path_of(entry: &Entry) -> PathBuf {
 
 fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
     let experiment = entry.experiment.as_ref().ok();
-    experiment.map_or_else(Stored::default, |experiment| Stored::of(experiment, &entry.keys, snapshot).0)
+    experiment
+        .map_or_else(Stored::default, |experiment| Stored::new(experiment, &entry.keys, snapshot).0)
 }
 
 #[cfg(test)]

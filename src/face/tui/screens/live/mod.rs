@@ -566,7 +566,7 @@ impl Live {
 
     fn cells_csv(&self) -> String {
         let cells: Vec<_> = self.cells.iter().enumerate().collect();
-        Table::of(
+        Table::from_rows(
             &cells,
             &[
                 ("cell", &|c| c.0.into()),

@@ -231,7 +231,7 @@ mod tests {
 
     use run::Resolve;
 
-    fn of(architecture: &str, backend: Backend) -> Looked {
+    fn new(architecture: &str, backend: Backend) -> Looked {
         let options = CellOptions {
             architecture: Some(architecture.parse().unwrap()),
             model: Some("llama-3.2-1b".into()),

@@ -32,8 +32,9 @@ impl Live {
             return;
         }
         let results = self.results();
-        let work =
-            move |_: &_| Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()));
+        let work = move |_: &_| {
+            Ok(Answer::from_records(results.iter().map(|record| Record::clone(record)).collect()))
+        };
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
             live.answers = cx.ok_or_fail(answers);
             live.show_cell = false;
@@ -55,7 +56,8 @@ impl Live {
             let Some(own) = own else { return Ok((Vec::new(), None)) };
             let of = records.iter().filter(|record| own.holds(&record.run));
             let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
-            let answers = if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
+            let answers =
+                if runs.len() > MOST_RUNS { Vec::new() } else { Answer::from_records(concluded(&runs)) };
             Ok((answers, Some(own.experiment.clone())))
         };
         cx.want("answer", &key, work, |live: &mut Self, answers, cx| {

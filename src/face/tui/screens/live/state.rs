@@ -226,7 +226,7 @@ impl Live {
             experiment: Some(experiment.name.clone()),
             cells: experiment.cells.iter().map(|c| LiveCell::new(&c.spec, &c.feasibility)).collect(),
             rounds: experiment.rounds.max(1),
-            varied: Varied::of(experiment.cells.iter().map(|cell| &cell.spec)),
+            varied: Varied::from_specs(experiment.cells.iter().map(|cell| &cell.spec)),
             started_ms: now_ms,
             ..std::mem::take(self)
         };

@@ -23,7 +23,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         return;
     }
-    let point_text = PointText::of(pareto, point, cx, plot, area.width);
+    let point_text = PointText::new(pareto, point, cx, plot, area.width);
     if area.height == 1 {
         let row = folded_notes(buf, cut_left(area, 1).1, &notes(pareto, cx), cx);
         let short = point_text.short(pareto, point);
@@ -84,7 +84,7 @@ struct PointText {
 }
 
 impl PointText {
-    fn of(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
+    fn new(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
         let here = covered(pareto, plot).map(|(at, of)| {
             // the next point after the last one here is elsewhere
             let (act, word) = if at < of { (Act::Next, "next") } else { (Act::Previous, "previous") };
@@ -173,7 +173,7 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     if let Some(trust) = pareto.trust.get(&point.group) {
         notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
     }
-    let point_text = PointText::of(pareto, point, cx, &plot, areas.info.width);
+    let point_text = PointText::new(pareto, point, cx, &plot, areas.info.width);
     let standing = [&*point_text.cell, &point_text.standing, &point_text.more].concat();
     let is_short = areas.info.height == 1;
     notes.push(Note::new(standing, is_short || point_text.is_cut(areas.info.width)));

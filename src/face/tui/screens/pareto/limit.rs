@@ -229,7 +229,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             false => put(buf, area, x, area.y, &heading, title),
         };
         for (row, entry) in (1..).zip(&entries) {
-            let cell = LimitCell::of(pareto, entry, limit);
+            let cell = LimitCell::new(pareto, entry, limit);
             let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
             let style = if cell.label.is_empty() { dim } else { text };
             let end = put(buf, area, x, area.y + row, &best, style);
@@ -253,7 +253,7 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     };
     rows.sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
     let cells: Vec<LimitCell> =
-        rows.iter().map(|(entry, _)| LimitCell::of(pareto, entry, limit)).collect();
+        rows.iter().map(|(entry, _)| LimitCell::new(pareto, entry, limit)).collect();
     let label_width = cells.iter().map(|cell| cell.label.width()).max().unwrap_or(0);
     let lines = rows.iter().zip(&cells).map(|((entry, _), cell)| {
         let name = format!("{} {}", entry.mark(), entry.series.label());
@@ -299,7 +299,7 @@ fn meanings(cells: &[LimitCell]) -> String {
 }
 
 impl LimitCell {
-    fn of(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
+    fn new(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
         let found = row_of(pareto, entry, limit);
         let best = found.and_then(|at| at.best.as_ref());
         let missed = found.and_then(|at| at.near_miss.as_ref());

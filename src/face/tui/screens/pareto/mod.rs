@@ -419,7 +419,7 @@ fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
 /// Headline of the comparison of these cells by architecture.
 fn compared(records: &[Record], shown: &[(Spec, Provenance)]) -> base::error::Result<String> {
     let axis = Axis::ARCHITECTURE;
-    Ok(headlines_of_all(&axis, &Cells::of(&of_cells(records, shown)).compare(&axis, None)?))
+    Ok(headlines_of_all(&axis, &Cells::from_records(&of_cells(records, shown)).compare(&axis, None)?))
 }
 
 /// Command line that prints the same points.

@@ -31,7 +31,7 @@ pub struct Sketch {
 
 impl Sketch {
     /// Captures the current plot; `None` if there is nothing to show or pictures are off.
-    pub fn of(pareto: &Pareto, cx: &Context) -> Option<Self> {
+    pub fn new(pareto: &Pareto, cx: &Context) -> Option<Self> {
         let protocol = pareto.pictures.protocol.filter(|_| pareto.pictures.on)?;
         let plot = layout::plot(pareto, cx.body());
         let (columns, rows) = (plot.area.width, plot.area.height);
@@ -105,7 +105,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(pareto: &Pareto, cx: &Context) -> Self {
+    fn new(pareto: &Pareto, cx: &Context) -> Self {
         Self {
             pictures: pareto.pictures,
             revision: pareto.revision,
@@ -122,12 +122,12 @@ impl Seen {
 
 /// Requests a new picture if the plot has changed since the last request.
 pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
-    let seen = Some(Seen::of(pareto, cx));
+    let seen = Some(Seen::new(pareto, cx));
     if pareto.picture.seen == seen {
         return;
     }
     pareto.picture.seen = seen;
-    let Some(sketch) = Sketch::of(pareto, cx).map(Arc::new) else {
+    let Some(sketch) = Sketch::new(pareto, cx).map(Arc::new) else {
         pareto.picture.made = None;
         return cx.forget::<Pareto>("picture");
     };

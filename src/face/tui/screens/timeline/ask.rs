@@ -54,10 +54,10 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
         }
         if let Some(stretch) = stretch {
             let take = |pane: &mut Pane, _, numbers| pane.measured = Some(numbers);
-            of_pane(cx, ("numbers", at), pane, pane.window(stretch), Measured::of, take);
+            of_pane(cx, ("numbers", at), pane, pane.window(stretch), Measured::new, take);
         }
         if let Some(step) = pane.step_key(view.time, at == view.focus).filter(|_| view.lit) {
-            let path = |index: &TraceIndex, step| CriticalPath::of(&index.trace, step);
+            let path = |index: &TraceIndex, step| CriticalPath::new(&index.trace, step);
             of_pane(cx, ("path", at), pane, step, path, |pane, _, path| pane.path = Some(path));
         }
         if let Some(span) = view.looked_up(at).filter(|_| at == view.focus) {
@@ -86,7 +86,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
                 for pane in [&a, &b] {
                     pane.trace.meta.provenance.require_evidence("a trace")?;
                 }
-                let [a, b] = [&a.trace, &b.trace].map(analysis::ComputeTimes::of);
+                let [a, b] = [&a.trace, &b.trace].map(analysis::ComputeTimes::from_trace);
                 Ok(analysis::operation_differences(&a, steps.0, &b, steps.1))
             },
             |timeline: &mut Timeline, report, cx| {
@@ -245,7 +245,7 @@ pub fn search(view: &View, cx: &mut Context) {
         let (index, query) = (Arc::clone(&pane.index), view.search.line.value().to_owned());
         cx.ask(
             ("search", at),
-            move |_| Ok(Matches::of(&index, &query)),
+            move |_| Ok(Matches::new(&index, &query)),
             move |timeline: &mut Timeline, matches, cx| {
                 if let Some((view, matches)) = timeline.view.as_mut().zip(cx.ok_or_fail(matches)) {
                     view.found(at, matches);

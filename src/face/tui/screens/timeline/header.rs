@@ -214,7 +214,7 @@ pub fn names(view: &View) -> [String; 2] {
         (Some(a), Some(b)) if a.architecture != b.architecture => {
             [a, b].map(|spec| spec.architecture.to_string())
         }
-        (Some(a), Some(b)) => [a, b].map(|spec| Varied::of([a, b].into_iter()).words(spec)),
+        (Some(a), Some(b)) => [a, b].map(|spec| Varied::from_specs([a, b].into_iter()).words(spec)),
         _ => Default::default(),
     };
     let recorded = [a, b].map(|pane| pane.index.provenance().to_string());

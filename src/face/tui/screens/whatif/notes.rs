@@ -206,7 +206,7 @@ pub fn trust(whatif: &WhatIf, answer: &Answer) -> (Vec<String>, bool) {
         (None, None) => Vec::new(),
     };
     let is_unvalidated = answer.error.starts_with("not validated");
-    let error = match Trust::of(&answer.spec) {
+    let error = match Trust::from_spec(&answer.spec) {
         trust @ Trust::Fitted(_) if answer.assumptions.is_none() => trust.badge(),
         _ => answer.error.clone(),
     };

@@ -161,7 +161,7 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
             Chosen::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
             Chosen::Text(text) => text,
         };
-        let (whatif, cx) = WhatIf::of(state);
+        let (whatif, cx) = WhatIf::screen_and_context(state);
         let mut outcome = Ok(());
         whatif.change(|variant, values| outcome = slider.set(variant, values, &value));
         if let Err(why) = outcome {

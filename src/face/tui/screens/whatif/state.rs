@@ -134,7 +134,7 @@ pub struct Pin {
 impl WhatIf {
     /// Restarts from an executed cell; returns a note for the user, if any.
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
-        let (variant, note) = Variant::of(spec);
+        let (variant, note) = Variant::from_spec(spec);
         self.restart(variant, name, None);
         note
     }

@@ -43,7 +43,7 @@ fn by_tp_the_values_are_the_rows() {
 fn a_map_of_one_tp_and_batch_is_over_the_settings_that_vary() {
     let records = grid(&[8], &[1], &[16, 64, 32]);
     let report = compare(&records, "architecture").unwrap();
-    let settings = Varied::of(report.pairs.iter().map(|pair| &pair.side.spec));
+    let settings = Varied::from_specs(report.pairs.iter().map(|pair| &pair.side.spec));
     let axes = HeatAxes::among(&Axis::ARCHITECTURE, &settings);
     assert_eq!(axes.columns, Axis::Option("prompt_tokens"));
     let slices = slices_over(&report, &axes, 0..report.pairs.len(), |_| String::new());
@@ -51,7 +51,7 @@ fn a_map_of_one_tp_and_batch_is_over_the_settings_that_vary() {
     assert_eq!((slices.len(), map.rows, map.columns), (1, owned(&["8"]), owned(&["16", "32", "64"])));
     // TP and batch where they vary
     let report = compare(&grid(&[2, 8], &[1, 4], &[16, 64]), "architecture").unwrap();
-    let settings = Varied::of(report.pairs.iter().map(|pair| &pair.side.spec));
+    let settings = Varied::from_specs(report.pairs.iter().map(|pair| &pair.side.spec));
     assert!(HeatAxes::among(&Axis::ARCHITECTURE, &settings).is_plain());
 }
 

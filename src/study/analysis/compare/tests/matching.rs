@@ -170,10 +170,12 @@ fn a_variable_is_an_axis_and_its_absence_the_baseline() {
     assert!(!report.pairs[0].matched.contains("NCCL_ALGO"), "{}", report.pairs[0].matched);
     assert!(compare(&records, "NCCL_DEBUG").unwrap().pairs.is_empty(), "it does not vary");
 
-    let ring = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Ring")).unwrap();
+    let ring =
+        Cells::from_records(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Ring")).unwrap();
     let tree = ring.pairs.iter().find(|p| p.value == "Tree").unwrap();
     assert!((tree.speedup - 0.5).abs() < 1e-9 && tree.baseline == "Ring");
-    let error = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Rong")).unwrap_err();
+    let error =
+        Cells::from_records(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Rong")).unwrap_err();
     let Error::Input { message, help } = error else { panic!("{error}") };
     assert!(message.contains("'Rong'") && help.unwrap().contains("did you mean 'Ring'"), "{message}");
 }
@@ -192,7 +194,7 @@ fn axes_are_those_that_vary_with_the_pairs_they_give() {
         cell("d", &LADDER, 8, far),
     ];
     records[1].spec.set.insert("link.alpha_us".into(), "5".into());
-    let axes = Cells::of(&records).axes();
+    let axes = Cells::from_records(&records).axes();
     let named: Vec<(String, usize, usize)> =
         axes.iter().map(|a| (a.axis.to_string(), a.values.len(), a.pairs)).collect();
     assert_eq!(
@@ -206,7 +208,7 @@ fn axes_are_those_that_vary_with_the_pairs_they_give() {
     );
     records[1].spec.set.clear();
     let pairs = |name: &str| {
-        let axes = Cells::of(&records).axes();
+        let axes = Cells::from_records(&records).axes();
         axes.iter().find(|a| a.axis.to_string() == name).map(|a| a.pairs)
     };
     assert_eq!((pairs("architecture"), pairs("tp"), pairs("link")), (Some(1), Some(1), Some(0)));
@@ -264,8 +266,9 @@ fn divisions_of_as_many_gpus_are_compared_and_others_are_not() {
     assert!(pairs.iter().any(|pair| pair.1 == "tp8+ep8" && (pair.2 - 0.5).abs() < 1e-9));
     assert!(pairs.iter().all(|pair| pair.0 == "tp8"), "{pairs:?}");
     assert!(report.pairs.iter().all(|pair| !pair.matched.contains("tp8")), "{report:?}");
-    let has_axis =
-        |records: &[Record]| Cells::of(records).axes().iter().any(|count| count.axis == Axis::Division);
+    let has_axis = |records: &[Record]| {
+        Cells::from_records(records).axes().iter().any(|count| count.axis == Axis::Division)
+    };
     assert!(has_axis(&records) && !has_axis(&records[1..2]));
     assert!(!has_axis(&[records[1].clone(), records[3].clone()]), "without experts it is a TP");
 }

@@ -147,7 +147,7 @@ fn a_hidden_share_is_against_standard_whatever_the_baseline() {
         rounds("p", architecture(&Architecture::Parallel), 1.5),
     ]
     .concat();
-    let report = Cells::of(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
+    let report = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
     let parallel = report.pairs.iter().find(|p| p.value == "parallel").unwrap();
     assert_eq!(parallel.baseline, "ladder");
     assert!((parallel.speedup - 0.8).abs() < 1e-9);

@@ -201,7 +201,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
         ];
         let path = directory.path().join(format!("rank{rank}.json"));
         std::fs::write(&path, events(&list.each_ref().map(String::as_str))).unwrap();
-        paths.push(Input::of(&path));
+        paths.push(Input::from_path(&path));
     }
     let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     let range = |at: u32| trace.meta.range_names[trace.ranges[at as usize].name as usize].clone();

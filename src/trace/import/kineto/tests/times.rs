@@ -265,7 +265,7 @@ fn one_ranks_file_may_have_a_clock_of_its_own() {
     for (rank, base) in BASES.into_iter().enumerate() {
         let path = directory.path().join(format!("rank{rank}.json"));
         std::fs::write(&path, format!("[{}]", good(base).join(","))).unwrap();
-        paths.push(Input::of(&path));
+        paths.push(Input::from_path(&path));
     }
     let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     assert_eq!(trace.spans.len(), 20);

@@ -49,7 +49,7 @@ proptest! {
         }
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), bytes).expect("written");
-        match import(&[Input::of(file.path())]) {
+        match import(&[Input::from_path(file.path())]) {
             Ok(mut trace) => {
                 Rules::default().classify(&mut trace);
                 for span in &trace.spans {
@@ -86,7 +86,7 @@ proptest! {
             }
         }
         expected.values_mut().for_each(|list| list.sort_unstable());
-        let Ok(trace) = import(&[Input::of(&export.path)]) else {
+        let Ok(trace) = import(&[Input::from_path(&export.path)]) else {
             prop_assert!(expected.is_empty());
             return Ok(());
         };

@@ -14,7 +14,7 @@ use base::error::Error;
 use plan::Lane;
 
 fn imported(export: &Export) -> Trace {
-    import(&[Input::of(&export.path)]).expect("imports")
+    import(&[Input::from_path(&export.path)]).expect("imports")
 }
 
 fn warned(trace: &Trace, words: &str) -> bool {
@@ -22,7 +22,7 @@ fn warned(trace: &Trace, words: &str) -> bool {
 }
 
 fn refused(export: &Export) -> String {
-    match import(&[Input::of(&export.path)]) {
+    match import(&[Input::from_path(&export.path)]) {
         Err(Error::Input { message, help }) => format!("{message}\n{}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
@@ -356,7 +356,8 @@ fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
              INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES ({began})"
         ));
     }
-    let trace = import(&exports.each_ref().map(|export| Input::of(&export.path))).expect("imports");
+    let trace =
+        import(&exports.each_ref().map(|export| Input::from_path(&export.path))).expect("imports");
     accounted(&trace);
     assert_eq!((trace.meta.ranks, trace.operations.len(), trace.meta.range_names.len()), (2, 3, 1));
     let spans: Vec<_> = trace
@@ -393,7 +394,8 @@ const NOW: i64 = 1_763_000_000_000_000_000;
 
 #[test]
 fn recordings_of_one_process_are_no_ranks() {
-    let open = |a: Export, b: Export| import(&[a, b].each_ref().map(|export| Input::of(&export.path)));
+    let open =
+        |a: Export, b: Export| import(&[a, b].each_ref().map(|export| Input::from_path(&export.path)));
     let again = NOW + 60_000_000_000;
     let refused = open(recorded(7, "a", 50, NOW), recorded(7, "a", 50, again)).unwrap_err().to_string();
     assert!(refused.contains("record one process, one after the other"), "{refused}");
@@ -419,7 +421,7 @@ fn times_on_the_wall_clock_are_not_moved_to_it_again() {
                 recorded(7 + at as i64, "a", start - zero, began[at])
             })
             .collect();
-        let inputs: Vec<Input> = exports.iter().map(|export| Input::of(&export.path)).collect();
+        let inputs: Vec<Input> = exports.iter().map(|export| Input::from_path(&export.path)).collect();
         let trace = import(&inputs).expect("imports");
         assert_eq!(trace.spans[0].start_ns, trace.spans[1].start_ns, "{normalized:?}");
     }

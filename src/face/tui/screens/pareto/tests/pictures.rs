@@ -25,7 +25,7 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         (pictures::VARIABLE, "sixel", Some(ProtocolType::Sixel)),
         (pictures::VARIABLE, "off", None),
     ] {
-        let pictures = Pictures::of(terminal(name, value));
+        let pictures = Pictures::from_variable(terminal(name, value));
         assert_eq!((pictures.protocol, pictures.on), (protocol, protocol.is_some()), "{name}={value}");
     }
     // within tmux what the outer terminal can do is not known to pass
@@ -34,11 +34,11 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         "KITTY_WINDOW_ID" => Some("1".into()),
         _ => None,
     };
-    assert_eq!(Pictures::of(both).protocol, None);
+    assert_eq!(Pictures::from_variable(both).protocol, None);
     let told =
         |asked: &str| if asked == pictures::VARIABLE { Some("kitty".into()) } else { both(asked) };
     assert_eq!(
-        Pictures::of(told),
+        Pictures::from_variable(told),
         Pictures { protocol: Some(ProtocolType::Kitty), tmux: true, on: true }
     );
     let remote = |asked: &str| match asked {
@@ -47,7 +47,7 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         _ => None,
     };
     assert_eq!(
-        Pictures::of(remote),
+        Pictures::from_variable(remote),
         Pictures { protocol: Some(ProtocolType::Kitty), tmux: false, on: false }
     );
 }

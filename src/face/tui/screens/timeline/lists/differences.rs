@@ -202,7 +202,7 @@ pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2
     let number = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
         Shown::number(share.as_ref().map(get), 3)
     };
-    Table::of(
+    Table::from_rows(
         &report.groups,
         &[
             ("operation", &|g: &OperationDifference| Shown::text(&g.name)),

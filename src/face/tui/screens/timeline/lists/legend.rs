@@ -56,7 +56,7 @@ pub fn short_legend(view: &View, width: u16) -> Vec<Entry> {
 /// True if kernels of the trace are coloured by name.
 fn has_unclassified(index: &TraceIndex) -> bool {
     let mut operations = index.trace.operations.iter();
-    operations.any(|one| Class::of(one) == Class::Compute && is_unclassified(index, one))
+    operations.any(|one| Class::from_operation(one) == Class::Compute && is_unclassified(index, one))
 }
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [

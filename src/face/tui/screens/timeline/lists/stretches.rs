@@ -159,7 +159,7 @@ fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
     let span = index.trace.spans.get(at);
     let operation = span.and_then(|span| index.trace.operations.get(span.operation as usize));
     let layer = operation.and_then(|operation| operation.layer).map(|layer| format!("L{layer}"));
-    let step = span.map(StepKey::of).filter(|key| key.step != NO_STEP && index.steps.len() > 1);
+    let step = span.map(StepKey::from_span).filter(|key| key.step != NO_STEP && index.steps.len() > 1);
     let place: Vec<String> = layer.into_iter().chain(step.map(|key| index.step_label(key))).collect();
     match place.is_empty() {
         true => time_of(us),

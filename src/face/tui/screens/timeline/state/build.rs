@@ -66,7 +66,7 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
         part.order.push((base + i) as u32);
         part.sorted &= part.starts.1 <= span.start_ns;
         part.starts.1 = span.start_ns;
-        let step = StepKey::of(span);
+        let step = StepKey::from_span(span);
         match chunk.steps.last_mut() {
             Some((last, range)) if *last == step => {
                 *range = (range.0.min(span.start_ns), range.1.max(span.end_ns));
@@ -136,11 +136,11 @@ impl TraceIndex {
         // the load of experts is compared between ranks
         let has_experts = trace.operations.iter().any(|operation| operation.kind == EXPERTS);
         let folded = if has_experts { Vec::new() } else { trace.fold_ranks() };
-        Self::of(title, trace, folded)
+        Self::from_title(title, trace, folded)
     }
 
-    pub(super) fn of(title: String, trace: Trace, folded: Vec<u32>) -> Self {
-        let classes: Vec<Class> = trace.operations.iter().map(Class::of).collect();
+    pub(super) fn from_title(title: String, trace: Trace, folded: Vec<u32>) -> Self {
+        let classes: Vec<Class> = trace.operations.iter().map(Class::from_operation).collect();
         let (parts, steps) = gather(&trace);
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;

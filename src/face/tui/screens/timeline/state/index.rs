@@ -136,7 +136,7 @@ impl TraceIndex {
             rules: self.rules.clone(),
             recording: self.recording.clone(),
             files: self.files,
-            ..Self::of(self.title.clone(), self.whole().into_owned(), Vec::new())
+            ..Self::from_title(self.title.clone(), self.whole().into_owned(), Vec::new())
         }
     }
 
@@ -213,7 +213,7 @@ impl TraceIndex {
 
     /// Times of a mixture's experts in a part of the trace. The first call matches the trace's collectives.
     pub fn experts(&self, selection: &Selection) -> Option<ExpertTimes> {
-        let loads = self.experts.get_or_init(|| ExpertLoads::of(&self.trace));
+        let loads = self.experts.get_or_init(|| ExpertLoads::from_trace(&self.trace));
         loads.as_ref()?.times(&self.trace, selection)
     }
 
@@ -226,7 +226,7 @@ impl TraceIndex {
     }
 
     pub fn step_of(&self, span: &Span) -> Option<usize> {
-        self.step_places.get(&StepKey::of(span)).copied()
+        self.step_places.get(&StepKey::from_span(span)).copied()
     }
 
     /// Index of the last step that starts at or before a time.
@@ -327,7 +327,7 @@ impl TraceIndex {
             let spans = places.filter_map(move |place| self.span(row, place));
             spans.take_while(|span| span.start_ns < step.window.to)
         });
-        let of_step: Vec<&Span> = spans.filter(|span| StepKey::of(span) == step.key).collect();
+        let of_step: Vec<&Span> = spans.filter(|span| StepKey::from_span(span) == step.key).collect();
         let layer = |span: &Span| self.trace.operations.get(span.operation as usize)?.layer;
         let extent = |spans: &mut dyn Iterator<Item = &&Span>| {
             let ends = spans.map(|span| (span.start_ns, span.end_ns));

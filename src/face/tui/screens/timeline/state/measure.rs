@@ -32,7 +32,7 @@ pub struct Measured {
 
 impl Measured {
     /// Measures an interval (ns of the trace), in time linear in its spans.
-    pub fn of(index: &TraceIndex, window: Window) -> Self {
+    pub fn new(index: &TraceIndex, window: Window) -> Self {
         let part = touched(index, window);
         let trace = part.as_ref().unwrap_or(&index.trace);
         let origin = trace::overlap::origin_ns(trace);
@@ -177,7 +177,7 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
-    pub fn of(trace: &Trace, key: StepKey) -> Self {
+    pub fn new(trace: &Trace, key: StepKey) -> Self {
         let steps = analysis::critical_path(trace, key.sample, key.phase, key.step);
         let summary = analysis::path_summary(trace, &steps);
         Self { key, steps, summary }
@@ -240,7 +240,7 @@ mod tests {
                     }
                 })
                 .collect();
-            spans.sort_by_key(|s| (StepKey::of(s), s.rank, s.lane, s.start_ns));
+            spans.sort_by_key(|s| (StepKey::from_span(s), s.rank, s.lane, s.start_ns));
             let trace = Trace { spans, ranges: Vec::new(), ..fixtures::trace().trace };
             let origin = trace::overlap::origin_ns(&trace);
             let selection = Selection {
@@ -250,7 +250,7 @@ mod tests {
             };
             let expected = trace::overlap::overlap(&trace, &selection);
             let index = TraceIndex::new(String::new(), trace.clone());
-            let measured = Measured::of(&index, Window::new(from, from + width));
+            let measured = Measured::new(&index, Window::new(from, from + width));
             prop_assert_eq!(&measured.report.all.exact, &expected.all.exact);
             prop_assert_eq!(&measured.report, &expected);
             let started = trace.spans.iter().filter(|s| (from..from + width).contains(&s.start_ns));
@@ -270,7 +270,7 @@ mod tests {
         let window = Window::new(55_000, 60_000);
         let part = touched(&index, window).expect("a small part");
         assert!(part.spans.len() < index.trace.spans.len());
-        let measured = Measured::of(&index, window);
+        let measured = Measured::new(&index, window);
         assert_eq!(measured.report.ranks.len(), 2);
         assert_eq!(measured.kinds, [("matmul".to_string(), 5.0)], "both ranks compute throughout");
         assert!(measured.modules.iter().any(|(name, _)| name == "attn"));
@@ -301,7 +301,7 @@ mod tests {
     fn a_path_is_walked_from_its_first_span_to_its_last_and_back() {
         let index = fixtures::trace();
         let key = StepKey { sample: 0, phase: Phase::Decode, step: 1 };
-        let path = CriticalPath::of(&index.trace, key);
+        let path = CriticalPath::new(&index.trace, key);
         let spans: Vec<usize> = path.steps.iter().map(|step| step.span).collect();
         assert!(spans.len() >= 3, "qkv, up, reduce: {spans:?}");
         let mut walked = vec![path.neighbour(None, i64::MIN, true).expect("it has a first")];

@@ -264,7 +264,7 @@ impl Pane {
         if let Some(Line::Row(row)) = self.current() {
             let last = self.index.len(Line::Row(row)).min(self.place.saturating_add(FAR));
             let of_step = |place: &usize| {
-                self.index.span(row, *place).is_some_and(|span| StepKey::of(span) == step.key)
+                self.index.span(row, *place).is_some_and(|span| StepKey::from_span(span) == step.key)
             };
             if let Some(place) = (self.place..last).find(of_step) {
                 self.place = place;

@@ -126,7 +126,7 @@ pub fn traced(
             target.ok_or_else(|| Error::failed(reason))?
         }
     };
-    TracedStep::of(&index.whole(), step, [layers, tp], target, arguments)
+    TracedStep::new(&index.whole(), step, [layers, tp], target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +146,10 @@ impl Rewired {
         let facts = Facts::parse(&rest[usize::from(named.is_some())..].join(" ")).map_err(|_| {
             "type an architecture, and at most an all-reduce, layers 80 and tp 8".to_owned()
         })?;
-        Ok(Some(Self(Choice { collective: collective.transpose()?, ..Choice::of(architecture) }, facts)))
+        Ok(Some(Self(
+            Choice { collective: collective.transpose()?, ..Choice::from_architecture(architecture) },
+            facts,
+        )))
     }
 
     /// Rewires one step of a trace (its key, or a trace time in ns); returns the trace and a
@@ -162,7 +165,7 @@ impl Rewired {
         let with = if target.is_some() { reason } else { "no contention: unknown profile".into() };
         let Facts { layers, tp } = self.1;
         let asked = Asked { layers, phase: key.map(|key| key.phase), key, ..Asked::default() };
-        let rewiring = Rewiring::of(trace, &asked, &Setting { target, tp, ..Setting::default() })?;
+        let rewiring = Rewiring::new(trace, &asked, &Setting { target, tp, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
         let mut title = format!("step {number} rewired: {}", self.0.label());

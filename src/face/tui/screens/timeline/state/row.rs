@@ -30,7 +30,7 @@ pub const WAITING: usize = 3;
 const BLOCK: usize = 16;
 
 impl Class {
-    pub fn of(operation: &OperationInfo) -> Self {
+    pub fn from_operation(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
             (_, "memcpy" | "memset" | trace::rules::OTHER) => Self::Memory,

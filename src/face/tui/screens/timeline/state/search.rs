@@ -37,7 +37,7 @@ type Key = (i64, usize, usize);
 
 impl Matches {
     /// Finds spans and ranges whose names contain all words of the query, ignoring case.
-    pub fn of(index: &TraceIndex, query: &str) -> Self {
+    pub fn new(index: &TraceIndex, query: &str) -> Self {
         let words = Words::new(query);
         if words.0.is_empty() {
             return Self { query: query.into(), ..Self::default() };

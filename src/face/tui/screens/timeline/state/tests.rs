@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn every_match_is_visited_once_in_the_order_of_time(list in spans(), forwards in any::<bool>()) {
         let index = TraceIndex::new(String::new(), trace(list.clone(), Vec::new()));
-        let matches = Matches::of(&index, "NCCL allreduce");
+        let matches = Matches::new(&index, "NCCL allreduce");
         prop_assert_eq!(matches.total, list.iter().filter(|s| s.lane == Lane::Comm).count());
         let (mut at, mut time, mut seen) = ((Line::Rank(0), 0), -1, Vec::new());
         for _ in 0..matches.total {

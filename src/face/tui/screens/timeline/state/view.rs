@@ -47,7 +47,7 @@ impl KeptTimeline {
         (1..=2).contains(&self.sources.len()) && self.sources.iter().all(|source| !source.is_empty())
     }
 
-    fn of(view: &View) -> Option<Self> {
+    fn from_view(view: &View) -> Option<Self> {
         let indices = || view.panes.iter().filter(|pane| pane.ghost.is_none()).map(|pane| &pane.index);
         let above = &view.panes[0];
         let window = above.window(view.window);
@@ -65,7 +65,7 @@ impl Kept for Timeline {
     type Kept = KeptTimeline;
 
     fn keep(&self) -> Option<KeptTimeline> {
-        self.view.as_ref().map_or_else(|| self.kept.clone(), KeptTimeline::of)
+        self.view.as_ref().map_or_else(|| self.kept.clone(), KeptTimeline::from_view)
     }
 
     fn restore(&mut self, kept: KeptTimeline, cx: &mut Context) {

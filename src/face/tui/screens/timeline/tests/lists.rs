@@ -179,7 +179,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.tap(KeyCode::Enter);
     let longest = place(&driver);
     assert_eq!(longest.operation, 5, "an all-reduce");
-    let at = trace::overlap::StepKey::of(&longest).label();
+    let at = trace::overlap::StepKey::from_span(&longest).label();
     let named = format!("{}, L0 {at}", super::super::lists::time_of(lengths[0]));
     assert!(first.contains(&named), "the row names where Enter goes, {named}: {first}");
     let most = decode.longest[0].length_us;
@@ -294,7 +294,12 @@ fn enter_before_the_next_part_is_counted_waits_for_it() {
     assert_eq!(view(&driver).span().copied(), before, "the rows are those of the decode steps");
     driver.answer(unanswered);
     let on = view(&driver).span().expect("on an operation");
-    assert_eq!(trace::overlap::StepKey::of(on).phase, plan::Phase::Prefill, "{}", driver.screen());
+    assert_eq!(
+        trace::overlap::StepKey::from_span(on).phase,
+        plan::Phase::Prefill,
+        "{}",
+        driver.screen()
+    );
 }
 
 #[test]

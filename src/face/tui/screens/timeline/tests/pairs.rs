@@ -107,7 +107,7 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
         let panes = view(driver).panes.iter();
         let of = |pane: &super::super::state::Pane| {
             let span = *pane.span().expect("on an operation");
-            (pane.index.name(&span).to_owned(), trace::overlap::StepKey::of(&span))
+            (pane.index.name(&span).to_owned(), trace::overlap::StepKey::from_span(&span))
         };
         panes.map(of).collect()
     };
