@@ -1,7 +1,7 @@
 //! Metrics of a run or a cell, and pooling of a cell's rounds into one record.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -90,7 +90,8 @@ pub struct CellRuns<'a> {
 }
 
 impl<'a> CellRuns<'a> {
-    /// Groups records into cells, in order of first appearance.
+    /// Groups records into cells, in order of first appearance. A round that an experiment repeated counts once: its newest
+    /// run with numbers replaces earlier runs of that round.
     pub fn group(records: &'a [Record]) -> Vec<Self> {
         let mut index: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
         let mut cells: Vec<Self> = Vec::new();
@@ -100,6 +101,22 @@ impl<'a> CellRuns<'a> {
                 cells.len() - 1
             });
             cells[at].runs.push(record);
+        }
+        for cell in &mut cells {
+            let mut repeated = HashSet::new();
+            let is_newest = |run: &Record| {
+                let Some(experiment) = &run.experiment else { return true };
+                let round = (experiment.clone(), run.round);
+                let is_newest = !repeated.contains(&round);
+                if run.has_numbers() {
+                    repeated.insert(round);
+                }
+                is_newest
+            };
+            let mut kept: Vec<&Record> =
+                cell.runs.iter().rev().copied().filter(|run| is_newest(run)).collect();
+            kept.reverse();
+            cell.runs = kept;
         }
         cells
     }

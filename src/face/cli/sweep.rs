@@ -6,7 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::app::exit_status;
 use super::gate;
@@ -41,9 +44,10 @@ pub struct Args {
     /// Only list what would run, what is stored, what cannot run and why, and how long it would take
     #[arg(long, conflicts_with_all = ["baseline", "slurm", "retry_failed"])]
     pub dry_run: bool,
-    /// Run every cell again, including finished ones
-    #[arg(long)]
-    pub again: bool,
+    /// Run every cell again, including finished ones; with a time (RFC 3339), except runs stored since then, which
+    /// resumes an interrupted repetition
+    #[arg(long, value_name = "SINCE", num_args = 0..=1, require_equals = true, default_missing_value = NOW)]
+    pub again: Option<Again>,
     /// Rerun failed and interrupted cells only; skip cells that have not run yet
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
@@ -72,10 +76,25 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
+/// When a repetition began.
+#[derive(Clone, Copy, Debug)]
+pub struct Again(Timestamp);
+
+/// Value of `--again` without one.
+const NOW: &str = "now";
+
+impl FromStr for Again {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<Self, jiff::Error> {
+        Ok(Self(if text == NOW { Timestamp::now() } else { text.parse()? }))
+    }
+}
+
 impl Args {
     fn choice(&self) -> Choice {
         match (self.again, self.retry_failed) {
-            (true, _) => Choice::All,
+            (Some(Again(since)), _) => Choice::Again(since),
             (_, true) => Choice::Failed,
             _ => Choice::Missing,
         }
@@ -192,6 +211,8 @@ const TABLE_ROWS: usize = 24;
 fn command_again(args: &Args, runner: &Runner) -> String {
     let (file, dir) = (args.file.to_string_lossy(), runner.store.dir().to_string_lossy());
     let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
+    let again = args.again.map(|Again(since)| format!("--again={since}"));
+    words.extend(again.as_deref());
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
     words.extend(args.gate.iter().flat_map(|gate| ["--gate", &gate.text]));
@@ -297,7 +318,7 @@ struct PlannedCell<'a> {
 fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) -> Result<u8> {
     let records = RunSelection::all(dir)?.records;
     let mut past = History::past(&records);
-    if choice == Choice::All {
+    if matches!(choice, Choice::Again(_)) {
         // stored runs still show how long the cells take
         past.values_mut().for_each(|past| past.rounds.clear());
     }

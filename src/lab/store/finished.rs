@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::batches::RowReader;
-use super::directory::{Listing, Store, order};
+use super::directory::{self, Listing, Store, order};
+use crate::sweep::Choice;
 use base::error::{Error, Result, nearest};
 use table::{Record, Status};
 
@@ -37,6 +38,19 @@ impl Store {
     /// Finished runs of the cells with these keys. Fails if the directory cannot be read.
     pub(crate) fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
         self.finished_if(|key| wanted.contains(key))
+    }
+
+    /// Finished runs of the cells with these keys that a sweep with this choice does not start.
+    pub(crate) fn finished_for(&self, choice: Choice, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
+        let mut finished = self.finished_of(wanted)?;
+        if let Choice::Again(since) = choice {
+            let since = directory::rfc3339(since);
+            finished
+                .places
+                .values_mut()
+                .for_each(|places| places.retain(|place| place.created >= since));
+        }
+        Ok(finished)
     }
 
     /// Runs (cell key and round) of these cells that failed or were interrupted and never succeeded. Fails if the

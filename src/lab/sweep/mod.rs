@@ -18,6 +18,7 @@ pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use self::simulate::{SimulationEvent, Simulations};
@@ -89,13 +90,10 @@ impl<'a> SweepState<'a> {
         let keys: Vec<String> = grid.cells.iter().map(|cell| cell.spec.key()).collect();
         let simulations = claim_simulations(grid, &keys, store, cancel, emit)?;
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
-        let finished = match choice {
-            Choice::All => Finished::default(),
-            Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
-        };
+        let finished = store.finished_for(choice, &wanted)?;
         let failed = match choice {
             Choice::Failed => Some(store.failed_of(&wanted)?),
-            Choice::All | Choice::Missing => None,
+            Choice::Again(_) | Choice::Missing => None,
         };
         let mut state = Self {
             grid,
@@ -400,8 +398,9 @@ pub enum Choice {
     /// Runs that are not finished; resumes a stopped sweep.
     #[default]
     Missing,
-    /// All runs, including finished ones.
-    All,
+    /// All runs, except those that were created since this time: when the repetition began, which an interrupted one
+    /// keeps.
+    Again(Timestamp),
     /// Runs that failed or were interrupted. Runs that never started are left out.
     Failed,
 }
@@ -460,7 +459,10 @@ pub fn run_one(
         SweepEvent::CellDone { record, .. } => concluded = Some(*record),
         event => emit(event),
     };
-    run_grid(SweepState::new(grid, store, Choice::All, cancel, &mut conclude)?, executor)?;
+    run_grid(
+        SweepState::new(grid, store, Choice::Again(Timestamp::now()), cancel, &mut conclude)?,
+        executor,
+    )?;
     Ok(concluded.unwrap_or_else(|| not_run(spec, store)))
 }
 
@@ -519,7 +521,7 @@ fn run_round(
             continue;
         }
         refused = 0;
-        if state.choice != Choice::All
+        if !matches!(state.choice, Choice::Again(_))
             && let Some(record) = store.newly_finished(elsewhere, &state.keys[cell], round)?
         {
             state.settled(cell, round, record);

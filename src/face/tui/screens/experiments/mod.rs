@@ -9,6 +9,7 @@ mod typing;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent};
+use jiff::Timestamp;
 
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
@@ -95,7 +96,7 @@ impl Acts for Experiments {
                 }));
             }
             Act::Run => self.run(Choice::Missing, cx),
-            Act::RunAll => self.run(Choice::All, cx),
+            Act::RunAll => self.run(Choice::Again(Timestamp::now()), cx),
             Act::Paper => self.run_paper(cx),
             Act::Choose if !editing => self.run(Choice::Missing, cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {

@@ -394,6 +394,7 @@ impl Live {
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
+        self.choice = choice;
         // answers about the previous sweep must not show up in this one
         SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
@@ -547,7 +548,14 @@ impl Live {
             return cx.inform(format!("no sweep ran in this session: {screen} selects an experiment"));
         };
         match () {
-            () if self.was_interrupted() => self.sweep(experiment, Choice::Missing, cx),
+            () if self.was_interrupted() => {
+                // a repetition goes on, in place of finding the runs that it was to repeat
+                let choice = match self.choice {
+                    Choice::Again(_) => self.choice,
+                    Choice::Missing | Choice::Failed => Choice::Missing,
+                };
+                self.sweep(experiment, choice, cx);
+            }
             () if self.has_failures() => self.sweep(experiment, Choice::Failed, cx),
             () if self.is_running() => cx.inform("the sweep is running, and no run of it has failed"),
             () => {

@@ -41,6 +41,7 @@ pub struct Live {
     paused_ms: u64,
     /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
+    pub choice: Choice,
     pub queue: Vec<Queued>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -88,7 +89,7 @@ pub enum Pause {
 #[derive(Clone, Debug)]
 pub struct Queued {
     pub experiment: Arc<Experiment>,
-    /// Runs to start: missing, failed, or all.
+    /// Runs to start.
     pub choice: Choice,
 }
 
@@ -97,7 +98,7 @@ impl Queued {
     pub fn title(&self) -> String {
         let which = match self.choice {
             Choice::Missing => "",
-            Choice::All => " (all again)",
+            Choice::Again(_) => " (all again)",
             Choice::Failed => " (failed cells)",
         };
         format!("{}{which}", self.experiment.name)
