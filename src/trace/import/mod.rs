@@ -28,7 +28,6 @@ pub mod kineto;
 mod left_out;
 mod misplaced;
 pub mod nsight;
-mod numbering;
 mod rank;
 pub mod recording;
 mod samples;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use plan::Phase;
 use rayon::prelude::*;
 
@@ -18,7 +19,6 @@ use crate::import::left_out::{Extremes, TimeRanges};
 use crate::import::misplaced::{
     GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
-use crate::import::numbering::Numbering;
 use crate::import::steps::{FileSteps, StepCandidate, StepName, step_name};
 use crate::overlap::StepKey;
 use crate::{LaunchSite, NO_STEP, Range, Span};
@@ -423,7 +423,7 @@ fn names_of_steps(table: &EventTable) -> Vec<Option<StepName>> {
 
 /// Process of each thread, as a small number.
 fn processes(table: &EventTable) -> Vec<u32> {
-    let mut numbers = Numbering::default();
+    let mut numbers = IndexSet::new();
     let end = |key: &[u8]| key.iter().position(|byte| *byte == PART).unwrap_or(key.len());
-    table.threads.texts().into_iter().map(|key| numbers.number(&key[..end(key)])).collect()
+    table.threads.texts().into_iter().map(|key| numbers.insert_full(&key[..end(key)]).0 as u32).collect()
 }

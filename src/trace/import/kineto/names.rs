@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
+use indexmap::IndexSet;
 
 use super::assemble::ReadFile;
 use super::event::{GpuCategory, TraceEvent};
 use super::json::{JsonError, JsonValue, last_integer, unescape};
 use super::table::{EventTable, LaunchCall, PART};
 use crate::import::enclosing::{Enclosing, ThreadRange};
-use crate::import::numbering::Numbering;
 use crate::{
     CallArguments, CollectiveInfo, CopiedBytes, OperationInfo, ProcessGroup, Product, Span, is_product,
 };
@@ -388,11 +388,11 @@ impl OperationPairs {
                 copied.entry(map[*operation as usize]).or_default().absorb(of_file);
             }
         }
-        let mut groups = Numbering::default();
+        let mut groups = IndexSet::new();
         let mut operation = |((name, kind), at): (&(u32, usize), u32)| {
             let (name, collective) = collective(&self.names.texts[*name as usize], files);
             let collective = collective.map(|(info, group)| CollectiveInfo {
-                group: group.map(|group| groups.number(group)),
+                group: group.map(|group| groups.insert_full(group).0 as u32),
                 ..info
             });
             let cost = copied.get(&at).map(CopiedBytes::cost).unwrap_or_default();
@@ -403,7 +403,7 @@ impl OperationPairs {
             }
         };
         let table = self.pairs.iter().zip(0..).map(&mut operation).collect();
-        (table, groups.list())
+        (table, groups.into_iter().collect())
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+
 use super::database::{Database, DatabaseRow};
 use super::host::{ProcessId, process};
 use super::{Notes, interval};
 use crate::import::left_out::described;
-use crate::import::numbering::Numbering;
 use crate::{CopiedBytes, Doubt, Doubted};
 use base::error::{Error, Result};
 
@@ -71,9 +73,9 @@ pub(in crate::import) struct GpuActivity {
 /// Numbers places and operations in order of first use.
 #[derive(Default)]
 struct Tables {
-    places: Numbering<GpuStream>,
+    places: IndexSet<GpuStream, RandomState>,
     last_place: Option<(GpuStream, u32)>,
-    operations: Numbering<(String, &'static str)>,
+    operations: IndexSet<(String, &'static str)>,
     copied: HashMap<u32, CopiedBytes>,
     /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
@@ -111,8 +113,8 @@ impl GpuActivity {
         }
         gpu.memory(db, &mut tables, notes);
         gpu.graphs(db, notes);
-        gpu.places = tables.places.list();
-        gpu.operations = tables.operations.list();
+        gpu.places = tables.places.into_iter().collect();
+        gpu.operations = tables.operations.into_iter().collect();
         gpu.copied = tables.copied;
         Ok(gpu)
     }
@@ -128,12 +130,12 @@ impl GpuActivity {
             Some(several) if several.len() > 1 => place,
             _ => without(place),
         };
-        let mut places = Numbering::default();
+        let mut places = IndexSet::new();
         let number_of: Vec<u32> =
-            self.places.iter().map(|place| places.number(needed(*place))).collect();
+            self.places.iter().map(|place| places.insert_full(needed(*place)).0 as u32).collect();
         self.events.iter_mut().for_each(|event| event.place = number_of[event.place as usize]);
         self.graphs.iter_mut().for_each(|graph| graph.place = needed(graph.place));
-        self.places = places.list();
+        self.places = places.into_iter().collect();
     }
 
     fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
@@ -153,7 +155,9 @@ impl GpuActivity {
             let mut is_unnamed = false;
             event.operation = match (id, text) {
                 // exports with names inline
-                (None, Some(text)) => tables.operations.number((text.to_owned(), "kernel")),
+                (None, Some(text)) => {
+                    tables.operations.insert_full((text.to_owned(), "kernel")).0 as u32
+                }
                 _ => tables.operation("kernel", [id.unwrap_or(-1), 0, 0], || {
                     let name = id.and_then(|id| db.string(id));
                     is_unnamed = name.is_none();
@@ -313,7 +317,7 @@ impl Tables {
         };
         let number = match self.last_place {
             Some((last, number)) if last == place => number,
-            _ => self.places.number(place),
+            _ => self.places.insert_full(place).0 as u32,
         };
         self.last_place = Some((place, number));
         Some(GpuEvent {
@@ -330,7 +334,7 @@ impl Tables {
         if let Some(number) = self.by_key.get(&(kind, key)) {
             return *number;
         }
-        let number = self.operations.number((name(), kind));
+        let number = self.operations.insert_full((name(), kind)).0 as u32;
         self.by_key.insert((kind, key), number);
         number
     }

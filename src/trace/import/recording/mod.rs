@@ -9,6 +9,9 @@ mod part;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+
 use self::join::{JoinedCollectives, NcclCollective, is_nccl};
 use self::part::{RecordedWorkKind, RecordingPart};
 use super::formats::{FormatSignature, Importer};
@@ -17,7 +20,6 @@ use crate::import::nsight::parts::{
     GpuActivity, GpuEvent, GpuStream, HostLaunch, HostLaunches, HostRange, HostRanges, ImportParts,
     Notes, assemble,
 };
-use crate::import::numbering::Numbering;
 use crate::{CollectiveInfo, CopiedBytes, ProcessGroup, Trace};
 use base::error::{Error, Result};
 use base::text::natural_order;
@@ -169,7 +171,7 @@ fn joined(parts: &[RecordingPart], notes: &mut Notes) -> Result<Trace> {
     let mut launches = HostLaunches::default();
     let mut names: HashMap<i64, String> = HashMap::new();
     let mut ranges = HostRanges::default();
-    let mut by_name = Numbering::default();
+    let mut by_name = IndexSet::new();
     let (mut unjoined, mut nccl_kernels) = (0u64, 0u64);
     for (part, order) in parts.iter().zip(0i64..) {
         let process = order << 24 | i64::from(part.pid & 0xFF_FFFF);
@@ -181,7 +183,7 @@ fn joined(parts: &[RecordingPart], notes: &mut Notes) -> Result<Trace> {
         if part.work.is_empty() {
             // a process with ranges alone is a rank without streams of its own
             let process = Some(process);
-            tables.places.number(GpuStream { process, device: 0, context: None, stream: 0 });
+            tables.places.insert(GpuStream { process, device: 0, context: None, stream: 0 });
         }
         for call in &part.calls {
             let name = i64::from(call.id) << 1 | i64::from(call.runtime) | 1 << 40;
@@ -203,7 +205,7 @@ fn joined(parts: &[RecordingPart], notes: &mut Notes) -> Result<Trace> {
             if text.is_empty() {
                 continue;
             }
-            let name = by_name.number(text.to_owned());
+            let name = by_name.insert_full(text.to_owned()).0 as u32;
             ranges.list.push(HostRange {
                 start: range.start - base,
                 end: range.end.map(|end| end - base),
@@ -217,7 +219,7 @@ fn joined(parts: &[RecordingPart], notes: &mut Notes) -> Result<Trace> {
             "{unjoined} of {nccl_kernels} NCCL kernels could not be joined with their call: no bytes and no group"
         ));
     }
-    ranges.names = by_name.list();
+    ranges.names = by_name.into_iter().collect();
     let (gpu, infos) = tables.finish();
     let environment = environment(parts);
     let mut trace = assemble(ImportParts { gpu, launches, calls: names, ranges, environment }, notes)
@@ -274,8 +276,8 @@ fn groups(parts: &[RecordingPart]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32
 #[derive(Default)]
 struct Tables {
     events: Vec<GpuEvent>,
-    places: Numbering<GpuStream>,
-    operations: Numbering<(String, &'static str, Option<CollectiveInfo>)>,
+    places: IndexSet<GpuStream, RandomState>,
+    operations: IndexSet<(String, &'static str, Option<CollectiveInfo>)>,
     copied: HashMap<u32, CopiedBytes>,
 }
 
@@ -311,7 +313,8 @@ impl Tables {
                                 "" => "kernel (its name is missing)",
                                 text => text,
                             };
-                            let at = self.operations.number((text.to_owned(), "kernel", info));
+                            let at =
+                                self.operations.insert_full((text.to_owned(), "kernel", info)).0 as u32;
                             kernels.insert((name, found), at);
                             at
                         }
@@ -337,7 +340,7 @@ impl Tables {
             let (device, stream) = (i64::from(work.device), i64::from(work.stream));
             let context = work.context.map(i64::from);
             let place = GpuStream { process: Some(process), device, context, stream };
-            let place = self.places.number(place);
+            let place = self.places.insert_full(place).0 as u32;
             self.events.push(GpuEvent {
                 start: work.start - base,
                 end: work.end - base,
@@ -351,16 +354,16 @@ impl Tables {
     }
 
     fn copy(&mut self, name: &str, kind: &'static str, bytes: u64) -> u32 {
-        let operation = self.operations.number((name.to_owned(), kind, None));
+        let operation = self.operations.insert_full((name.to_owned(), kind, None)).0 as u32;
         self.copied.entry(operation).or_default().add(Some(bytes));
         operation
     }
 
     /// GPU work, and the arguments of each operation.
     fn finish(self) -> (GpuActivity, Vec<Option<CollectiveInfo>>) {
-        let operations = self.operations.list().into_iter();
+        let operations = self.operations.into_iter();
         let (operations, infos) = operations.map(|(name, kind, info)| ((name, kind), info)).unzip();
-        let (events, places, copied) = (self.events, self.places.list(), self.copied);
+        let (events, places, copied) = (self.events, self.places.into_iter().collect(), self.copied);
         (GpuActivity { events, places, operations, copied, graphs: Vec::new() }, infos)
     }
 }
