@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::io::Write;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use trace::import::kineto::{Options, import_bytes};
+use trace::import::kineto::{KinetoOptions, import_bytes};
 use trace::testing::kineto::{Shape, Style, generate};
 
 fn kineto(criterion: &mut Criterion) {
@@ -19,10 +19,10 @@ fn kineto(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(json.len() as u64));
         for (packing, bytes) in [("plain", json.as_bytes()), ("gzip", &packed)] {
             group.bench_with_input(BenchmarkId::new(packing, events), bytes, |bencher, bytes| {
-                bencher.iter(|| import_bytes("generated", black_box(bytes), Options::default()));
+                bencher.iter(|| import_bytes("generated", black_box(bytes), KinetoOptions::default()));
             });
         }
-        let serial = Options { parsers: 0, ..Options::default() };
+        let serial = KinetoOptions { parsers: 0, ..KinetoOptions::default() };
         group.bench_function(BenchmarkId::new("plain, one thread", events), |bencher| {
             bencher.iter(|| import_bytes("generated", black_box(json.as_bytes()), serial));
         });

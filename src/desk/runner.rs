@@ -102,7 +102,7 @@ impl Runner {
             let mut simulated =
                 simulated.ok_or_else(|| Error::failed("the simulation left no trace"))?;
             simulated.meta.run = Some(record.run.clone());
-            export::write_in(&simulated, export::Format::of_recording(path), path)?;
+            export::write_in(&simulated, export::ExportFormat::of_recording(path), path)?;
             record.trace = Some(path.display().to_string());
         }
         Ok(record)

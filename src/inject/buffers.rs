@@ -5,10 +5,10 @@ use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::cupti::{self, Api};
-use crate::format::Event;
-use crate::records::{self, Record, What, Work};
-use crate::session::{Session, lock};
+use crate::cupti::{self, CuptiFunctions};
+use crate::format::RecordingEvent;
+use crate::records::{self, ActivityRecord, WorkRecord, WorkRecordKind};
+use crate::session::{RecordingSession, lock};
 use crate::sys;
 
 pub(crate) type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn complete(
     if buffer.is_null() {
         return;
     }
-    if let (Some(session), Some(api)) = (Session::current(), cupti::api()) {
+    if let (Some(session), Some(api)) = (RecordingSession::current(), cupti::api()) {
         // not `guarded`: the writing thread is inside when it flushes
         let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             // SAFETY: CUPTI returns a buffer with `valid` bytes of records.
@@ -128,22 +128,27 @@ pub(crate) unsafe extern "C" fn complete_second(
 /// # Safety
 ///
 /// `buffer` must hold `valid` bytes of records.
-unsafe fn copy_records(session: &'static Session, api: &Api, buffer: *mut u8, valid: usize) {
+unsafe fn copy_records(
+    session: &'static RecordingSession,
+    api: &CuptiFunctions,
+    buffer: *mut u8,
+    valid: usize,
+) {
     let mut events: Vec<u8> = Vec::with_capacity(valid / 2);
     let mut untimed = 0;
-    let take = |record: Record<'_>| {
+    let take = |record: ActivityRecord<'_>| {
         let (time, event) = match record {
-            Record::Work(work) if !work.is_timed() => {
+            ActivityRecord::Work(work) if !work.is_timed() => {
                 untimed += 1;
                 return;
             }
             // a name is copied only if its kernel is wanted
-            Record::Work(work) if session.wants(work.start_ns) => {
+            ActivityRecord::Work(work) if session.wants(work.start_ns) => {
                 (work.start_ns, of_work(session, &work))
             }
-            Record::Call { start_ns, end_ns, thread, correlation, id, is_runtime } => {
+            ActivityRecord::Call { start_ns, end_ns, thread, correlation, id, is_runtime } => {
                 let runtime = u8::from(is_runtime);
-                (start_ns, Event::Call { start_ns, end_ns, thread, correlation, id, runtime })
+                (start_ns, RecordingEvent::Call { start_ns, end_ns, thread, correlation, id, runtime })
             }
             _ => return,
         };
@@ -163,12 +168,12 @@ unsafe fn copy_records(session: &'static Session, api: &Api, buffer: *mut u8, va
 }
 
 /// Kernel names go with their module: they are copied now.
-fn of_work(session: &Session, work: &Work<'_>) -> Event {
-    let Work { start_ns, end_ns, device, context, stream, correlation, node, graph, .. } = *work;
+fn of_work(session: &RecordingSession, work: &WorkRecord<'_>) -> RecordingEvent {
+    let WorkRecord { start_ns, end_ns, device, context, stream, correlation, node, graph, .. } = *work;
     let (kind, is_fill, bytes) = match work.what {
-        What::Kernel(name) => {
+        WorkRecordKind::Kernel(name) => {
             let name = name.map_or(0, |name: &CStr| session.text(name.to_bytes()));
-            return Event::Kernel {
+            return RecordingEvent::Kernel {
                 start_ns,
                 end_ns,
                 device,
@@ -180,17 +185,17 @@ fn of_work(session: &Session, work: &Work<'_>) -> Event {
                 graph,
             };
         }
-        What::Copy { direction, bytes } => (direction, 0, bytes),
-        What::Fill { bytes } => (0, 1, bytes),
+        WorkRecordKind::Copy { direction, bytes } => (direction, 0, bytes),
+        WorkRecordKind::Fill { bytes } => (0, 1, bytes),
     };
-    Event::Copy { start_ns, end_ns, device, stream, correlation, kind, is_fill, bytes, node }
+    RecordingEvent::Copy { start_ns, end_ns, device, stream, correlation, kind, is_fill, bytes, node }
 }
 
 /// Writes counts of lost records since the last call.
-pub(crate) fn report_losses(session: &'static Session) {
+pub(crate) fn report_losses(session: &'static RecordingSession) {
     let (count, dropped) = (UNTIMED.swap(0, Ordering::Relaxed), DROPPED.swap(0, Ordering::Relaxed));
     if count > 0 || dropped > 0 {
-        session.add_always(&Event::Untimed { count, dropped });
+        session.add_always(&RecordingEvent::Untimed { count, dropped });
     }
     let refused = REFUSED.swap(0, Ordering::Relaxed);
     if refused > 0 {

@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use crate::buffers::{self, CompleteBuffer, CompleteBuffer2, RequestBuffer, RequestBuffer2};
-use crate::format::Event;
+use crate::format::RecordingEvent;
 use crate::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, kind};
-use crate::session::{self, Session, guarded};
+use crate::session::{self, RecordingSession, guarded};
 use crate::sys::{self, realtime_ns};
 
 /// Fallback library, found by `ladderscope record`.
@@ -46,12 +46,12 @@ struct SubscriberParams {
 macro_rules! api {
     ($(fn $name:ident($($type:ty),*);)* optional { $(fn $optional:ident($($optional_type:ty),*);)* }) => {
         #[allow(non_snake_case)]
-        pub(crate) struct Api {
+        pub(crate) struct CuptiFunctions {
             $($name: unsafe extern "C" fn($($type),*) -> u32,)*
             $($optional: Option<unsafe extern "C" fn($($optional_type),*) -> u32>,)*
         }
 
-        impl Api {
+        impl CuptiFunctions {
             /// Loads the functions; the error names the first missing one.
             fn load(library: *mut c_void) -> Result<Self, &'static str> {
                 let find = |name: &str| {
@@ -102,18 +102,18 @@ api! {
     }
 }
 
-static API: OnceLock<Result<Api, String>> = OnceLock::new();
+static API: OnceLock<Result<CuptiFunctions, String>> = OnceLock::new();
 pub(crate) static VERSION: AtomicU32 = AtomicU32::new(0);
 /// Subscriber of CUPTI's second interface; null while the first is used.
 static SECOND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FLUSHING: AtomicBool = AtomicBool::new(false);
 static FLUSH_STATUS: AtomicI32 = AtomicI32::new(0);
 
-pub(crate) fn api() -> Option<&'static Api> {
+pub(crate) fn api() -> Option<&'static CuptiFunctions> {
     API.get().and_then(|api| api.as_ref().ok())
 }
 
-impl Api {
+impl CuptiFunctions {
     /// Steps to the next record of a buffer.
     ///
     /// # Safety
@@ -145,7 +145,7 @@ impl Api {
 }
 
 /// Starts recording. Problems become notes of the part; the program runs on.
-pub fn set_up(session: &'static Session) {
+pub fn set_up(session: &'static RecordingSession) {
     let problem = match API.get_or_init(load) {
         Ok(api) => enable(api, session).err(),
         Err(problem) => Some(problem.clone()),
@@ -160,7 +160,7 @@ pub fn set_up(session: &'static Session) {
 }
 
 /// Opens CUPTI: the one that the process already has, one next to its CUDA libraries, or the fallback.
-fn load() -> Result<Api, String> {
+fn load() -> Result<CuptiFunctions, String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mapped = |stem: &str| {
         let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
@@ -205,7 +205,7 @@ fn load() -> Result<Api, String> {
         if library.is_null() {
             continue;
         }
-        match Api::load(library) {
+        match CuptiFunctions::load(library) {
             Ok(api) => return Ok(api),
             Err(missing) => tried.push(format!("{} lacks {missing}", path.display())),
         }
@@ -248,7 +248,7 @@ fn check(code: u32, doing: &'static str) -> Result<(), Refused> {
     if code == 0 { Ok(()) } else { Err(Refused { code, doing, other: String::new() }) }
 }
 
-fn enable(api: &'static Api, session: &'static Session) -> Result<(), String> {
+fn enable(api: &'static CuptiFunctions, session: &'static RecordingSession) -> Result<(), String> {
     let mut version = 0;
     // SAFETY: writes one number.
     check(unsafe { (api.cuptiGetVersion)(&mut version) }, "its version").map_err(|r| r.sentence())?;
@@ -272,7 +272,11 @@ fn enable(api: &'static Api, session: &'static Session) -> Result<(), String> {
 }
 
 /// Records by the interface of CUDA 11 to 13.
-fn enable_first(api: &'static Api, session: &'static Session, version: u32) -> Result<(), Refused> {
+fn enable_first(
+    api: &'static CuptiFunctions,
+    session: &'static RecordingSession,
+    version: u32,
+) -> Result<(), Refused> {
     // SAFETY: all calls take plain numbers, functions of ours, or valid addresses.
     unsafe {
         if let Some(set) = api.cuptiSetThreadIdType {
@@ -310,7 +314,7 @@ fn enable_first(api: &'static Api, session: &'static Session, version: u32) -> R
 }
 
 /// Records by the interface of CUDA 13.3 and later, which allows several profilers in a process.
-fn enable_second(api: &'static Api, version: u32) -> Result<(), Refused> {
+fn enable_second(api: &'static CuptiFunctions, version: u32) -> Result<(), Refused> {
     let subscriber = subscribe_second(api)?;
     let missing =
         || Refused { code: NOT_COMPATIBLE, doing: "its second interface", other: String::new() };
@@ -372,7 +376,7 @@ fn enable_kinds(
 }
 
 /// Subscribes while other profilers may be active; the error names one that forbids it.
-fn subscribe_second(api: &'static Api) -> Result<*mut c_void, Refused> {
+fn subscribe_second(api: &'static CuptiFunctions) -> Result<*mut c_void, Refused> {
     let doing = "attaching beside it";
     let Some(subscribe) = api.cuptiSubscribe_v2 else {
         return Err(Refused { code: NOT_COMPATIBLE, doing, other: String::new() });
@@ -399,7 +403,7 @@ fn subscribe_second(api: &'static Api) -> Result<*mut c_void, Refused> {
 /// # Safety
 ///
 /// The subscriber must exist.
-unsafe fn enable_nodes(api: &Api, subscriber: *mut c_void) {
+unsafe fn enable_nodes(api: &CuptiFunctions, subscriber: *mut c_void) {
     for id in [NODE_CREATED, NODE_CLONED] {
         if let Some(enable) = api.cuptiEnableCallback {
             // SAFETY: guaranteed by the caller.
@@ -417,10 +421,10 @@ unsafe extern "C" fn resource(_user: *mut c_void, domain: u32, id: u32, data: *c
         match unsafe { records::graph_node((domain, id), data.cast(), number) } {
             Some(GraphNode::Created { node }) => {
                 let (time_ns, thread) = (realtime_ns(), session.thread());
-                session.add_always(&Event::NodeCreated { time_ns, thread, node });
+                session.add_always(&RecordingEvent::NodeCreated { time_ns, thread, node });
             }
             Some(GraphNode::Cloned { original, node }) if original != 0 => {
-                session.add_always(&Event::NodeCloned { original, node });
+                session.add_always(&RecordingEvent::NodeCloned { original, node });
             }
             Some(GraphNode::Cloned { .. }) | None => {}
         }
@@ -428,7 +432,7 @@ unsafe extern "C" fn resource(_user: *mut c_void, domain: u32, id: u32, data: *c
 }
 
 /// Has CUPTI return its buffers; at the end also those with incomplete records. Called by the writing thread alone.
-pub(crate) fn flush(session: &'static Session, is_last: bool) {
+pub(crate) fn flush(session: &'static RecordingSession, is_last: bool) {
     let Some(api) = api() else { return };
     buffers::refill();
     if !FLUSHING.swap(true, Ordering::AcqRel) {

@@ -42,7 +42,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum DecodeError {
     /// The chunk ends within an event.
     Cut,
     Tag(u8),
@@ -50,7 +50,7 @@ pub enum Broken {
     Text(usize),
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cut => f.write_str("a chunk ends within an event"),
@@ -62,7 +62,7 @@ impl fmt::Display for Broken {
 
 trait Field: Sized {
     fn put(&self, to: &mut Vec<u8>);
-    fn take(from: &mut &[u8]) -> Result<Self, Broken>;
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError>;
 }
 
 macro_rules! integers {
@@ -72,8 +72,8 @@ macro_rules! integers {
                 to.extend_from_slice(&self.to_le_bytes());
             }
 
-            fn take(from: &mut &[u8]) -> Result<Self, Broken> {
-                let (bytes, rest) = from.split_first_chunk().ok_or(Broken::Cut)?;
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                let (bytes, rest) = from.split_first_chunk().ok_or(DecodeError::Cut)?;
                 *from = rest;
                 Ok(Self::from_le_bytes(*bytes))
             }
@@ -87,7 +87,7 @@ impl Field for [u64; 4] {
         self.iter().for_each(|word| word.put(to));
     }
 
-    fn take(from: &mut &[u8]) -> Result<Self, Broken> {
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
         Ok([u64::take(from)?, u64::take(from)?, u64::take(from)?, u64::take(from)?])
     }
 }
@@ -99,12 +99,12 @@ impl Field for Vec<u8> {
         to.extend_from_slice(&self[..length]);
     }
 
-    fn take(from: &mut &[u8]) -> Result<Self, Broken> {
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
         let length = usize::from(u16::take(from)?);
         if length > MOST_TEXT {
-            return Err(Broken::Text(length));
+            return Err(DecodeError::Text(length));
         }
-        let (text, rest) = from.split_at_checked(length).ok_or(Broken::Cut)?;
+        let (text, rest) = from.split_at_checked(length).ok_or(DecodeError::Cut)?;
         *from = rest;
         Ok(text.to_vec())
     }
@@ -114,11 +114,11 @@ macro_rules! events {
     ($($(#[$doc:meta])* $tag:literal $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         /// One event of a part. Names, domains and functions are numbers of texts; times are in ns on the wall clock.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum Event {
+        pub enum RecordingEvent {
             $($(#[$doc])* $name { $($(#[$field_doc])* $field: $type,)* },)*
         }
 
-        impl Event {
+        impl RecordingEvent {
             pub fn encode(&self, to: &mut Vec<u8>) {
                 match self {
                     $(Self::$name { $($field,)* } => {
@@ -133,10 +133,10 @@ macro_rules! events {
             /// # Errors
             ///
             /// Returns an error for a damaged event; those after it in the chunk are lost.
-            pub fn decode(from: &mut &[u8]) -> Result<Self, Broken> {
+            pub fn decode(from: &mut &[u8]) -> Result<Self, DecodeError> {
                 Ok(match u8::take(from)? {
                     $($tag => Self::$name { $($field: Field::take(from)?,)* },)*
-                    tag => return Err(Broken::Tag(tag)),
+                    tag => return Err(DecodeError::Tag(tag)),
                 })
             }
         }
@@ -199,10 +199,10 @@ events! {
 mod tests {
     use super::*;
 
-    fn some() -> Vec<Event> {
+    fn some() -> Vec<RecordingEvent> {
         vec![
-            Event::Text { id: 1, text: b"gemm".to_vec() },
-            Event::Kernel {
+            RecordingEvent::Text { id: 1, text: b"gemm".to_vec() },
+            RecordingEvent::Kernel {
                 start_ns: 5,
                 end_ns: 9,
                 device: 1,
@@ -213,7 +213,13 @@ mod tests {
                 node: 1 << 40,
                 graph: 4,
             },
-            Event::Pop { time_ns: 7, thread: 1, domain: 0, schema: 2, payload: [1, 2, 3, u64::MAX] },
+            RecordingEvent::Pop {
+                time_ns: 7,
+                thread: 1,
+                domain: 0,
+                schema: 2,
+                payload: [1, 2, 3, u64::MAX],
+            },
         ]
     }
 
@@ -222,15 +228,16 @@ mod tests {
         let mut bytes = Vec::new();
         some().iter().for_each(|event| event.encode(&mut bytes));
         let mut rest = &bytes[..];
-        let read: Vec<Event> = some().iter().map(|_| Event::decode(&mut rest).unwrap()).collect();
+        let read: Vec<RecordingEvent> =
+            some().iter().map(|_| RecordingEvent::decode(&mut rest).unwrap()).collect();
         assert_eq!((read, rest.len()), (some(), 0));
         for length in 0..bytes.len() {
             let mut rest = &bytes[..length];
             while !rest.is_empty() {
-                match Event::decode(&mut rest) {
+                match RecordingEvent::decode(&mut rest) {
                     Ok(event) => assert!(some().contains(&event)),
                     Err(broken) => {
-                        assert_eq!(broken, Broken::Cut, "{length}");
+                        assert_eq!(broken, DecodeError::Cut, "{length}");
                         break;
                     }
                 }

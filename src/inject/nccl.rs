@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::cupti;
-use crate::format::Event;
-use crate::session::{Session, guarded};
+use crate::format::RecordingEvent;
+use crate::session::{RecordingSession, guarded};
 use crate::sys::realtime_ns;
 
 const COLLECTIVE: u64 = 1 << 1;
@@ -124,7 +124,7 @@ inits! {
 /// # Safety
 ///
 /// As for [`begin`].
-unsafe fn opened(session: &'static Session, plugin: u8, opening: &Opening) -> i32 {
+unsafe fn opened(session: &'static RecordingSession, plugin: u8, opening: &Opening) -> i32 {
     let calls = COLLECTIVE_CALL | POINT_TO_POINT_CALL | COPY_ENGINE;
     let bits = COLLECTIVE | POINT_TO_POINT | if plugin >= 5 { calls } else { 0 };
     // SAFETY: NCCL gives a zero-terminated name or null.
@@ -132,7 +132,7 @@ unsafe fn opened(session: &'static Session, plugin: u8, opening: &Opening) -> i3
         begin(opening.context, opening.mask, opening.id, bits);
         (!opening.name.is_null()).then(|| CStr::from_ptr(opening.name).to_bytes().to_vec())
     };
-    session.add_always(&Event::Communicator {
+    session.add_always(&RecordingEvent::Communicator {
         time_ns: realtime_ns(),
         id: opening.id,
         plugin,
@@ -240,7 +240,7 @@ unsafe extern "C" fn start<const V: u8>(
 ///
 /// `event` must be a descriptor of the version.
 unsafe fn enqueued(
-    session: &'static Session,
+    session: &'static RecordingSession,
     version: u8,
     context: u64,
     event: *const u8,
@@ -279,7 +279,7 @@ unsafe fn enqueued(
                 session.text(names.get(usize::from(byte(at))).unwrap_or(&"").as_bytes())
             };
             let datatype = types.get(usize::from(byte(84))).unwrap_or(&"");
-            Event::Collective {
+            RecordingEvent::Collective {
                 time_ns,
                 thread,
                 communicator: word(32),
@@ -295,7 +295,7 @@ unsafe fn enqueued(
             }
         } else {
             let Some(at) = layout(version, kind) else { return };
-            Event::Collective {
+            RecordingEvent::Collective {
                 time_ns,
                 thread,
                 communicator: at.hash.map_or(context, word),

@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::format::Event;
-use crate::session::{Session, guarded};
+use crate::format::RecordingEvent;
+use crate::session::{RecordingSession, guarded};
 use crate::sys::realtime_ns;
 
 type Function = *const c_void;
@@ -117,7 +117,7 @@ fn handle(name: Vec<u8>) -> *const c_void {
 }
 
 /// Number of the message, and the payload of attributes.
-unsafe fn attributes(session: &Session, attributes: *const Attributes) -> (u32, Payload) {
+unsafe fn attributes(session: &RecordingSession, attributes: *const Attributes) -> (u32, Payload) {
     // SAFETY: NVTX requires initialised attributes; fields beyond their size are not read.
     unsafe {
         let Some(attributes) = attributes.as_ref().filter(|attributes| attributes.size >= 48) else {
@@ -147,10 +147,10 @@ fn next_number() -> u64 {
 }
 
 /// Number of a range's name, and its payload.
-type Message<'a> = &'a dyn Fn(&Session) -> (u32, Payload);
+type Message<'a> = &'a dyn Fn(&RecordingSession) -> (u32, Payload);
 
 /// Adds an event of this thread, made of its time, thread and domain. Not generic: it is inlined nowhere.
-fn add(domain: *const c_void, event: &dyn Fn(&Session, u64, u32, u32) -> Event) {
+fn add(domain: *const c_void, event: &dyn Fn(&RecordingSession, u64, u32, u32) -> RecordingEvent) {
     guarded((), |session| {
         let time_ns = realtime_ns();
         if session.wants(time_ns) {
@@ -166,13 +166,19 @@ fn add(domain: *const c_void, event: &dyn Fn(&Session, u64, u32, u32) -> Event) 
 fn push(domain: *const c_void, name: Message<'_>) -> i32 {
     add(domain, &|session, time_ns, thread, domain| {
         let (name, (schema, payload)) = name(session);
-        Event::Push { time_ns, thread, domain, name, schema, payload }
+        RecordingEvent::Push { time_ns, thread, domain, name, schema, payload }
     });
     NO_LEVEL
 }
 
 fn pop(domain: *const c_void, (schema, payload): Payload) -> i32 {
-    add(domain, &|_, time_ns, thread, domain| Event::Pop { time_ns, thread, domain, schema, payload });
+    add(domain, &|_, time_ns, thread, domain| RecordingEvent::Pop {
+        time_ns,
+        thread,
+        domain,
+        schema,
+        payload,
+    });
     NO_LEVEL
 }
 
@@ -180,23 +186,23 @@ fn start(domain: *const c_void, name: Message<'_>) -> u64 {
     let id = next_number();
     add(domain, &|session, time_ns, thread, domain| {
         let (name, (schema, payload)) = name(session);
-        Event::Start { time_ns, thread, domain, name, id, schema, payload }
+        RecordingEvent::Start { time_ns, thread, domain, name, id, schema, payload }
     });
     id
 }
 
 fn stop(id: u64) {
-    add(DEFAULT, &|_, time_ns, _, _| Event::Stop { time_ns, id });
+    add(DEFAULT, &|_, time_ns, _, _| RecordingEvent::Stop { time_ns, id });
 }
 
 fn mark(domain: *const c_void, name: Message<'_>) {
     add(domain, &|session, time_ns, thread, domain| {
         let (name, _) = name(session);
-        Event::Mark { time_ns, thread, domain, name }
+        RecordingEvent::Mark { time_ns, thread, domain, name }
     });
 }
 
-fn domain_number(session: &Session, name: &[u8]) -> u32 {
+fn domain_number(session: &RecordingSession, name: &[u8]) -> u32 {
     if name.is_empty() { 0 } else { session.text(name) }
 }
 
@@ -234,7 +240,7 @@ mod calls {
         fn push_w(t: Wide) -> i32 { push(DEFAULT, &|s| (s.text(&wide(t)), NO_PAYLOAD)) }
         fn pop_any() -> i32 { pop(DEFAULT, NO_PAYLOAD) }
         fn thread_name_a(thread: u32, t: Ascii) {
-            guarded((), |s| s.add_always(&Event::ThreadName { thread, name: s.text(&text(t)) }))
+            guarded((), |s| s.add_always(&RecordingEvent::ThreadName { thread, name: s.text(&text(t)) }))
         }
         fn domain_mark(d: Domain, a: *const Attributes) { mark(d, &|s| attributes(s, a)) }
         fn domain_start(d: Domain, a: *const Attributes) -> u64 { start(d, &|s| attributes(s, a)) }

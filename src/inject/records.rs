@@ -17,7 +17,7 @@ pub mod kind {
 
 /// Byte offsets of fields in a record of GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct RecordLayout {
     pub start: usize,
     pub end: usize,
     pub device: usize,
@@ -28,7 +28,7 @@ pub struct Layout {
     pub graph: usize,
 }
 
-pub const KERNEL: Layout = Layout {
+pub const KERNEL: RecordLayout = RecordLayout {
     start: 16,
     end: 24,
     device: 40,
@@ -40,7 +40,7 @@ pub const KERNEL: Layout = Layout {
 };
 /// Address of a kernel's mangled name, valid while its module is loaded.
 pub const KERNEL_NAME: usize = 104;
-pub const MEMCPY: Layout = Layout {
+pub const MEMCPY: RecordLayout = RecordLayout {
     start: 16,
     end: 24,
     device: 32,
@@ -50,8 +50,8 @@ pub const MEMCPY: Layout = Layout {
     graph_node: 64,
     graph: 72,
 };
-pub const MEMCPY2: Layout = Layout { correlation: 60, graph_node: 72, graph: 80, ..MEMCPY };
-pub const MEMSET: Layout = MEMCPY;
+pub const MEMCPY2: RecordLayout = RecordLayout { correlation: 60, graph_node: 72, graph: 80, ..MEMCPY };
+pub const MEMSET: RecordLayout = MEMCPY;
 /// Direction of a copy, a byte.
 pub const COPY_KIND: usize = 4;
 /// Size of a copy or fill.
@@ -76,8 +76,8 @@ pub unsafe fn field<T: Copy>(record: *const u8, offset: usize) -> T {
 
 /// An activity record, which borrows its texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record<'a> {
-    Work(Work<'a>),
+pub enum ActivityRecord<'a> {
+    Work(WorkRecord<'a>),
     /// A host call of the driver or runtime, by CUPTI's callback id.
     Call {
         start_ns: u64,
@@ -97,8 +97,8 @@ pub enum Record<'a> {
 
 /// A kernel, copy or fill. Times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work<'a> {
-    pub what: What<'a>,
+pub struct WorkRecord<'a> {
+    pub what: WorkRecordKind<'a>,
     pub start_ns: u64,
     pub end_ns: u64,
     /// CUDA device index within the process.
@@ -112,7 +112,7 @@ pub struct Work<'a> {
     pub graph: u32,
 }
 
-impl Work<'_> {
+impl WorkRecord<'_> {
     /// False if CUPTI had no room for times.
     pub fn is_timed(&self) -> bool {
         self.start_ns != 0 && self.end_ns >= self.start_ns
@@ -120,7 +120,7 @@ impl Work<'_> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What<'a> {
+pub enum WorkRecordKind<'a> {
     /// Mangled name, valid while the kernel's module is loaded.
     Kernel(Option<&'a CStr>),
     /// Copy with CUPTI's number of its direction.
@@ -138,22 +138,28 @@ pub enum What<'a> {
 /// # Safety
 ///
 /// `record` must point to a complete record written by CUPTI 11.8 or newer, which lives for `'a`.
-pub unsafe fn read<'a>(record: *const u8) -> Record<'a> {
+pub unsafe fn read<'a>(record: *const u8) -> ActivityRecord<'a> {
     // SAFETY: every record begins with its kind; the offsets are within a record of that kind.
     unsafe {
         let of: u32 = field(record, 0);
         let (at, what) = match of {
             kind::CONCURRENT_KERNEL => {
                 let name: *const c_char = field(record, KERNEL_NAME);
-                (&KERNEL, What::Kernel((!name.is_null()).then(|| CStr::from_ptr(name))))
+                (&KERNEL, WorkRecordKind::Kernel((!name.is_null()).then(|| CStr::from_ptr(name))))
             }
             kind::MEMCPY | kind::MEMCPY2 => {
                 let at = if of == kind::MEMCPY { &MEMCPY } else { &MEMCPY2 };
-                (at, What::Copy { direction: field(record, COPY_KIND), bytes: field(record, BYTES) })
+                (
+                    at,
+                    WorkRecordKind::Copy {
+                        direction: field(record, COPY_KIND),
+                        bytes: field(record, BYTES),
+                    },
+                )
             }
-            kind::MEMSET => (&MEMSET, What::Fill { bytes: field(record, BYTES) }),
+            kind::MEMSET => (&MEMSET, WorkRecordKind::Fill { bytes: field(record, BYTES) }),
             kind::DRIVER | kind::RUNTIME => {
-                return Record::Call {
+                return ActivityRecord::Call {
                     start_ns: field(record, CALL_START),
                     end_ns: field(record, CALL_END),
                     thread: field(record, CALL_THREAD),
@@ -163,14 +169,14 @@ pub unsafe fn read<'a>(record: *const u8) -> Record<'a> {
                 };
             }
             kind::EXTERNAL_CORRELATION => {
-                return Record::External {
+                return ActivityRecord::External {
                     id: field(record, EXTERNAL_ID),
                     correlation: field(record, EXTERNAL_CORRELATION_ID),
                 };
             }
-            _ => return Record::Other,
+            _ => return ActivityRecord::Other,
         };
-        Record::Work(Work {
+        ActivityRecord::Work(WorkRecord {
             what,
             start_ns: field(record, at.start),
             end_ns: field(record, at.end),
@@ -189,7 +195,7 @@ pub unsafe fn read<'a>(record: *const u8) -> Record<'a> {
 /// # Safety
 ///
 /// `next` must set its argument to the address of a complete record of CUPTI 11.8 or newer, or return an error.
-pub unsafe fn each(next: impl Fn(&mut *mut u8) -> u32, mut take: impl FnMut(Record<'_>)) {
+pub unsafe fn each(next: impl Fn(&mut *mut u8) -> u32, mut take: impl FnMut(ActivityRecord<'_>)) {
     let mut record = std::ptr::null_mut();
     while next(&mut record) == 0 && !record.is_null() {
         // SAFETY: guaranteed by the caller.

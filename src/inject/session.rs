@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
-use crate::format::{CHUNK_HEADER, Event, MOST_TEXT};
+use crate::format::{CHUNK_HEADER, MOST_TEXT, RecordingEvent};
 use crate::{cupti, format, sys};
 
 /// Interval between writes: what SIGKILL can lose. The first ones are shorter, for short processes.
@@ -49,7 +49,7 @@ const RANK_VARIABLES: [&str; 15] = [
     "VLLM_DP_RANK",
 ];
 
-static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: AtomicPtr<RecordingSession> = AtomicPtr::new(std::ptr::null_mut());
 /// Directory of the recording; `None` if this process is not recorded.
 static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
 
@@ -57,11 +57,11 @@ thread_local! {
     /// True while this thread is in the recorder: a nested call, as from a signal handler, does nothing.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     /// Session and thread id.
-    static THREAD: Cell<(*const Session, u32)> = const { Cell::new((std::ptr::null(), 0)) };
+    static THREAD: Cell<(*const RecordingSession, u32)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
 #[derive(Debug)]
-pub struct Session {
+pub struct RecordingSession {
     pid: u32,
     start_ns: u64,
     directory: PathBuf,
@@ -97,19 +97,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs the body of a call from foreign code: no panic leaves it, and it is not entered twice by a thread.
-pub fn guarded<T>(otherwise: T, body: impl FnOnce(&'static Session) -> T) -> T {
+pub fn guarded<T>(otherwise: T, body: impl FnOnce(&'static RecordingSession) -> T) -> T {
     let entered = INSIDE.try_with(|inside| !inside.replace(true)).unwrap_or(false);
     if !entered {
         return otherwise;
     }
-    let result = catch_unwind(AssertUnwindSafe(|| Session::current().map(body)));
+    let result = catch_unwind(AssertUnwindSafe(|| RecordingSession::current().map(body)));
     let _ = INSIDE.try_with(|inside| inside.set(false));
     match result {
         Ok(Some(result)) => result,
         Ok(None) => otherwise,
         Err(_) => {
             // a bug of ours must not cost the program more than its recording
-            if let Some(session) = Session::existing() {
+            if let Some(session) = RecordingSession::existing() {
                 session.is_silent.store(true, Ordering::Relaxed);
             }
             otherwise
@@ -124,7 +124,7 @@ extern "C" fn forked() {
 
 extern "C" fn exiting() {
     let _ = catch_unwind(|| {
-        if let Some(session) = Session::existing() {
+        if let Some(session) = RecordingSession::existing() {
             session.end();
         }
     });
@@ -135,7 +135,7 @@ pub(crate) fn end_before_others() {
     sys::at_exit(exiting);
 }
 
-impl Session {
+impl RecordingSession {
     fn existing() -> Option<&'static Self> {
         // SAFETY: sessions are leaked, so the address stays valid.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Adds an event that is kept whatever the window.
-    pub fn add_always(&'static self, event: &Event) {
+    pub fn add_always(&'static self, event: &RecordingEvent) {
         if self.is_silent.load(Ordering::Relaxed) {
             return;
         }
@@ -255,7 +255,7 @@ impl Session {
     }
 
     pub fn note(&'static self, text: String) {
-        self.add_always(&Event::Note { text: text.into_bytes() });
+        self.add_always(&RecordingEvent::Note { text: text.into_bytes() });
     }
 
     /// Number of a text, defined on first use; 0 if there are too many.
@@ -274,7 +274,7 @@ impl Session {
         }
         let id = texts.len() as u32 + 1;
         texts.insert(text.into(), id);
-        Event::Text { id, text: text.to_vec() }.encode(&mut lock(&self.first));
+        RecordingEvent::Text { id, text: text.to_vec() }.encode(&mut lock(&self.first));
         id
     }
 
@@ -305,7 +305,7 @@ impl Session {
         let mut command = Vec::new();
         self.describe(&mut command);
         for text in &self.variables {
-            Event::Variable { text: text.clone() }.encode(&mut lock(&self.first));
+            RecordingEvent::Variable { text: text.clone() }.encode(&mut lock(&self.first));
         }
         let mut described = Instant::now();
         let mut interval = FIRST_WRITE_INTERVAL;
@@ -334,7 +334,7 @@ impl Session {
             self.write();
             if asked {
                 let (time_ns, lost) = (sys::realtime_ns(), self.lost.load(Ordering::Relaxed));
-                let end = Event::End { time_ns, lost, cpu_ns: sys::thread_cpu_ns() };
+                let end = RecordingEvent::End { time_ns, lost, cpu_ns: sys::thread_cpu_ns() };
                 end.encode(&mut lock(&self.first));
                 self.write();
                 return;
@@ -353,7 +353,7 @@ impl Session {
         let mut first = lock(&self.first);
         if *known != command || known.is_empty() {
             let parent = std::os::unix::process::parent_id();
-            let process = Event::Process {
+            let process = RecordingEvent::Process {
                 pid: self.pid,
                 parent,
                 start_ns: self.start_ns,
@@ -363,7 +363,8 @@ impl Session {
             process.encode(&mut first);
             *known = command;
         }
-        let clock = Event::Clock { realtime_ns: sys::realtime_ns(), monotonic_ns: sys::monotonic_ns() };
+        let clock =
+            RecordingEvent::Clock { realtime_ns: sys::realtime_ns(), monotonic_ns: sys::monotonic_ns() };
         clock.encode(&mut first);
     }
 
@@ -439,13 +440,13 @@ mod tests {
     use super::*;
 
     /// A session whose worker never starts: `add` only fills buffers.
-    fn session(directory: &tempfile::TempDir) -> &'static Session {
-        let session = Session::new(directory.path().to_owned());
+    fn session(directory: &tempfile::TempDir) -> &'static RecordingSession {
+        let session = RecordingSession::new(directory.path().to_owned());
         session.has_worker.store(true, Ordering::Relaxed);
         Box::leak(Box::new(session))
     }
 
-    fn part_bytes(session: &Session) -> u64 {
+    fn part_bytes(session: &RecordingSession) -> u64 {
         std::fs::metadata(&session.file).map_or(0, |metadata| metadata.len())
     }
 

@@ -23,7 +23,8 @@ const MOST_LINKS: u32 = 18;
 
 /// Snapshot of a GPU's state; null where NVML has no value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct State {
+#[schemars(rename = "State")]
+pub struct GpuState {
     /// Current SM clock (MHz).
     pub sm_clock_mhz: Option<u32>,
     /// Current memory clock (MHz).
@@ -60,7 +61,8 @@ pub struct State {
 
 /// NVLink of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Link {
+#[schemars(rename = "Link")]
+pub struct NvLink {
     /// Link index on this GPU.
     pub link: u32,
     /// NVLink version as numbered by NVML.
@@ -78,12 +80,12 @@ pub fn driver_version() -> Result<String> {
 
 /// Current state of a GPU, identified by CUDA's `uuid` or `pci`. Returns an error if NVML is missing or
 /// does not know the GPU.
-pub fn state(uuid: &str, pci: &str) -> Result<State> {
+pub fn state(uuid: &str, pci: &str) -> Result<GpuState> {
     let device = device(uuid, pci)?;
     let milliseconds =
         |policy| device.violation_status(policy).ok().map(|status| status.violation_time as f64 / 1e6);
     let uncorrected = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-    Ok(State {
+    Ok(GpuState {
         sm_clock_mhz: device.clock_info(Clock::SM).ok(),
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         sm_clock_max_mhz: device.max_clock_info(Clock::SM).ok(),
@@ -104,7 +106,7 @@ pub fn state(uuid: &str, pci: &str) -> Result<State> {
 }
 
 /// Active NVLinks of a GPU. Returns an error if NVML is missing or does not know the GPU.
-pub fn links(uuid: &str, pci: &str) -> Result<Vec<Link>> {
+pub fn links(uuid: &str, pci: &str) -> Result<Vec<NvLink>> {
     let device = device(uuid, pci)?;
     let speed = link_speed(&device);
     let mut links = Vec::new();
@@ -113,7 +115,7 @@ pub fn links(uuid: &str, pci: &str) -> Result<Vec<Link>> {
         if !found.is_active().unwrap_or(false) {
             continue;
         }
-        links.push(Link {
+        links.push(NvLink {
             link,
             version: found.version().ok(),
             gb_s: speed,

@@ -33,7 +33,7 @@ use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
 use trace::overlap::{Class, Replays, Runs, Selection, StepKey, origin_ns};
-use trace::rules::What;
+use trace::rules::RuleClass;
 use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
 
 /// Minimum share of a collective's time before a cause is reported.
@@ -576,7 +576,7 @@ fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
     let all: f64 = trace.spans.iter().map(|span| span.end_ns.abs_diff(span.start_ns) as f64).sum();
     let unsure = trace.meta.import.iter().flat_map(|import| &import.unsure);
     unsure
-        .filter(|unsure| unsure.taken_for == What::Compute)
+        .filter(|unsure| unsure.taken_for == RuleClass::Compute)
         .map(|unsure| (unsure.operation.name.clone(), unsure.operation.total_ns as f64 / all.max(1.0)))
         .filter(|(_, share)| *share >= DOUBTFUL)
         .collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::Unsure;
+use super::rules::UnsureOperation;
 use super::{OperationInfo, ProcessGroup, Product};
 use base::error::{Error, Result};
 use plan::{Lane, Phase, Step};
@@ -111,7 +111,7 @@ impl Span {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stream {
+pub struct TraceStream {
     pub rank: u32,
     /// Process id as the profiler records it.
     pub process: Option<i64>,
@@ -123,7 +123,7 @@ pub struct Stream {
     pub id: i64,
 }
 
-impl Stream {
+impl TraceStream {
     /// Name for people: `stream 7`, or `stream 7 (context 2)` if several contexts have one.
     pub fn label(&self) -> String {
         match self.context {
@@ -186,7 +186,7 @@ pub struct ImportReport {
     pub ignored_kernels: Vec<IgnoredKernel>,
     /// Long operations that look like communication but match no rule, longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unsure: Vec<Unsure>,
+    pub unsure: Vec<UnsureOperation>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -254,7 +254,7 @@ pub struct TraceMeta {
     pub recorder: String,
     /// Streams of all ranks; empty for native traces, in which each lane is a stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub streams: Vec<Stream>,
+    pub streams: Vec<TraceStream>,
     /// Names that [`Range::name`] and [`LaunchSite::operator`] index. Unique, except that an operator
     /// appears once per recorded set of shapes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

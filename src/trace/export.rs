@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-pub use chrome::{Ranks, chrome};
+pub use chrome::{ExportedRanks, chrome};
 
 use crate::overlap::Class;
 use crate::{NO_STEP, OperationInfo, Trace};
@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use table::render::write_csv;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ExportFormat {
     Json,
     JsonGz,
     JsonZst,
@@ -24,7 +24,7 @@ pub enum Format {
     Csv,
 }
 
-impl Format {
+impl ExportFormat {
     /// Selects the format by file extension, ignoring case. Returns an error for an unknown extension.
     pub fn from_path(path: &Path) -> Result<Self> {
         let name =
@@ -77,17 +77,17 @@ pub fn exists(path: &Path) -> Error {
 /// Returns an input error for an unknown extension, and a failure if the file cannot be written; no file
 /// is left then.
 pub fn write(trace: &Trace, path: &Path) -> Result<()> {
-    write_in(trace, Format::from_path(path)?, path)
+    write_in(trace, ExportFormat::from_path(path)?, path)
 }
 
 /// Writes a trace to one file in this format. The file appears only when complete. Returns an error if
 /// the file cannot be written.
-pub fn write_in(trace: &Trace, format: Format, path: &Path) -> Result<()> {
+pub fn write_in(trace: &Trace, format: ExportFormat, path: &Path) -> Result<()> {
     match format {
-        Format::Parquet => super::write(path, trace),
+        ExportFormat::Parquet => super::write(path, trace),
         format => {
             let mut output = AtomicFile::create(path)?;
-            text(trace, format, Ranks::All, &mut output)?;
+            text(trace, format, ExportedRanks::All, &mut output)?;
             output.finish()
         }
     }
@@ -121,7 +121,7 @@ pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec
     let mut outputs = Vec::new();
     for (rank, path) in (0..).zip(&paths) {
         let mut output = AtomicFile::create(path)?;
-        text(trace, Format::JsonGz, Ranks::One(rank), &mut output)?;
+        text(trace, ExportFormat::JsonGz, ExportedRanks::One(rank), &mut output)?;
         outputs.push(output);
     }
     for output in outputs {
@@ -130,20 +130,25 @@ pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec
     Ok(paths)
 }
 
-fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) -> Result<()> {
+fn text(
+    trace: &Trace,
+    format: ExportFormat,
+    ranks: ExportedRanks,
+    output: &mut AtomicFile,
+) -> Result<()> {
     let path = output.path().to_owned();
     let mut buffered = BufWriter::with_capacity(1 << 18, output);
     let written = match format {
-        Format::JsonGz => {
+        ExportFormat::JsonGz => {
             let packed = flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::fast());
             packed_chrome(trace, ranks, packed).and_then(|packed| packed.finish().map(|_| ()))
         }
-        Format::JsonZst => {
+        ExportFormat::JsonZst => {
             zstd::stream::write::Encoder::new(&mut buffered, zstd::DEFAULT_COMPRESSION_LEVEL)
                 .and_then(|packed| packed_chrome(trace, ranks, packed))
                 .and_then(|packed| packed.finish().map(|_| ()))
         }
-        Format::Csv => csv(&[("", trace)], &mut buffered),
+        ExportFormat::Csv => csv(&[("", trace)], &mut buffered),
         _ => chrome(trace, ranks, &mut buffered),
     };
     written.and_then(|()| buffered.flush()).map_err(Error::io(path))
@@ -151,7 +156,7 @@ fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) ->
 
 /// Writes Chrome JSON through a compressor. Buffered: the writer emits a few bytes at a time, and each
 /// call of a compressor is expensive.
-fn packed_chrome<P: Write>(trace: &Trace, ranks: Ranks, packer: P) -> std::io::Result<P> {
+fn packed_chrome<P: Write>(trace: &Trace, ranks: ExportedRanks, packer: P) -> std::io::Result<P> {
     let mut pieces = BufWriter::with_capacity(1 << 16, packer);
     chrome(trace, ranks, &mut pieces)?;
     pieces.into_inner().map_err(std::io::IntoInnerError::into_error)

@@ -23,8 +23,8 @@ pub use collective::{
 };
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,
-    Stream, Trace, TraceMeta, is_host_call,
+    Trace, TraceMeta, TraceStream, is_host_call,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
-pub use operations::{Copied, OperationInfo, operations, stage_groups};
+pub use operations::{CopiedBytes, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

@@ -99,14 +99,14 @@ fn qualified(name: &str) -> Option<String> {
 
 /// Total bytes written by a copy or fill, as the profiler recorded them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Copied {
+pub struct CopiedBytes {
     bytes: u64,
     executions: u64,
     /// True if the size of any execution is unknown.
     is_partial: bool,
 }
 
-impl Copied {
+impl CopiedBytes {
     /// Adds an execution; `None` if its size is unknown.
     pub fn add(&mut self, bytes: Option<u64>) {
         self.executions += 1;

@@ -236,10 +236,10 @@ fn broadcast(a: u64, b: u64) -> Option<u64> {
 }
 
 /// FLOPs, and number of output elements.
-type Work = (u64, u64);
+type ProductWork = (u64, u64);
 
 /// Work of `[.., m, k]` times `[.., k, n]`; a vector is one row or one column.
-fn matmul(a: &[u64], b: &[u64]) -> Option<Work> {
+fn matmul(a: &[u64], b: &[u64]) -> Option<ProductWork> {
     let (&k, rows) = a.split_last()?;
     let (m, a_batch) = rows.split_last().map_or((1, rows), |(m, batch)| (*m, batch));
     let (n, inner, b_batch) = match b {
@@ -258,14 +258,14 @@ fn matmul(a: &[u64], b: &[u64]) -> Option<Work> {
 }
 
 /// Work of `[.., k]` times the transposed `[n, k]`.
-fn linear(rows: &[u64], weight: &[u64]) -> Option<Work> {
+fn linear(rows: &[u64], weight: &[u64]) -> Option<ProductWork> {
     let transposed: Vec<u64> = weight.iter().rev().copied().collect();
     let (&k, rows) = rows.split_last()?;
     matmul(&[product(rows.iter().copied())?, k], &transposed).filter(|_| weight.len() <= 2)
 }
 
 /// Work of the scores of all queries and keys, and their product with the values.
-fn attend([q, k, v]: [&[u64]; 3], order: Order, causal: bool) -> Option<Work> {
+fn attend([q, k, v]: [&[u64]; 3], order: Order, causal: bool) -> Option<ProductWork> {
     let parts = |dims: &[u64]| match (order, dims) {
         (Order::Heads, [batch, heads, tokens, size]) | (Order::Tokens, [batch, tokens, heads, size]) => {
             Some([*batch, *heads, *tokens, *size])

@@ -8,7 +8,7 @@ use base::text::counted;
 use machine::driver::libraries::{self, Library};
 use machine::driver::{self, Gpu as Device, GpuInfo, Peer};
 use machine::nvml;
-use machine::nvml::{Link, State};
+use machine::nvml::{GpuState, NvLink};
 use run::cuda::blas;
 use run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
 use run::cuda::measure::{self, GemmRate, ReadBandwidth};
@@ -56,9 +56,9 @@ pub struct Gpu {
     /// PCI address, e.g. `0000:1b:00.0`.
     pub pci: String,
     /// Clocks, power, throttling and memory errors before measuring; null if NVML does not report them.
-    pub state: Option<nvml::State>,
+    pub state: Option<nvml::GpuState>,
     /// Active NVLinks.
-    pub nvlinks: Vec<nvml::Link>,
+    pub nvlinks: Vec<nvml::NvLink>,
     /// Measured memory read bandwidth; null with `--quick` or on failure.
     pub read_bandwidth: Option<ReadBandwidth>,
     /// Reason for the missing measurement.
@@ -247,7 +247,7 @@ fn properties_text(gpu: &Gpu) -> String {
     )
 }
 
-fn state_text(state: &State) -> String {
+fn state_text(state: &GpuState) -> String {
     let mut parts = Vec::new();
     for (name, now, most) in [
         ("SMs", state.sm_clock_mhz, state.sm_clock_max_mhz),
@@ -317,7 +317,7 @@ fn measurements_text(gpu: &Gpu) -> String {
 }
 
 /// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
-fn nvlinks_text(links: &[Link], gpus: &[Gpu]) -> String {
+fn nvlinks_text(links: &[NvLink], gpus: &[Gpu]) -> String {
     let mut ends: Vec<(String, usize)> = Vec::new();
     for link in links {
         let gpu =
@@ -391,7 +391,7 @@ mod tests {
             shared_per_block_bytes: 232_448,
             uuid: format!("GPU-{index}"),
             pci: format!("0000:{index}b:00.0"),
-            state: Some(State {
+            state: Some(GpuState {
                 sm_clock_mhz: Some(1200),
                 sm_clock_max_mhz: Some(1980),
                 power_w: Some(301.4),
@@ -399,10 +399,10 @@ mod tests {
                 temperature_c: Some(45),
                 ecc: Some(true),
                 throttle_reasons: Some(vec!["gpu_idle".into(), "sw_power_cap".into()]),
-                ..State::default()
+                ..GpuState::default()
             }),
             nvlinks: (0..18)
-                .map(|link| Link {
+                .map(|link| NvLink {
                     link,
                     version: Some(4),
                     gb_s: Some(26.562),

@@ -13,7 +13,7 @@ use study::analysis::{
 };
 use study::verdict::Verdict;
 use trace::ImportReport;
-use trace::rules::{Matched, RuleReport, What};
+use trace::rules::{Matched, RuleClass, RuleReport};
 
 /// Maximum number of collectives in the report; `--by collective` has all.
 const SHOWN_COLLECTIVES: usize = 10;
@@ -197,7 +197,7 @@ fn rules_section(report: &RuleReport, one_rank: bool) -> Option<String> {
     };
     let mut text = format!("Kernels classified as communication (rules: {})\n", report.rules);
     let communication: Vec<_> =
-        report.matches.iter().filter(|matches| matches.what == What::Communication).collect();
+        report.matches.iter().filter(|matches| matches.what == RuleClass::Communication).collect();
     if communication.is_empty() {
         text += match one_rank && report.unsure.is_empty() {
             true => "  none: one rank of one has no communication to find\n",

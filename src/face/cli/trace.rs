@@ -74,7 +74,7 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
 /// Destination of a converted trace.
 enum Target {
     /// Single file in a format.
-    File(PathBuf, export::Format),
+    File(PathBuf, export::ExportFormat),
     /// Directory with one file per rank.
     Ranks(PathBuf),
 }
@@ -94,7 +94,7 @@ impl Target {
             }
             return Ok(Self::Ranks(path));
         }
-        let format = export::Format::from_path(&path)?;
+        let format = export::ExportFormat::from_path(&path)?;
         if path.exists() && !args.force {
             return Err(export::exists(&path));
         }
@@ -111,7 +111,7 @@ impl Target {
     fn format(&self) -> &'static str {
         match self {
             Self::File(_, format) => format.name(),
-            Self::Ranks(_) => export::Format::JsonGz.name(),
+            Self::Ranks(_) => export::ExportFormat::JsonGz.name(),
         }
     }
 }
@@ -162,13 +162,16 @@ struct WrittenFile {
 fn losses(trace: &Trace, target: &Target) -> Option<String> {
     let has_operators = trace.spans.iter().any(|span| span.launched.operator != LaunchSite::NONE);
     let parts = [
-        (matches!(target, Target::File(_, export::Format::Csv)) && !trace.ranges.is_empty(), "ranges"),
+        (
+            matches!(target, Target::File(_, export::ExportFormat::Csv)) && !trace.ranges.is_empty(),
+            "ranges",
+        ),
         (has_operators, "operators"),
         (!trace.meta.products.is_empty(), "shapes of matrix products"),
     ];
     let lost: Vec<&str> =
         parts.into_iter().filter_map(|(is_lost, part)| is_lost.then_some(part)).collect();
-    let is_lossless = matches!(target, Target::File(_, export::Format::Parquet));
+    let is_lossless = matches!(target, Target::File(_, export::ExportFormat::Parquet));
     (!is_lossless && !lost.is_empty())
         .then(|| format!("{} has no {}; Parquet keeps them", target.format(), lost.join(", ")))
 }

@@ -245,8 +245,8 @@ impl ProcessExecutor {
         let Some(to) = self.trace_copy.as_ref().filter(|_| record.trace.is_some()) else { return };
         let copy = || {
             let from = run.path.join(TRACE);
-            let format = export::Format::of_recording(to);
-            if format != export::Format::Parquet {
+            let format = export::ExportFormat::of_recording(to);
+            if format != export::ExportFormat::Parquet {
                 return export::write_in(&trace::read(&from)?, format, to);
             }
             let mut trace = regular::open(&from).map_err(Error::io(&from))?;

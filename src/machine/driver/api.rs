@@ -17,7 +17,7 @@ pub const OLDEST_DRIVER: u32 = 12_000;
 
 functions! {
     /// Driver functions in use, all present in drivers for CUDA 12.0.
-    pub(crate) struct Api;
+    pub(crate) struct DriverFunctions;
     fn cuGetErrorName(code: u32, text: *mut *const c_char) -> u32;
     fn cuGetErrorString(code: u32, text: *mut *const c_char) -> u32;
     fn cuInit(flags: c_uint) -> u32;
@@ -92,17 +92,18 @@ functions! {
 
 /// Loads and initializes the driver (`cuInit`) once per process. Returns an input error with advice if
 /// the driver is missing, older than CUDA 12.0, or refuses.
-pub(crate) fn api() -> Result<&'static Api> {
-    static API: OnceLock<Result<Api, String>> = OnceLock::new();
+pub(crate) fn api() -> Result<&'static DriverFunctions> {
+    static API: OnceLock<Result<DriverFunctions, String>> = OnceLock::new();
     API.get_or_init(|| enter().map_err(|error| error.to_string()))
         .as_ref()
         .map_err(|message| Error::input(message.clone()))
 }
 
-fn enter() -> Result<Api> {
+fn enter() -> Result<DriverFunctions> {
     let library = libraries::open(Library::Driver)?;
     let version = version();
-    let api = Api::load(library).map_err(|missing| Error::input(too_old(version, &missing)))?;
+    let api =
+        DriverFunctions::load(library).map_err(|missing| Error::input(too_old(version, &missing)))?;
     if version.is_some_and(|version| version < OLDEST_DRIVER) {
         return Err(Error::input(too_old(version, &[])));
     }
@@ -195,7 +196,7 @@ pub mod code {
 
 /// Converts a driver error code to a result; `what` describes the operation: `launching rms_norm on GPU
 /// 0`.
-pub(crate) fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn check(api: &DriverFunctions, code: u32, what: impl FnOnce() -> String) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
@@ -204,7 +205,7 @@ pub(crate) fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Resu
 
 /// Name and description of a code, such as `CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device is
 /// detected`.
-pub(crate) fn text(api: &Api, code: u32) -> String {
+pub(crate) fn text(api: &DriverFunctions, code: u32) -> String {
     // SAFETY: both functions write the address of a static text, or nothing.
     let ask = |function: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| unsafe {
         let mut text = std::ptr::null();
@@ -221,7 +222,7 @@ pub(crate) fn text(api: &Api, code: u32) -> String {
 }
 
 /// Message for an unusable driver, with advice.
-pub(crate) fn refusal(api: &Api, code: u32) -> String {
+pub(crate) fn refusal(api: &DriverFunctions, code: u32) -> String {
     format!("the NVIDIA driver cannot be used: {}{}", text(api, code), advice(code))
 }
 
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn a_library_without_the_functions_names_them() {
         let library = libloading::os::unix::Library::this();
-        let missing = Api::load(&library.into()).err().unwrap_or_default();
+        let missing = DriverFunctions::load(&library.into()).err().unwrap_or_default();
         assert!(missing.contains(&"cuInit") && missing.contains(&"cuGraphUpload"), "{missing:?}");
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::api::{self, Api, api, check, code};
+use super::api::{self, DriverFunctions, api, check, code};
 use super::libraries::functions;
 use super::libraries::{Library, open};
 use super::stream::{Priority, Stream};
@@ -53,7 +53,7 @@ pub fn any_abandoned() -> bool {
 }
 
 struct Inner {
-    api: &'static Api,
+    api: &'static DriverFunctions,
     device: sys::CUdevice,
     context: sys::CUcontext,
     info: GpuInfo,
@@ -188,7 +188,7 @@ impl Gpu {
         self.inner.device
     }
 
-    pub(super) fn api(&self) -> &'static Api {
+    pub(super) fn api(&self) -> &'static DriverFunctions {
         self.inner.api
     }
 
@@ -198,7 +198,11 @@ impl Gpu {
     }
 
     /// Makes the GPU current and calls the driver; an error names this GPU and `what`.
-    pub(super) fn call(&self, what: &str, call: impl FnOnce(&'static Api) -> u32) -> Result<()> {
+    pub(super) fn call(
+        &self,
+        what: &str,
+        call: impl FnOnce(&'static DriverFunctions) -> u32,
+    ) -> Result<()> {
         self.bind()?;
         self.check(call(self.inner.api), || what.to_owned())
     }
@@ -216,7 +220,7 @@ impl Gpu {
 
     /// Runs `free` in the GPU's context, after captures; does nothing if the GPU hangs. Errors are
     /// ignored, because drop cannot handle them.
-    pub(super) fn free(&self, free: impl FnOnce(&'static Api) + 'static) {
+    pub(super) fn free(&self, free: impl FnOnce(&'static DriverFunctions) + 'static) {
         let gpu = self.clone();
         super::graph::free_later(move || {
             if !gpu.is_abandoned() && gpu.bind().is_ok() {
@@ -226,7 +230,7 @@ impl Gpu {
     }
 
     /// Like [`Gpu::free`], for handles that may be destroyed during a capture.
-    pub(super) fn destroy(&self, destroy: impl FnOnce(&'static Api)) {
+    pub(super) fn destroy(&self, destroy: impl FnOnce(&'static DriverFunctions)) {
         if !self.is_abandoned() && self.bind().is_ok() {
             destroy(self.inner.api);
         }
@@ -234,7 +238,7 @@ impl Gpu {
 }
 
 /// Device handle and properties of an ordinal.
-fn describe(api: &'static Api, index: usize) -> Result<(sys::CUdevice, GpuInfo)> {
+fn describe(api: &'static DriverFunctions, index: usize) -> Result<(sys::CUdevice, GpuInfo)> {
     let what = || format!("asking for GPU {index}");
     let device = handle(api, index, what)?;
     let mut name: [c_char; 256] = [0; 256];
@@ -270,14 +274,22 @@ fn describe(api: &'static Api, index: usize) -> Result<(sys::CUdevice, GpuInfo)>
 }
 
 /// Device handle of an ordinal.
-fn handle(api: &'static Api, index: usize, what: impl FnOnce() -> String) -> Result<sys::CUdevice> {
+fn handle(
+    api: &'static DriverFunctions,
+    index: usize,
+    what: impl FnOnce() -> String,
+) -> Result<sys::CUdevice> {
     let mut device = 0;
     // SAFETY: writes one int to a valid address.
     let code = unsafe { (api.cuDeviceGet)(&mut device, c_int::try_from(index).unwrap_or(c_int::MAX)) };
     check(api, code, what).map(|()| device)
 }
 
-fn attribute(api: &'static Api, device: sys::CUdevice, attribute: Attribute) -> Result<c_int> {
+fn attribute(
+    api: &'static DriverFunctions,
+    device: sys::CUdevice,
+    attribute: Attribute,
+) -> Result<c_int> {
     let mut value = 0;
     // SAFETY: the device comes from the driver; writes one int to a valid address.
     let code = unsafe { (api.cuDeviceGetAttribute)(&mut value, attribute as u32, device) };
@@ -387,25 +399,25 @@ fn loaded() -> Result<&'static Functions> {
 
 /// GPU with its SMs partitioned between compute and communication.
 #[derive(Debug)]
-pub struct Divided {
-    compute: Arc<Part>,
-    comm: Arc<Part>,
+pub struct PartitionedGpu {
+    compute: Arc<GreenContext>,
+    comm: Arc<GreenContext>,
 }
 
 /// Green context on some of a GPU's SMs.
 #[derive(Debug)]
-struct Part {
+struct GreenContext {
     gpu: Gpu,
     context: *mut c_void,
     multiprocessors: u32,
 }
 
 // SAFETY: the handle is a plain address, usable from any thread.
-unsafe impl Send for Part {}
+unsafe impl Send for GreenContext {}
 // SAFETY: as above.
-unsafe impl Sync for Part {}
+unsafe impl Sync for GreenContext {}
 
-impl Drop for Part {
+impl Drop for GreenContext {
     fn drop(&mut self) {
         let context = self.context;
         self.gpu.destroy(|_| {
@@ -424,7 +436,7 @@ impl Gpu {
     /// # Errors
     ///
     /// Returns an input error if the driver does not support it or if one side would get no SMs.
-    pub fn divide(&self, for_comm: u32) -> Result<Divided> {
+    pub fn divide(&self, for_comm: u32) -> Result<PartitionedGpu> {
         let functions = loaded()?;
         self.bind()?;
         let all = self.info().multiprocessors;
@@ -460,10 +472,10 @@ impl Gpu {
                 comm.multiprocessors, compute.multiprocessors
             )));
         }
-        Ok(Divided { compute: self.part(compute)?, comm: self.part(comm)? })
+        Ok(PartitionedGpu { compute: self.part(compute)?, comm: self.part(comm)? })
     }
 
-    fn part(&self, mut resource: Resource) -> Result<Arc<Part>> {
+    fn part(&self, mut resource: Resource) -> Result<Arc<GreenContext>> {
         let functions = loaded()?;
         let (mut description, mut context) = (null_mut(), null_mut());
         // SAFETY: one resource, obtained from the driver; writes one handle.
@@ -475,11 +487,11 @@ impl Gpu {
         };
         self.check(code, || "making a context of a part of its multiprocessors".into())?;
         let multiprocessors = resource.multiprocessors;
-        Ok(Arc::new(Part { gpu: self.clone(), context, multiprocessors }))
+        Ok(Arc::new(GreenContext { gpu: self.clone(), context, multiprocessors }))
     }
 }
 
-impl Divided {
+impl PartitionedGpu {
     /// SMs for compute and for communication; the latter may exceed the request.
     pub fn multiprocessors(&self) -> (u32, u32) {
         (self.compute.multiprocessors, self.comm.multiprocessors)

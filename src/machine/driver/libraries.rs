@@ -33,7 +33,7 @@ pub enum Library {
 
 /// Loaded library and its location.
 #[derive(Debug)]
-pub struct Found {
+pub struct LoadedLibrary {
     pub library: libloading::Library,
     /// Path of the file, or the loader's name for it if the path is unknown.
     pub path: PathBuf,
@@ -96,8 +96,8 @@ impl Library {
         }
     }
 
-    fn cell(self) -> &'static OnceLock<Result<Found, String>> {
-        static CELLS: [OnceLock<Result<Found, String>>; 6] = [const { OnceLock::new() }; 6];
+    fn cell(self) -> &'static OnceLock<Result<LoadedLibrary, String>> {
+        static CELLS: [OnceLock<Result<LoadedLibrary, String>>; 6] = [const { OnceLock::new() }; 6];
         &CELLS[self as usize]
     }
 }
@@ -114,7 +114,7 @@ pub fn open(name: Library) -> Result<&'static libloading::Library> {
 ///
 /// Returns an input error if the library is missing or fails to load, listing what was tried and what to
 /// install.
-pub fn found(name: Library) -> Result<&'static Found> {
+pub fn found(name: Library) -> Result<&'static LoadedLibrary> {
     let variable = |name: &str| std::env::var_os(name);
     let found = name.cell().get_or_init(|| search(name, variable, &folders(variable, Path::new("/"))));
     found.as_ref().map_err(|message| Error::input(message.clone()))
@@ -171,7 +171,7 @@ fn search(
     name: Library,
     variable: impl Fn(&str) -> Option<OsString>,
     folders: &[PathBuf],
-) -> Result<Found, String> {
+) -> Result<LoadedLibrary, String> {
     // The driver's own libraries match it, and asking the driver for its version here would recurse.
     let driver_major = match name {
         Library::Nvrtc | Library::CublasLt | Library::Cupti => driver_major(),
@@ -181,7 +181,7 @@ fn search(
         && let Some(file) = variable(named).filter(|file| !file.is_empty())
     {
         let path = PathBuf::from(file);
-        return load(&path).map(|library| Found { path: path.clone(), library }).map_err(|problem| {
+        return load(&path).map(|library| LoadedLibrary { path: path.clone(), library }).map_err(|problem| {
             format!(
                 "{}: ${named} names {}, which cannot be loaded: {problem}; name a {} or unset the variable",
                 name.as_str(),
@@ -199,7 +199,7 @@ fn search(
         match load(Path::new(soname)) {
             Ok(library) => {
                 let path = loaded_file(soname).unwrap_or_else(|| soname.into());
-                return Ok(Found { library, path });
+                return Ok(LoadedLibrary { library, path });
             }
             Err(problem) if is_absent(&problem, soname) => {}
             Err(problem) => broken.push(problem),
@@ -207,7 +207,7 @@ fn search(
         let folders = folders.iter().filter(|_| searched);
         for path in folders.map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
             match load(&path) {
-                Ok(library) => return Ok(Found { library, path }),
+                Ok(library) => return Ok(LoadedLibrary { library, path }),
                 Err(problem) => broken.push(format!("{}: {problem}", path.display())),
             }
         }

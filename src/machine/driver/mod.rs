@@ -17,7 +17,7 @@ mod module;
 mod stream;
 
 pub use api::{OLDEST_DRIVER, code, version, version_text};
-pub use gpu::Divided;
+pub use gpu::PartitionedGpu;
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
 pub use memory::{DevicePtr, Memory};

@@ -295,7 +295,7 @@ impl Profile {
         table.basis(inside).problem(name).filter(|_| inside > 1)
     }
 
-    /// Inter-node overhead.
+    /// Inter-node overhead of an all-reduce; zero within a node.
     fn network(&self, tp: u32) -> NetworkCost {
         let nodes = f64::from(tp.div_ceil(self.gpus_per_node.max(1)).max(1));
         if nodes <= 1.0 {

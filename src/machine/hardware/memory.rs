@@ -40,13 +40,13 @@ pub struct PlanMemory {
 struct StageMemory {
     layers: Range<u32>,
     weights: u64,
-    prefill: Kept,
-    decode: Kept,
+    prefill: ValueMemory,
+    decode: ValueMemory,
 }
 
 /// Memory of one plan's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct ValueMemory {
     groups: Groups,
     buffers: Vec<Columns>,
     logits: Vec<Columns>,
@@ -63,7 +63,7 @@ struct Columns {
     scales: u64,
 }
 
-impl Kept {
+impl ValueMemory {
     fn from_plan(plan: &Plan) -> Self {
         let buffers = plan.buffers().buffers;
         let buffers = buffers.iter().map(|b| (b.rows, b.group, b.element, b.columns));
@@ -96,8 +96,8 @@ impl PlanMemory {
             layers.iter().zip(prefill).zip(decode).map(|((layers, prefill), decode)| StageMemory {
                 layers: layers.clone(),
                 weights: weight_bytes(shape, decode, precision),
-                prefill: Kept::from_plan(prefill),
-                decode: Kept::from_plan(decode),
+                prefill: ValueMemory::from_plan(prefill),
+                decode: ValueMemory::from_plan(decode),
             });
         Self { tp: decode.first().map_or(1, |plan| plan.tp), stages: stages.collect() }
     }
@@ -163,7 +163,7 @@ impl MemoryNeed {
         let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
         let f32_logits = stack.as_ref().is_none_or(|stack| stack.logits_f32);
         let logit_bytes = if f32_logits { 4 } else { precision.activations.bytes() };
-        let bytes = |columns: &[Columns], of: &Kept, step: &Step| {
+        let bytes = |columns: &[Columns], of: &ValueMemory, step: &Step| {
             kept.bytes((columns, of.groups), step, precision, logit_bytes)
         };
         let (prefill, decode) = (&stage.prefill, &stage.decode);

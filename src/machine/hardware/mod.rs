@@ -33,7 +33,7 @@ pub use stack::{
     Schedule, Serving, Stack, lowering,
 };
 pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
-pub use target::{Described, Target};
+pub use target::{HardwareParameter, Target};
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.
 struct Library<T: 'static> {
@@ -54,7 +54,7 @@ fn one() -> f64 {
 }
 
 /// Key with an invalid value, and the problem.
-type Checked = Result<(), (String, String)>;
+type CheckResult = Result<(), (String, String)>;
 
 impl<T: Clone + DeserializeOwned> Library<T> {
     /// Loads a built-in value by name, or a TOML file. Returns an input error for an unknown name (with the nearest
@@ -101,7 +101,7 @@ impl<T: Clone + DeserializeOwned> Library<T> {
     }
 
     /// Parses and checks a value; `file` is its name in errors.
-    fn parse(&self, file: &str, text: &str, check: fn(&T) -> Checked) -> Result<T, Error> {
+    fn parse(&self, file: &str, text: &str, check: fn(&T) -> CheckResult) -> Result<T, Error> {
         let value: T = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         check(&value).map_err(|(key, problem)| {
             let help = format!("correct the {} and try again", self.word);
@@ -111,40 +111,40 @@ impl<T: Clone + DeserializeOwned> Library<T> {
     }
 }
 
-fn above(key: &str, value: f64, least: f64) -> Checked {
+fn above(key: &str, value: f64, least: f64) -> CheckResult {
     that(key, value, value.is_finite() && value > least, &format!("above {least}"))
 }
 
-fn at_least(key: &str, value: f64, least: f64) -> Checked {
+fn at_least(key: &str, value: f64, least: f64) -> CheckResult {
     that(key, value, value.is_finite() && value >= least, &format!("at least {least}"))
 }
 
 /// Checks a link latency in us.
-fn latency(key: &str, us: f64) -> Checked {
+fn latency(key: &str, us: f64) -> CheckResult {
     within(key, us, &LATENCIES_US)
 }
 
 /// Checks a link bandwidth in 1e9 bytes per second.
-fn bandwidth(key: &str, gb_s: f64) -> Checked {
+fn bandwidth(key: &str, gb_s: f64) -> CheckResult {
     within(key, gb_s, &BANDWIDTHS_GB_S)
 }
 
 /// Checks a share: above 0, at most 1.
-fn share(key: &str, value: f64) -> Checked {
+fn share(key: &str, value: f64) -> CheckResult {
     that(key, value, value > 0.0 && value <= 1.0, "above 0 and at most 1")
 }
 
 /// Checks a loss: at least 0, below 1.
-fn loss(key: &str, value: f64) -> Checked {
+fn loss(key: &str, value: f64) -> CheckResult {
     that(key, value, (0.0..1.0).contains(&value), "at least 0 and below 1")
 }
 
-fn within(key: &str, value: f64, allowed: &RangeInclusive<f64>) -> Checked {
+fn within(key: &str, value: f64, allowed: &RangeInclusive<f64>) -> CheckResult {
     let (least, most) = (allowed.start(), allowed.end());
     that(key, value, allowed.contains(&value), &format!("from {} to {}", short(*least), short(*most)))
 }
 
-fn that(key: &str, value: f64, fine: bool, wanted: &str) -> Checked {
+fn that(key: &str, value: f64, fine: bool, wanted: &str) -> CheckResult {
     if fine {
         Ok(())
     } else {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::Links;
 use super::tables::Tables;
-use super::{Checked, Library, above, at_least, bandwidth, built_in, collective, latency, share};
+use super::{CheckResult, Library, above, at_least, bandwidth, built_in, collective, latency, share};
 use base::error::Result;
 use base::input::InputKind;
 use plan::DType;
@@ -217,7 +217,7 @@ impl Profile {
     }
 
     /// Returns the first key with an invalid value, and the problem.
-    pub(super) fn check(&self) -> Checked {
+    pub(super) fn check(&self) -> CheckResult {
         above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
         share("hbm_efficiency", self.hbm_efficiency)?;
         above("matvec_scale", self.matvec_scale, 0.0)?;

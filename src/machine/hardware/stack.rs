@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::built_in::STACKS_NAMES as STACKS;
-use super::{Checked, Library, above, at_least, built_in, loss, share, that};
+use super::{CheckResult, Library, above, at_least, built_in, loss, share, that};
 use base::error::Result;
 use base::input::InputKind;
 use base::words::words;
@@ -62,11 +62,11 @@ pub struct Stack {
     #[serde(default)]
     pub activation_scales: ActivationScales,
     /// Matrix products with few rows, as in decode at small batches.
-    pub matvec: Matvec,
+    pub matvec: MatvecCost,
     /// Matrix products with many rows, by a library.
     pub matmul: MatMulScale,
     /// Attention over the KV cache.
-    pub attention: Attention,
+    pub attention: AttentionCost,
     /// Scale of collectives relative to standalone measurements.
     pub collective: CollectiveScale,
     /// Mutual slowdown of the lanes while both are busy.
@@ -165,7 +165,8 @@ words! {
 /// Kernels that stream a matrix for few rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Matvec {
+#[schemars(rename = "Matvec")]
+pub struct MatvecCost {
     /// Maximum rows for these kernels.
     pub rows: u32,
     /// Share of the peak memory bandwidth that they reach.
@@ -194,7 +195,8 @@ pub enum AttentionKind {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Attention {
+#[schemars(rename = "Attention")]
+pub struct AttentionCost {
     /// Attention algorithm: scores in memory or within one kernel.
     pub kind: AttentionKind,
     /// Kernels launched per attention.
@@ -363,7 +365,7 @@ impl Stack {
     }
 
     /// Returns the first key with an invalid value, and the problem.
-    pub(super) fn check(&self) -> Checked {
+    pub(super) fn check(&self) -> CheckResult {
         at_least("launch_us", self.launch_us, 0.0)?;
         at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
         at_least("step_us", self.step_us, 0.0)?;

@@ -32,7 +32,7 @@ pub struct Tables {
     /// Products of 16-bit numbers, whatever the engine.
     matmul: LazyLock<Option<MatMulTable>>,
     /// Latencies by engine: products by weight format, quantization of activations, attention.
-    sections: LazyLock<Vec<Section>>,
+    sections: LazyLock<Vec<TableSection>>,
     /// Measured shapes of routed experts, from the titles of the sections.
     experts: OnceLock<Vec<ExpertSections>>,
     attention: LazyLock<Option<Grid>>,
@@ -50,7 +50,7 @@ static BUILT_IN: [Tables; 7] = {
                 }),
                 sections: LazyLock::new(|| {
                     let texts: &[&str] = &[$(include_str!(concat!("tables/", $formats, "_engines.tsv")))?];
-                    texts.first().map_or_else(Vec::new, |text| Section::all(text))
+                    texts.first().map_or_else(Vec::new, |text| TableSection::all(text))
                 }),
                 experts: OnceLock::new(),
                 attention: LazyLock::new(|| {
@@ -125,7 +125,7 @@ impl Tables {
         Some(((us - spared).max(START_US) + added, source))
     }
 
-    pub(super) fn section(&self, what: &str, engine: &str) -> Option<&Section> {
+    pub(super) fn section(&self, what: &str, engine: &str) -> Option<&TableSection> {
         self.sections.iter().find(|section| section.what == what && section.is_of(engine))
     }
 
@@ -217,8 +217,8 @@ pub(super) struct ExpertSections {
 
 /// Latencies of one kind in one engine: products with weights in a format, or another kernel.
 #[derive(Debug)]
-pub(super) struct Section {
-    /// `fp8`, `scale`.
+pub(super) struct TableSection {
+    /// Kind in the file's line `>KIND ENGINE VERSION`: `fp8`, `scale`.
     what: &'static str,
     /// Engine and version; `geomean` for the mean of all.
     engine: &'static str,
@@ -229,7 +229,7 @@ pub(super) struct Section {
     kernel: OnceLock<Option<Grid>>,
 }
 
-impl Section {
+impl TableSection {
     /// Splits a file into its sections, each below a line like `>fp8 vllm 0.24.0`.
     fn all(text: &'static str) -> Vec<Self> {
         let mut parts = text.split("\n>");

@@ -180,7 +180,7 @@ fn unknown(key: &str, profile: &Values, stack: &Values) -> Error {
 
 /// Value of a profile or stack that a cell can override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct HardwareParameter {
     /// Dotted path, as in `--set`.
     pub key: String,
     pub about: String,
@@ -191,7 +191,7 @@ pub struct Described {
 impl Target {
     /// All values that can be overridden: shorthands for all links, then the profile's values, then the
     /// stack's with prefix `stack.`. Reads two schemas, which takes a few milliseconds.
-    pub fn described(&self) -> Vec<Described> {
+    pub fn described(&self) -> Vec<HardwareParameter> {
         let mut all = Vec::new();
         if let Ok(values) = Values::new("profile", &self.profile.name, &self.profile) {
             let schema = serde_json::to_value(schemars::schema_for!(Profile)).unwrap_or_default();
@@ -215,7 +215,7 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Described {
+fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> HardwareParameter {
     let meant = values.meant(&key);
     let path = meant.first().map_or(key.as_str(), |(path, _)| path.as_str());
     let about = sentence(schema, path);
@@ -228,7 +228,7 @@ fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Descr
         (_, Some((least, _))) => least.to_string(),
         _ => String::new(),
     };
-    Described { key: format!("{prefix}{key}"), about: about + of_all, value }
+    HardwareParameter { key: format!("{prefix}{key}"), about: about + of_all, value }
 }
 
 /// Schema description of the value at a dotted path, without the final period.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::sim::testing;
 use plan::{Lane, Phase};
 use table::Spec;
-use trace::export::{Format, Ranks, chrome, csv, write, write_ranks};
-use trace::{CollectiveInfo, ProcessGroup, Range, Span, Stream, Trace};
+use trace::export::{ExportFormat, ExportedRanks, chrome, csv, write, write_ranks};
+use trace::{CollectiveInfo, ProcessGroup, Range, Span, Trace, TraceStream};
 
 fn simulated(architecture: &str) -> Trace {
     let spec = Spec { output_tokens: 4, ..testing::spec(architecture, "tiny") };
@@ -37,8 +37,13 @@ fn imported() -> Trace {
     trace.meta.import = Some(trace::ImportReport::default());
     trace.meta.provenance = table::Provenance::Measured;
     trace.meta.ranks = 2;
-    let stream =
-        |rank, device, id| Stream { rank, process: Some(9), device: Some(device), context: None, id };
+    let stream = |rank, device, id| TraceStream {
+        rank,
+        process: Some(9),
+        device: Some(device),
+        context: None,
+        id,
+    };
     trace.meta.streams = vec![stream(0, 0, 7), stream(0, 1, 7), stream(1, 2, 7)];
     trace.meta.range_names = vec!["ProfilerStep#3".into(), "a \"quoted\"\nname".into()];
     for operation in &mut trace.operations {
@@ -63,7 +68,7 @@ fn imported() -> Trace {
     trace
 }
 
-fn exported(trace: &Trace, ranks: Ranks) -> String {
+fn exported(trace: &Trace, ranks: ExportedRanks) -> String {
     let mut text = Vec::new();
     chrome(trace, ranks, &mut text).unwrap();
     String::from_utf8(text).unwrap()
@@ -121,7 +126,7 @@ fn messages_of_micro_batches_have_the_size_of_their_own_rows() {
     let sizes = |batch| {
         let base = testing::spec("standard", "tiny");
         let spec = Spec { batch, micro_batches: 2, output_tokens: 3, ..base };
-        let text = exported(&crate::testing::simulated(&spec), Ranks::One(0));
+        let text = exported(&crate::testing::simulated(&spec), ExportedRanks::One(0));
         let reduces = events(&text).into_iter().filter(|event| {
             event.cat == "kernel" && event.name.contains("AllReduce") && event.name.contains("decode/")
         });
@@ -141,7 +146,7 @@ fn a_simulated_gpu_with_changed_values_is_not_that_of_its_profile() {
     let name = |set: &[(&str, &str)]| {
         let mut spec = Spec { output_tokens: 2, ..testing::spec("standard", "tiny") };
         spec.set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let text = exported(&crate::testing::simulated(&spec), Ranks::One(0));
+        let text = exported(&crate::testing::simulated(&spec), ExportedRanks::One(0));
         let head: Value = serde_json::from_str(&text).unwrap();
         head["deviceProperties"][0]["name"].as_str().unwrap().to_owned()
     };
@@ -165,11 +170,11 @@ fn ns(line: &str, key: &str) -> i128 {
 }
 
 /// Every span is there, to the nanosecond, and its launch.
-fn spans_are_in(text: &str, trace: &Trace, ranks: Ranks) {
+fn spans_are_in(text: &str, trace: &Trace, ranks: ExportedRanks) {
     let events = events(text);
     let device: Vec<&Event> = events.iter().filter(|e| e.is_device()).collect();
     let wanted: Vec<&Span> = (trace.spans.iter())
-        .filter(|span| ranks == Ranks::All || ranks == Ranks::One(span.rank))
+        .filter(|span| ranks == ExportedRanks::All || ranks == ExportedRanks::One(span.rank))
         .collect();
     assert_eq!(device.len(), wanted.len());
     let launches: HashMap<u64, (i128, i128)> = (events.iter())
@@ -196,8 +201,8 @@ fn spans_are_in(text: &str, trace: &Trace, ranks: Ranks) {
 #[test]
 fn own_traces_have_kernels_steps_layers_and_names_that_others_take_for_communication() {
     let trace = simulated("ladder");
-    let text = exported(&trace, Ranks::All);
-    spans_are_in(&text, &trace, Ranks::All);
+    let text = exported(&trace, ExportedRanks::All);
+    spans_are_in(&text, &trace, ExportedRanks::All);
     let events = events(&text);
     let names = |cat: &str| -> Vec<&str> {
         events.iter().filter(|e| e.cat == cat).map(|e| e.name.as_str()).collect()
@@ -222,7 +227,7 @@ fn own_traces_have_kernels_steps_layers_and_names_that_others_take_for_communica
 #[test]
 fn arrows_lead_from_all_reduces_to_what_reads_them() {
     let trace = simulated("standard");
-    let text = exported(&trace, Ranks::One(1));
+    let text = exported(&trace, ExportedRanks::One(1));
     let events = events(&text);
     let mut arrows: BTreeMap<u64, [Option<(i64, i128)>; 2]> = BTreeMap::new();
     for event in events.iter().filter(|event| event.cat == "reduced") {
@@ -242,14 +247,14 @@ fn arrows_lead_from_all_reduces_to_what_reads_them() {
 #[test]
 fn a_file_says_whose_it_is_and_what_its_numbers_are_worth() {
     let trace = simulated("ladder");
-    let one: Value = serde_json::from_str(&exported(&trace, Ranks::One(1))).unwrap();
+    let one: Value = serde_json::from_str(&exported(&trace, ExportedRanks::One(1))).unwrap();
     assert_eq!(one["distributedInfo"]["rank"], 1);
     assert_eq!(one["distributedInfo"]["world_size"], 2);
     assert_eq!(one["schemaVersion"], 1);
     assert_eq!(one["ladderscope"]["provenance"], "simulated");
     assert_eq!(one["ladderscope"]["spec"]["architecture"], "ladder");
     assert!(one["traceName"].as_str().unwrap().contains("(simulated)"));
-    let all: Value = serde_json::from_str(&exported(&trace, Ranks::All)).unwrap();
+    let all: Value = serde_json::from_str(&exported(&trace, ExportedRanks::All)).unwrap();
     assert!(all["distributedInfo"].get("rank").is_none(), "a file of two ranks is of no rank");
     for file in [one, all] {
         for event in file["traceEvents"].as_array().unwrap() {
@@ -266,8 +271,8 @@ fn a_file_says_whose_it_is_and_what_its_numbers_are_worth() {
 #[test]
 fn imported_traces_keep_their_names_streams_devices_and_ranges() {
     let trace = imported();
-    let text = exported(&trace, Ranks::All);
-    spans_are_in(&text, &trace, Ranks::All);
+    let text = exported(&trace, ExportedRanks::All);
+    spans_are_in(&text, &trace, ExportedRanks::All);
     let events = events(&text);
     let device: Vec<&Event> = events.iter().filter(|event| event.is_device()).collect();
     assert!(device.iter().any(|event| event.cat == "gpu_memcpy"));
@@ -306,7 +311,7 @@ fn process_groups_and_single_clocks_survive_an_export_of_a_file_a_rank() {
     trace.spans[0].sequence = 5;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.json");
-    std::fs::write(&path, exported(&trace, Ranks::All)).unwrap();
+    std::fs::write(&path, exported(&trace, ExportedRanks::All)).unwrap();
     let back = trace::import::open(&path).unwrap();
     assert_eq!(back.meta.groups, trace.meta.groups);
     let expected = &trace.operations[operation].collective;
@@ -317,7 +322,7 @@ fn process_groups_and_single_clocks_survive_an_export_of_a_file_a_rank() {
     let dir = tempfile::tempdir().unwrap();
     for rank in 0..own.meta.ranks {
         let path = dir.path().join(format!("rank{rank}.json"));
-        std::fs::write(path, exported(&own, Ranks::One(rank))).unwrap();
+        std::fs::write(path, exported(&own, ExportedRanks::One(rank))).unwrap();
     }
     let back = trace::import::open(dir.path()).unwrap();
     assert_eq!((&back.meta.clock, back.meta.ranks), (&own.meta.clock, own.meta.ranks));
@@ -346,19 +351,19 @@ fn csv_has_a_row_a_span_with_names() {
 
 #[test]
 fn the_name_decides_the_format() {
-    let of = |name: &str| Format::from_path(name.as_ref());
-    assert_eq!(of("a/t.JSON").unwrap(), Format::Json);
-    assert_eq!(of("t.pt.trace.json.gz").unwrap(), Format::JsonGz);
-    assert_eq!(of("t.json.zst").unwrap(), Format::JsonZst);
-    assert_eq!(of("t.parquet").unwrap(), Format::Parquet);
-    assert_eq!(of("t.csv").unwrap(), Format::Csv);
+    let of = |name: &str| ExportFormat::from_path(name.as_ref());
+    assert_eq!(of("a/t.JSON").unwrap(), ExportFormat::Json);
+    assert_eq!(of("t.pt.trace.json.gz").unwrap(), ExportFormat::JsonGz);
+    assert_eq!(of("t.json.zst").unwrap(), ExportFormat::JsonZst);
+    assert_eq!(of("t.parquet").unwrap(), ExportFormat::Parquet);
+    assert_eq!(of("t.csv").unwrap(), ExportFormat::Csv);
     for name in ["t.sqlite", "json", "t.gz", "/"] {
         let error = of(name).unwrap_err();
         assert!(
             error.exit_code() == 2 && error.to_string().contains("cannot infer the output format"),
             "{name}: {error}"
         );
-        assert_eq!(Format::of_recording(name.as_ref()), Format::Parquet, "{name}");
+        assert_eq!(ExportFormat::of_recording(name.as_ref()), ExportFormat::Parquet, "{name}");
     }
 }
 
@@ -374,7 +379,7 @@ fn files_a_rank_are_made_together_and_replaced_only_when_asked() {
         flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap())
             .read_to_string(&mut text)
             .unwrap();
-        spans_are_in(&text, &trace, Ranks::One(rank));
+        spans_are_in(&text, &trace, ExportedRanks::One(rank));
     }
     let error = write_ranks(&trace, &into, false).unwrap_err();
     assert!(error.to_string().contains("rank-0.json.gz: file exists"), "{error}");
@@ -396,7 +401,7 @@ fn what_cannot_be_written_leaves_nothing() {
     }
     let trace = simulated("ladder");
     for room in [0, 100, 10_000] {
-        let error = chrome(&trace, Ranks::All, &mut Full(room)).unwrap_err();
+        let error = chrome(&trace, ExportedRanks::All, &mut Full(room)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -423,8 +428,8 @@ proptest! {
                 ..template
             })
             .collect();
-        let text = exported(&trace, Ranks::All);
-        spans_are_in(&text, &trace, Ranks::All);
+        let text = exported(&trace, ExportedRanks::All);
+        spans_are_in(&text, &trace, ExportedRanks::All);
         let file: Value = serde_json::from_str(&text).unwrap();
         let kernel = file["traceEvents"].as_array().unwrap().iter()
             .find(|e| e["cat"] == "kernel" || e["cat"] == "gpu_memcpy").unwrap();

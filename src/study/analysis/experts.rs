@@ -282,7 +282,7 @@ mod tests {
     use table::Spec;
     use table::testing::spec;
     use trace::Trace;
-    use trace::import::kineto::{Options, import_bytes};
+    use trace::import::kineto::{KinetoOptions, import_bytes};
     use trace::overlap::Selection;
     use trace::rules::Rules;
 
@@ -352,7 +352,7 @@ mod tests {
             )
         };
         let mut ranks: Vec<Trace> = [0, 1]
-            .map(|rank| import_bytes("a.json", file(rank).as_bytes(), Options::default()).unwrap())
+            .map(|rank| import_bytes("a.json", file(rank).as_bytes(), KinetoOptions::default()).unwrap())
             .into();
         let mut trace = ranks.remove(0);
         let second = ranks.remove(0);

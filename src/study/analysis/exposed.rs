@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::intervals::{Interval, difference};
+use trace::overlap::intervals::{TimeInterval, difference};
 use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
@@ -36,7 +36,7 @@ pub struct ExposedStretch {
     pub span: usize,
     /// Start and end (ns, trace clock).
     #[serde(skip)]
-    pub interval: Interval,
+    pub interval: TimeInterval,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
@@ -130,7 +130,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
 #[derive(Clone, Copy)]
 struct Bare {
     rank: usize,
-    interval: Interval,
+    interval: TimeInterval,
 }
 
 impl Bare {
@@ -215,7 +215,7 @@ fn filled_of_rank<'a>(runs: &'a Runs, rank: usize, mut groups: Vec<&'a [Bare]>) 
         return Vec::new();
     }
     groups.sort_unstable_by_key(|group| group[0].interval);
-    let intervals: Vec<Interval> = groups.iter().map(|group| group[0].interval).collect();
+    let intervals: Vec<TimeInterval> = groups.iter().map(|group| group[0].interval).collect();
     // per stretch: overlap and index of the best collective so far; the next compute span
     let mut filled: Vec<Option<(i64, usize)>> = vec![None; groups.len()];
     let mut next: Vec<Option<&Span>> = vec![None; groups.len()];

@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use trace::Trace;
-use trace::overlap::intervals::{Coverage, Interval, difference, pieces, seek, union};
+use trace::overlap::intervals::{Coverage, TimeInterval, difference, pieces, seek, union};
 use trace::overlap::{Class, Lanes, Launches, Runs, Selection, us};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
@@ -71,7 +71,7 @@ pub(super) fn idle(runs: &Runs, all: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
     let of_rank = |rank: usize| {
         let (mut near, mut selected) = (0, Vec::new());
         for gap in gaps(all, rank, &lanes[rank]) {
-            let cut = |interval: Interval| Gap {
+            let cut = |interval: TimeInterval| Gap {
                 interval,
                 given: gap.given.clamp(interval.0, interval.1),
                 ..gap
@@ -103,14 +103,14 @@ pub(crate) struct WindowRank {
     /// Clock correction to add to the rank's times (ns).
     pub offset: i64,
     /// Spans of the layers' collectives (ns of the common clock).
-    pub collectives: Vec<Interval>,
+    pub collectives: Vec<TimeInterval>,
 }
 
 /// Exposed communication and waiting for the host, as `overlap` counts them, of these ranks in windows of a common clock.
 pub(crate) fn window_times(
     trace: &Trace,
     ranks: &[WindowRank],
-    windows: &[Interval],
+    windows: &[TimeInterval],
 ) -> Vec<WindowTimes> {
     let runs = Runs::new(trace, &Selection::default());
     let lanes = Lanes::from_runs(&runs);
@@ -121,7 +121,7 @@ pub(crate) fn window_times(
             let gaps = gaps.iter().filter(|gap| wanted(gap));
             Coverage::new(union(gaps.map(|gap| (gap.interval.0, gap.given))))
         };
-        let own = |(start, end): &Interval| (start - of.offset, end - of.offset);
+        let own = |(start, end): &TimeInterval| (start - of.offset, end - of.offset);
         let exposed = difference(&lanes[rank].comm, lanes[rank].compute.union());
         let others = difference(&exposed, &union(of.collectives.iter().map(own)));
         let compute = Coverage::new(lanes[rank].compute.union().to_vec());
@@ -132,7 +132,8 @@ pub(crate) fn window_times(
             waits(|gap| gap.is_replay),
             compute,
         ];
-        let within = |window: &Interval| parts.each_ref().map(|part| part.within(own(window)) as f64);
+        let within =
+            |window: &TimeInterval| parts.each_ref().map(|part| part.within(own(window)) as f64);
         Some(windows.iter().map(within).collect::<Vec<_>>())
     };
     let by_rank: Vec<Vec<[f64; 5]>> = ranks.par_iter().filter_map(of_rank).collect();
@@ -152,7 +153,7 @@ pub(crate) fn window_times(
 /// Idle time between two busy stretches of a rank.
 #[derive(Clone, Copy)]
 struct Gap {
-    interval: Interval,
+    interval: TimeInterval,
     /// End of the part in which the device had no work.
     given: i64,
     /// True if the next span is the replay of a CUDA graph.
@@ -171,11 +172,11 @@ enum Rest {
 
 /// Idle time of a rank (an index into [`Runs::ranks`]) by gap, in order. `runs` and `lanes` are those of a whole trace.
 fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
-    let intervals: Vec<Interval> = lanes.gaps();
+    let intervals: Vec<TimeInterval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();
     let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
     let edges = edges(runs, rank, &intervals, sample);
-    let gap = |(interval, edge): (Interval, Edge)| {
+    let gap = |(interval, edge): (TimeInterval, Edge)| {
         let is_replay = edge.is_replay;
         if std::mem::replace(&mut sample, edge.sample) != edge.sample {
             return Gap { interval, given: interval.0, is_replay, rest: Rest::Outside };
@@ -223,7 +224,7 @@ impl IdleSplit {
 }
 
 /// Edges of a rank's gaps. Spans come mostly in order, so the search usually only checks the next gap.
-fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> {
+fn edges(runs: &Runs, rank: usize, gaps: &[TimeInterval], sample: u32) -> Vec<Edge> {
     let own = runs.trace.meta.import.is_none();
     let spans = runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
     let launches = match own || gaps.is_empty() {
@@ -238,7 +239,8 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
         begins = seek(gaps, begins, |gap| gap.1 < start);
         let is_known = own || span.is_launch_known();
         let is_receive = start == end && is_known && if own { runs.is_receive(span) } else { comm };
-        let ends_in = |gap: &Interval| gap.1 == start || is_receive && gap.0 <= start && start < gap.1;
+        let ends_in =
+            |gap: &TimeInterval| gap.1 == start || is_receive && gap.0 <= start && start < gap.1;
         if gaps.get(begins).is_some_and(ends_in) {
             let edge = &mut edges[begins];
             let ready = if own { Some(span.ready_ns) } else { launches.release(span) };

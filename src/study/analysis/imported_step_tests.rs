@@ -33,7 +33,8 @@ fn imported(steps: &[(&str, u32, u32)]) -> Trace {
         at += compute + comm + gap;
     }
     let json = format!("[{}]", events.join(","));
-    let mut trace = kineto::import_bytes("t.json", json.as_bytes(), kineto::Options::default()).unwrap();
+    let mut trace =
+        kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
     Rules::default().classify(&mut trace);
     trace
 }

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::names::over_layers;
 use plan::Lane;
-use trace::overlap::intervals::{Coverage, Interval, union};
-use trace::overlap::{Class, Exposure, StepKey, us};
+use trace::overlap::intervals::{Coverage, TimeInterval, union};
+use trace::overlap::{Class, ExposureCounter, StepKey, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Time of a group of operations in one run (us per rank, averaged over ranks).
@@ -89,7 +89,7 @@ pub struct ComputeTimes<'a> {
 
 impl<'a> ComputeTimes<'a> {
     pub fn from_trace(trace: &'a Trace) -> Self {
-        let mut by_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
+        let mut by_rank: HashMap<u32, Vec<TimeInterval>> = HashMap::new();
         for span in &trace.spans {
             let operation = trace.operations.get(span.operation as usize);
             if operation
@@ -177,7 +177,7 @@ impl<'a> OperationSide<'a> {
         for of_rank in trace.spans[places].chunk_by(|x, y| x.rank == y.rank) {
             let compute = times.by_rank.get(&of_rank[0].rank).unwrap_or(&idle);
             side.ranks += 1;
-            let mut exposure = Exposure::default();
+            let mut exposure = ExposureCounter::default();
             for span in of_rank {
                 let interval = (span.start_ns, span.end_ns.max(span.start_ns));
                 let (from, to) = extent.unwrap_or(interval);

@@ -304,7 +304,7 @@ mod tests {
             events.join(",")
         );
         let mut trace =
-            kineto::import_bytes("t.json", json.as_bytes(), kineto::Options::default()).unwrap();
+            kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
         Rules::default().classify(&mut trace);
         trace
     }

@@ -11,7 +11,9 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::outer_ranges::OuterRanges;
-use trace::overlap::intervals::{Coverage, Interval, clip, common_length, difference, length, union};
+use trace::overlap::intervals::{
+    Coverage, TimeInterval, clip, common_length, difference, length, union,
+};
 use trace::overlap::{Lanes, LanesBuilder, Runs, us};
 use trace::{LaunchSite, Range};
 
@@ -177,7 +179,7 @@ struct RangePart {
     rank: usize,
     on_device: bool,
     /// Absolute ns.
-    time: Interval,
+    time: TimeInterval,
     /// True for the first part of its range.
     is_first: bool,
 }
@@ -389,7 +391,7 @@ mod tests {
     fn imported(events: &[&str]) -> Trace {
         let json = format!("[{}]", events.join(","));
         let mut trace =
-            kineto::import_bytes("t.json", json.as_bytes(), kineto::Options::default()).unwrap();
+            kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
         Rules::default().classify(&mut trace);
         trace
     }

@@ -15,7 +15,7 @@ use plan::Phase;
 use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::import::{StepName, StepWork, step_name};
-use trace::overlap::intervals::{Coverage, Interval, UnionBuilder, difference};
+use trace::overlap::intervals::{Coverage, TimeInterval, UnionBuilder, difference};
 use trace::overlap::{Lanes, RankOverlap, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
@@ -83,9 +83,9 @@ pub struct StepTime {
 }
 
 /// Times of the steps on each rank (ns of the rank's clock, in order).
-pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(Interval, StepKey)>> {
+pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(TimeInterval, StepKey)>> {
     let runs = Runs::new(trace, &Selection::default());
-    let mut windows: HashMap<u32, Vec<(Interval, StepKey)>> = HashMap::new();
+    let mut windows: HashMap<u32, Vec<(TimeInterval, StepKey)>> = HashMap::new();
     for (key, of_step) in numbered(&runs) {
         for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
             let Some(window) = runs.window(of_rank[0]) else { continue };
@@ -266,7 +266,7 @@ impl RankWork {
         lanes.par_iter().zip(&runs.by_rank).map(of_rank).collect()
     }
 
-    fn within(&self, window: Interval) -> StepTime {
+    fn within(&self, window: TimeInterval) -> StepTime {
         let (from, until) = window;
         let before = self.busy.union().partition_point(|(start, _)| *start < until);
         let last = before.checked_sub(1).map_or(from, |at| self.busy.union()[at].1.clamp(from, until));

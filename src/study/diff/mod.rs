@@ -32,7 +32,7 @@ use base::statistics::{interval95, mean, resample_pools};
 use base::text::{counted, latency};
 use plan::Phase;
 use table::Provenance;
-use trace::overlap::intervals::Interval;
+use trace::overlap::intervals::TimeInterval;
 use trace::overlap::{Selection, StepKey};
 use trace::{NO_STEP, Span, Trace, TraceMeta, is_host_call};
 
@@ -613,7 +613,7 @@ fn has_outside(trace: &Trace) -> bool {
 }
 
 /// Assigns work outside of steps to the step of its rank in whose window it starts.
-fn with_keys(mut marked: Trace, windows: &HashMap<u32, Vec<(Interval, StepKey)>>) -> Trace {
+fn with_keys(mut marked: Trace, windows: &HashMap<u32, Vec<(TimeInterval, StepKey)>>) -> Trace {
     for span in marked.spans.iter_mut().filter(|span| span.step == NO_STEP) {
         let Some(of_rank) = windows.get(&span.rank) else { continue };
         let after = of_rank.partition_point(|((from, _), _)| *from <= span.start_ns);

@@ -23,7 +23,7 @@ use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
-use trace::overlap::intervals::Interval;
+use trace::overlap::intervals::TimeInterval;
 use trace::rules::{COMBINE, DISPATCH, EXPERTS};
 use trace::{NO_STEP, Span, Trace};
 
@@ -112,7 +112,7 @@ pub(super) struct OfRank {
     /// Work after the last collective.
     pub head: Stretch,
     /// Spans of the modules' collectives (ns of the trace).
-    pub collectives: Vec<Interval>,
+    pub collectives: Vec<TimeInterval>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -9,8 +9,8 @@ use machine::hardware::Target;
 use plan::{DType, Lane, Phase};
 use run::sim::Simulator;
 use run::testing::simulated;
-use trace::export::{Ranks, chrome};
-use trace::import::kineto::{Options, import_bytes};
+use trace::export::{ExportedRanks, chrome};
+use trace::import::kineto::{KinetoOptions, import_bytes};
 use trace::overlap::Selection;
 use trace::rules::Rules;
 use trace::{CollectiveInfo, ImportReport, NO_STEP, OperationInfo, Span, Trace};
@@ -370,8 +370,8 @@ fn layers_of(trace: &Trace) -> Vec<(u32, f64, f64, f64, u64)> {
 
 fn through_chrome(trace: &Trace) -> Trace {
     let mut file = Vec::new();
-    chrome(trace, Ranks::All, &mut file).unwrap();
-    let mut trace = import_bytes("trace.json", &file, Options::default()).unwrap();
+    chrome(trace, ExportedRanks::All, &mut file).unwrap();
+    let mut trace = import_bytes("trace.json", &file, KinetoOptions::default()).unwrap();
     Rules::default().classify(&mut trace);
     trace
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::overlap::intervals::{Interval, union};
+use crate::overlap::intervals::{TimeInterval, union};
 use crate::{
     CollectiveInfo, OperationInfo, ProcessGroup, Range, Span, Trace, TransferDirection, is_host_call,
 };
@@ -16,7 +16,7 @@ use plan::{Groups, Kind, Lane, Phase};
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ranks {
+pub enum ExportedRanks {
     All,
     One(u32),
 }
@@ -36,7 +36,7 @@ const HOSTS: i64 = 100_000;
 
 /// Writes the trace as Chrome JSON. Streams, so memory use does not grow with the trace. Returns an
 /// error if writing to `out` fails.
-pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
+pub fn chrome(trace: &Trace, ranks: ExportedRanks, out: &mut impl Write) -> io::Result<()> {
     let head = serde_json::to_string_pretty(&head(trace, ranks))?;
     let mut head = escaped_json(&head).into_owned();
     // reopen the object: the events are its last entry
@@ -51,7 +51,7 @@ pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<(
     out.write_all(b"\n]}\n")
 }
 
-fn head(trace: &Trace, ranks: Ranks) -> Value {
+fn head(trace: &Trace, ranks: ExportedRanks) -> Value {
     let meta = &trace.meta;
     let devices: Vec<Value> = (0..meta.ranks)
         .filter(|rank| ranks.has(*rank))
@@ -59,8 +59,8 @@ fn head(trace: &Trace, ranks: Ranks) -> Value {
         .collect();
     let mut distributed = json!({ "backend": "nccl", "world_size": meta.ranks });
     let only = match ranks {
-        Ranks::One(rank) => Some(rank),
-        Ranks::All => (meta.ranks == 1).then_some(0),
+        ExportedRanks::One(rank) => Some(rank),
+        ExportedRanks::All => (meta.ranks == 1).then_some(0),
     };
     if let (Some(rank), Some(object)) = (only, distributed.as_object_mut()) {
         object.insert("rank".into(), rank.into());
@@ -105,7 +105,7 @@ fn device_name(trace: &Trace) -> String {
     }
 }
 
-impl Ranks {
+impl ExportedRanks {
     fn has(self, rank: u32) -> bool {
         match self {
             Self::All => true,
@@ -116,7 +116,7 @@ impl Ranks {
 
 /// Rows of the trace's streams. A second device or context of a rank is a process of its own, because its
 /// streams may share numbers with the first.
-fn rows(trace: &Trace) -> Vec<Row> {
+fn rows(trace: &Trace) -> Vec<ChromeTrack> {
     let mut devices: HashMap<(u32, [Option<i64>; 3]), i64> = HashMap::new();
     let mut first: HashMap<u32, i64> = HashMap::new();
     let mut rows = Vec::new();
@@ -126,7 +126,7 @@ fn rows(trace: &Trace) -> Vec<Row> {
         let at = *devices.entry((stream.rank, owner)).or_insert(new);
         let is_first = *first.entry(stream.rank).or_insert(at) == at;
         let pid = if is_first { stream.rank.into() } else { MORE_DEVICES + at };
-        rows.push(Row { pid, tid: stream.id });
+        rows.push(ChromeTrack { pid, tid: stream.id });
     }
     rows
 }
@@ -138,8 +138,8 @@ fn calls(trace: &Trace) -> HashMap<u32, String> {
 }
 
 /// Time within any annotation of the host, by rank.
-fn ranged(trace: &Trace, calls: &HashMap<u32, String>) -> HashMap<u32, Vec<Interval>> {
-    let mut of_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
+fn ranged(trace: &Trace, calls: &HashMap<u32, String>) -> HashMap<u32, Vec<TimeInterval>> {
+    let mut of_rank: HashMap<u32, Vec<TimeInterval>> = HashMap::new();
     let is_annotation = |range: &&Range| !range.on_device && !calls.contains_key(&range.name);
     for range in trace.ranges.iter().filter(is_annotation) {
         of_rank.entry(range.rank).or_default().push((range.start_ns, range.end_ns));
@@ -149,10 +149,10 @@ fn ranged(trace: &Trace, calls: &HashMap<u32, String>) -> HashMap<u32, Vec<Inter
 
 struct ChromeFile<'a, W> {
     trace: &'a Trace,
-    ranks: Ranks,
-    rows: Vec<Row>,
+    ranks: ExportedRanks,
+    rows: Vec<ChromeTrack>,
     calls: HashMap<u32, String>,
-    ranged: HashMap<u32, Vec<Interval>>,
+    ranged: HashMap<u32, Vec<TimeInterval>>,
     events: Events<W>,
 }
 
@@ -163,11 +163,11 @@ impl<W: Write> ChromeFile<'_, W> {
             Provenance::Measured => String::new(),
             other => format!(" ({other})"),
         };
-        let mut rows: Vec<(Row, String)> = Vec::new();
+        let mut rows: Vec<(ChromeTrack, String)> = Vec::new();
         for rank in (0..self.trace.meta.ranks).filter(|rank| self.ranks.has(*rank)) {
             let host = host(rank);
             let mut process = |pid: i64, name: String| -> io::Result<()> {
-                let row = Row { pid, tid: 0 };
+                let row = ChromeTrack { pid, tid: 0 };
                 self.events.about("process_name", row, format_args!(r#""name":{}"#, quoted(&name)))?;
                 let label = quoted(provenance.as_str());
                 self.events.about("process_labels", row, format_args!(r#""labels":{label}"#))?;
@@ -188,12 +188,12 @@ impl<W: Write> ChromeFile<'_, W> {
             process(host, format!("rank {rank} host{mark}"))?;
             if self.trace.meta.streams.is_empty() {
                 let pid = rank.into();
-                rows.push((Row { pid, tid: MODULES }, "layers and modules".into()));
-                rows.push((Row { pid, tid: COMPUTE }, format!("stream {COMPUTE}: compute")));
-                rows.push((Row { pid, tid: COMM }, format!("stream {COMM}: comm")));
+                rows.push((ChromeTrack { pid, tid: MODULES }, "layers and modules".into()));
+                rows.push((ChromeTrack { pid, tid: COMPUTE }, format!("stream {COMPUTE}: compute")));
+                rows.push((ChromeTrack { pid, tid: COMM }, format!("stream {COMM}: comm")));
             }
-            rows.push((Row { pid: host, tid: STEPS }, "steps".into()));
-            rows.push((Row { pid: host, tid: LAUNCHES }, "launches".into()));
+            rows.push((ChromeTrack { pid: host, tid: STEPS }, "steps".into()));
+            rows.push((ChromeTrack { pid: host, tid: LAUNCHES }, "launches".into()));
         }
         for (row, name) in rows {
             self.events.about("thread_name", row, format_args!(r#""name":{}"#, quoted(&name)))?;
@@ -206,10 +206,10 @@ impl<W: Write> ChromeFile<'_, W> {
         let names: Vec<String> = self.trace.meta.range_names.iter().map(|name| quoted(name)).collect();
         for range in self.trace.ranges.iter().filter(|range| self.ranks.has(range.rank)) {
             let Some(name) = names.get(range.name as usize) else { continue };
-            let row = Row { pid: host(range.rank), tid: RANGES + i64::from(range.thread) };
+            let row = ChromeTrack { pid: host(range.rank), tid: RANGES + i64::from(range.thread) };
             let times = (range.start_ns, range.end_ns);
             if range.on_device {
-                let row = Row { pid: range.rank.into(), ..row };
+                let row = ChromeTrack { pid: range.rank.into(), ..row };
                 self.events.complete(("gpu_user_annotation", name), row, times, format_args!(""))?;
                 continue;
             }
@@ -245,7 +245,7 @@ impl<W: Write> ChromeFile<'_, W> {
                     self.step(spans, &launches, number)?;
                 }
                 if own {
-                    let row = Row { pid: rank.into(), tid: MODULES };
+                    let row = ChromeTrack { pid: rank.into(), tid: MODULES };
                     for passage in passages(spans, &self.trace.operations) {
                         let name = quoted(&passage.name);
                         let times = (passage.start_ns, passage.end_ns);
@@ -280,7 +280,7 @@ impl<W: Write> ChromeFile<'_, W> {
         };
         let times = (launches.iter().fold(start_ns, |first, launch| first.min(*launch)), end_ns);
         let name = quoted(&format!("ProfilerStep#{number}"));
-        let row = Row { pid: host(first.rank), tid: STEPS };
+        let row = ChromeTrack { pid: host(first.rank), tid: STEPS };
         let what = quoted(&step_name(first));
         let args = format_args!(r#""step":{what},"sample":{}"#, first.sample);
         self.events.complete(("user_annotation", &name), row, times, args)
@@ -329,7 +329,7 @@ impl<W: Write> ChromeFile<'_, W> {
         let stretched = if begin_ns < launched_ns { r#","stretched":true"# } else { "" };
         self.events.complete(
             ("cuda_runtime", call.map_or(event.launch, String::as_str)),
-            Row { pid: host(span.rank), tid },
+            ChromeTrack { pid: host(span.rank), tid },
             (begin_ns, launched_ns.max(begin_ns)),
             format_args!(r#""correlation":{correlation}{stretched}"#),
         )
@@ -345,13 +345,13 @@ impl<W: Write> ChromeFile<'_, W> {
         }
     }
 
-    fn row(&self, span: &Span) -> Row {
+    fn row(&self, span: &Span) -> ChromeTrack {
         let own = match span.lane {
             Lane::Compute => COMPUTE,
             Lane::Comm => COMM,
         };
         let stream = self.rows.get(usize::from(span.stream)).copied();
-        stream.unwrap_or(Row { pid: span.rank.into(), tid: own })
+        stream.unwrap_or(ChromeTrack { pid: span.rank.into(), tid: own })
     }
 }
 
@@ -508,7 +508,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ChromeTrack {
     pub(super) pid: i64,
     pub(super) tid: i64,
 }
@@ -527,7 +527,7 @@ impl<W: Write> Events<W> {
     pub(super) fn complete(
         &mut self,
         (cat, name): (&str, &str),
-        row: Row,
+        row: ChromeTrack,
         (start_ns, end_ns): (i64, i64),
         args: fmt::Arguments<'_>,
     ) -> io::Result<()> {
@@ -543,8 +543,8 @@ impl<W: Write> Events<W> {
     pub(super) fn arrow(
         &mut self,
         (cat, id): (&str, u64),
-        from: (Row, i64),
-        to: (Row, i64),
+        from: (ChromeTrack, i64),
+        to: (ChromeTrack, i64),
     ) -> io::Result<()> {
         for (ph, (row, at)) in [(r#""s""#, from), (r#""f","bp":"e""#, to)] {
             self.comma()?;
@@ -559,7 +559,12 @@ impl<W: Write> Events<W> {
         Ok(())
     }
 
-    pub(super) fn about(&mut self, what: &str, row: Row, args: fmt::Arguments<'_>) -> io::Result<()> {
+    pub(super) fn about(
+        &mut self,
+        what: &str,
+        row: ChromeTrack,
+        args: fmt::Arguments<'_>,
+    ) -> io::Result<()> {
         self.comma()?;
         write!(
             self.out,

@@ -140,14 +140,14 @@ pub(super) fn of_ranges(ranges: &[Range]) -> [Series; COLUMNS] {
 
 /// Sizes of the tables that rows index.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct TableSizes {
     pub(super) operations: usize,
     pub(super) ranks: u32,
     pub(super) streams: usize,
     pub(super) names: usize,
 }
 
-impl Limits {
+impl TableSizes {
     pub(super) fn new(meta: &TraceMeta, operations: &[OperationInfo]) -> Self {
         Self {
             operations: operations.len(),

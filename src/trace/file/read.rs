@@ -10,7 +10,7 @@ use std::path::Path;
 use polars_core::prelude::{ArrowSchema, DataFrame, DataType, Series};
 use rayon::prelude::*;
 
-use super::columns::{self, Limits};
+use super::columns::{self, TableSizes};
 use super::{CHECKSUM, GROUPS, Group, Holds, MAGIC, META, OPERATIONS, Problem, Read, TAIL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
 use base::checksum::Check;
@@ -173,7 +173,8 @@ impl Head {
         let (mut rest, mut first, mut start) = (spans.as_mut_slice(), 0, 0);
         for group in &self.groups {
             let (rows, end) = (group.rows as usize, start + group.bytes as usize);
-            let part = Part { head: self, parquet: &parquet, group, bytes: start..end, first, rows };
+            let part =
+                RowGroupReader { head: self, parquet: &parquet, group, bytes: start..end, first, rows };
             match group.holds {
                 Holds::Spans => {
                     let (place, after) = rest.split_at_mut(rows);
@@ -195,8 +196,8 @@ impl Head {
         Ok((spans, ranges))
     }
 
-    fn limits(&self) -> Limits {
-        Limits::new(&self.meta, &self.operations)
+    fn limits(&self) -> TableSizes {
+        TableSizes::new(&self.meta, &self.operations)
     }
 }
 
@@ -259,7 +260,7 @@ impl Group {
 }
 
 /// Row group of a file.
-struct Part<'a> {
+struct RowGroupReader<'a> {
     head: &'a Head,
     parquet: &'a ParquetFile,
     group: &'a Group,
@@ -269,7 +270,7 @@ struct Part<'a> {
     rows: usize,
 }
 
-impl Part<'_> {
+impl RowGroupReader<'_> {
     fn spans(&self, into: &mut [Span]) -> Read<()> {
         let columns = self.columns()?;
         let (sample, step) = (columns.get("sample")?, columns.get("step")?);

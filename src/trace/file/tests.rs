@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::{TraceWriter, read, read_meta, write};
 use crate::{
-    CollectiveInfo, FORMAT_VERSION, LaunchSite, OperationInfo, ProcessGroup, Range, Span, Stream, Trace,
-    TraceMeta,
+    CollectiveInfo, FORMAT_VERSION, LaunchSite, OperationInfo, ProcessGroup, Range, Span, Trace,
+    TraceMeta, TraceStream,
 };
 use base::error::Error;
 use plan::{Lane, Phase};
@@ -43,8 +43,8 @@ fn trace(spans: Vec<Span>) -> Trace {
             clock: "monotonic".into(),
             recorder: "cpu".into(),
             streams: vec![
-                Stream { rank: 0, process: Some(77), device: Some(0), context: Some(2), id: 7 },
-                Stream { rank: 2, process: None, device: None, context: None, id: 20 },
+                TraceStream { rank: 0, process: Some(77), device: Some(0), context: Some(2), id: 7 },
+                TraceStream { rank: 2, process: None, device: None, context: None, id: 20 },
             ],
             range_names: vec!["step".into(), "layer \"3\"".into()],
             ..TraceMeta::new(Provenance::EmulatedLink, 3)

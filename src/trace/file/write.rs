@@ -22,7 +22,7 @@ use polars_parquet::write::{
 };
 use rayon::prelude::*;
 
-use super::columns::{self, COLUMNS, Limits};
+use super::columns::{self, COLUMNS, TableSizes};
 use super::{CHECKSUM, GROUPS, Group, Holds, META, OPERATIONS, SEAL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
@@ -48,7 +48,7 @@ pub struct TraceWriter {
     footer: Vec<(String, String)>,
     spans: Vec<Span>,
     ranges: Vec<Range>,
-    pub(super) limits: Limits,
+    pub(super) limits: TableSizes,
 }
 
 impl TraceWriter {
@@ -84,7 +84,7 @@ impl TraceWriter {
             ],
             spans: Vec::new(),
             ranges: Vec::new(),
-            limits: Limits::new(&meta, operations),
+            limits: TableSizes::new(&meta, operations),
         })
     }
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use zip::CompressionMethod;
 
-use super::formats::{Format, HEAD, Importer, Reader, UNKNOWN, importers, recognise, refusal};
-use super::input::{Input, Member, Section, Zipped};
+use super::formats::{FileFormat, HEAD, Importer, Reader, UNKNOWN, importers, recognise, refusal};
+use super::input::{ArchiveMember, FileSection, InputFile, ZipMember};
 use super::kineto;
-use super::rank::{Claim, Name};
+use super::rank::{Name, RankClaim};
 use base::error::{Error, Result};
 use base::regular;
 use base::text::natural_order;
@@ -33,17 +33,17 @@ const DEPTH: usize = 2;
 /// Second copy of its trace that JAX writes for Perfetto.
 const FOR_PERFETTO: &str = "perfetto_trace.json.gz";
 
-pub(super) struct Found {
+pub(super) struct ImportableFiles {
     pub importer: &'static Importer,
-    pub files: Vec<(Input, Claim)>,
+    pub files: Vec<(InputFile, RankClaim)>,
     /// Skipped files (not a trace, another kind of trace, or a duplicate) and damaged archives, one
     /// sentence each.
     pub notes: Vec<String>,
 }
 
-struct Seen {
-    input: Input,
-    claim: Claim,
+struct RecognisedFile {
+    input: InputFile,
+    claim: RankClaim,
     /// Hash of the first unpacked bytes.
     head: u64,
     packed: Option<&'static str>,
@@ -52,18 +52,18 @@ struct Seen {
 struct Skipped {
     name: String,
     why: String,
-    format: Option<&'static Format>,
+    format: Option<&'static FileFormat>,
 }
 
 /// Inspects one file, which may be an archive. Returns an input error, with the format, if it cannot be
 /// imported.
-pub(super) fn of_file(path: &Path) -> Result<Found> {
-    let input = Input::from_path(path);
+pub(super) fn of_file(path: &Path) -> Result<ImportableFiles> {
+    let input = InputFile::from_path(path);
     let found = recognise(&input)?;
     let importer = match found.reader() {
         Reader::None => return Err(refusal(path, found.format, &found.head)),
         Reader::Archive(members) => {
-            let archive = Input { name: String::new(), ..input };
+            let archive = InputFile { name: String::new(), ..input };
             let mut survey = Survey::default();
             survey.add_members(members(&archive, found.packed.is_some())?, 1);
             return survey.finish(path);
@@ -72,12 +72,12 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
         Reader::Json => &kineto::TRACE_EVENTS,
         Reader::Importer(importer) => importer,
     };
-    let claim = Claim { name: Name::parse(&input.name), ..Claim::default() };
-    Ok(Found { importer, files: vec![(input, claim)], notes: Vec::new() })
+    let claim = RankClaim { name: Name::parse(&input.name), ..RankClaim::default() };
+    Ok(ImportableFiles { importer, files: vec![(input, claim)], notes: Vec::new() })
 }
 
 /// Returns an input error, with a format found, if a directory has no trace.
-pub(super) fn look(directory: &Path) -> Result<Found> {
+pub(super) fn look(directory: &Path) -> Result<ImportableFiles> {
     search(directory, 0)?.finish(directory)
 }
 
@@ -112,21 +112,21 @@ fn search(directory: &Path, depth: usize) -> Result<Survey> {
 }
 
 /// Inspects these files of a directory without opening archives among them.
-pub(super) fn of_files(paths: &[PathBuf]) -> Result<Found> {
+pub(super) fn of_files(paths: &[PathBuf]) -> Result<ImportableFiles> {
     let mut survey = Survey::default();
     let place = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("."));
-    survey.add(paths.iter().map(|path| Input::from_path(path)).collect(), DEPTH);
+    survey.add(paths.iter().map(|path| InputFile::from_path(path)).collect(), DEPTH);
     survey.finish(place)
 }
 
-fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
+fn list(directory: &Path, name: &str) -> Result<(Vec<InputFile>, Vec<InputFile>)> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory))? {
         let entry = entry.map_err(Error::io(directory))?;
         let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let hidden = own.starts_with('.');
         let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        let input = Input { path, name, member: None };
+        let input = InputFile { path, name, member: None };
         if input.path.is_file() {
             files.push(input);
         } else if input.path.is_dir() && !input.path.is_symlink() && !hidden {
@@ -141,7 +141,7 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
 
 #[derive(Default)]
 struct Survey {
-    traces: Vec<(&'static Importer, Seen)>,
+    traces: Vec<(&'static Importer, RecognisedFile)>,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
     all: usize,
@@ -150,7 +150,7 @@ struct Survey {
 impl Survey {
     /// Sorts inputs into traces and skipped files, and opens archives. `depth` is the number of
     /// enclosing archives.
-    fn add(&mut self, inputs: Vec<Input>, depth: usize) {
+    fn add(&mut self, inputs: Vec<InputFile>, depth: usize) {
         for input in inputs {
             let found = match recognise(&input) {
                 Ok(found) => found,
@@ -172,9 +172,10 @@ impl Survey {
             match found.reader() {
                 Reader::Importer(importer) => {
                     let claim =
-                        Claim { name: Name::parse(&input.name), ..(importer.glance)(&found.head) };
+                        RankClaim { name: Name::parse(&input.name), ..(importer.glance)(&found.head) };
                     let head = foldhash::fast::FixedState::default().hash_one(&found.head);
-                    self.traces.push((importer, Seen { claim, head, packed: found.packed, input }));
+                    self.traces
+                        .push((importer, RecognisedFile { claim, head, packed: found.packed, input }));
                 }
                 _ => {
                     let why = found.format.map_or(UNKNOWN, |format| format.name).to_owned();
@@ -193,7 +194,7 @@ impl Survey {
         self.add(inputs, depth);
     }
 
-    fn skip_broken(&mut self, input: &Input, error: &Error) {
+    fn skip_broken(&mut self, input: &InputFile, error: &Error) {
         let why = error.to_string();
         let why = why.strip_prefix(&format!("{}: ", input.shown())).unwrap_or(&why).to_owned();
         self.all += 1;
@@ -201,7 +202,7 @@ impl Survey {
     }
 
     /// Keeps the traces of the importer with the most files; on a tie, of the first in order.
-    fn finish(mut self, place: &Path) -> Result<Found> {
+    fn finish(mut self, place: &Path) -> Result<ImportableFiles> {
         if self.traces.is_empty() {
             return Err(nothing(place, self.all, &self.skipped));
         }
@@ -221,22 +222,23 @@ impl Survey {
         let seen = once(seen, &mut self.skipped);
         self.notes.extend(sentences(&self.skipped));
         let files = seen.into_iter().map(|seen| (seen.input, seen.claim)).collect();
-        Ok(Found { importer, files, notes: self.notes })
+        Ok(ImportableFiles { importer, files, notes: self.notes })
     }
 }
 
 impl Skipped {
-    fn new(input: Input, why: String) -> Self {
+    fn new(input: InputFile, why: String) -> Self {
         Self { name: input.name, why, format: None }
     }
 }
 
-fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
-    let is_second = |seen: &Seen| seen.input.path.ends_with(FOR_PERFETTO);
+fn without_perfetto(seen: Vec<RecognisedFile>, skipped: &mut Vec<Skipped>) -> Vec<RecognisedFile> {
+    let is_second = |seen: &RecognisedFile| seen.input.path.ends_with(FOR_PERFETTO);
     if seen.iter().all(is_second) {
         return seen;
     }
-    let (second, seen): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(is_second);
+    let (second, seen): (Vec<RecognisedFile>, Vec<RecognisedFile>) =
+        seen.into_iter().partition(is_second);
     let why = "a second copy of the trace next to it, for Perfetto";
     skipped.extend(second.into_iter().map(|seen| Skipped::new(seen.input, why.into())));
     seen
@@ -244,10 +246,10 @@ fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
 
 /// Skips links to other inputs, and copies. Prefers regular files over links, files over archive
 /// members, and names that contain a rank.
-fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
+fn once(seen: Vec<RecognisedFile>, skipped: &mut Vec<Skipped>) -> Vec<RecognisedFile> {
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|at| {
-        let Seen { input, claim, .. } = &seen[*at];
+        let RecognisedFile { input, claim, .. } = &seen[*at];
         (input.path.is_symlink(), input.member.is_some(), !claim.name.may_say_rank())
     });
     let mut paths: HashSet<PathBuf> = HashSet::new();
@@ -270,13 +272,13 @@ fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
 
 /// True if two files hold the same trace, compressed or not, and their names do not claim different
 /// ranks.
-fn is_copy(a: &Seen, b: &Seen) -> bool {
+fn is_copy(a: &RecognisedFile, b: &RecognisedFile) -> bool {
     a.head == b.head
         && a.claim.name.is_of_same_rank(&b.claim.name)
         && has_same_bytes(a, b).unwrap_or(false)
 }
 
-fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
+fn has_same_bytes(a: &RecognisedFile, b: &RecognisedFile) -> Result<bool> {
     if a.packed == b.packed && a.input.stored()?.length() != b.input.stored()?.length() {
         return Ok(false);
     }
@@ -332,7 +334,7 @@ pub(super) const MOST_MEMBERS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputFile>,
     /// Name and reason of each unreadable member.
     pub skipped: Vec<(String, String)>,
     pub notes: Vec<String>,
@@ -341,11 +343,11 @@ pub(super) struct Members {
 }
 
 impl Members {
-    fn push(&mut self, archive: &Input, name: &str, member: Member) {
+    fn push(&mut self, archive: &InputFile, name: &str, member: ArchiveMember) {
         if !is_junk(name) {
             let path = PathBuf::from(format!("{}/{name}", archive.shown()));
             let name = below(archive, name);
-            self.inputs.push(Input { path, name, member: Some(member) });
+            self.inputs.push(InputFile { path, name, member: Some(member) });
         }
     }
 
@@ -358,12 +360,12 @@ impl Members {
         self
     }
 
-    fn skip(&mut self, archive: &Input, name: &str, why: &str) {
+    fn skip(&mut self, archive: &InputFile, name: &str, why: &str) {
         self.skipped.push((below(archive, name), why.to_owned()));
     }
 
     /// True if the archive has more members than the limit. Counts links and directories, too: they may be millions.
-    fn is_full(&mut self, archive: &Input, read: usize) -> bool {
+    fn is_full(&mut self, archive: &InputFile, read: usize) -> bool {
         self.is_cut = read >= MOST_MEMBERS;
         if self.is_cut {
             self.notes
@@ -375,7 +377,7 @@ impl Members {
 
 /// Path of a member relative to the opened directory or archive; an archive opened directly has an empty
 /// name.
-fn below(archive: &Input, name: &str) -> String {
+fn below(archive: &InputFile, name: &str) -> String {
     match archive.name.as_str() {
         "" => name.to_owned(),
         archive => format!("{archive}/{name}"),
@@ -394,7 +396,7 @@ fn member_name(bytes: &[u8]) -> String {
 
 /// Lists the members of a tar archive. A compressed archive is first unpacked into an anonymous
 /// temporary file. Returns an input error if it exceeds the limits on unpacked size.
-pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
+pub(super) fn tar(archive: &InputFile, is_packed: bool) -> Result<Members> {
     let mut members = Members::default();
     let (file, start, length) = if is_packed {
         let unpacked = archive.to_file()?;
@@ -410,7 +412,7 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
         let stored = archive.stored()?;
         (stored.file.clone(), stored.range.start, stored.length())
     };
-    let mut reader = tar::Archive::new(Section::new(file.clone(), start..start + length));
+    let mut reader = tar::Archive::new(FileSection::new(file.clone(), start..start + length));
     let entries = reader.entries_with_seek().map_err(Error::io(&archive.path))?;
     for (read, entry) in entries.enumerate() {
         if members.is_full(archive, read) {
@@ -453,19 +455,19 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
             ));
         }
         let range = start + first.min(length)..start + end.min(length);
-        members.push(archive, &name, Member { file: file.clone(), range, zipped: None });
+        members.push(archive, &name, ArchiveMember { file: file.clone(), range, zipped: None });
     }
     Ok(members.latest())
 }
 
 /// Lists the members of a zip archive, like [`tar()`]. Returns an input error if the archive has no
 /// readable central directory.
-pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
+pub(super) fn zip(archive: &InputFile, is_packed: bool) -> Result<Members> {
     let mut members = Members::default();
     let section = if is_packed {
         let file = archive.to_whole_file()?;
         let length = file.metadata().map_err(Error::io(&archive.path))?.len();
-        Section::new(Arc::new(file), 0..length)
+        FileSection::new(Arc::new(file), 0..length)
     } else {
         archive.stored()?
     };
@@ -503,8 +505,12 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
         };
         let first = section.range.start + entry.data_start();
         let end = first.saturating_add(entry.compressed_size()).min(section.range.end);
-        let zipped = Some(Zipped { method, length: entry.size(), crc: entry.crc32() });
-        members.push(archive, &name, Member { file: section.file.clone(), range: first..end, zipped });
+        let zipped = Some(ZipMember { method, length: entry.size(), crc: entry.crc32() });
+        members.push(
+            archive,
+            &name,
+            ArchiveMember { file: section.file.clone(), range: first..end, zipped },
+        );
     }
     Ok(members.latest())
 }
@@ -525,10 +531,10 @@ pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<
             "pass a directory, or a .tar.gz of one; traces are read by `ladderscope overlap`",
         )
     };
-    let input = Input::from_path(archive);
+    let input = InputFile::from_path(archive);
     let found = recognise(&input)?;
     let Reader::Archive(members) = found.reader() else { return Err(refused()) };
-    let archive = Input { name: String::new(), ..input };
+    let archive = InputFile { name: String::new(), ..input };
     let Members { inputs, skipped, mut notes, is_cut } = members(&archive, found.packed.is_some())?;
     if is_cut {
         return Err(Error::input_help(
@@ -539,7 +545,7 @@ pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<
     notes.extend(skipped.into_iter().map(|(name, why)| format!("{name}: {why}")));
     let folder = make()?;
     for input in inputs {
-        let Some(Member { zipped: None, .. }) = &input.member else { return Err(refused()) };
+        let Some(ArchiveMember { zipped: None, .. }) = &input.member else { return Err(refused()) };
         let name = Path::new(&input.name);
         let is_inside = name.components().all(|part| matches!(part, Component::Normal(_)));
         if input.name.is_empty() || !is_inside {

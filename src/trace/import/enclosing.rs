@@ -8,14 +8,14 @@ use crate::Range;
 use crate::overlap::intervals::seek;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct ThreadRange {
     pub(super) thread: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
     pub(super) value: u32,
 }
 
-impl Extent {
+impl ThreadRange {
     pub(super) fn new(range: &Range, value: u32) -> Self {
         let Range { thread, start_ns, end_ns, .. } = *range;
         Self { thread: thread.into(), start_ns, end_ns, value }
@@ -25,13 +25,13 @@ impl Extent {
 #[derive(Debug, Default)]
 pub(super) struct Enclosing {
     /// Sorted by thread and start, longest first.
-    list: Vec<Extent>,
+    list: Vec<ThreadRange>,
     /// Index of the next range around it on the thread that ends later; `u32::MAX` for none.
     outer: Vec<u32>,
 }
 
 impl Enclosing {
-    pub(super) fn new(mut list: Vec<Extent>) -> Self {
+    pub(super) fn new(mut list: Vec<ThreadRange>) -> Self {
         list.par_sort_by_key(|range| (range.thread, range.start_ns, Reverse(range.end_ns), range.value));
         let mut outer: Vec<u32> = Vec::with_capacity(list.len());
         let mut open: Vec<u32> = Vec::new();
@@ -56,7 +56,7 @@ impl Enclosing {
     /// Value of the innermost range of `thread` around `time`. `near` caches the position of the
     /// caller's last search, 0 at first, which makes ascending lookups O(1).
     pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
-        let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
+        let starts = |range: &ThreadRange| (range.thread, range.start_ns) <= (thread, time);
         *near = seek(&self.list, *near, starts);
         let mut at = near.checked_sub(1)?;
         loop {
@@ -87,12 +87,12 @@ mod tests {
             mut near in 0usize..40,
         ) {
             // nested: a range that would cross an earlier one is left out
-            let mut list: Vec<Extent> = Vec::new();
+            let mut list: Vec<ThreadRange> = Vec::new();
             for (value, (a, b, thread)) in cuts.into_iter().enumerate() {
-                let range = Extent { thread, start_ns: a.min(b), end_ns: a.max(b), value: value as u32 };
-                let crosses = |other: &Extent| {
+                let range = ThreadRange { thread, start_ns: a.min(b), end_ns: a.max(b), value: value as u32 };
+                let crosses = |other: &ThreadRange| {
                     let apart = other.end_ns <= range.start_ns || range.end_ns <= other.start_ns;
-                    let within = |a: &Extent, b: &Extent| a.start_ns <= b.start_ns && b.end_ns <= a.end_ns;
+                    let within = |a: &ThreadRange, b: &ThreadRange| a.start_ns <= b.start_ns && b.end_ns <= a.end_ns;
                     other.thread == thread && !apart && !within(other, &range) && !within(&range, other)
                 };
                 if range.start_ns < range.end_ns && !list.iter().any(crosses) {

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use memchr::memmem::find;
 
 use super::directory::{self, Members};
-use super::input::{self, Input};
-use super::rank::{self, Claim};
-use super::{Kernel, Wanted};
+use super::input::{self, InputFile};
+use super::rank::{self, RankClaim};
+use super::{KernelLaunch, KernelQuery};
 use super::{kineto, nsight, recording};
 use crate::Trace;
 use base::error::{Error, Result};
@@ -27,12 +27,12 @@ pub(super) struct Importer {
     pub name: &'static str,
     /// Short form of the name, for directories with files of several profilers.
     pub word: &'static str,
-    pub marks: &'static [Mark],
+    pub marks: &'static [FormatSignature],
     /// Rank and time in the first bytes of a file, to tell recordings apart without reading them.
-    pub glance: fn(&[u8]) -> Claim,
+    pub glance: fn(&[u8]) -> RankClaim,
     pub import: fn(ImportSelection<'_>) -> Result<Trace>,
     /// Launch details of one kernel of imported files.
-    pub kernel: fn(&[PathBuf], &Wanted) -> Result<Option<Kernel>>,
+    pub kernel: fn(&[PathBuf], &KernelQuery) -> Result<Option<KernelLaunch>>,
     /// True if operations are classified by rules: they do not come from a plan.
     pub is_foreign: bool,
 }
@@ -43,7 +43,7 @@ impl Importer {
         name: "",
         word: "",
         marks: &[],
-        glance: |_| Claim::default(),
+        glance: |_| RankClaim::default(),
         import: |selection| Err(refusal(selection.path, None, &[])),
         kernel: |_, _| Ok(None),
         is_foreign: true,
@@ -54,24 +54,24 @@ impl Importer {
 pub(super) enum Reader {
     Importer(&'static Importer),
     /// Lists the members; the flag is true if the archive itself is compressed.
-    Archive(fn(&Input, bool) -> Result<Members>),
+    Archive(fn(&InputFile, bool) -> Result<Members>),
     /// JSON without a known key in its head; trace events may follow later.
     Json,
     None,
 }
 
-pub(super) struct Format {
+pub(super) struct FileFormat {
     pub reader: Reader,
     /// Name with an article: "a report of Nsight Systems".
     pub name: &'static str,
     pub help: &'static str,
-    marks: &'static [Mark],
+    marks: &'static [FormatSignature],
 }
 
 /// Files to import, and which of their recordings.
 pub(super) struct ImportSelection<'a> {
     pub path: &'a Path,
-    pub files: Vec<(Input, Claim)>,
+    pub files: Vec<(InputFile, RankClaim)>,
     pub recording: Option<&'a str>,
     /// Sentences for the import's report.
     pub notes: Vec<String>,
@@ -80,8 +80,8 @@ pub(super) struct ImportSelection<'a> {
 impl ImportSelection<'_> {
     /// Files of the wanted recording, or of the newest complete one, as far as their beginnings tell, and whether that
     /// is certain. Adds notes on the choice.
-    pub(super) fn choose(&mut self) -> Result<(Vec<Input>, rank::Chosen)> {
-        let claims: Vec<Claim> = self.files.iter().map(|(_, claim)| claim.clone()).collect();
+    pub(super) fn choose(&mut self) -> Result<(Vec<InputFile>, rank::RecordingChoice)> {
+        let claims: Vec<RankClaim> = self.files.iter().map(|(_, claim)| claim.clone()).collect();
         let mut chosen = rank::choose(&claims, self.recording)?;
         self.notes.append(&mut chosen.notes);
         Ok((chosen.files.iter().map(|at| self.files[*at].0.clone()).collect(), chosen))
@@ -97,7 +97,7 @@ impl ImportSelection<'_> {
 }
 
 /// A detection rule. A format matches if any of its rules does.
-pub(super) enum Mark {
+pub(super) enum FormatSignature {
     /// First bytes, after a byte order mark and whitespace.
     Begins(&'static [u8]),
     /// JSON with all of these texts in the head.
@@ -116,22 +116,26 @@ const ROCPROF_JSON: &str = "record with `rocprofv3 --kernel-trace --memory-copy-
 const UNPACK: &str = "unpack it first";
 const JAX_JSON: &str = "open the NAME.trace.json.gz that JAX writes to the same directory";
 
-const fn refused(name: &'static str, help: &'static str, marks: &'static [Mark]) -> Format {
-    Format { reader: Reader::None, name, help, marks }
+const fn refused(
+    name: &'static str,
+    help: &'static str,
+    marks: &'static [FormatSignature],
+) -> FileFormat {
+    FileFormat { reader: Reader::None, name, help, marks }
 }
 
-const fn read(reader: Reader, name: &'static str, marks: &'static [Mark]) -> Format {
-    Format { reader, name, help: "", marks }
+const fn read(reader: Reader, name: &'static str, marks: &'static [FormatSignature]) -> FileFormat {
+    FileFormat { reader, name, help: "", marks }
 }
 
-const fn import(importer: &'static Importer, marks: &'static [Mark]) -> Format {
+const fn import(importer: &'static Importer, marks: &'static [FormatSignature]) -> FileFormat {
     read(Reader::Importer(importer), importer.name, marks)
 }
 
 /// All formats, the most specific rules first. Of a directory with as many files of several importers, the first one
 /// reads its own.
-pub(super) static FORMATS: &[Format] = {
-    use Mark::{Begins, Json, Name, Table, Test, Within};
+pub(super) static FORMATS: &[FileFormat] = {
+    use FormatSignature::{Begins, Json, Name, Table, Test, Within};
     &[
         refused(
             "a Git LFS pointer",
@@ -333,14 +337,16 @@ pub(super) static FORMATS: &[Format] = {
 };
 
 /// Format of an SQLite database, by its table names; `None` if unknown.
-pub(super) fn of_tables<'a>(tables: impl Iterator<Item = &'a str> + Clone) -> Option<&'static Format> {
+pub(super) fn of_tables<'a>(
+    tables: impl Iterator<Item = &'a str> + Clone,
+) -> Option<&'static FileFormat> {
     FORMATS.iter().find(|format| {
         let has = |prefix: &str| tables.clone().any(|table| table.starts_with(prefix));
-        format.marks.iter().any(|mark| matches!(mark, Mark::Table(prefix) if has(prefix)))
+        format.marks.iter().any(|mark| matches!(mark, FormatSignature::Table(prefix) if has(prefix)))
     })
 }
 
-pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static Format> {
+pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static FileFormat> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let is_json = is_json(text);
     let name = path.to_string_lossy().to_lowercase();
@@ -350,14 +356,14 @@ pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static Format> {
     }
     FORMATS.iter().find(|format| {
         format.marks.iter().any(|mark| match mark {
-            Mark::Begins(bytes) => head.starts_with(bytes) || text.starts_with(bytes),
-            Mark::Json(keys) => is_json && keys.iter().all(|key| find(text, key).is_some()),
-            Mark::Within(start, texts) => {
+            FormatSignature::Begins(bytes) => head.starts_with(bytes) || text.starts_with(bytes),
+            FormatSignature::Json(keys) => is_json && keys.iter().all(|key| find(text, key).is_some()),
+            FormatSignature::Within(start, texts) => {
                 head.starts_with(start) && texts.iter().all(|text| find(head, text).is_some())
             }
-            Mark::Name(ending) => name.ends_with(ending),
-            Mark::Table(_) => false,
-            Mark::Test(test) => test(head),
+            FormatSignature::Name(ending) => name.ends_with(ending),
+            FormatSignature::Table(_) => false,
+            FormatSignature::Test(test) => test(head),
         })
     })
 }
@@ -369,9 +375,9 @@ fn is_json(text: &[u8]) -> bool {
     rest.trim_ascii_start().first().is_none_or(|byte| b"\"{}[]-0123456789tfn".contains(byte))
 }
 
-pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Error {
+pub(super) fn refusal(path: &Path, format: Option<&FileFormat>, head: &[u8]) -> Error {
     match format {
-        Some(Format { name, help, .. }) => {
+        Some(FileFormat { name, help, .. }) => {
             Error::input_help(format!("{}: cannot import {name}", path.display()), *help)
         }
         None => Error::input_help(
@@ -446,7 +452,7 @@ fn is_nsight_parquet(head: &[u8]) -> bool {
 static OWN: Importer = Importer {
     name: "a trace of Ladderscope (Parquet)",
     word: "ladderscope's own",
-    marks: &[Mark::Test(is_own)],
+    marks: &[FormatSignature::Test(is_own)],
     import: |selection| match selection.files.as_slice() {
         // a compressed file or archive member is unpacked into an anonymous temporary file
         [(file, _)] if file.begins_plain(b"PAR1")? => crate::read(&file.path),
@@ -572,7 +578,7 @@ fn is_perfetto(head: &[u8]) -> bool {
 const TAIL: u64 = 64 << 10;
 
 pub(super) struct Recognised {
-    pub format: Option<&'static Format>,
+    pub format: Option<&'static FileFormat>,
     pub packed: Option<&'static str>,
     /// First [`HEAD`] bytes, unpacked.
     pub head: Vec<u8>,
@@ -586,7 +592,7 @@ impl Recognised {
 
 /// Detects the format of an input by its first bytes. Returns an error if the file is empty, unreadable
 /// or cannot be unpacked.
-pub(super) fn recognise(input: &Input) -> Result<Recognised> {
+pub(super) fn recognise(input: &InputFile) -> Result<Recognised> {
     let name = input.shown();
     let stored = input.stored()?;
     if stored.length() == 0 {
@@ -621,5 +627,5 @@ fn empty(name: &str) -> Error {
 /// False for a readable file of unknown format, such as a log. Any other file is one to open as a trace: that reads it, or
 /// says what it is (a known format that is no trace, an empty file, a broken one).
 pub fn is_known_file(path: &Path) -> bool {
-    recognise(&Input::from_path(path)).map_or(true, |found| found.format.is_some())
+    recognise(&InputFile::from_path(path)).map_or(true, |found| found.format.is_some())
 }

@@ -12,33 +12,33 @@ use base::error::{Error, Result};
 use base::regular;
 
 #[derive(Clone, Debug)]
-pub(super) struct Input {
+pub(super) struct InputFile {
     /// Path of the file; for a member, its name appended to the path of the archive.
     pub path: PathBuf,
     /// Path relative to the opened directory or archive.
     pub name: String,
     /// `None` for a file of its own.
-    pub member: Option<Member>,
+    pub member: Option<ArchiveMember>,
 }
 
 /// Member of an archive.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(super) struct ArchiveMember {
     pub file: Arc<File>,
     pub range: Range<u64>,
     /// `None` for a member of a tar archive.
-    pub zipped: Option<Zipped>,
+    pub zipped: Option<ZipMember>,
 }
 
 /// Compression method of a zip member, with length and CRC-32 of the unpacked bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Zipped {
+pub(super) struct ZipMember {
     pub method: u16,
     pub length: u64,
     pub crc: u32,
 }
 
-impl Input {
+impl InputFile {
     pub(super) fn from_path(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Self { path: path.to_path_buf(), name, member: None }
@@ -60,33 +60,34 @@ impl Input {
         Ok(start == magic)
     }
 
-    pub(super) fn stored(&self) -> Result<Section> {
+    pub(super) fn stored(&self) -> Result<FileSection> {
         match &self.member {
             None => {
                 let file = regular::open_linked(&self.path).map_err(Error::io(&self.path))?;
                 let length = file.metadata().map_err(Error::io(&self.path))?.len();
-                Ok(Section::new(Arc::new(file), 0..length))
+                Ok(FileSection::new(Arc::new(file), 0..length))
             }
-            Some(member) => Ok(Section::new(member.file.clone(), member.range.clone())),
+            Some(member) => Ok(FileSection::new(member.file.clone(), member.range.clone())),
         }
     }
 
-    pub(super) fn unpacked(&self) -> Result<Source<'static>> {
+    pub(super) fn unpacked(&self) -> Result<UnpackedReader<'static>> {
         let stored = self.stored()?;
         let name = self.shown();
         let Some(expected) = self.member.as_ref().and_then(|member| member.zipped) else {
             return unpack(&name, stored);
         };
         let bytes = decoded(expected.method, stored).map_err(Error::io(&self.path))?;
-        let source = unpack(&name, Checked { bytes, sum: flate2::Crc::new(), read: 0, expected })?;
-        Ok(Source { packed: source.packed.or(Some("zip")), ..source })
+        let source =
+            unpack(&name, ChecksumReader { bytes, sum: flate2::Crc::new(), read: 0, expected })?;
+        Ok(UnpackedReader { packed: source.packed.or(Some("zip")), ..source })
     }
 
     /// Unpacks the content into an anonymous temporary file, up to the limits in the environment.
     pub(super) fn to_file(&self) -> Result<Unpacked> {
         let packed = self.stored()?.length();
         let mut source = self.unpacked()?;
-        let limits = Limits::from(|name| std::env::var(name).ok())?;
+        let limits = UnpackLimits::from(|name| std::env::var(name).ok())?;
         to_file(&self.shown(), &mut source.bytes, packed, limits)
     }
 
@@ -100,7 +101,7 @@ impl Input {
     }
 }
 
-fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
+fn decoded(method: u16, stored: FileSection) -> io::Result<Box<dyn Read>> {
     let stored = Box::new(BufReader::with_capacity(256 << 10, stored));
     match method {
         0 => Ok(stored),
@@ -116,13 +117,13 @@ fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
 
 /// A byte range of a shared file, with its own read position.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct FileSection {
     pub file: Arc<File>,
     pub range: Range<u64>,
     at: u64,
 }
 
-impl Section {
+impl FileSection {
     pub(super) fn new(file: Arc<File>, range: Range<u64>) -> Self {
         Self { file, range, at: 0 }
     }
@@ -137,7 +138,7 @@ impl Section {
     }
 }
 
-impl Read for Section {
+impl Read for FileSection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let rest = self.length().saturating_sub(self.at);
         let wanted = usize::try_from(rest).map_or(buffer.len(), |rest| rest.min(buffer.len()));
@@ -147,7 +148,7 @@ impl Read for Section {
     }
 }
 
-impl Seek for Section {
+impl Seek for FileSection {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let place = match to {
             SeekFrom::Start(place) => Some(place),
@@ -160,19 +161,19 @@ impl Seek for Section {
 }
 
 /// Reader of a zip member that verifies length and checksum at the end.
-struct Checked<R> {
+struct ChecksumReader<R> {
     bytes: R,
     sum: flate2::Crc,
     read: u64,
-    expected: Zipped,
+    expected: ZipMember,
 }
 
-impl<R: Read> Read for Checked<R> {
+impl<R: Read> Read for ChecksumReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.bytes.read(buffer)?;
         self.read += count as u64;
         self.sum.update(&buffer[..count]);
-        let Zipped { length, crc, .. } = self.expected;
+        let ZipMember { length, crc, .. } = self.expected;
         if count == 0 && !buffer.is_empty() && (self.read, self.sum.sum()) != (length, crc) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -194,7 +195,7 @@ const DEPTH: usize = 3;
 /// Memory limit for an xz dictionary in bytes; `xz -9` needs 65 MiB.
 const XZ_MEMORY: u64 = 512 << 20;
 
-pub(super) struct Source<'a> {
+pub(super) struct UnpackedReader<'a> {
     pub bytes: Box<dyn Read + 'a>,
     /// Outermost compression. If there is one, a read error means damage, not a failing disk.
     pub packed: Option<&'static str>,
@@ -234,7 +235,7 @@ pub(super) fn bzip2<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read
 
 /// Removes the compressions that the first bytes indicate. Returns an error if these cannot be read or
 /// unpacked.
-pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<Source<'a>> {
+pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<UnpackedReader<'a>> {
     let mut bytes: Box<dyn BufRead + 'a> = Box::new(BufReader::with_capacity(PACKED, raw));
     let mut packed = None;
     for _ in 0..DEPTH {
@@ -250,7 +251,7 @@ pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<Source<'a>> 
         let decoded = (found.decode)(bytes).map_err(Error::io(name))?;
         bytes = Box::new(BufReader::with_capacity(PEEK, decoded));
     }
-    Ok(Source { bytes: Box::new(bytes), packed })
+    Ok(UnpackedReader { bytes: Box::new(bytes), packed })
 }
 
 pub(super) fn broken(name: &str, packed: &str, bytes: u64, error: &io::Error) -> Error {
@@ -264,20 +265,20 @@ const BYTES_VARIABLE: &str = "LADDERSCOPE_UNPACK_GB";
 const RATIO_VARIABLE: &str = "LADDERSCOPE_UNPACK_RATIO";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct UnpackLimits {
     pub bytes: u64,
-    /// Maximum ratio of unpacked to packed bytes, beyond the first [`Limits::FREE`].
+    /// Maximum ratio of unpacked to packed bytes, beyond the first [`UnpackLimits::FREE`].
     pub ratio: u64,
 }
 
-impl Default for Limits {
+impl Default for UnpackLimits {
     /// Real SQLite exports and tar archives of traces unpack to 5 to 50 times their size.
     fn default() -> Self {
         Self { bytes: 16_000_000_000, ratio: 200 }
     }
 }
 
-impl Limits {
+impl UnpackLimits {
     /// Unpacked bytes exempt from the ratio.
     const FREE: u64 = 64 << 20;
 
@@ -313,7 +314,7 @@ pub(super) fn to_file(
     name: &str,
     bytes: &mut dyn Read,
     packed: u64,
-    limits: Limits,
+    limits: UnpackLimits,
 ) -> Result<Unpacked> {
     let directory = std::env::temp_dir();
     let failed = |error: io::Error| {
@@ -336,7 +337,7 @@ pub(super) fn to_file(
             }
         };
         length += count as u64;
-        let by_ratio = packed.saturating_mul(limits.ratio).max(Limits::FREE);
+        let by_ratio = packed.saturating_mul(limits.ratio).max(UnpackLimits::FREE);
         if length > limits.bytes || length > by_ratio {
             let (limit, variable) = match length > limits.bytes {
                 true => (format!("{} GB", limits.bytes as f64 / 1e9), BYTES_VARIABLE),
@@ -357,15 +358,15 @@ pub(super) fn to_file(
 mod tests {
     use super::*;
 
-    fn limits(pairs: &[(&str, &str)]) -> Result<Limits> {
-        Limits::from(|name| {
+    fn limits(pairs: &[(&str, &str)]) -> Result<UnpackLimits> {
+        UnpackLimits::from(|name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
     fn limits_come_from_the_environment() {
-        assert_eq!(limits(&[]).unwrap(), Limits::default());
+        assert_eq!(limits(&[]).unwrap(), UnpackLimits::default());
         let set = limits(&[(BYTES_VARIABLE, "0.5"), (RATIO_VARIABLE, "1000")]).unwrap();
         assert_eq!((set.bytes, set.ratio), (500_000_000, 1000));
         for value in ["0", "-1", "many", "NaN", ""] {
@@ -378,19 +379,20 @@ mod tests {
     fn unpacking_stops_at_either_limit() {
         let unpacked =
             |bytes: u64, packed, limits| to_file("t", &mut io::repeat(7).take(bytes), packed, limits);
-        let whole = unpacked(100_000, 1, Limits::default()).unwrap();
+        let whole = unpacked(100_000, 1, UnpackLimits::default()).unwrap();
         assert_eq!((whole.length, whole.file.metadata().unwrap().len()), (100_000, 100_000));
         assert_eq!(
             std::os::unix::fs::MetadataExt::nlink(&whole.file.metadata().unwrap()),
             0,
             "it has no name"
         );
-        let small = Limits { bytes: 50_000, ratio: 200 };
+        let small = UnpackLimits { bytes: 50_000, ratio: 200 };
         let error = unpacked(100_000, 100_000, small).err().unwrap();
         assert!(error.to_string().contains("more than 0.00005 GB"), "{error}");
-        let error = unpacked(Limits::FREE + (4 << 20), 1000, Limits::default()).err().unwrap();
+        let error =
+            unpacked(UnpackLimits::FREE + (4 << 20), 1000, UnpackLimits::default()).err().unwrap();
         assert!(error.to_string().contains("more than 200 times its 1000 bytes"), "{error}");
-        assert!(unpacked(Limits::FREE + (4 << 20), 1 << 20, Limits::default()).is_ok());
+        assert!(unpacked(UnpackLimits::FREE + (4 << 20), 1 << 20, UnpackLimits::default()).is_ok());
     }
 
     #[test]

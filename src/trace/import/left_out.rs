@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 3;
 const MOST_KERNELS: usize = 1000;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct LeftOutEvents {
     named: BTreeMap<(&'static str, &'static str), Named>,
     /// Number of events by kernel, without second records.
     kernels: BTreeMap<String, u64>,
@@ -28,7 +28,7 @@ pub(super) struct LeftOut {
 }
 
 /// Name of an event, and its time in words.
-pub(super) struct Described {
+pub(super) struct EventDescription {
     pub(super) name: String,
     pub(super) time: String,
 }
@@ -40,16 +40,16 @@ struct Named {
     first: Vec<(i64, String)>,
 }
 
-impl LeftOut {
+impl LeftOutEvents {
     /// Counts an event. Keeps the descriptions of the events with the smallest `order`.
     pub(super) fn add(
         &mut self,
         what: &'static str,
         why: &'static str,
         order: i64,
-        describe: impl FnOnce() -> Described,
+        describe: impl FnOnce() -> EventDescription,
     ) {
-        let Described { name, time } = describe();
+        let EventDescription { name, time } = describe();
         let named = self.named.entry((what, why)).or_default();
         named.count += 1;
         if named.first.len() < MOST_NAMED || named.first.last().is_some_and(|(last, _)| order < *last) {
@@ -142,14 +142,14 @@ impl Named {
     }
 }
 
-pub(super) fn described(name: &str, start_ns: i64, end_ns: i64) -> Described {
+pub(super) fn described(name: &str, start_ns: i64, end_ns: i64) -> EventDescription {
     let us = |ns: i128| {
         let text = format!("{}.{:03}", ns / 1000, (ns % 1000).abs());
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     let length = i128::from(end_ns) - i128::from(start_ns);
     let time = format!("at {} us for {} us", us(start_ns.into()), us(length));
-    Described { name: name.to_owned(), time }
+    EventDescription { name: name.to_owned(), time }
 }
 
 /// Maximum gap in a recording and maximum duration of an event (ns).
@@ -211,7 +211,7 @@ impl Extremes {
 
 /// Time ranges that contain a file's events.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct TimeRanges {
     /// First and last start of each range; empty if every time is plausible.
     stretches: Vec<(i64, i64)>,
     /// Maximum distance of a start from its range (ns).
@@ -222,7 +222,7 @@ pub(super) struct Clock {
     zero: bool,
 }
 
-impl Clock {
+impl TimeRanges {
     /// Analyses the start and end of all events of a file. Takes one pass if nothing is implausible.
     pub(super) fn from_times(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
         let mut extremes = Extremes::default();
@@ -332,11 +332,11 @@ mod tests {
 
     #[test]
     fn the_first_three_are_named() {
-        let mut left = LeftOut::default();
+        let mut left = LeftOutEvents::default();
         for at in (0..5).rev() {
             left.add("kernel", "without a time", at, || described("gemm", at, at + 1500));
         }
-        let mut other = LeftOut::default();
+        let mut other = LeftOutEvents::default();
         other.add("memcpy", "lasting longer than a day", 0, || described("copy", 0, i64::MAX));
         other.add("kernel", AGAIN, 0, || described("gemm", 0, 1));
         left.absorb(other);
@@ -358,7 +358,7 @@ mod tests {
     const YEAR_2021: i64 = 1_615_207_264_505_000_000;
 
     fn faults(times: &[(i64, i64)]) -> Vec<Option<&'static str>> {
-        let clock = Clock::from_times(times.iter().copied());
+        let clock = TimeRanges::from_times(times.iter().copied());
         times.iter().map(|time| clock.fault(*time)).collect()
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::left_out::{Extremes, LeftOut, NO_TIME};
+use super::left_out::{Extremes, LeftOutEvents, NO_TIME};
 use crate::overlap::intervals::seek;
 use crate::{Doubt, Doubted};
 
@@ -38,7 +38,7 @@ pub(super) const AGAIN: &str = "recorded a second time";
 const ENDLESS: &str = "ending long after everything else";
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placed {
+pub(super) struct GpuWork {
     pub(super) stream: usize,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
@@ -56,7 +56,7 @@ enum LaunchKey {
     Correlation(i64, i64),
 }
 
-impl Placed {
+impl GpuWork {
     /// Launch of the work; pieces with the same one are nodes of a graph.
     fn launch_key(&self) -> Option<LaunchKey> {
         let correlation = self.correlation.map(|(process, id)| LaunchKey::Correlation(process, id));
@@ -144,7 +144,7 @@ pub(super) struct Misplaced {
 /// Finds work that cannot have run at its recorded time. `host` is the extent of all host events.
 pub(super) fn misplaced(
     count: usize,
-    at: impl Fn(usize) -> Placed + Sync,
+    at: impl Fn(usize) -> GpuWork + Sync,
     host: impl FnOnce() -> Extremes,
     stream_name: impl Fn(usize) -> String,
 ) -> Misplaced {
@@ -163,7 +163,7 @@ pub(super) fn misplaced(
     if !survey.is_in_order {
         let mut order: Vec<u32> = (0..count as u32).collect();
         order.par_sort_by_key(|number| {
-            let Placed { stream, start_ns, end_ns, identity, .. } = at(*number as usize);
+            let GpuWork { stream, start_ns, end_ns, identity, .. } = at(*number as usize);
             (stream, start_ns, Reverse(end_ns), identity, *number)
         });
         of.find_repeated(&mut order, &at);
@@ -192,7 +192,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn from_works(works: impl Iterator<Item = Placed>) -> Self {
+    fn from_works(works: impl Iterator<Item = GpuWork>) -> Self {
         let mut of = Self {
             launched: 0,
             early: Vec::new(),
@@ -205,7 +205,7 @@ impl Survey {
         };
         // last start and end by stream
         let mut streams = Vec::new();
-        for (number, Placed { stream, start_ns, end_ns, launch, .. }) in works.enumerate() {
+        for (number, GpuWork { stream, start_ns, end_ns, launch, .. }) in works.enumerate() {
             if start_ns == 0 {
                 of.zeros.entry(stream).or_default().push(number);
             }
@@ -246,7 +246,7 @@ impl Survey {
 fn missing_starts(
     zeros: &BTreeMap<usize, Vec<usize>>,
     count: usize,
-    at: &impl Fn(usize) -> Placed,
+    at: &impl Fn(usize) -> GpuWork,
 ) -> HashSet<usize> {
     let mut several = zeros.values().filter(|row| row.len() > 1).peekable();
     if several.peek().is_none() {
@@ -256,7 +256,7 @@ fn missing_starts(
     // all work starts at 0: nothing shows that this is no time
     let Some(next) = next else { return HashSet::new() };
     let is_missing = |number: &usize| {
-        let Placed { end_ns, launch, .. } = at(*number);
+        let GpuWork { end_ns, launch, .. } = at(*number);
         next > end_ns.saturating_mul(10).saturating_add(NORMAL_SKEW)
             || launch.is_some_and(|(_, launch)| is_early(0, launch))
     };
@@ -270,8 +270,8 @@ impl Misplaced {
         self,
         works: &mut Vec<T>,
         launch_of: &mut Vec<u32>,
-        left_out: &mut LeftOut,
-        mut note: impl FnMut(&mut LeftOut, &T, &'static str),
+        left_out: &mut LeftOutEvents,
+        mut note: impl FnMut(&mut LeftOutEvents, &T, &'static str),
     ) {
         left_out.doubt(self.doubts);
         left_out.remark(self.remarks);
@@ -310,14 +310,15 @@ impl Misplaced {
     }
 
     /// Adds work that ends long after all host events and after the start of all other work.
-    fn find_endless(&mut self, count: usize, at: &impl Fn(usize) -> Placed, host: Extremes) {
+    fn find_endless(&mut self, count: usize, at: &impl Fn(usize) -> GpuWork, host: Extremes) {
         let gone: HashSet<usize> = self.found.iter().map(|(number, _)| *number).collect();
         let kept =
             || (0..count).filter(|number| !gone.contains(number)).map(|number| (number, at(number)));
         let mut rest = host;
         kept().for_each(|(_, placed)| rest.add((placed.start_ns, placed.start_ns)));
         let limit = rest.extent().saturating_mul(OUTLASTS).max(OUTLASTING);
-        let is_endless = |(_, placed): &(usize, Placed)| placed.end_ns.saturating_sub(rest.last) > limit;
+        let is_endless =
+            |(_, placed): &(usize, GpuWork)| placed.end_ns.saturating_sub(rest.last) > limit;
         let endless: Vec<usize> = kept().filter(is_endless).map(|(number, _)| number).collect();
         let others = count - gone.len() - endless.len();
         if others >= LEAST_OTHERS && is_few(endless.len(), others) {
@@ -327,9 +328,9 @@ impl Misplaced {
 
     /// Moves second records of the same work from `order` to the findings. In times of whole microseconds equal
     /// branches of a graph look the same; a graph was recorded twice only if all its nodes were.
-    fn find_repeated(&mut self, order: &mut Vec<u32>, at: &impl Fn(usize) -> Placed) {
+    fn find_repeated(&mut self, order: &mut Vec<u32>, at: &impl Fn(usize) -> GpuWork) {
         let record = |number: u32| {
-            let Placed { stream, start_ns, end_ns, identity, .. } = at(number as usize);
+            let GpuWork { stream, start_ns, end_ns, identity, .. } = at(number as usize);
             (stream, start_ns, end_ns, identity)
         };
         let is_same = |a: &u32, b: &u32| record(*a) == record(*b);
@@ -352,7 +353,7 @@ impl Misplaced {
     fn find_containers(
         &mut self,
         order: &[u32],
-        at: &impl Fn(usize) -> Placed,
+        at: &impl Fn(usize) -> GpuWork,
         stream_name: impl Fn(usize) -> String,
     ) {
         let stream = |number: u32| at(number as usize).stream;
@@ -395,13 +396,13 @@ fn is_few(count: usize, of: usize) -> bool {
 
 /// Work of one stream that contains two later pieces of other launches. `row` is sorted by start,
 /// longest first.
-fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
+fn containers(row: &[u32], at: &impl Fn(usize) -> GpuWork) -> Vec<usize> {
     /// Maximum number of open pieces; older ones are dropped, so that damaged files cost no more than a
     /// sort.
     const MOST_OPEN: usize = 64;
     struct Open {
         number: usize,
-        placed: Placed,
+        placed: GpuWork,
         contained: u32,
     }
     let mut open: Vec<Open> = Vec::new();
@@ -438,9 +439,9 @@ mod tests {
         judged(list.len(), |number| placed(list, number)).found
     }
 
-    fn placed(list: &[Work], number: usize) -> Placed {
+    fn placed(list: &[Work], number: usize) -> GpuWork {
         let (stream, start, end, launch) = list[number];
-        Placed {
+        GpuWork {
             stream,
             start_ns: start * 1000,
             end_ns: end * 1000,
@@ -450,7 +451,7 @@ mod tests {
         }
     }
 
-    fn judged(count: usize, placed: impl Fn(usize) -> Placed + Sync) -> Misplaced {
+    fn judged(count: usize, placed: impl Fn(usize) -> GpuWork + Sync) -> Misplaced {
         misplaced(count, placed, Extremes::default, |stream| format!("stream {stream}"))
     }
 
@@ -473,7 +474,7 @@ mod tests {
     /// Too much of a file to leave out is kept, and said.
     #[test]
     fn findings_on_much_of_a_file_are_doubts() {
-        let early = |number: usize| Placed {
+        let early = |number: usize| GpuWork {
             stream: 7,
             start_ns: 1_000_000 * number as i64,
             end_ns: 1_000_000 * number as i64 + 1000,
@@ -487,7 +488,7 @@ mod tests {
             doubts[0].sentence.starts_with("10 of 20 launched kernels and copies start long before"),
             "{doubts:?}"
         );
-        let long = |number: usize| Placed {
+        let long = |number: usize| GpuWork {
             stream: 7,
             start_ns: 200_000 * number as i64,
             end_ns: 200_000 * number as i64 + if number < 10 { 100_000_000 } else { 50_000 },
@@ -522,7 +523,7 @@ mod tests {
 
     #[test]
     fn work_counts_once_however_often_it_was_recorded() {
-        let placed = |number: usize| Placed {
+        let placed = |number: usize| GpuWork {
             stream: number % 2,
             start_ns: 10_000 * (number % 20) as i64,
             end_ns: 10_000 * (number % 20) as i64 + 5000,
@@ -534,16 +535,16 @@ mod tests {
         assert_eq!(found, (20..40).map(|number| (number, AGAIN)).collect::<Vec<_>>());
         assert!(doubts.is_empty());
         // branches of a graph in profiles of whole microseconds: other names or ids
-        let other = |number: usize| Placed { identity: (number as u32, 7), ..placed(number % 2) };
+        let other = |number: usize| GpuWork { identity: (number as u32, 7), ..placed(number % 2) };
         assert_eq!(judged(4, other).found, []);
-        let next = |number: usize| Placed { identity: (1, 7), ..placed(number % 2) };
+        let next = |number: usize| GpuWork { identity: (1, 7), ..placed(number % 2) };
         assert_eq!(judged(4, next).found, [(2, AGAIN), (3, AGAIN)]);
     }
 
     /// Nodes 0 and 1 are equal branches of a graph, node 2 follows; times are whole microseconds.
     #[test]
     fn equal_branches_of_a_graph_are_no_second_record() {
-        let node = |number: usize, key: (i64, i64)| Placed {
+        let node = |number: usize, key: (i64, i64)| GpuWork {
             stream: 7,
             start_ns: 100_000 * (number as i64 / 2),
             end_ns: 100_000 * (number as i64 / 2) + 50_000,
@@ -553,19 +554,19 @@ mod tests {
         };
         for key in [(0, 5), (1, 5)] {
             assert_eq!(judged(3, |number| node(number, key)).found, []);
-            let called = |number: usize| Placed { launch: Some((3, -10)), ..node(number, key) };
+            let called = |number: usize| GpuWork { launch: Some((3, -10)), ..node(number, key) };
             assert_eq!(judged(3, called).found, []);
         }
         // the whole graph twice; beside it a graph of another process with the same id
         let twice = |number: usize| match number {
             0..6 => node(number % 3, (0, 5)),
-            _ => Placed { stream: 8, ..node(number - 6, (1, 5)) },
+            _ => GpuWork { stream: 8, ..node(number - 6, (1, 5)) },
         };
         let found = judged(9, twice).found;
         assert_eq!(found.len(), 4, "of nodes 0 and 1 three records, of node 2 one: {found:?}");
         assert!(found.iter().all(|(number, why)| *number < 6 && *why == AGAIN));
         // work without an id is no graph
-        let single = |number: usize| Placed { correlation: None, ..node(number, (0, -1)) };
+        let single = |number: usize| GpuWork { correlation: None, ..node(number, (0, -1)) };
         assert_eq!(judged(3, single).found, [(1, AGAIN)]);
         assert_eq!([-1, 0, 5].map(|id| correlation(0, id)), [None, None, Some((0, 5))]);
     }
@@ -596,7 +597,7 @@ mod tests {
 
     #[test]
     fn kernels_that_share_a_correlation_id_are_one_graph() {
-        let branch = |number: usize, id: i64| Placed {
+        let branch = |number: usize, id: i64| GpuWork {
             correlation: correlation(0, id),
             ..placed(
                 &[(7, 10, 500, None), (7, 20, 90, None), (7, 100, 200, None), (7, 600, 700, None)],

@@ -28,7 +28,6 @@ pub mod kineto;
 mod left_out;
 mod misplaced;
 pub mod nsight;
-mod numbering;
 mod rank;
 pub mod recording;
 mod samples;
@@ -41,10 +40,10 @@ pub use steps::{StepName, StepWork, step_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use self::directory::Found;
+use self::directory::ImportableFiles;
 use self::formats::{ImportSelection, Reader, recognise};
-use self::input::Input;
-use self::rank::{Claim, choose, decide, far_apart, is_of_order, require_one_job};
+use self::input::InputFile;
+use self::rank::{RankClaim, choose, decide, far_apart, is_of_order, require_one_job};
 use crate::Trace;
 use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
@@ -105,7 +104,7 @@ pub fn open_recording(
             "leave out --recording, or name the directory or archive",
         ));
     }
-    let Found { importer, files, notes } = found;
+    let ImportableFiles { importer, files, notes } = found;
     let mut trace = (importer.import)(ImportSelection { path, files, recording, notes })?;
     if trace.operations.len() > MOST_OPERATIONS {
         return Err(Error::input_help(
@@ -149,7 +148,7 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
     let names = |ran: Vec<bool>| -> BTreeSet<&str> {
         let ran =
             trace.operations.iter().zip(ran).filter(|(_, ran)| *ran).map(|(operation, _)| operation);
-        ran.filter(|operation| Class::from_category(operation, operation.lane) == Class::Compute)
+        ran.filter(|operation| Class::new(operation, operation.lane) == Class::Compute)
             .map(|operation| operation.name.as_str())
             .collect()
     };
@@ -189,7 +188,7 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
 const MOST_NAMED: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelLaunch {
     /// Grid size in blocks: x, y, z.
     pub grid: Option<[i64; 3]>,
     /// Block size in threads: x, y, z.
@@ -202,7 +201,7 @@ pub struct Kernel {
 }
 
 #[derive(Clone, Debug)]
-struct Wanted<'a> {
+struct KernelQuery<'a> {
     pub name: &'a str,
     /// Start and end in the trace (ns).
     pub time: (i64, i64),
@@ -218,17 +217,18 @@ pub fn files(trace: &Trace) -> Vec<PathBuf> {
 /// Reads the launch details of a span (an index into the trace) from the imported files. Returns `None`
 /// if they do not have it or no longer exist. Reads each file about twice. Returns an error if a file
 /// cannot be read.
-pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
+pub fn kernel(trace: &Trace, span: usize) -> Result<Option<KernelLaunch>> {
     let Some(span) = trace.spans.get(span) else { return Ok(None) };
     let (operation, stream) = (
         trace.operations.get(span.operation as usize),
         trace.meta.streams.get(usize::from(span.stream)),
     );
     let (Some(operation), Some(stream)) = (operation, stream) else { return Ok(None) };
-    let wanted = Wanted { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
+    let wanted =
+        KernelQuery { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
     let files = files(trace);
     let Some(first) = files.first() else { return Ok(None) };
-    match recognise(&Input::from_path(first))?.reader() {
+    match recognise(&InputFile::from_path(first))?.reader() {
         Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
         _ => Ok(None),
     }
@@ -237,7 +237,7 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
 /// Format of a file that cannot be opened as a trace, with an article: `a Chakra trace (JSON)`. `None` if it can be
 /// opened, or if its first bytes do not tell. Packed archives are not unpacked.
 pub fn unreadable_format(path: &Path) -> Option<&'static str> {
-    let found = recognise(&Input::from_path(path)).ok()?;
+    let found = recognise(&InputFile::from_path(path)).ok()?;
     match found.reader() {
         Reader::None => found.format.map(|format| format.name),
         Reader::Archive(_) if found.packed.is_some() => None,
@@ -248,17 +248,17 @@ pub fn unreadable_format(path: &Path) -> Option<&'static str> {
 
 /// True if these traces of a directory are the ranks of one job, by their contents or names. Archives do not count.
 pub fn are_ranks(files: &[PathBuf]) -> bool {
-    let Ok(Found { files, .. }) = directory::of_files(files) else { return false };
+    let Ok(ImportableFiles { files, .. }) = directory::of_files(files) else { return false };
     // each file counts as one rank: its processes are not read
-    let claim = |(_, claim)| Claim { parts: vec![None], ..claim };
-    let claims: Vec<Claim> = files.into_iter().map(claim).collect();
+    let claim = |(_, claim)| RankClaim { parts: vec![None], ..claim };
+    let claims: Vec<RankClaim> = files.into_iter().map(claim).collect();
     // of several recordings of the same ranks, the importer reads one
     let Ok(chosen) = choose(&claims, None) else { return false };
-    let claims: Vec<Claim> = chosen.files.iter().map(|at| claims[*at].clone()).collect();
+    let claims: Vec<RankClaim> = chosen.files.iter().map(|at| claims[*at].clone()).collect();
     if claims.len() < 2 || require_one_job(&claims).is_err() || far_apart(&claims).is_some() {
         return false;
     }
-    match claims.iter().map(Claim::rank).collect::<Option<BTreeSet<u32>>>() {
+    match claims.iter().map(RankClaim::rank).collect::<Option<BTreeSet<u32>>>() {
         Some(own) => own.len() > 1,
         None => !is_of_order(decide(&claims).how.as_deref()),
     }

@@ -177,7 +177,7 @@ fn preference(kind: &str) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
+pub(super) struct StepCandidate {
     pub(super) process: i64,
     pub(super) thread: i64,
     pub(super) start_ns: i64,
@@ -188,14 +188,14 @@ pub(super) struct Candidate {
 /// A range that is named as a step.
 #[derive(Clone, Copy)]
 struct NamedStep<'n> {
-    range: Candidate,
+    range: StepCandidate,
     name: &'n StepName,
     family: &'n str,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct FileSteps {
-    of_process: HashMap<i64, Steps>,
+    of_process: HashMap<i64, ProcessSteps>,
     /// Kinds of the chosen family, and its number of ranges.
     pub(super) kinds: Option<(Vec<String>, usize)>,
     /// Up to five other kinds.
@@ -206,10 +206,10 @@ pub(super) struct FileSteps {
 
 impl FileSteps {
     /// Chooses the family of names that looks most like steps. `names` has an entry per range name.
-    pub(super) fn new(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
+    pub(super) fn new(ranges: impl Iterator<Item = StepCandidate>, names: &[Option<StepName>]) -> Self {
         let families: Vec<String> =
             names.iter().map(|name| name.as_ref().map(StepName::family).unwrap_or_default()).collect();
-        let named = |range: Candidate| {
+        let named = |range: StepCandidate| {
             let at = range.name as usize;
             Some(NamedStep { range, name: names.get(at)?.as_ref()?, family: &families[at] })
         };
@@ -218,7 +218,7 @@ impl FileSteps {
             (range.process, range.thread, range.start_ns, Reverse(range.end_ns))
         });
         // drop nested iterations: an engine and its model runner may both mark one
-        let mut outer: Option<Candidate> = None;
+        let mut outer: Option<StepCandidate> = None;
         list.retain(|NamedStep { range, name, .. }| {
             if name.kind != SERVING {
                 return true;
@@ -264,12 +264,12 @@ impl FileSteps {
             }));
         }
         let (keys, is_renumbered) = step_keys(&marked);
-        let mut of_process: HashMap<i64, Steps> = HashMap::new();
+        let mut of_process: HashMap<i64, ProcessSteps> = HashMap::new();
         for (step, key) in marked.iter().zip(keys) {
             let steps = of_process.entry(step.process).or_default();
             steps.list.push((step.start_ns, step.end_ns, step.thread, key));
         }
-        of_process.values_mut().for_each(Steps::sort);
+        of_process.values_mut().for_each(ProcessSteps::sort);
         Self {
             of_process,
             kinds: Some((kinds(&steps, usize::MAX), steps.len())),
@@ -287,7 +287,7 @@ impl FileSteps {
         ))
     }
 
-    pub(super) fn of_process(&self, process: i64) -> Option<&Steps> {
+    pub(super) fn of_process(&self, process: i64) -> Option<&ProcessSteps> {
         self.of_process.get(&process)
     }
 
@@ -352,14 +352,14 @@ fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<
 
 /// Steps of one process, indexed for lookups by time.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct ProcessSteps {
     /// (start, end, thread, key), by start once sorted.
     list: Vec<(i64, i64, i64, StepKey)>,
     /// Latest end of each step and all before it, which bounds the backward search.
     latest: Vec<i64>,
 }
 
-impl Steps {
+impl ProcessSteps {
     fn sort(&mut self) {
         self.list.sort_unstable();
         self.latest = self
@@ -476,12 +476,8 @@ mod tests {
 
     fn steps(list: &[(i64, i64, i64, &str)]) -> FileSteps {
         let names: Vec<_> = list.iter().map(|(.., name)| step_name(name)).collect();
-        let range = |(name, (thread, start_ns, end_ns, _)): (u32, &(i64, i64, i64, &str))| Candidate {
-            process: 1,
-            thread: *thread,
-            start_ns: *start_ns,
-            end_ns: *end_ns,
-            name,
+        let range = |(name, (thread, start_ns, end_ns, _)): (u32, &(i64, i64, i64, &str))| {
+            StepCandidate { process: 1, thread: *thread, start_ns: *start_ns, end_ns: *end_ns, name }
         };
         FileSteps::new((0..).zip(list).map(range), &names)
     }

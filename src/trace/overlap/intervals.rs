@@ -2,10 +2,10 @@
 //! one pass over sorted intervals. All overlap numbers are based on these functions.
 
 /// Half-open interval: (start, end) with the end excluded.
-pub type Interval = (i64, i64);
+pub type TimeInterval = (i64, i64);
 
 /// Union as sorted, disjoint and non-adjacent intervals. Drops empty and reversed ones.
-pub fn union(intervals: impl IntoIterator<Item = Interval>) -> Vec<Interval> {
+pub fn union(intervals: impl IntoIterator<Item = TimeInterval>) -> Vec<TimeInterval> {
     let mut builder = UnionBuilder::default();
     intervals.into_iter().for_each(|interval| builder.add(interval));
     builder.finish()
@@ -15,14 +15,14 @@ pub fn union(intervals: impl IntoIterator<Item = Interval>) -> Vec<Interval> {
 /// intervals immediately; stores late ones separately and sorts them at the end.
 #[derive(Clone, Debug, Default)]
 pub struct UnionBuilder {
-    merged: Vec<Interval>,
-    late: Vec<Interval>,
+    merged: Vec<TimeInterval>,
+    late: Vec<TimeInterval>,
 }
 
 impl UnionBuilder {
     /// Adds an interval; ignores empty and reversed ones.
     #[inline]
-    pub fn add(&mut self, (start, end): Interval) {
+    pub fn add(&mut self, (start, end): TimeInterval) {
         if end <= start {
             return;
         }
@@ -44,7 +44,7 @@ impl UnionBuilder {
         intervals.for_each(|interval| self.add(interval));
     }
 
-    pub fn finish(mut self) -> Vec<Interval> {
+    pub fn finish(mut self) -> Vec<TimeInterval> {
         if self.late.is_empty() {
             return self.merged;
         }
@@ -58,8 +58,8 @@ impl UnionBuilder {
 }
 
 /// Union of several unions; inputs and result are sorted and disjoint.
-pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
-    let mut rest: Vec<&[Interval]> = unions.iter().copied().filter(|u| !u.is_empty()).collect();
+pub fn merge(unions: &[&[TimeInterval]]) -> Vec<TimeInterval> {
+    let mut rest: Vec<&[TimeInterval]> = unions.iter().copied().filter(|u| !u.is_empty()).collect();
     if let [only] = rest[..] {
         return only.to_vec();
     }
@@ -75,15 +75,15 @@ pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
 }
 
 /// Total length of disjoint intervals (ns).
-pub fn length(intervals: &[Interval]) -> i64 {
+pub fn length(intervals: &[TimeInterval]) -> i64 {
     // Disjoint, so the sum overflows only if a single difference does.
     intervals.iter().fold(0, |sum: i64, (start, end)| sum.saturating_add(end.saturating_sub(*start)))
 }
 
 /// Length of the intersection of two unions (ns), without materializing it.
-pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
+pub fn common_length(a: &[TimeInterval], b: &[TimeInterval]) -> i64 {
     // skip quickly to the start: one is often a small part of the other
-    let first = |of: &[Interval], other: &[Interval]| {
+    let first = |of: &[TimeInterval], other: &[TimeInterval]| {
         other.first().map_or(0, |other| of.partition_point(|interval| interval.1 <= other.0))
     };
     let (mut i, mut j, mut sum) = (first(a, b), first(b, a), 0i64);
@@ -99,7 +99,7 @@ pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
 }
 
 /// Parts of the union `a` outside of the union `b`, as a union.
-pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+pub fn difference(a: &[TimeInterval], b: &[TimeInterval]) -> Vec<TimeInterval> {
     let mut rest = Vec::new();
     let mut j = 0;
     for &(mut start, end) in a {
@@ -124,7 +124,7 @@ pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 
 /// Clips an interval to `bounds`; `None` if nothing remains. An empty interval within the bounds
 /// remains, because it has a position in time.
-pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
+pub fn clip(interval: TimeInterval, bounds: TimeInterval) -> Option<TimeInterval> {
     let (start, end) = interval;
     let inside = if start == end {
         bounds.0 <= start && start < bounds.1
@@ -138,10 +138,10 @@ pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
 /// is in the second one. `near` caches the position of the last search; start with 0.
 #[inline]
 pub fn pieces<'p>(
-    parts: &'p [Interval],
-    interval: Interval,
+    parts: &'p [TimeInterval],
+    interval: TimeInterval,
     near: &mut usize,
-) -> impl Iterator<Item = Interval> + use<'p> {
+) -> impl Iterator<Item = TimeInterval> + use<'p> {
     *near = seek(parts, *near, |part| part.1 <= interval.0);
     parts[*near..].iter().map_while(move |part| clip(interval, *part))
 }
@@ -152,13 +152,13 @@ const BLOCK: usize = 16;
 /// Index for the covered length of any interval: O(log n) per lookup, O(1) for ordered lookups.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    union: Vec<Interval>,
+    union: Vec<TimeInterval>,
     /// Length of the union before every [`BLOCK`]-th of its intervals.
     before: Vec<i64>,
 }
 
 impl Coverage {
-    pub fn new(mut union: Vec<Interval>) -> Self {
+    pub fn new(mut union: Vec<TimeInterval>) -> Self {
         union.shrink_to_fit();
         let mut sum = 0i64;
         let before = union
@@ -172,13 +172,13 @@ impl Coverage {
         Self { union, before }
     }
 
-    pub fn union(&self) -> &[Interval] {
+    pub fn union(&self) -> &[TimeInterval] {
         &self.union
     }
 
     /// Memory of the index (bytes).
     pub fn bytes(&self) -> usize {
-        self.union.capacity() * size_of::<Interval>() + self.before.capacity() * size_of::<i64>()
+        self.union.capacity() * size_of::<TimeInterval>() + self.before.capacity() * size_of::<i64>()
     }
 
     /// Covered lengths between consecutive ascending times (ns), one less than there are times.
@@ -188,7 +188,7 @@ impl Coverage {
     }
 
     /// Covered length of an interval (ns).
-    pub fn within(&self, interval: Interval) -> i64 {
+    pub fn within(&self, interval: TimeInterval) -> i64 {
         self.near(interval, &mut 0)
     }
 
@@ -206,7 +206,7 @@ impl Coverage {
     }
 
     /// Covered length of an interval. `near` caches the position of the last search; start with 0.
-    pub fn near(&self, interval: Interval, near: &mut usize) -> i64 {
+    pub fn near(&self, interval: TimeInterval, near: &mut usize) -> i64 {
         if interval.1 <= interval.0 {
             return 0;
         }
@@ -241,16 +241,16 @@ mod tests {
 
     const END: i64 = 60;
 
-    fn intervals() -> impl Strategy<Value = Vec<Interval>> {
+    fn intervals() -> impl Strategy<Value = Vec<TimeInterval>> {
         prop::collection::vec((0..END, 0..END), 0..12)
     }
 
     /// One flag a nanosecond.
-    fn grid(intervals: &[Interval]) -> Vec<bool> {
+    fn grid(intervals: &[TimeInterval]) -> Vec<bool> {
         (0..END).map(|t| intervals.iter().any(|(start, end)| *start <= t && t < *end)).collect()
     }
 
-    fn is_union(intervals: &[Interval]) -> bool {
+    fn is_union(intervals: &[TimeInterval]) -> bool {
         intervals.iter().all(|(s, e)| s < e) && intervals.windows(2).all(|w| w[0].1 < w[1].0)
     }
 
@@ -284,7 +284,7 @@ mod tests {
             prop_assert!(is_union(&merge(&[&ua, &ub])));
             prop_assert_eq!(common_length(&ua, &ub), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
             let mut near = 0;
-            let common: Vec<Interval> = ua.iter().flat_map(|one| pieces(&ub, *one, &mut near)).collect();
+            let common: Vec<TimeInterval> = ua.iter().flat_map(|one| pieces(&ub, *one, &mut near)).collect();
             prop_assert_eq!(length(&common), common_length(&ua, &ub));
             prop_assert_eq!(common, difference(&ua, &difference(&ua, &ub)));
             let rest = difference(&ua, &ub);
@@ -318,7 +318,7 @@ mod tests {
 
         #[test]
         fn builders_put_together_are_one_builder(a in intervals(), b in intervals()) {
-            let build = |intervals: &[Interval]| {
+            let build = |intervals: &[TimeInterval]| {
                 let mut builder = UnionBuilder::default();
                 intervals.iter().for_each(|interval| builder.add(*interval));
                 builder

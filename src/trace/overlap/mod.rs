@@ -14,7 +14,7 @@ pub mod intervals;
 mod report;
 mod runs;
 
-pub use report::{BreakdownRow, Exposure, Tally, TallyCell};
+pub use report::{BreakdownRow, ExposureCounter, Tally, TallyCell};
 pub use report::{Lanes, LanesBuilder};
 pub use report::{
     Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,

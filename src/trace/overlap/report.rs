@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::intervals::{
-    Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
+    Coverage, TimeInterval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
 };
 use super::runs::{Class, Runs, Selection, origin_ns, starts};
 use crate::{OperationInfo, Span, Trace};
@@ -182,7 +182,7 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
 
 /// Intervals of exposed communication of a rank within `from_ns..to_ns`, in ns since the trace's first
 /// start.
-pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
+pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<TimeInterval> {
     let origin = origin_ns(trace);
     let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
     let mut lanes = LanesBuilder::default();
@@ -203,14 +203,14 @@ pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> 
 /// Unions of one rank's intervals by class (absolute ns).
 #[derive(Debug, Default)]
 pub struct Lanes {
-    pub comm: Vec<Interval>,
+    pub comm: Vec<TimeInterval>,
     pub compute: Coverage,
-    pub memory: Vec<Interval>,
-    pub other: Vec<Interval>,
-    pub peer_wait: Vec<Interval>,
+    pub memory: Vec<TimeInterval>,
+    pub other: Vec<TimeInterval>,
+    pub peer_wait: Vec<TimeInterval>,
     /// Intervals that idle time counts in, sorted and disjoint: the selected steps, or one from the first start to the
     /// last end, including zero-length events.
-    pub extents: Vec<Interval>,
+    pub extents: Vec<TimeInterval>,
 }
 
 #[derive(Debug, Default)]
@@ -220,12 +220,12 @@ pub struct LanesBuilder {
     memory: UnionBuilder,
     other: UnionBuilder,
     peer_wait: UnionBuilder,
-    extent: Option<Interval>,
+    extent: Option<TimeInterval>,
 }
 
 impl LanesBuilder {
     #[inline]
-    pub fn add(&mut self, span: &Span, interval: Interval, class: Class) {
+    pub fn add(&mut self, span: &Span, interval: TimeInterval, class: Class) {
         match class {
             Class::Memory => self.memory.add(interval),
             Class::Other => self.other.add(interval),
@@ -241,7 +241,7 @@ impl LanesBuilder {
         self.reach(interval);
     }
 
-    fn reach(&mut self, interval: Interval) {
+    fn reach(&mut self, interval: TimeInterval) {
         let (start, end) = self.extent.unwrap_or(interval);
         self.extent = Some((start.min(interval.0), end.max(interval.1)));
     }
@@ -299,7 +299,7 @@ impl Lanes {
     pub fn within(all: &[Self], runs: &Runs) -> Vec<Self> {
         let of_rank = |(rank, all): (usize, &Self)| {
             let parts = runs.parts(rank);
-            let cut = |intervals: &[Interval]| -> Vec<Interval> {
+            let cut = |intervals: &[TimeInterval]| -> Vec<TimeInterval> {
                 let mut near = 0;
                 intervals.iter().flat_map(|interval| pieces(parts, *interval, &mut near)).collect()
             };
@@ -316,12 +316,12 @@ impl Lanes {
     }
 
     /// Intervals in which any lane was busy (absolute ns), as a union.
-    pub fn busy(&self) -> Vec<Interval> {
+    pub fn busy(&self) -> Vec<TimeInterval> {
         merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
     }
 
     /// Intervals of the extents in which no lane was busy (absolute ns), sorted and disjoint.
-    pub fn gaps(&self) -> Vec<Interval> {
+    pub fn gaps(&self) -> Vec<TimeInterval> {
         difference(&self.extents, &self.busy())
     }
 
@@ -377,7 +377,7 @@ pub struct TallyCell {
     /// For communication: the part of `total_ns` hidden by computation of the same rank.
     pub hidden_ns: i64,
     /// For communication: its share of the rank's exposed time, with each moment counted once
-    /// ([`Exposure`]).
+    /// ([`ExposureCounter`]).
     pub exposed_ns: i64,
     /// Durations of `count`, also beyond the selection.
     pub whole_ns: i64,
@@ -404,20 +404,20 @@ impl TallyCell {
 /// Exposed communication of one rank. Each moment counts once, for the concurrent collective that
 /// started first, so the operations add up to the rank's exposed time. Spans must be in order of start.
 #[derive(Clone, Copy, Debug)]
-pub struct Exposure {
+pub struct ExposureCounter {
     /// End of the communication so far.
     until: i64,
     near: usize,
 }
 
-impl Default for Exposure {
+impl Default for ExposureCounter {
     fn default() -> Self {
         Self { until: i64::MIN, near: 0 }
     }
 }
 
-impl Exposure {
-    pub fn add(&mut self, (start, end): Interval, compute: &Coverage) -> i64 {
+impl ExposureCounter {
+    pub fn add(&mut self, (start, end): TimeInterval, compute: &Coverage) -> i64 {
         let new = (start.max(self.until), end);
         if new.0 >= new.1 {
             return 0;
@@ -493,14 +493,14 @@ impl Tally {
         let each: Vec<Vec<(usize, i64)>> = (0..runs.ranks.len())
             .into_par_iter()
             .map(|rank| {
-                let mut spans: Vec<(Interval, usize)> = Vec::new();
+                let mut spans: Vec<(TimeInterval, usize)> = Vec::new();
                 runs.each(&runs.by_rank[rank], |span, interval| {
                     if runs.class(span) == Class::Comm {
                         spans.push((interval, number(span)));
                     }
                 });
                 spans.sort_unstable();
-                let (compute, mut exposure) = (&lanes[rank].compute, Exposure::default());
+                let (compute, mut exposure) = (&lanes[rank].compute, ExposureCounter::default());
                 spans.into_iter().map(|(at, number)| (number, exposure.add(at, compute))).collect()
             })
             .collect();

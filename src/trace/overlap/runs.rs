@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::intervals::{Interval, clip, pieces, union};
+use super::intervals::{TimeInterval, clip, pieces, union};
 use crate::import::step_name;
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
@@ -159,7 +159,7 @@ pub struct Run {
     pub rank: usize,
     pub at: Range<usize>,
     /// First start and last end (ns).
-    extent: Interval,
+    extent: TimeInterval,
 }
 
 /// Latency of a step on one rank (ns). It begins with the rank's first start; in simulations at the end of the rank's
@@ -167,7 +167,7 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepWindow {
     /// Half-open, in absolute ns.
-    pub time: Interval,
+    pub time: TimeInterval,
     /// False for the last recorded step of a sample (in own runs, of each phase of it), whose time ends with its last end,
     /// and if the selection cuts the time.
     pub until_next: bool,
@@ -216,9 +216,9 @@ pub struct Runs<'a> {
     /// First start in the trace (ns).
     pub origin: i64,
     /// Selected window of time (absolute ns).
-    bounds: Interval,
+    bounds: TimeInterval,
     /// Selected times of each rank (ns), between its first start and last end.
-    parts: Vec<Vec<Interval>>,
+    parts: Vec<Vec<TimeInterval>>,
     windows: HashMap<(u32, StepKey), StepWindow>,
     /// Ranks of the whole trace, ascending, including those without selected spans.
     pub ranks: Vec<u32>,
@@ -241,7 +241,7 @@ impl<'a> Runs<'a> {
             .map(|(piece, spans)| cut(piece * PIECE, spans))
             .collect();
         let origin = cuts.iter().map(|(first, _)| *first).min().unwrap_or(0);
-        let mut extents: HashMap<(u32, StepKey), Interval> = HashMap::new();
+        let mut extents: HashMap<(u32, StepKey), TimeInterval> = HashMap::new();
         for (rank, run) in cuts.iter().flat_map(|(_, runs)| runs) {
             let extent = extents.entry((*rank, run.step)).or_insert(run.extent);
             *extent = hull(*extent, run.extent);
@@ -294,14 +294,14 @@ impl<'a> Runs<'a> {
         self.parts.clear();
         for (rank, runs) in self.ranks.iter().zip(&mut self.by_rank) {
             let wanted = runs.iter().filter(|run| is_wanted(&run.step));
-            let times: Vec<Interval> = match self.picks_steps {
+            let times: Vec<TimeInterval> = match self.picks_steps {
                 true => {
                     let windows = wanted.filter_map(|run| self.windows.get(&(*rank, run.step)));
                     union(windows.map(|window| window.time))
                 }
                 false => wanted.map(|run| run.extent).reduce(hull).into_iter().collect(),
             };
-            let parts: Vec<Interval> =
+            let parts: Vec<TimeInterval> =
                 times.into_iter().filter_map(|time| clip(time, self.bounds)).collect();
             runs.retain(|run| match is_wanted(&run.step) {
                 // also an event without length at the run's end
@@ -348,7 +348,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Selected pieces of a span (absolute ns), in order: one in each part that it reaches.
-    pub fn pieces(&self, span: &Span) -> impl Iterator<Item = Interval> {
+    pub fn pieces(&self, span: &Span) -> impl Iterator<Item = TimeInterval> {
         let rank = self.ranks.binary_search(&span.rank);
         let parts = rank.map_or(&[][..], |rank| self.parts_of(rank, span));
         pieces(parts, interval(span), &mut 0)
@@ -359,7 +359,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Intervals in which a span counts (absolute ns), sorted and disjoint; `rank` is an index into [`Self::ranks`].
-    fn parts_of(&self, rank: usize, span: &Span) -> &[Interval] {
+    fn parts_of(&self, rank: usize, span: &Span) -> &[TimeInterval] {
         let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
         match self.picks_steps && !is_by_step {
             true => &self.parts[rank],
@@ -379,7 +379,7 @@ impl<'a> Runs<'a> {
 
     /// Selected times of a rank (an index into [`Self::ranks`]; absolute ns), sorted and disjoint: its steps, or all
     /// between its first start and last end.
-    pub fn parts(&self, rank: usize) -> &[Interval] {
+    pub fn parts(&self, rank: usize) -> &[TimeInterval] {
         &self.parts[rank]
     }
 
@@ -391,7 +391,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Clips an interval of any rank to the selected window of time (absolute ns).
-    pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
+    pub fn clip_interval(&self, interval: TimeInterval) -> Option<TimeInterval> {
         clip(interval, self.bounds)
     }
 
@@ -401,7 +401,7 @@ impl<'a> Runs<'a> {
     pub fn each<'r>(
         &self,
         runs: impl IntoIterator<Item = &'r Run>,
-        mut see: impl FnMut(&'a Span, Interval),
+        mut see: impl FnMut(&'a Span, TimeInterval),
     ) {
         for run in runs {
             let (is_whole, mut near) = (self.is_whole(run), 0);
@@ -458,18 +458,18 @@ impl<'a> Runs<'a> {
 
 /// Interval of a span (ns); a reversed span has length 0.
 #[inline]
-fn interval(span: &Span) -> Interval {
+fn interval(span: &Span) -> TimeInterval {
     (span.start_ns, span.end_ns.max(span.start_ns))
 }
 
 /// True for the piece of a span that has its start. An execution counts in the part in which it starts, its time in each
 /// part during which it runs.
 #[inline]
-pub fn starts(span: &Span, piece: Interval) -> bool {
+pub fn starts(span: &Span, piece: TimeInterval) -> bool {
     piece.0 == span.start_ns
 }
 
-fn hull(a: Interval, b: Interval) -> Interval {
+fn hull(a: TimeInterval, b: TimeInterval) -> TimeInterval {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
@@ -487,7 +487,7 @@ struct StepStart {
 /// of time.
 fn step_windows(
     trace: &Trace,
-    extents: &HashMap<(u32, StepKey), Interval>,
+    extents: &HashMap<(u32, StepKey), TimeInterval>,
 ) -> HashMap<(u32, StepKey), StepWindow> {
     let is_simulated = has_begins(trace);
     let begin = |rank: u32, key: StepKey, first: i64| {

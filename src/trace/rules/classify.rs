@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::name_exchanges;
-use super::file::{Rule, Rules, What, function};
+use super::file::{Rule, RuleClass, Rules, function};
 use crate::{CollectiveInfo, OperationInfo, Span, Trace};
 use plan::Lane;
 
@@ -50,7 +50,7 @@ const LONG: u64 = 1000;
 const MOST_UNSURE: usize = 20;
 
 /// Basis of an operation's classification.
-enum By<'a> {
+enum ClassificationBasis<'a> {
     Category,
     /// The kernel's arguments name a collective of this kind.
     Arguments(&'static str),
@@ -68,7 +68,7 @@ impl Rules {
         let (mut category, mut arguments, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsure = Vec::new();
         let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let classes: Vec<By> =
+        let classes: Vec<ClassificationBasis> =
             trace.operations.par_iter().map(|operation| self.decide(operation)).collect();
         for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals)
         {
@@ -77,14 +77,14 @@ impl Rules {
                 && total_ns > 0
                 && total_ns >= everything / LONG
             {
-                unsure.push(Unsure { operation: entry.clone(), taken_for, why });
+                unsure.push(UnsureOperation { operation: entry.clone(), taken_for, why });
             }
             apply(operation, &by);
             match by {
-                By::Category => category.push(entry),
-                By::Arguments(_) => arguments.push(entry),
-                By::Rule(index, _) => matched[index].push(entry),
-                By::Nothing => nothing.push(entry),
+                ClassificationBasis::Category => category.push(entry),
+                ClassificationBasis::Arguments(_) => arguments.push(entry),
+                ClassificationBasis::Rule(index, _) => matched[index].push(entry),
+                ClassificationBasis::Nothing => nothing.push(entry),
             }
         }
         let lanes: Vec<Lane> = trace.operations.iter().map(|operation| operation.lane).collect();
@@ -104,30 +104,31 @@ impl Rules {
         }
         let by_rule =
             self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
-        let matches = std::iter::once(("copies and fills (profiler category)", What::Memory, category))
-            .chain(by_rule)
-            .chain([
-                ("arguments that name a collective", What::Communication, arguments),
-                ("no rule", What::Compute, nothing),
-            ])
-            .filter(|(.., found)| !found.is_empty())
-            .map(|(rule, what, found)| {
-                let mut operations = by_name(found);
-                operations.sort_by(longest_first);
-                RuleMatches { rule: rule.into(), what, operations }
-            })
-            .collect();
+        let matches =
+            std::iter::once(("copies and fills (profiler category)", RuleClass::Memory, category))
+                .chain(by_rule)
+                .chain([
+                    ("arguments that name a collective", RuleClass::Communication, arguments),
+                    ("no rule", RuleClass::Compute, nothing),
+                ])
+                .filter(|(.., found)| !found.is_empty())
+                .map(|(rule, what, found)| {
+                    let mut operations = by_name(found);
+                    operations.sort_by(longest_first);
+                    RuleMatches { rule: rule.into(), what, operations }
+                })
+                .collect();
         RuleReport { rules: self.name.clone(), matches, unsure }
     }
 
     fn is_communication(&self, kernel: &str) -> bool {
         let by = self.decide(&OperationInfo::imported(kernel.to_owned(), "kernel"));
-        matches!(by, By::Rule(_, rule) if rule.what == What::Communication)
+        matches!(by, ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication)
     }
 
-    fn decide(&self, operation: &OperationInfo) -> By<'_> {
+    fn decide(&self, operation: &OperationInfo) -> ClassificationBasis<'_> {
         if self.memory_by_category && matches!(operation.kind.as_str(), "memcpy" | "memset") {
-            return By::Category;
+            return ClassificationBasis::Category;
         }
         let name = &operation.name;
         let (folded, function) = (name.to_ascii_lowercase(), function(name));
@@ -138,10 +139,12 @@ impl Rules {
             rule.patterns.iter().any(|pattern| pattern.matches(name, folded))
         });
         if let Some((index, rule)) = found {
-            return By::Rule(index, rule);
+            return ClassificationBasis::Rule(index, rule);
         }
         let named = operation.collective.as_ref().filter(|_| self.arguments);
-        named.map_or(By::Nothing, |info| By::Arguments(info.kind().unwrap_or("collective")))
+        named.map_or(ClassificationBasis::Nothing, |info| {
+            ClassificationBasis::Arguments(info.kind().unwrap_or("collective"))
+        })
     }
 }
 
@@ -157,17 +160,17 @@ fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
     totals
 }
 
-fn apply(operation: &mut OperationInfo, by: &By) {
+fn apply(operation: &mut OperationInfo, by: &ClassificationBasis) {
     let (lane, kind) = match by {
-        By::Category => return,
-        By::Arguments(kind) => (Lane::Comm, *kind),
-        By::Rule(_, rule) if rule.what == What::Communication => {
+        ClassificationBasis::Category => return,
+        ClassificationBasis::Arguments(kind) => (Lane::Comm, *kind),
+        ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication => {
             // arguments are more specific than names: RCCL runs all collectives in one kernel
             let named = operation.collective.as_ref().and_then(CollectiveInfo::kind);
             (Lane::Comm, named.filter(|kind| *kind != "collective").unwrap_or(&rule.kind))
         }
-        By::Rule(_, rule) => (Lane::Compute, rule.kind.as_str()),
-        By::Nothing => (Lane::Compute, "kernel"),
+        ClassificationBasis::Rule(_, rule) => (Lane::Compute, rule.kind.as_str()),
+        ClassificationBasis::Nothing => (Lane::Compute, "kernel"),
     };
     operation.lane = lane;
     if operation.kind != kind {
@@ -176,18 +179,22 @@ fn apply(operation: &mut OperationInfo, by: &By) {
 }
 
 /// Reason why an operation that is not classified as communication may be some.
-fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
+fn doubt(operation: &OperationInfo, by: &ClassificationBasis) -> Option<(RuleClass, String)> {
     if operation.name.starts_with("Memcpy PtoP") {
-        let taken_for = if matches!(by, By::Category) { What::Memory } else { What::Compute };
+        let taken_for = if matches!(by, ClassificationBasis::Category) {
+            RuleClass::Memory
+        } else {
+            RuleClass::Compute
+        };
         let why = "a copy between GPUs, as in collectives that use copy engines".to_owned();
         return Some((taken_for, why));
     }
-    if !matches!(by, By::Nothing) {
+    if !matches!(by, ClassificationBasis::Nothing) {
         return None;
     }
     let function = function(&operation.name).to_ascii_lowercase();
     let hint = HINTS.iter().find(|hint| function.contains(**hint))?;
-    Some((What::Compute, format!("its name contains '{hint}', but no rule matches it")))
+    Some((RuleClass::Compute, format!("its name contains '{hint}', but no rule matches it")))
 }
 
 /// Merges operations with equal names, such as collective kernels with different arguments.
@@ -241,7 +248,7 @@ pub struct RuleReport {
     pub matches: Vec<RuleMatches>,
     /// Long operations classified as computation or memory whose names suggest communication, longest
     /// first.
-    pub unsure: Vec<Unsure>,
+    pub unsure: Vec<UnsureOperation>,
 }
 
 /// Matches of one rule.
@@ -250,7 +257,7 @@ pub struct RuleMatches {
     /// Name of the rule in its file.
     pub rule: String,
     /// Class that the rule assigns.
-    pub what: What,
+    pub what: RuleClass,
     /// Matching operations, by descending total time.
     pub operations: Vec<Matched>,
 }
@@ -268,12 +275,13 @@ pub struct Matched {
 
 /// An operation that may be communication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Unsure {
+#[schemars(rename = "Unsure")]
+pub struct UnsureOperation {
     /// Operation with its count and total time.
     #[serde(flatten)]
     pub operation: Matched,
     /// Class that the rules assigned.
-    pub taken_for: What,
+    pub taken_for: RuleClass,
     /// Reason for the doubt.
     pub why: String,
 }
@@ -289,7 +297,7 @@ impl RuleReport {
         let mut found: Vec<&Matched> = self
             .matches
             .iter()
-            .filter(|rule| rule.what == What::Communication)
+            .filter(|rule| rule.what == RuleClass::Communication)
             .flat_map(|rule| &rule.operations)
             .collect();
         found.sort_by(|a, b| longest_first(a, b));

@@ -19,7 +19,7 @@ pub const ROUTER: &str = "router";
 const ATTENTION: [&str; 5] = ["attention", "attn", "flash_fwd", "fmha", "mla"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ExchangeRole {
     Experts,
     /// Collective that may bring tokens to their experts, may bring outputs back, or both.
     Exchange {
@@ -30,20 +30,22 @@ enum Part {
     Other,
 }
 
-fn part(trace: &Trace, operation: &OperationInfo) -> Option<Part> {
+fn part(trace: &Trace, operation: &OperationInfo) -> Option<ExchangeRole> {
     let group = || operation.collective.as_ref().and_then(|info| info.group);
     let is_pipeline = || {
         let group = group().and_then(|group| trace.meta.groups.get(group as usize));
         group.is_some_and(|group| group.kind() == "PP")
     };
     match (operation.lane, operation.kind.as_str()) {
-        (_, EXPERTS) => Some(Part::Experts),
+        (_, EXPERTS) => Some(ExchangeRole::Experts),
         (Lane::Comm, _) if is_pipeline() => None,
-        (Lane::Comm, "all_to_all" | "send_recv") => Some(Part::Exchange { to: true, back: true }),
-        (Lane::Comm, "all_gather") => Some(Part::Exchange { to: true, back: false }),
-        (Lane::Comm, "reduce_scatter") => Some(Part::Exchange { to: false, back: true }),
-        (Lane::Comm, _) => Some(Part::Other),
-        _ => is_attention(&operation.name).then_some(Part::Other),
+        (Lane::Comm, "all_to_all" | "send_recv") => {
+            Some(ExchangeRole::Exchange { to: true, back: true })
+        }
+        (Lane::Comm, "all_gather") => Some(ExchangeRole::Exchange { to: true, back: false }),
+        (Lane::Comm, "reduce_scatter") => Some(ExchangeRole::Exchange { to: false, back: true }),
+        (Lane::Comm, _) => Some(ExchangeRole::Other),
+        _ => is_attention(&operation.name).then_some(ExchangeRole::Other),
     }
 }
 
@@ -59,8 +61,9 @@ pub(super) fn name_exchanges(trace: &mut Trace) {
     if !trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
         return;
     }
-    let parts: Vec<Option<Part>> = trace.operations.iter().map(|info| part(trace, info)).collect();
-    let mut by_rank: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
+    let parts: Vec<Option<ExchangeRole>> =
+        trace.operations.iter().map(|info| part(trace, info)).collect();
+    let mut by_rank: BTreeMap<u32, Vec<(usize, ExchangeRole)>> = BTreeMap::new();
     for (place, span) in trace.spans.iter().enumerate() {
         if let Some(part) = parts.get(span.operation as usize).copied().flatten() {
             by_rank.entry(span.rank).or_default().push((place, part));
@@ -69,7 +72,7 @@ pub(super) fn name_exchanges(trace: &mut Trace) {
     let mut found: Vec<(usize, &'static str)> = Vec::new();
     for of_rank in by_rank.values_mut() {
         of_rank.sort_by_key(|(place, _)| trace.spans[*place].start_ns);
-        let of_rank: &[(usize, Part)] = of_rank;
+        let of_rank: &[(usize, ExchangeRole)] = of_rank;
         for (range, kind) in exchanges(of_rank) {
             found.extend(of_rank[range].iter().map(|(place, _)| (*place, kind)));
         }
@@ -87,21 +90,23 @@ pub(super) fn name_exchanges(trace: &mut Trace) {
 
 /// Exchanges of one rank, whose parts are sorted by time. Outputs only return if tokens were sent: without a
 /// dispatch, a collective after experts is a sum over ranks.
-fn exchanges(parts: &[(usize, Part)]) -> Vec<(Range<usize>, &'static str)> {
+fn exchanges(parts: &[(usize, ExchangeRole)]) -> Vec<(Range<usize>, &'static str)> {
     let mut found = Vec::new();
-    let is_to = |at: &usize| matches!(parts[*at].1, Part::Exchange { to: true, .. });
-    let is_back = |at: &usize| matches!(parts[*at].1, Part::Exchange { back: true, .. });
+    let is_to = |at: &usize| matches!(parts[*at].1, ExchangeRole::Exchange { to: true, .. });
+    let is_back = |at: &usize| matches!(parts[*at].1, ExchangeRole::Exchange { back: true, .. });
     // end of the previous experts' exchanges
     let (mut taken, mut at) = (0, 0);
     while at < parts.len() {
-        if parts[at].1 != Part::Experts {
+        if parts[at].1 != ExchangeRole::Experts {
             at += 1;
             continue;
         }
-        let end = (at..parts.len()).find(|next| parts[*next].1 != Part::Experts).unwrap_or(parts.len());
+        let end = (at..parts.len())
+            .find(|next| parts[*next].1 != ExchangeRole::Experts)
+            .unwrap_or(parts.len());
         let before = at - (taken..at).rev().take_while(is_to).count();
         let mut after = end + (end..parts.len()).take_while(is_back).count();
-        if parts.get(after).is_some_and(|(_, part)| *part == Part::Experts) {
+        if parts.get(after).is_some_and(|(_, part)| *part == ExchangeRole::Experts) {
             // nothing separates them from the next experts' dispatch
             after = end + (after - end) / 2;
         }

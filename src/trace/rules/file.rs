@@ -35,7 +35,8 @@ pub const BUILT_IN: [(&str, &str); 3] = [
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+#[schemars(rename = "What")]
+pub enum RuleClass {
     /// Moves data between ranks: a collective, send or receive.
     Communication,
     /// Copies or fills memory of one rank.
@@ -46,7 +47,7 @@ pub enum What {
     Other,
 }
 
-impl What {
+impl RuleClass {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Communication => "communication",
@@ -60,7 +61,7 @@ impl What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub name: String,
-    pub what: What,
+    pub what: RuleClass,
     /// Kind of matching operations: `all_reduce`.
     pub kind: String,
     /// True if patterns match the function only, not the whole name.
@@ -100,7 +101,7 @@ struct FileText {
 #[serde(deny_unknown_fields)]
 struct RuleText {
     name: Spanned<String>,
-    what: What,
+    what: RuleClass,
     kind: Option<Spanned<String>>,
     patterns: Spanned<Vec<Spanned<String>>>,
     #[serde(default)]
@@ -238,18 +239,18 @@ fn kind(
 ) -> Result<String> {
     let Some(kind) = &rule.kind else {
         return Ok(match rule.what {
-            What::Communication => "collective",
-            What::Memory => "memcpy",
-            What::Compute => "kernel",
-            What::Other => OTHER,
+            RuleClass::Communication => "collective",
+            RuleClass::Memory => "memcpy",
+            RuleClass::Compute => "kernel",
+            RuleClass::Other => OTHER,
         }
         .to_owned());
     };
     let text = kind.get_ref();
     let memory = ["memcpy", "memset"].contains(&text.as_str());
     let (right, help) = match rule.what {
-        What::Memory => (memory, "memory is of kind \"memcpy\" or \"memset\""),
-        What::Other => (text == OTHER, "leave the kind out: what is neither has none"),
+        RuleClass::Memory => (memory, "memory is of kind \"memcpy\" or \"memset\""),
+        RuleClass::Other => (text == OTHER, "leave the kind out: what is neither has none"),
         _ => (
             !memory
                 && text != OTHER

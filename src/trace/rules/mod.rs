@@ -9,8 +9,8 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-pub use classify::{Matched, RuleMatches, RuleReport, Unsure};
+pub use classify::{Matched, RuleMatches, RuleReport, UnsureOperation};
 pub use classify::{OTHER, sort};
 pub use exchange::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
 pub use file::function;
-pub use file::{BUILT_IN, Rule, Rules, What};
+pub use file::{BUILT_IN, Rule, RuleClass, Rules};

@@ -351,7 +351,7 @@ fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
     );
     let doubtful: Vec<_> =
         report.unsure.iter().map(|unsure| (unsure.operation.name.as_str(), unsure.taken_for)).collect();
-    assert_eq!(doubtful, [(names[3].0, What::Memory), (names[1].0, What::Compute)]);
+    assert_eq!(doubtful, [(names[3].0, RuleClass::Memory), (names[1].0, RuleClass::Compute)]);
     assert!(report.unsure[1].why.contains("'peer'"), "{:?}", report.unsure[1].why);
 }
 

@@ -25,7 +25,7 @@ use run::Feasibility;
 use run::RunEvent;
 use study::analysis::{Axes, Flag, ParetoPoint};
 use table::{Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, Sample, Spec, Status};
-use trace::{ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use trace::{ImportReport, OperationInfo, Range, Span, Trace, TraceMeta, TraceStream};
 
 pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
     let emulated = Link::Emulated { alpha_us: 100.0, gb_s: 20.0 };
@@ -311,7 +311,7 @@ pub fn imported() -> TraceIndex {
     for rank in 0..2u32 {
         for id in [7, 13] {
             let process = Some(4700 + i64::from(rank));
-            streams.push(Stream { rank, process, device: Some(rank.into()), id, context: None });
+            streams.push(TraceStream { rank, process, device: Some(rank.into()), id, context: None });
         }
         for step in 0..3u32 {
             let at = 1_000_000 + i64::from(step) * 100_000 + i64::from(rank) * 500;

@@ -71,7 +71,7 @@ fn unmeasured_experts_use_only_sections_of_comparable_shapes() {
     let tables = Tables {
         name: "test",
         matmul: LazyLock::new(|| None),
-        sections: LazyLock::new(|| Section::all(SECTIONS)),
+        sections: LazyLock::new(|| TableSection::all(SECTIONS)),
         experts: OnceLock::new(),
         attention: LazyLock::new(|| None),
     };

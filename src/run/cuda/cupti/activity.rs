@@ -1,6 +1,6 @@
 //! Subset of a CUPTI activity record, which the recorder's reader (`inject::records`) parses.
 
-use inject::records::{self, What};
+use inject::records::{self, WorkRecordKind};
 
 /// Kernel, copy or fill on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub struct Activity {
     pub name: Option<String>,
 }
 
-impl From<records::Work<'_>> for Activity {
-    fn from(work: records::Work<'_>) -> Self {
-        let name = if let What::Kernel(name) = work.what { name } else { None };
+impl From<records::WorkRecord<'_>> for Activity {
+    fn from(work: records::WorkRecord<'_>) -> Self {
+        let name = if let WorkRecordKind::Kernel(name) = work.what { name } else { None };
         Self {
-            is_kernel: matches!(work.what, What::Kernel(_)),
+            is_kernel: matches!(work.what, WorkRecordKind::Kernel(_)),
             start_ns: work.start_ns,
             end_ns: work.end_ns,
             device: work.device,

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use self::api::{Api, api, kind};
 use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
 use base::error::{Error, Result};
-use inject::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
+use inject::records::{self, ActivityRecord, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN};
 
 /// Size of one buffer (bytes), about ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -319,14 +319,14 @@ unsafe extern "C" fn complete_buffer(
         && let Some(state) = state.as_mut()
     {
         state.held = state.held.saturating_sub(1);
-        let take = |record: Record<'_>| match record {
-            Record::Work(_) if state.activities.len() >= MAX_ACTIVITIES => state.beyond += 1,
-            Record::Work(work) => state.activities.push(work.into()),
-            Record::External { id, correlation } => {
+        let take = |record: ActivityRecord<'_>| match record {
+            ActivityRecord::Work(_) if state.activities.len() >= MAX_ACTIVITIES => state.beyond += 1,
+            ActivityRecord::Work(work) => state.activities.push(work.into()),
+            ActivityRecord::External { id, correlation } => {
                 state.external.insert(correlation, id);
             }
             // requested only because external ids depend on them
-            Record::Call { .. } | Record::Other => {}
+            ActivityRecord::Call { .. } | ActivityRecord::Other => {}
         };
         // SAFETY: CUPTI steps through the records of its own buffer.
         unsafe { records::each(|next| (api.cuptiActivityGetNextRecord)(buffer, valid, next), take) };

@@ -7,12 +7,12 @@ use cudarc::cupti::sys;
 
 use super::*;
 use crate::cuda::timing::{Skeleton, Tie, Timeline};
-use inject::records::{self, Layout, Record, read};
+use inject::records::{self, ActivityRecord, RecordLayout, read};
 use plan::Lane;
 
 macro_rules! layout {
     ($record:ty) => {
-        Layout {
+        RecordLayout {
             start: offset_of!($record, start),
             end: offset_of!($record, end),
             device: offset_of!($record, deviceId),
@@ -67,7 +67,9 @@ fn records_are_read_whatever_their_alignment() {
         std::ptr::copy_nonoverlapping((&raw const kernel).cast::<u8>(), bytes.as_mut_ptr().add(1), size);
     }
     // SAFETY: a whole record lies there.
-    let Record::Work(parsed) = (unsafe { read(bytes.as_ptr().add(1)) }) else { panic!("no kernel") };
+    let ActivityRecord::Work(parsed) = (unsafe { read(bytes.as_ptr().add(1)) }) else {
+        panic!("no kernel")
+    };
     let wanted = Activity {
         is_kernel: true,
         start_ns: 1_000,
@@ -88,7 +90,7 @@ fn records_are_read_whatever_their_alignment() {
     };
     // SAFETY: a whole record.
     let parsed = unsafe { read((&raw const external).cast()) };
-    assert_eq!(parsed, Record::External { id: u64::MAX - 1, correlation: 17 });
+    assert_eq!(parsed, ActivityRecord::External { id: u64::MAX - 1, correlation: 17 });
     assert_eq!(
         sys::CUpti_ExternalCorrelationKind::CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 as u32,
         3,

@@ -36,7 +36,7 @@ use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Layout, Schedule, StreamId};
 use crate::shared::Computed;
 use base::error::{Error, Result};
-use machine::driver::{Divided, Gpu, Memory, Priority, Stream};
+use machine::driver::{Gpu, Memory, PartitionedGpu, Priority, Stream};
 use model::WeightSource;
 use plan::{DType, Lane, ModelShape, Phase};
 
@@ -93,7 +93,7 @@ pub struct Engine {
     pub(in crate::cuda) blas: Blas,
     pub(in crate::cuda) streams: HashMap<StreamId, Stream>,
     /// Separate SM partitions for compute and communication; `None` if they share all SMs.
-    divided: Option<Divided>,
+    divided: Option<PartitionedGpu>,
     pub(in crate::cuda) layout: Layout,
     pub(in crate::cuda) gpu: Gpu,
     /// Free GPU memory before loading (bytes).
@@ -234,7 +234,7 @@ impl Engine {
 
     /// SMs of the compute and communication partitions; `None` if they share all SMs.
     pub fn divided(&self) -> Option<(u32, u32)> {
-        self.divided.as_ref().map(Divided::multiprocessors)
+        self.divided.as_ref().map(PartitionedGpu::multiprocessors)
     }
 
     /// GPU memory per local rank taken since before loading (bytes). Includes memory that other processes
@@ -412,7 +412,7 @@ fn kernel_options(gpu: &Gpu, setup: &Setup) -> KernelOptions {
 /// Opens the streams of all schedules: collectives have the higher priority, and their own SMs if `divided`.
 fn open_streams(
     gpu: &Gpu,
-    divided: Option<&Divided>,
+    divided: Option<&PartitionedGpu>,
     blas: &Blas,
     ids: impl Iterator<Item = StreamId>,
 ) -> Result<HashMap<StreamId, Stream>> {

@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, HashSet};
 use plan::Phase;
 use rayon::prelude::*;
 
-use super::event::{Class, Gpu};
+use super::event::{EventClass, GpuCategory};
 use super::json::last_integer;
-use super::names::{Names, Operations, products};
+use super::names::{Names, OperationPairs, products};
 use super::open::Metadata;
-use super::parts::{Parts, Place, place};
-use super::table::{Category, PART, Table};
+use super::parts::{FileRanks, FileStreams, place};
+use super::table::{Category, EventTable, PART};
 use crate::import::misplaced::LEAST_DOUBTED;
-use crate::import::rank::{Claim, Decision};
+use crate::import::rank::{Decision, RankClaim};
 use crate::import::samples::align_samples;
 use crate::{
-    Doubt, Doubted, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
-    TraceMeta,
+    Doubt, Doubted, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Trace, TraceMeta,
+    TraceStream,
 };
 use base::text::{counted, planned};
 use table::Provenance;
@@ -32,11 +32,11 @@ pub(super) struct Profiler {
 pub(super) struct ReadFile {
     pub(super) name: String,
     pub(super) profiler: Profiler,
-    pub(super) table: Table,
+    pub(super) table: EventTable,
     pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
-    pub(super) parts: Parts,
-    pub(super) claim: Claim,
+    pub(super) parts: FileRanks,
+    pub(super) claim: RankClaim,
     /// Number of spans with a known launch.
     pub(super) launched: usize,
 }
@@ -56,14 +56,14 @@ pub(super) fn stream_key(key: &[u8]) -> StreamKey {
 /// Assembles one trace from at least one file, with the ranks from `decision`.
 pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let mut said = warnings(&files);
-    let placed: Vec<Place> =
+    let placed: Vec<FileStreams> =
         files.iter().zip(&decision.ranks).map(|(file, ranks)| place(file, ranks)).collect();
     said.extend(decision.warnings);
     let shifts = shifts(&files, &mut said);
     let wall_clock = share_wall_clock(&files);
     let report = report(&files);
 
-    let operations = Operations::from_files(&files);
+    let operations = OperationPairs::from_files(&files);
     let used_names: Vec<Vec<bool>> = files.iter().map(|file| names_of_ranges(&file.table)).collect();
     let (range_names, range_maps) = Names::new(&files, &used_names);
     let replaced = operations.names.replaced + range_names.replaced;
@@ -85,7 +85,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     merged.sort();
 
     let provenance = files.iter().filter_map(|file| file.metadata.provenance).max();
-    let ranks = placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1);
+    let ranks = placed.iter().flat_map(FileStreams::ranks).max().map_or(1, |rank| rank + 1);
     let meta = TraceMeta {
         environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
@@ -108,9 +108,9 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
 }
 
 /// True for the names that ranges and launches refer to.
-fn names_of_ranges(table: &Table) -> Vec<bool> {
+fn names_of_ranges(table: &EventTable) -> Vec<bool> {
     let mut used = vec![false; table.names.len()];
-    let Table { host_ranges, device_ranges, long_calls, .. } = table;
+    let EventTable { host_ranges, device_ranges, long_calls, .. } = table;
     let ranges = host_ranges.iter().chain(device_ranges).chain(long_calls);
     ranges.for_each(|range| used[range.name as usize] = true);
     let operators = table.spans.iter().map(|span| span.launched.operator as usize);
@@ -121,7 +121,7 @@ fn names_of_ranges(table: &Table) -> Vec<bool> {
 /// Streams, spans and ranges of all files on one clock.
 #[derive(Debug, Default)]
 struct Merged {
-    streams: Vec<Stream>,
+    streams: Vec<TraceStream>,
     spans: Vec<Span>,
     ranges: Vec<Range>,
     /// Index in `ranges` of each host range; spans refer to host ranges by their index here until [`Self::sort`].
@@ -134,7 +134,7 @@ struct Merged {
 
 impl Merged {
     /// Takes the spans and ranges of a file. `names` are the new numbers of its operations and range names.
-    fn add(&mut self, table: &mut Table, place: &Place, names: (&[u32], &[u32]), shift: i64) {
+    fn add(&mut self, table: &mut EventTable, place: &FileStreams, names: (&[u32], &[u32]), shift: i64) {
         let first_stream = self.streams.len();
         self.streams.extend_from_slice(&place.streams);
         self.add_spans(std::mem::take(&mut table.spans), place, first_stream, names, shift);
@@ -148,7 +148,7 @@ impl Merged {
     fn add_spans(
         &mut self,
         mut spans: Vec<Span>,
-        place: &Place,
+        place: &FileStreams,
         first_stream: usize,
         (operations, names): (&[u32], &[u32]),
         shift: i64,
@@ -192,7 +192,7 @@ impl Merged {
         &mut self,
         host: Vec<Range>,
         device: Vec<Range>,
-        place: &Place,
+        place: &FileStreams,
         names: &[u32],
         shift: i64,
     ) {
@@ -371,7 +371,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     };
     for ReadFile { name, table, .. } in files {
         report.events += table.events;
-        for (gpu, count) in Gpu::ALL.iter().zip(table.used) {
+        for (gpu, count) in GpuCategory::ALL.iter().zip(table.used) {
             add(&mut report.used, gpu.as_str().into(), count);
         }
         let ranges = table.host_ranges.len() + table.device_ranges.len();
@@ -429,7 +429,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
 const EVENT_BYTES: u64 = 200;
 
 /// Says what broken JSON left out.
-fn broken(table: &Table) -> Option<String> {
+fn broken(table: &EventTable) -> Option<String> {
     let lost = &table.lost;
     let (offset, expected) = lost.first?;
     let elements = counted(lost.elements as usize, "such element");
@@ -458,7 +458,7 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
             ));
         }
         for Category { name, class, ignored } in &file.table.categories {
-            if *class == Class::Other && *ignored > 0 && looks_like_gpu_work(name) {
+            if *class == EventClass::Other && *ignored > 0 && looks_like_gpu_work(name) {
                 let name = String::from_utf8_lossy(name);
                 say(format!(
                     "{ignored} events of category {name} are not read: if they are GPU work, it is missing"

@@ -136,7 +136,7 @@ pub(super) struct Elements {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ElementEnds {
     /// Position after the last complete object or array that ends in the piece.
     pub(super) complete: Option<usize>,
     /// Position of the array's closing bracket, if the piece contains it.
@@ -148,8 +148,8 @@ impl Elements {
         self.depth > 0 || self.strings.inside != 0
     }
 
-    pub(super) fn scan(&mut self, bytes: &[u8], from: usize) -> Found {
-        let mut found = Found::default();
+    pub(super) fn scan(&mut self, bytes: &[u8], from: usize) -> ElementEnds {
+        let mut found = ElementEnds::default();
         let (mut strings, mut depth) = (self.strings, self.depth);
         let mut at = from;
         while at < bytes.len() {
@@ -252,7 +252,7 @@ mod tests {
                 Some(_) => first,
                 None => {
                     let second = scan.scan(&bytes, cut);
-                    Found { complete: second.complete.or(first.complete), end: second.end }
+                    ElementEnds { complete: second.complete.or(first.complete), end: second.end }
                 }
             };
             prop_assert_eq!(parts, whole);

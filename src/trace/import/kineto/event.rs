@@ -2,16 +2,16 @@
 //! possible.
 
 use super::blocks::after_close;
-use super::json::{Broken, Cursor, NotATime, Value, nanoseconds};
+use super::json::{Cursor, JsonError, JsonValue, NotATime, nanoseconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gpu {
+pub(super) enum GpuCategory {
     Kernel,
     Memcpy,
     Memset,
 }
 
-impl Gpu {
+impl GpuCategory {
     /// All variants, in order of discriminant.
     pub(super) const ALL: [Self; 3] = [Self::Kernel, Self::Memcpy, Self::Memset];
 
@@ -25,8 +25,8 @@ impl Gpu {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    Gpu(Gpu),
+pub(super) enum EventClass {
+    Gpu(GpuCategory),
     /// Host calls to the GPU runtime or driver.
     Launch,
     HostRange,
@@ -37,7 +37,7 @@ pub(super) enum Class {
     Other,
 }
 
-impl Class {
+impl EventClass {
     pub(super) fn from_category(category: &[u8]) -> Self {
         let is = |name: &str| category.eq_ignore_ascii_case(name.as_bytes());
         let ends = |name: &str| {
@@ -47,11 +47,11 @@ impl Class {
                 .is_some_and(|at| category[at..].eq_ignore_ascii_case(name.as_bytes()))
         };
         if is("kernel") {
-            Self::Gpu(Gpu::Kernel)
+            Self::Gpu(GpuCategory::Kernel)
         } else if is("gpu_memcpy") || is("memcpy") {
-            Self::Gpu(Gpu::Memcpy)
+            Self::Gpu(GpuCategory::Memcpy)
         } else if is("gpu_memset") || is("memset") {
-            Self::Gpu(Gpu::Memset)
+            Self::Gpu(GpuCategory::Memset)
         } else if is("runtime") || is("driver") || ends("_runtime") || ends("_driver") {
             Self::Launch
         } else if is("user_annotation") || is("nvtx") || is("record_function") {
@@ -67,7 +67,7 @@ impl Class {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Event<'a> {
+pub(super) struct TraceEvent<'a> {
     pub(super) phase: Option<&'a [u8]>,
     pub(super) category: Option<&'a [u8]>,
     pub(super) name: Option<&'a [u8]>,
@@ -80,7 +80,7 @@ pub(super) struct Event<'a> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Arguments<'a> {
+pub(super) struct EventArguments<'a> {
     pub(super) stream: Option<&'a [u8]>,
     pub(super) device: Option<&'a [u8]>,
     pub(super) correlation: Option<&'a [u8]>,
@@ -94,14 +94,14 @@ pub(super) struct Arguments<'a> {
     pub(super) bytes: Option<&'a [u8]>,
 }
 
-impl<'a> Event<'a> {
+impl<'a> TraceEvent<'a> {
     /// Parses the object at the cursor and moves past it. Calls `wanted` once phase and category are
     /// known, and again with the name of a metadata event; skips the rest if it returns false.
     #[inline]
     pub(super) fn read(
         cursor: &mut Cursor<'a>,
         mut wanted: impl FnMut(&Self) -> bool,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, JsonError> {
         let start = cursor.at;
         cursor.enter()?;
         let mut event = Self::default();
@@ -112,8 +112,8 @@ impl<'a> Event<'a> {
                 b"cat" => event.category = value.text(),
                 b"name" => {
                     event.name = match value {
-                        Value::String(text) | Value::Scalar(text) => Some(text),
-                        Value::Nested(..) => None,
+                        JsonValue::String(text) | JsonValue::Scalar(text) => Some(text),
+                        JsonValue::Nested(..) => None,
                     }
                 }
                 b"pid" => event.pid = value.text().unwrap_or_default(),
@@ -122,7 +122,7 @@ impl<'a> Event<'a> {
                 b"dur" => event.duration = value.text(),
                 b"args" => {
                     event.args = match value {
-                        Value::Nested(_, at) => Some(at),
+                        JsonValue::Nested(_, at) => Some(at),
                         _ => None,
                     }
                 }
@@ -131,7 +131,7 @@ impl<'a> Event<'a> {
             // only metadata events are selected by name
             let decides = matches!(key, b"ph" | b"cat") || key == b"name" && event.phase == Some(b"M");
             if decides && event.is_known() && !wanted(&event) {
-                cursor.at = after_close(cursor.bytes, cursor.at, 1).ok_or(Broken {
+                cursor.at = after_close(cursor.bytes, cursor.at, 1).ok_or(JsonError {
                     at: start,
                     expected: "an object that is closed",
                     ended: true,
@@ -148,7 +148,7 @@ impl<'a> Event<'a> {
     }
 
     /// Parses the argument `name` or `labels` of a metadata event.
-    pub(super) fn label(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Broken> {
+    pub(super) fn label(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, JsonError> {
         let Some(mut cursor) = self.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
@@ -168,8 +168,8 @@ impl<'a> Event<'a> {
     }
 
     #[inline]
-    pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
-        let mut arguments = Arguments::default();
+    pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<EventArguments<'a>, JsonError> {
+        let mut arguments = EventArguments::default();
         let Some(mut cursor) = self.arguments_cursor(bytes) else { return Ok(arguments) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
@@ -193,7 +193,7 @@ impl<'a> Event<'a> {
 
 /// Start and end (ns) of an event, or the reason why it has none.
 #[inline]
-pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
+pub(super) fn times(event: &TraceEvent<'_>) -> Result<(i64, i64), &'static str> {
     const TOO_LARGE: &str = "with a time beyond 2^63 ns";
     let start = event.start.ok_or("without a start (ts)")?;
     let duration = event.duration.ok_or("without a duration (dur)")?;
@@ -219,22 +219,22 @@ mod tests {
     #[test]
     fn categories_have_a_class_in_any_case() {
         for (category, class) in [
-            ("kernel", Class::Gpu(Gpu::Kernel)),
-            ("Kernel", Class::Gpu(Gpu::Kernel)),
-            ("Memcpy", Class::Gpu(Gpu::Memcpy)),
-            ("gpu_memset", Class::Gpu(Gpu::Memset)),
-            ("cuda_runtime", Class::Launch),
-            ("cuda_driver", Class::Launch),
-            ("hip_runtime", Class::Launch),
-            ("Runtime", Class::Launch),
-            ("user_annotation", Class::HostRange),
-            ("gpu_user_annotation", Class::DeviceRange),
-            ("cpu_op", Class::Operator),
-            ("Operator", Class::Operator),
-            ("python_function", Class::Other),
-            ("", Class::Other),
+            ("kernel", EventClass::Gpu(GpuCategory::Kernel)),
+            ("Kernel", EventClass::Gpu(GpuCategory::Kernel)),
+            ("Memcpy", EventClass::Gpu(GpuCategory::Memcpy)),
+            ("gpu_memset", EventClass::Gpu(GpuCategory::Memset)),
+            ("cuda_runtime", EventClass::Launch),
+            ("cuda_driver", EventClass::Launch),
+            ("hip_runtime", EventClass::Launch),
+            ("Runtime", EventClass::Launch),
+            ("user_annotation", EventClass::HostRange),
+            ("gpu_user_annotation", EventClass::DeviceRange),
+            ("cpu_op", EventClass::Operator),
+            ("Operator", EventClass::Operator),
+            ("python_function", EventClass::Other),
+            ("", EventClass::Other),
         ] {
-            assert_eq!(Class::from_category(category.as_bytes()), class, "{category}");
+            assert_eq!(EventClass::from_category(category.as_bytes()), class, "{category}");
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
     fn an_unwanted_event_is_left_as_soon_as_it_is_known() {
         let text = br#"{"ph": "X", "cat": "cpu_op", "name": "x}", "args": {"a": "]"}} tail"#;
         let mut cursor = Cursor::new(text, 0);
-        let event = Event::read(&mut cursor, |_| false).unwrap();
+        let event = TraceEvent::read(&mut cursor, |_| false).unwrap();
         assert_eq!((event.category, event.name), (Some(&b"cpu_op"[..]), None));
         assert_eq!(&text[cursor.at..], b" tail");
     }

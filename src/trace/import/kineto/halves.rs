@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::event::{Class, Event};
-use super::json::{Broken, Cursor, nanoseconds};
-use super::table::Table;
+use super::event::{EventClass, TraceEvent};
+use super::json::{Cursor, JsonError, nanoseconds};
+use super::table::EventTable;
 
 /// A begin or end event.
 #[derive(Clone, Copy)]
@@ -13,18 +13,18 @@ struct Half<'a> {
     time_ns: i64,
     /// Offset in the file.
     place: u64,
-    event: Event<'a>,
+    event: TraceEvent<'a>,
     /// JSON of the event.
     text: &'a [u8],
 }
 
-impl Table {
+impl EventTable {
     /// Joins the begin and end events of each thread to complete events; those without a partner are ignored.
     pub(super) fn join_halves(&mut self) {
         let halves = std::mem::take(&mut self.halves);
-        let (mut timed, mut unpaired): (Vec<Half<'_>>, Vec<Event<'_>>) = Default::default();
+        let (mut timed, mut unpaired): (Vec<Half<'_>>, Vec<TraceEvent<'_>>) = Default::default();
         for (place, text) in &halves {
-            let event = Event::read(&mut Cursor::new(text, 0), |_| true).unwrap_or_default();
+            let event = TraceEvent::read(&mut Cursor::new(text, 0), |_| true).unwrap_or_default();
             match event.start.and_then(|start| nanoseconds(start).ok()) {
                 Some(time_ns) => timed.push(Half { time_ns, place: *place, event, text }),
                 None => unpaired.push(event),
@@ -46,7 +46,7 @@ impl Table {
             self.events -= 1;
             let length = half.time_ns.saturating_sub(begin.time_ns);
             let duration = format!("{}.{:03}", length / 1000, length % 1000);
-            let whole = Event { duration: Some(duration.as_bytes()), ..begin.event };
+            let whole = TraceEvent { duration: Some(duration.as_bytes()), ..begin.event };
             if self.keep_joined(&whole, begin.text, begin.place).is_err() {
                 self.note("event", "broken arguments");
             }
@@ -58,11 +58,16 @@ impl Table {
         }
     }
 
-    fn keep_joined(&mut self, event: &Event<'_>, bytes: &[u8], place: u64) -> Result<(), Broken> {
+    fn keep_joined(
+        &mut self,
+        event: &TraceEvent<'_>,
+        bytes: &[u8],
+        place: u64,
+    ) -> Result<(), JsonError> {
         let Some(category) = event.category else { return self.keep_uncategorised(event, bytes) };
         let found = self.category(category);
         match self.categories[found].class {
-            Class::Other => self.categories[found].ignored += 1,
+            EventClass::Other => self.categories[found].ignored += 1,
             class => self.keep(event, class, bytes, place)?,
         }
         Ok(())

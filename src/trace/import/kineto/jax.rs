@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::assemble::Profiler;
-use super::event::{Arguments, Class, Event, Gpu, times};
-use super::json::{Broken, last_integer, unescape};
+use super::event::{EventArguments, EventClass, GpuCategory, TraceEvent, times};
+use super::json::{JsonError, last_integer, unescape};
 use super::names::Interner;
-use super::table::{Category, PART, Table};
+use super::table::{Category, EventTable, PART};
 use base::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ struct Loose {
     /// -1 if there is none.
     correlation: i64,
     /// Type of memory operation, if the arguments mark a copy or fill.
-    memory: Option<Gpu>,
+    memory: Option<GpuCategory>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,11 @@ pub(super) fn is_label(name: &[u8]) -> bool {
 
 impl Uncategorised {
     /// Buffers an event of phase X without a category. Returns false if it has no name or time.
-    pub(super) fn keep<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<bool, Broken> {
+    pub(super) fn keep<'a>(
+        &mut self,
+        event: &TraceEvent<'a>,
+        bytes: &'a [u8],
+    ) -> Result<bool, JsonError> {
         let (Some(name), Ok((start_ns, end_ns))) = (event.name, times(event)) else { return Ok(false) };
         let mut loose = Loose {
             thread: self.threads.intern(&[event.pid, event.tid].join(&PART)),
@@ -74,8 +78,8 @@ impl Uncategorised {
                     b"correlation_id" => {
                         loose.correlation = value.text().and_then(last_integer).unwrap_or(-1);
                     }
-                    b"memcpy_details" => loose.memory = Some(Gpu::Memcpy),
-                    b"memset_details" => loose.memory = Some(Gpu::Memset),
+                    b"memcpy_details" => loose.memory = Some(GpuCategory::Memcpy),
+                    b"memset_details" => loose.memory = Some(GpuCategory::Memset),
                     _ => {}
                 }
             }
@@ -84,7 +88,11 @@ impl Uncategorised {
         Ok(true)
     }
 
-    pub(super) fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
+    pub(super) fn label<'a>(
+        &mut self,
+        event: &TraceEvent<'a>,
+        bytes: &'a [u8],
+    ) -> Result<(), JsonError> {
         let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(()) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
@@ -179,7 +187,7 @@ pub(super) const JAX: Profiler = Profiler { format: "JAX trace (JSON)", recorder
 
 /// Adds JAX's GPU work and launches to the table. Returns true if the file is from JAX, and an input
 /// error for a JAX trace without GPU work or a file in which no event has a category.
-pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
+pub(super) fn adopt(name: &str, table: &mut EventTable) -> Result<bool> {
     let loose = std::mem::take(&mut table.uncategorised);
     let has_spans = table.used.iter().any(|count| *count > 0);
     if loose.events.is_empty() {
@@ -207,12 +215,14 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     for loose in &loose.events {
         let (name, times) = (names[loose.name as usize], (loose.start_ns, loose.end_ns));
         let correlation = loose.correlation.to_string();
-        let arguments = Arguments { correlation: Some(correlation.as_bytes()), ..Arguments::default() };
+        let arguments =
+            EventArguments { correlation: Some(correlation.as_bytes()), ..EventArguments::default() };
         match &lines[loose.thread as usize] {
             Line::Stream([pid, device, stream]) => {
-                let event = Event { name: Some(name), pid: pid.as_bytes(), ..Event::default() };
+                let event =
+                    TraceEvent { name: Some(name), pid: pid.as_bytes(), ..TraceEvent::default() };
                 let (device, stream) = (Some(device.as_bytes()), Some(stream.as_bytes()));
-                let arguments = Arguments { device, stream, ..arguments };
+                let arguments = EventArguments { device, stream, ..arguments };
                 let gpu = loose.memory.unwrap_or_else(|| by_name(name));
                 let added = table.span(&event, &arguments, gpu, times, b"");
                 debug_assert!(added.is_ok(), "{added:?}");
@@ -234,7 +244,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
             Line::Host([pid, tid]) if loose.correlation >= 0 => {
                 let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
                 table.launch(
-                    &Event { name: Some(name), pid, tid, ..Event::default() },
+                    &TraceEvent { name: Some(name), pid, tid, ..TraceEvent::default() },
                     &arguments,
                     times,
                 );
@@ -252,7 +262,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     for (line, count) in left_out {
         table.categories.push(Category {
             name: line.into_bytes().into(),
-            class: Class::Other,
+            class: EventClass::Other,
             ignored: count,
         });
     }
@@ -271,22 +281,22 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
 
 /// Classifies an event by name: JAX names copies `MemcpyD2D`, `MemcpyH2D`, `MemcpyP2P`, fills `Memset`,
 /// and kernels by their function.
-fn by_name(name: &[u8]) -> Gpu {
+fn by_name(name: &[u8]) -> GpuCategory {
     let begins = |text: &str| {
         name.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
     };
     if begins("memcpy") {
-        Gpu::Memcpy
+        GpuCategory::Memcpy
     } else if begins("memset") {
-        Gpu::Memset
+        GpuCategory::Memset
     } else {
-        Gpu::Kernel
+        GpuCategory::Kernel
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, import_bytes};
+    use super::super::{KinetoOptions, import_bytes};
     use crate::Trace;
 
     const STREAM: &str = "Stream #20(Compute)";
@@ -316,7 +326,7 @@ mod tests {
     }
 
     fn read(json: &str) -> Trace {
-        let options = Options { parsers: 0, piece: 700 };
+        let options = KinetoOptions { parsers: 0, piece: 700 };
         import_bytes("jax.trace.json", json.as_bytes(), options).unwrap()
     }
 
@@ -522,7 +532,7 @@ mod tests {
         ] {
             let one = event(1, 2, "fusion", "1", "1", "");
             let json = trace(&[(1, process)], &[(1, 2, thread)], &[one.as_str(); 2]);
-            let error = import_bytes("t.json", json.as_bytes(), Options::default()).unwrap_err();
+            let error = import_bytes("t.json", json.as_bytes(), KinetoOptions::default()).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             assert!(error.to_string().contains(words), "{error}");
         }

@@ -6,7 +6,7 @@
 use super::blocks::after_close;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct JsonError {
     pub(super) at: usize,
     pub(super) expected: &'static str,
     /// True if the bytes ended too early, so more of them may fix the error.
@@ -14,7 +14,7 @@ pub(super) struct Broken {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum JsonValue<'a> {
     /// Text between the quotes, with escapes unresolved.
     String(&'a [u8]),
     /// An object or array with its brackets, and its offset.
@@ -23,7 +23,7 @@ pub(super) enum Value<'a> {
     Scalar(&'a [u8]),
 }
 
-impl<'a> Value<'a> {
+impl<'a> JsonValue<'a> {
     #[inline]
     pub(super) fn text(self) -> Option<&'a [u8]> {
         match self {
@@ -45,13 +45,13 @@ impl<'a> Cursor<'a> {
         Self { bytes, at }
     }
 
-    fn broken(&self, expected: &'static str) -> Broken {
-        Broken { at: self.at, expected, ended: self.at >= self.bytes.len() }
+    fn broken(&self, expected: &'static str) -> JsonError {
+        JsonError { at: self.at, expected, ended: self.at >= self.bytes.len() }
     }
 
     /// Error for something that is not closed within the bytes.
-    fn unclosed(&self, expected: &'static str) -> Broken {
-        Broken { ended: true, ..self.broken(expected) }
+    fn unclosed(&self, expected: &'static str) -> JsonError {
+        JsonError { ended: true, ..self.broken(expected) }
     }
 
     /// Skips whitespace and returns the next byte without consuming it.
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(super) fn enter(&mut self) -> Result<(), Broken> {
+    pub(super) fn enter(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'{') => {
                 self.at += 1;
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
     /// Next key of the object, with the cursor before its value. At the end of the object returns `None`
     /// and moves past it.
     #[inline]
-    pub(super) fn key(&mut self) -> Result<Option<&'a [u8]>, Broken> {
+    pub(super) fn key(&mut self) -> Result<Option<&'a [u8]>, JsonError> {
         let mut next = self.peek();
         while next == Some(b',') {
             self.at += 1;
@@ -103,7 +103,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    fn string(&mut self) -> Result<&'a [u8], Broken> {
+    fn string(&mut self) -> Result<&'a [u8], JsonError> {
         let start = self.at + 1;
         let end = closing_quote(self.bytes, start).ok_or(self.unclosed("the string's closing quote"))?;
         self.at = end + 1;
@@ -111,15 +111,15 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(super) fn value(&mut self) -> Result<Value<'a>, Broken> {
+    pub(super) fn value(&mut self) -> Result<JsonValue<'a>, JsonError> {
         match self.peek() {
-            Some(b'"') => self.string().map(Value::String),
+            Some(b'"') => self.string().map(JsonValue::String),
             Some(b'{' | b'[') => {
                 let start = self.at;
                 let end = after_close(self.bytes, start, 0)
                     .ok_or(self.unclosed("an object or array that is closed"))?;
                 self.at = end;
-                Ok(Value::Nested(&self.bytes[start..end], start))
+                Ok(JsonValue::Nested(&self.bytes[start..end], start))
             }
             Some(b',' | b'}' | b']' | b':') | None => Err(self.broken("a value")),
             Some(_) => {
@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
                     return Err(self.broken("a value"));
                 }
                 self.at = end;
-                Ok(Value::Scalar(&self.bytes[start..end]))
+                Ok(JsonValue::Scalar(&self.bytes[start..end]))
             }
         }
     }
@@ -412,7 +412,7 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(key) = cursor.key().unwrap() {
             let value = match cursor.value().unwrap() {
-                Value::String(text) | Value::Nested(text, _) | Value::Scalar(text) => text,
+                JsonValue::String(text) | JsonValue::Nested(text, _) | JsonValue::Scalar(text) => text,
             };
             seen.push(format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(value)));
         }
@@ -433,7 +433,7 @@ mod tests {
             let mut cursor = Cursor::new(text.as_bytes(), 0);
             cursor.enter().unwrap();
             let broken = cursor.key().and_then(|_| cursor.value()).unwrap_err();
-            assert_eq!(broken, Broken { at, expected, ended }, "{text}");
+            assert_eq!(broken, JsonError { at, expected, ended }, "{text}");
         }
     }
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::event::{Class, Event, times};
+use super::event::{EventClass, TraceEvent, times};
 use super::json::{last_integer, unescape};
 use super::open::metadata;
 use super::split::{PIECE, Top, walk};
-use crate::import::input::Input;
-use crate::import::{Kernel, Wanted};
+use crate::import::input::InputFile;
+use crate::import::{KernelLaunch, KernelQuery};
 use crate::operations::demangled;
 use base::error::Result;
 
@@ -19,15 +19,16 @@ use base::error::Result;
 /// own text. Skips unreadable events.
 fn events(
     path: &Path,
-    wanted: impl Fn(Class) -> bool,
-    mut each: impl FnMut(&Event, &[u8], &[u8]),
+    wanted: impl Fn(EventClass) -> bool,
+    mut each: impl FnMut(&TraceEvent, &[u8], &[u8]),
 ) -> Result<Top> {
     let name = path.display().to_string();
-    walk(&name, Input::from_path(path).unpacked()?, PIECE, &mut |cursor, _| {
+    walk(&name, InputFile::from_path(path).unpacked()?, PIECE, &mut |cursor, _| {
         let (bytes, start) = (cursor.bytes, cursor.at);
         let mut whole = true;
-        let event = Event::read(cursor, |event| {
-            let class = event.category.map(Class::from_category).filter(|_| event.phase == Some(b"X"));
+        let event = TraceEvent::read(cursor, |event| {
+            let class =
+                event.category.map(EventClass::from_category).filter(|_| event.phase == Some(b"X"));
             whole = class.is_some_and(&wanted);
             whole
         })?;
@@ -38,7 +39,7 @@ fn events(
     })
 }
 
-struct Found {
+struct KernelEvent {
     /// Start on the file's own clock (ns).
     start_ns: i64,
     text: Vec<u8>,
@@ -48,8 +49,8 @@ struct Found {
 
 /// Reads the launch details of a kernel; `None` if no file contains it. Returns an error if a file
 /// cannot be read.
-pub(super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
-    let read: Vec<(Vec<Found>, Option<i64>)> =
+pub(super) fn kernel(files: &[PathBuf], wanted: &KernelQuery) -> Result<Option<KernelLaunch>> {
+    let read: Vec<(Vec<KernelEvent>, Option<i64>)> =
         files.par_iter().map(|path| candidates(path, wanted)).collect::<Result<_>>()?;
     // files with a base time are relative to it; the trace is relative to the earliest base
     let first = read.iter().filter_map(|(_, base)| *base).min();
@@ -64,10 +65,10 @@ pub(super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel
 }
 
 /// Kernels with the same name, duration and stream, and the file's base time.
-fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)> {
+fn candidates(path: &Path, wanted: &KernelQuery) -> Result<(Vec<KernelEvent>, Option<i64>)> {
     let length = wanted.time.1.saturating_sub(wanted.time.0);
     let mut found = Vec::new();
-    let gpu = |class| matches!(class, Class::Gpu(_));
+    let gpu = |class| matches!(class, EventClass::Gpu(_));
     let top = events(path, gpu, |event, bytes, text| {
         let same = |time: &(i64, i64)| time.1.saturating_sub(time.0) == length;
         let Some(time) = times(event).ok().filter(same) else { return };
@@ -76,7 +77,7 @@ fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)>
         if last_integer(stream) == Some(wanted.stream)
             && event.name.is_some_and(|name| demangled(unescape(name).0) == wanted.name)
         {
-            found.push(Found {
+            found.push(KernelEvent {
                 start_ns: time.0,
                 text: text.to_vec(),
                 external: arguments.external.and_then(last_integer),
@@ -93,7 +94,7 @@ struct Call {
     start_ns: i64,
 }
 
-fn describe(path: &Path, found: &Found) -> Result<Kernel> {
+fn describe(path: &Path, found: &KernelEvent) -> Result<KernelLaunch> {
     let value: serde_json::Value =
         serde_json::from_slice(&found.text).unwrap_or(serde_json::Value::Null);
     let three = |key: &str| -> Option<[i64; 3]> {
@@ -102,22 +103,22 @@ fn describe(path: &Path, found: &Found) -> Result<Kernel> {
         Some([x.as_i64()?, y.as_i64()?, z.as_i64()?])
     };
     let (mut call, mut operator): (Option<Call>, Option<String>) = (None, None);
-    let name = |event: &Event| event.name.map(|name| unescape(name).0);
+    let name = |event: &TraceEvent| event.name.map(|name| unescape(name).0);
     events(
         path,
-        |class| matches!(class, Class::Launch | Class::Operator),
+        |class| matches!(class, EventClass::Launch | EventClass::Operator),
         |event, bytes, _| {
             let Ok(arguments) = event.arguments(bytes) else { return };
             let number = |text: Option<&[u8]>| text.and_then(last_integer);
-            match event.category.map(Class::from_category) {
-                Some(Class::Launch) if call.is_none() => {
+            match event.category.map(EventClass::from_category) {
+                Some(EventClass::Launch) if call.is_none() => {
                     let same = number(arguments.correlation).filter(|n| Some(*n) == found.correlation);
                     if let (Some(_), Some(name), Ok((start_ns, _))) = (same, name(event), times(event)) {
                         let thread = (event.pid.to_vec(), event.tid.to_vec());
                         call = Some(Call { name, thread, start_ns });
                     }
                 }
-                Some(Class::Operator) if operator.is_none() => {
+                Some(EventClass::Operator) if operator.is_none() => {
                     let same = number(arguments.external).filter(|n| Some(*n) == found.external);
                     operator = same.and_then(|_| name(event));
                 }
@@ -128,7 +129,7 @@ fn describe(path: &Path, found: &Found) -> Result<Kernel> {
     if let (None, Some(call)) = (&operator, &call) {
         operator = around(path, call)?;
     }
-    Ok(Kernel {
+    Ok(KernelLaunch {
         grid: three("grid"),
         block: three("block"),
         correlation: found.correlation,
@@ -142,7 +143,7 @@ fn around(path: &Path, call: &Call) -> Result<Option<String>> {
     let mut inner: Option<(i64, String)> = None;
     events(
         path,
-        |class| class == Class::Operator,
+        |class| class == EventClass::Operator,
         |event, _, _| {
             let Ok((start, end)) = times(event) else { return };
             let covers = start <= call.start_ns && call.start_ns < end;

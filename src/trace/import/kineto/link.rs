@@ -3,30 +3,30 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use plan::Phase;
 use rayon::prelude::*;
 
 use super::assemble::stream_key;
-use super::event::Gpu;
+use super::event::GpuCategory;
 use super::json::unescape;
 use super::names::{Calls, KINDS};
-use super::parts::Groups;
-use super::table::{CommsOperator, Launch, PART, Table};
-use crate::import::enclosing::{Enclosing, Extent};
+use super::parts::CorrelationGroups;
+use super::table::{CommsOperator, EventTable, LaunchCall, PART};
+use crate::import::enclosing::{Enclosing, ThreadRange};
 use crate::import::left_out::described;
-use crate::import::left_out::{Clock, Extremes};
+use crate::import::left_out::{Extremes, TimeRanges};
 use crate::import::misplaced::{
-    NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
+    GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
-use crate::import::numbering::Numbering;
-use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
+use crate::import::steps::{FileSteps, StepCandidate, StepName, step_name};
 use crate::overlap::StepKey;
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
 /// Sets step, launch time, range (an index into the host ranges) and operator (an index into
-/// [`Table::names`]) of every span. Takes the table's launches and operators. Returns the number of spans with a known
+/// [`EventTable::names`]) of every span. Takes the table's launches and operators. Returns the number of spans with a known
 /// launch, and warnings.
-pub(super) fn link(table: &mut Table, groups: &Groups) -> (usize, Vec<String>) {
+pub(super) fn link(table: &mut EventTable, groups: &CorrelationGroups) -> (usize, Vec<String>) {
     let launches = plausible_launches(table, groups);
     let launch_of = leave_out_misplaced(table, &launches, groups);
     let processes = processes(table);
@@ -62,7 +62,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> (usize, Vec<String>) {
 }
 
 /// Launches by group, after collectives have their arguments and events with implausible times are dropped.
-fn plausible_launches(table: &mut Table, groups: &Groups) -> Vec<Launch> {
+fn plausible_launches(table: &mut EventTable, groups: &CorrelationGroups) -> Vec<LaunchCall> {
     let mut launches = std::mem::take(&mut table.launches);
     launches.par_sort_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
     // before any span is dropped: kernels of collectives are stored by index
@@ -76,16 +76,21 @@ fn plausible_launches(table: &mut Table, groups: &Groups) -> Vec<Launch> {
 struct StepFinder<'g> {
     host: FileSteps,
     device: FileSteps,
-    groups: &'g Groups,
+    groups: &'g CorrelationGroups,
     group_of_process: Vec<usize>,
     /// True for groups with recorded launches.
     has_launches: Vec<bool>,
 }
 
 impl<'g> StepFinder<'g> {
-    fn new(table: &Table, processes: &[u32], groups: &'g Groups, launches: &[Launch]) -> Self {
+    fn new(
+        table: &EventTable,
+        processes: &[u32],
+        groups: &'g CorrelationGroups,
+        launches: &[LaunchCall],
+    ) -> Self {
         let names = names_of_steps(table);
-        let candidate = |range: &Range, process: u32| Candidate {
+        let candidate = |range: &Range, process: u32| StepCandidate {
             process: process.into(),
             thread: range.thread.into(),
             start_ns: range.start_ns,
@@ -112,7 +117,7 @@ impl<'g> StepFinder<'g> {
         }
     }
 
-    fn of_launch(&self, span: &Span, launch: &Launch, process: u32) -> StepKey {
+    fn of_launch(&self, span: &Span, launch: &LaunchCall, process: u32) -> StepKey {
         let steps = self.host.of_process(process.into());
         let by_launch = steps.and_then(|steps| steps.at(launch.start_ns, Some(launch.thread.into())));
         // if the host has steps, a launch outside all of them is final
@@ -170,11 +175,11 @@ struct SiteFinder {
 }
 
 impl SiteFinder {
-    fn new(table: &mut Table, processes: &[u32]) -> Self {
-        let ranges = table.host_ranges.iter().zip(0..).map(|(range, at)| Extent::new(range, at));
+    fn new(table: &mut EventTable, processes: &[u32]) -> Self {
+        let ranges = table.host_ranges.iter().zip(0..).map(|(range, at)| ThreadRange::new(range, at));
         let ranges = Enclosing::new(ranges.collect());
         let operators = std::mem::take(&mut table.operators);
-        let operators = operators.iter().map(|range| Extent::new(range, range.name));
+        let operators = operators.iter().map(|range| ThreadRange::new(range, range.name));
         let operators = Enclosing::new(operators.collect());
         let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
         let is_graph = table.names.texts().iter().map(is_graph).collect();
@@ -182,7 +187,7 @@ impl SiteFinder {
     }
 
     /// Range and operator around a launch. `near` caches the positions of the caller's last searches.
-    fn site(&self, launch: &Launch, process: u32, near: &mut [usize; 3]) -> LaunchSite {
+    fn site(&self, launch: &LaunchCall, process: u32, near: &mut [usize; 3]) -> LaunchSite {
         let thread = i64::from(launch.thread);
         let of_own_thread = self.ranges.innermost(thread, launch.start_ns, &mut near[0]);
         let of_others = |near: &mut usize| {
@@ -205,7 +210,7 @@ impl SiteFinder {
         &self,
         spans: &[Span],
         launch_of: &[u32],
-        launches: &[Launch],
+        launches: &[LaunchCall],
     ) -> HashMap<u32, i64> {
         let mut starts: HashMap<u32, i64> = HashMap::new();
         for (span, at) in spans.iter().zip(launch_of) {
@@ -221,7 +226,7 @@ impl SiteFinder {
 /// Annotated threads by process. A launch outside all ranges of its own thread belongs to the range of the only other
 /// thread of its process that is in one: PyTorch's backward pass launches from a thread of its own while the thread
 /// that called it waits.
-fn annotated_threads(table: &Table, processes: &[u32]) -> Vec<Vec<i64>> {
+fn annotated_threads(table: &EventTable, processes: &[u32]) -> Vec<Vec<i64>> {
     let mut annotated = vec![false; processes.len()];
     table.host_ranges.iter().for_each(|range| annotated[range.thread as usize] = true);
     let mut of_process = vec![Vec::new(); processes.iter().max().map_or(0, |most| *most as usize + 1)];
@@ -233,7 +238,7 @@ fn annotated_threads(table: &Table, processes: &[u32]) -> Vec<Vec<i64>> {
 
 /// Copies arguments to collective kernels without their own, from the operator that launched them: the
 /// one with the same external id, or the only one that contains the launch.
-fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
+fn arguments(table: &mut EventTable, groups: &CorrelationGroups, launches: &[LaunchCall]) {
     let (operators, bare) = (std::mem::take(&mut table.comms), std::mem::take(&mut table.bare));
     if operators.is_empty() || bare.is_empty() {
         return;
@@ -261,7 +266,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
             (kernel.link != -1).then_some(*found)
         };
         let mut by_time = || {
-            let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
+            let of_group = |launch: &LaunchCall| groups.of_process[launch.process as usize];
             let at = place_of(launches, (group, span.ready_ns), span.start_ns, of_group, &mut near);
             let start = launches.get(at as usize)?.start_ns;
             let before = by_start.partition_point(|operator| operator.start_ns <= start);
@@ -278,7 +283,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
             debug_assert!(text.contains(&PART));
             table.names.intern(&text)
         });
-        span.operation = number.saturating_mul(KINDS as u32).saturating_add(Gpu::Kernel as u32);
+        span.operation = number.saturating_mul(KINDS as u32).saturating_add(GpuCategory::Kernel as u32);
         span.sequence = operator.sequence;
     }
 }
@@ -287,7 +292,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
 const MOST_THREADS: usize = 8;
 
 /// Drops events whose time is implausible compared with all other events.
-fn leave_out_far(table: &mut Table) {
+fn leave_out_far(table: &mut EventTable) {
     if table.extremes.are_plausible() {
         return;
     }
@@ -295,12 +300,12 @@ fn leave_out_far(table: &mut Table) {
     let spans = table.spans.iter().map(|span| (span.start_ns, span.end_ns));
     let ranges = [&table.host_ranges, &table.device_ranges, &table.operators].into_iter().flatten();
     let launches = table.launches.iter().map(|launch| (launch.start_ns, launch.end_ns));
-    let clock = Clock::from_times(spans.chain(launches).chain(ranges.map(of_range)));
+    let clock = TimeRanges::from_times(spans.chain(launches).chain(ranges.map(of_range)));
     if clock.accepts_all() {
         return;
     }
     let names: Vec<Box<[u8]>> = table.names.texts().into_iter().map(Into::into).collect();
-    let Table { left_out, used, launches_read, operators_read, .. } = table;
+    let EventTable { left_out, used, launches_read, operators_read, .. } = table;
     let mut keeps = |what, name: u32, (start_ns, end_ns): (i64, i64)| {
         let Some(why) = clock.fault((start_ns, end_ns)) else { return true };
         left_out
@@ -308,7 +313,7 @@ fn leave_out_far(table: &mut Table) {
         false
     };
     table.spans.retain(|span| {
-        let gpu = Gpu::ALL[span.operation as usize % KINDS];
+        let gpu = GpuCategory::ALL[span.operation as usize % KINDS];
         let kept = keeps(gpu.as_str(), span.operation / KINDS as u32, (span.start_ns, span.end_ns));
         used[gpu as usize] -= u64::from(!kept);
         kept
@@ -330,8 +335,12 @@ fn leave_out_far(table: &mut Table) {
 }
 
 /// Drops work that contradicts its stream or launch. Returns each span's index into the sorted launches.
-fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) -> Vec<u32> {
-    let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
+fn leave_out_misplaced(
+    table: &mut EventTable,
+    launches: &[LaunchCall],
+    groups: &CorrelationGroups,
+) -> Vec<u32> {
+    let of_group = |launch: &LaunchCall| groups.of_process[launch.process as usize];
     let mut launch_of: Vec<u32> = table
         .spans
         .par_iter()
@@ -344,7 +353,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
     let again = || {
         let mut pairs = launches.windows(2);
         pairs.any(|pair| {
-            let key = |launch: &Launch| (of_group(launch), launch.link);
+            let key = |launch: &LaunchCall| (of_group(launch), launch.link);
             key(&pair[0]) == key(&pair[1]) && pair[1].start_ns > pair[0].end_ns
         })
     };
@@ -354,7 +363,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
     let spans = &table.spans;
     let placed = |number: usize| {
         let (span, at) = (&spans[number], launch_of[number]);
-        Placed {
+        GpuWork {
             stream: span.stream.into(),
             start_ns: span.start_ns,
             end_ns: span.end_ns,
@@ -375,10 +384,10 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         stream_name(key.id.unwrap_or_default(), key.device)
     };
     let misplaced = misplaced(spans.len(), placed, host, stream_name);
-    let Table { spans, left_out, names, used, .. } = table;
+    let EventTable { spans, left_out, names, used, .. } = table;
     let names = names.texts();
     misplaced.drop_from(spans, &mut launch_of, left_out, |left_out, span, why| {
-        let gpu = Gpu::ALL[span.operation as usize % KINDS];
+        let gpu = GpuCategory::ALL[span.operation as usize % KINDS];
         left_out.add(gpu.as_str(), why, span.start_ns, || {
             let name = bare_name(names[span.operation as usize / KINDS]);
             described(&name, span.start_ns, span.end_ns)
@@ -390,13 +399,13 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
 
 /// Index of the launch with a link in a group; see [`launch_before`]. A link of -1 has none.
 fn place_of(
-    sorted: &[Launch],
+    sorted: &[LaunchCall],
     key: (usize, i64),
     start_ns: i64,
-    group: impl Fn(&Launch) -> usize,
+    group: impl Fn(&LaunchCall) -> usize,
     near: &mut usize,
 ) -> u32 {
-    let key_of = |launch: &Launch| ((group(launch), launch.link), launch.start_ns);
+    let key_of = |launch: &LaunchCall| ((group(launch), launch.link), launch.start_ns);
     if key.1 == -1 { NO_LAUNCH } else { launch_before(sorted, key, start_ns, key_of, near) }
 }
 
@@ -404,7 +413,7 @@ fn bare_name(text: &[u8]) -> String {
     unescape(text.split(|byte| *byte == PART).next().unwrap_or_default()).0
 }
 
-fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
+fn names_of_steps(table: &EventTable) -> Vec<Option<StepName>> {
     let mut used = vec![false; table.names.len()];
     let ranges = table.host_ranges.iter().chain(&table.device_ranges);
     ranges.for_each(|range| used[range.name as usize] = true);
@@ -413,8 +422,8 @@ fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
 }
 
 /// Process of each thread, as a small number.
-fn processes(table: &Table) -> Vec<u32> {
-    let mut numbers = Numbering::default();
+fn processes(table: &EventTable) -> Vec<u32> {
+    let mut numbers = IndexSet::new();
     let end = |key: &[u8]| key.iter().position(|byte| *byte == PART).unwrap_or(key.len());
-    table.threads.texts().into_iter().map(|key| numbers.number(&key[..end(key)])).collect()
+    table.threads.texts().into_iter().map(|key| numbers.insert_full(&key[..end(key)]).0 as u32).collect()
 }

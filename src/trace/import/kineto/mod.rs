@@ -26,16 +26,16 @@ mod rocprof;
 mod split;
 mod table;
 
-pub use open::{Options, import_bytes};
+pub use open::{KinetoOptions, import_bytes};
 
-use super::formats::{ImportSelection, Importer, Mark};
+use super::formats::{FormatSignature, ImportSelection, Importer};
 use crate::Trace;
 use base::error::Result;
 
 pub(super) static TRACE_EVENTS: Importer = Importer {
     name: "trace events (JSON) of PyTorch's profiler or JAX",
     word: "trace events (JSON)",
-    marks: &[Mark::Json(&[b"\"traceEvents\""])],
+    marks: &[FormatSignature::Json(&[b"\"traceEvents\""])],
     glance: open::glance,
     import: |selection| import(selection, open::read_events),
     kernel: kernel::kernel,
@@ -45,7 +45,7 @@ pub(super) static TRACE_EVENTS: Importer = Importer {
 pub(super) static ROCPROF: Importer = Importer {
     name: "a rocprofv3 trace (JSON)",
     word: "rocprofv3's",
-    marks: &[Mark::Json(&[b"\"rocprofiler-sdk-tool\""])],
+    marks: &[FormatSignature::Json(&[b"\"rocprofiler-sdk-tool\""])],
     import: |selection| import(selection, rocprof::read),
     ..Importer::PLAIN
 };

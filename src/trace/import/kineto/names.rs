@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
+use indexmap::IndexSet;
 
 use super::assemble::ReadFile;
-use super::event::{Event, Gpu};
-use super::json::{Broken, Value, last_integer, unescape};
-use super::table::{Launch, PART, Table};
-use crate::import::enclosing::{Enclosing, Extent};
-use crate::import::numbering::Numbering;
+use super::event::{GpuCategory, TraceEvent};
+use super::json::{JsonError, JsonValue, last_integer, unescape};
+use super::table::{EventTable, LaunchCall, PART};
+use crate::import::enclosing::{Enclosing, ThreadRange};
 use crate::{
-    CallArguments, CollectiveInfo, Copied, OperationInfo, ProcessGroup, Product, Span, is_product,
+    CallArguments, CollectiveInfo, CopiedBytes, OperationInfo, ProcessGroup, Product, Span, is_product,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -75,21 +75,23 @@ const COLLECTIVE_KEYS: [&[u8]; 11] = [
 const PEER: &[u8] = b"Dst Rank";
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Collective<'a> {
+pub(super) struct CollectiveArguments<'a> {
     values: [&'a [u8]; COLLECTIVE_KEYS.len()],
     /// Sequence number in the process group; [`Span::NO_SEQUENCE`] if the event has none.
     pub(super) sequence: u32,
 }
 
-impl<'a> Collective<'a> {
+impl<'a> CollectiveArguments<'a> {
     /// Parses the arguments of an event; `None` if they name no collective.
-    pub(super) fn new(event: &Event<'a>, bytes: &'a [u8]) -> Result<Option<Self>, Broken> {
+    pub(super) fn new(event: &TraceEvent<'a>, bytes: &'a [u8]) -> Result<Option<Self>, JsonError> {
         let mut found = Self { sequence: Span::NO_SEQUENCE, ..Self::default() };
         let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
             let value = match cursor.value()? {
-                Value::String(text) | Value::Scalar(text) | Value::Nested(text, _) => text.trim_ascii(),
+                JsonValue::String(text) | JsonValue::Scalar(text) | JsonValue::Nested(text, _) => {
+                    text.trim_ascii()
+                }
             };
             let key = if key == b"Src Rank" { PEER } else { key };
             if let Some(at) = COLLECTIVE_KEYS.iter().position(|known| *known == key) {
@@ -201,10 +203,10 @@ const LATER: u8 = b'+';
 /// missing shapes.
 #[inline]
 pub(super) fn shape_key(
-    event: &Event<'_>,
+    event: &TraceEvent<'_>,
     name: &[u8],
     bytes: &[u8],
-) -> Result<Option<Vec<u8>>, Broken> {
+) -> Result<Option<Vec<u8>>, JsonError> {
     if !is_product(name) {
         return Ok(None);
     }
@@ -213,7 +215,7 @@ pub(super) fn shape_key(
     cursor.enter()?;
     while let Some(key) = cursor.key()? {
         let value = cursor.value()?;
-        if let (Value::Nested(text, _), Some(at)) =
+        if let (JsonValue::Nested(text, _), Some(at)) =
             (value, SHAPE_KEYS.iter().position(|known| known.eq_ignore_ascii_case(key)))
         {
             found[at] = text;
@@ -235,25 +237,25 @@ pub(super) fn shape_key(
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     around: Enclosing,
-    /// True for indices into [`Table::names`] that have shapes.
+    /// True for indices into [`EventTable::names`] that have shapes.
     has_shape: Vec<bool>,
 }
 
 impl Calls {
     /// Calls of a table; must run before its operators are taken.
-    pub(super) fn from_table(table: &Table) -> Self {
+    pub(super) fn from_table(table: &EventTable) -> Self {
         if !table.has_shapes {
             return Self::default();
         }
         let texts = table.names.texts();
         let has_shape: Vec<bool> = texts.iter().map(|text| text.contains(&PART)).collect();
         let calls = table.operators.iter().filter(|range| has_shape[range.name as usize]);
-        let calls = calls.zip(0..).map(|(range, number)| Extent::new(range, number));
+        let calls = calls.zip(0..).map(|(range, number)| ThreadRange::new(range, number));
         Self { around: Enclosing::new(calls.collect()), has_shape }
     }
 
     /// Marks all kernels but the first of each call, so that calls can be counted.
-    pub(super) fn mark_later(&self, table: &mut Table, launches: &[Launch], launch_of: &[u32]) {
+    pub(super) fn mark_later(&self, table: &mut EventTable, launches: &[LaunchCall], launch_of: &[u32]) {
         if self.has_shape.is_empty() {
             return;
         }
@@ -335,10 +337,10 @@ impl Names {
 }
 
 /// Number of kinds of GPU events. A file's operation number is `3 x name + kind`.
-pub(super) const KINDS: usize = Gpu::ALL.len();
+pub(super) const KINDS: usize = GpuCategory::ALL.len();
 
 /// Distinct pairs of name and kind, sorted.
-pub(super) struct Operations {
+pub(super) struct OperationPairs {
     pub(super) names: Names,
     /// Index of the name, and kind.
     pairs: Vec<(u32, usize)>,
@@ -346,7 +348,7 @@ pub(super) struct Operations {
     pub(super) maps: Vec<Vec<u32>>,
 }
 
-impl Operations {
+impl OperationPairs {
     pub(super) fn from_files(files: &[ReadFile]) -> Self {
         let used: Vec<Vec<bool>> = files
             .iter()
@@ -380,24 +382,28 @@ impl Operations {
     }
 
     pub(super) fn table(&self, files: &[ReadFile]) -> (Vec<OperationInfo>, Vec<ProcessGroup>) {
-        let mut copied: BTreeMap<u32, Copied> = BTreeMap::new();
+        let mut copied: BTreeMap<u32, CopiedBytes> = BTreeMap::new();
         for (file, map) in files.iter().zip(&self.maps) {
             for (operation, of_file) in &file.table.copied {
                 copied.entry(map[*operation as usize]).or_default().absorb(of_file);
             }
         }
-        let mut groups = Numbering::default();
+        let mut groups = IndexSet::new();
         let mut operation = |((name, kind), at): (&(u32, usize), u32)| {
             let (name, collective) = collective(&self.names.texts[*name as usize], files);
             let collective = collective.map(|(info, group)| CollectiveInfo {
-                group: group.map(|group| groups.number(group)),
+                group: group.map(|group| groups.insert_full(group).0 as u32),
                 ..info
             });
-            let cost = copied.get(&at).map(Copied::cost).unwrap_or_default();
-            OperationInfo { collective, cost, ..OperationInfo::imported(name, Gpu::ALL[*kind].as_str()) }
+            let cost = copied.get(&at).map(CopiedBytes::cost).unwrap_or_default();
+            OperationInfo {
+                collective,
+                cost,
+                ..OperationInfo::imported(name, GpuCategory::ALL[*kind].as_str())
+            }
         };
         let table = self.pairs.iter().zip(0..).map(&mut operation).collect();
-        (table, groups.list())
+        (table, groups.into_iter().collect())
     }
 }
 

@@ -12,26 +12,26 @@ use super::assemble::{Profiler, ReadFile, assemble};
 use super::jax;
 use super::json::nanoseconds;
 use super::link::link;
-use super::parts::Parts;
-use super::split::{PIECE, Piece, Top, split, walk};
-use super::table::Table;
+use super::parts::FileRanks;
+use super::split::{JsonPiece, PIECE, Top, split, walk};
+use super::table::EventTable;
 use crate::Trace;
-use crate::import::input::{Input, Source, unpack};
-use crate::import::rank::{self, Claim, MOST_RANK, Name};
+use crate::import::input::{InputFile, UnpackedReader, unpack};
+use crate::import::rank::{self, MOST_RANK, Name, RankClaim};
 use base::error::{Error, Result};
 use table::{Environment, Provenance};
 
 const PYTORCH: Profiler = Profiler { format: "Kineto JSON", recorder: "kineto" };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct KinetoOptions {
     /// Number of parser threads in addition to the reading thread; 0 parses on the reading thread.
     pub parsers: usize,
     /// Bytes of JSON per piece.
     pub piece: usize,
 }
 
-impl Default for Options {
+impl Default for KinetoOptions {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self { parsers: cores.min(8), piece: PIECE }
@@ -42,15 +42,20 @@ impl Default for Options {
 /// without GPU work if others have some, and merged files next to their parts. `wanted` selects a
 /// recording if the files belong to several. Returns an input error, with the byte offset, for a file
 /// that `read` refuses.
-pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: ReadEvents) -> Result<Trace> {
+pub(super) fn import_files(
+    inputs: &[InputFile],
+    wanted: Option<&str>,
+    read: ReadEvents,
+) -> Result<Trace> {
     if inputs.is_empty() {
         return Err(Error::input("no trace files were given"));
     }
     let mut files: Vec<ReadFile> = inputs
         .par_iter()
         .map(|input| {
-            let file = read_source(&input.shown(), &|| input.unpacked(), read, Options::default())?;
-            Ok(ReadFile { claim: Claim { name: Name::parse(&input.name), ..file.claim }, ..file })
+            let file =
+                read_source(&input.shown(), &|| input.unpacked(), read, KinetoOptions::default())?;
+            Ok(ReadFile { claim: RankClaim { name: Name::parse(&input.name), ..file.claim }, ..file })
         })
         .collect::<Result<_>>()?;
     let mut notes = leave_out(&mut files, |file| {
@@ -59,7 +64,7 @@ pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: ReadEve
             .is_empty()
             .then(|| "no GPU events: the trace of a front end or of CPUs only".into())
     });
-    let parts: Vec<Claim> =
+    let parts: Vec<RankClaim> =
         files.iter().map(|file| file.claim.clone()).filter(|claim| claim.parts.len() == 1).collect();
     let spans: usize =
         files.iter().filter(|file| file.claim.parts.len() == 1).map(|file| file.table.spans.len()).sum();
@@ -70,7 +75,7 @@ pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: ReadEve
                 || count == parts.len() && file.table.spans.len() == spans);
         is_merged.then(|| format!("{count} ranks merged; the files of its ranks are used instead"))
     }));
-    let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
+    let claims: Vec<RankClaim> = files.iter().map(|file| file.claim.clone()).collect();
     let chosen = rank::choose(&claims, wanted)?.found(wanted)?;
     let mut at = 0..;
     files.retain(|_| at.next().is_some_and(|at| chosen.files.contains(&at)));
@@ -98,7 +103,7 @@ fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<Str
 }
 
 fn trace(files: Vec<ReadFile>) -> Result<Trace> {
-    let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
+    let claims: Vec<RankClaim> = files.iter().map(|file| file.claim.clone()).collect();
     rank::require_one_job(&claims)?;
     let decision = rank::decide(&claims);
     let engines = rank::Engines::new(&claims, &decision);
@@ -115,7 +120,7 @@ fn trace(files: Vec<ReadFile>) -> Result<Trace> {
 ///
 /// Returns an input error if the text is not a profiler's JSON (with the byte offset), or has no trace
 /// events.
-pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
+pub fn import_bytes(name: &str, bytes: &[u8], options: KinetoOptions) -> Result<Trace> {
     trace(vec![read_source(name, &|| unpack(name, bytes), read_events, options)?])
 }
 
@@ -125,26 +130,31 @@ pub(super) fn import_as<R: std::io::Read>(
     raw: impl Fn() -> R,
     read: ReadEvents,
 ) -> Result<Trace> {
-    trace(vec![read_source(name, &|| unpack(name, raw()), read, Options::default())?])
+    trace(vec![read_source(name, &|| unpack(name, raw()), read, KinetoOptions::default())?])
 }
 
 /// Events of a file, as the tables of PyTorch's profiler.
 pub(super) struct FileEvents {
     pub(super) profiler: Profiler,
-    pub(super) table: Table,
+    pub(super) table: EventTable,
     pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
 }
 
 /// Reader of a file's events, given its name in messages.
-pub(super) type ReadEvents = fn(&str, &Open<'_>, Options) -> Result<FileEvents>;
+pub(super) type ReadEvents = fn(&str, &Open<'_>, KinetoOptions) -> Result<FileEvents>;
 
-fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) -> Result<ReadFile> {
+fn read_source(
+    name: &str,
+    open: &Open<'_>,
+    read: ReadEvents,
+    options: KinetoOptions,
+) -> Result<ReadFile> {
     let FileEvents { profiler, mut table, metadata, mut warnings } = read(name, open, options)?;
-    let parts = Parts::new(name, &table, &metadata)?;
+    let parts = FileRanks::new(name, &table, &metadata)?;
     let (launched, of_links) = link(&mut table, &parts.groups);
     warnings.extend(of_links);
-    let claim = Claim {
+    let claim = RankClaim {
         name: Name::parse(name),
         own: metadata.rank.filter(|_| parts.labels.len() == 1),
         world_size: metadata.world_size,
@@ -161,13 +171,13 @@ fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) 
 }
 
 /// Reads trace events of PyTorch's profiler or JAX.
-pub(super) fn read_events(name: &str, open: &Open<'_>, options: Options) -> Result<FileEvents> {
+pub(super) fn read_events(name: &str, open: &Open<'_>, options: KinetoOptions) -> Result<FileEvents> {
     let (mut top, mut table) = match read_sound(name, open()?, options)? {
         Some(read) => read,
         // the brackets of a broken file no longer delimit events: it is read again, one event after the other, so that the
         // result depends only on the bytes, not on the piece boundaries
         None => {
-            let mut table = Table::default();
+            let mut table = EventTable::default();
             let mut top =
                 walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
             table.lose(std::mem::take(&mut top.lost));
@@ -194,15 +204,19 @@ pub(super) fn read_events(name: &str, open: &Open<'_>, options: Options) -> Resu
     Ok(FileEvents { profiler, table, metadata: metadata(&top), warnings: top.warnings })
 }
 
-pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
+pub(super) type Open<'a> = dyn Fn() -> Result<UnpackedReader<'a>> + 'a;
 
 /// Parses a file in pieces. Returns `None` if a piece is broken or truncated.
-fn read_sound(name: &str, source: Source<'_>, options: Options) -> Result<Option<(Top, Table)>> {
-    let parse = |table: &mut Table, piece: &Piece| {
+fn read_sound(
+    name: &str,
+    source: UnpackedReader<'_>,
+    options: KinetoOptions,
+) -> Result<Option<(Top, EventTable)>> {
+    let parse = |table: &mut EventTable, piece: &JsonPiece| {
         table.read(&piece.data[piece.from..piece.to], piece.offset).is_ok()
     };
     if options.parsers == 0 {
-        let (mut table, mut sound) = (Table::default(), true);
+        let (mut table, mut sound) = (EventTable::default(), true);
         let top = split(name, source, options.piece, &mut |piece| {
             sound = sound && parse(&mut table, &piece);
             Some(piece.data)
@@ -210,13 +224,13 @@ fn read_sound(name: &str, source: Source<'_>, options: Options) -> Result<Option
         return Ok((sound && !top.is_broken).then_some((top, table)));
     }
     thread::scope(|scope| {
-        let (work, pieces) = bounded::<Piece>(options.parsers + 1);
+        let (work, pieces) = bounded::<JsonPiece>(options.parsers + 1);
         let (spare, spares) = unbounded::<Vec<u8>>();
         let parsers: Vec<_> = (0..options.parsers)
             .map(|_| {
                 let (pieces, spare) = (pieces.clone(), spare.clone());
                 scope.spawn(move || {
-                    let (mut table, mut sound) = (Table::default(), true);
+                    let (mut table, mut sound) = (EventTable::default(), true);
                     for piece in pieces {
                         sound = sound && parse(&mut table, &piece);
                         // fails if the reader has finished
@@ -240,7 +254,7 @@ fn read_sound(name: &str, source: Source<'_>, options: Options) -> Result<Option
             tables.push(table);
         }
         let top = top?;
-        Ok((sound && !top.is_broken).then(|| (top, Table::merged(tables))))
+        Ok((sound && !top.is_broken).then(|| (top, EventTable::merged(tables))))
     })
 }
 
@@ -379,7 +393,7 @@ fn gpus(devices: &Value) -> Value {
 }
 
 /// Rank and time from the beginning of a file, without reading all of it.
-pub(super) fn glance(head: &[u8]) -> Claim {
+pub(super) fn glance(head: &[u8]) -> RankClaim {
     let value = |key: &str| {
         let key = format!("\"{key}\"");
         let after = memchr::memmem::find(head, key.as_bytes())? + key.len();
@@ -402,11 +416,11 @@ pub(super) fn glance(head: &[u8]) -> Claim {
         .collect();
     let middle = times.len() / 2;
     let time = (!times.is_empty()).then(|| *times.select_nth_unstable(middle).1);
-    Claim {
+    RankClaim {
         own: metadata.rank,
         world_size: metadata.world_size,
         time_ns: time.map(|time| time.saturating_add(metadata.base_ns.unwrap_or(0))),
-        ..Claim::default()
+        ..RankClaim::default()
     }
 }
 
@@ -419,9 +433,9 @@ mod tests {
         let head = br#"{"distributedInfo": {"rank": 3, "world_size": 8}, "baseTimeNanoseconds": 1000, "traceEvents":
             [{"ph": "M", "ts": 0}, {"ts": 5.5, "ph": "X"}, {"ts":6.25}, {"ts": 9e30}, {"ts": 7, "args": {"a"#;
         let expected =
-            Claim { own: Some(3), world_size: Some(8), time_ns: Some(7250), ..Claim::default() };
+            RankClaim { own: Some(3), world_size: Some(8), time_ns: Some(7250), ..RankClaim::default() };
         assert_eq!(glance(head), expected);
-        assert_eq!(glance(br#"{"distributedInfo": {"rank": 3, "wor"#), Claim::default());
+        assert_eq!(glance(br#"{"distributedInfo": {"rank": 3, "wor"#), RankClaim::default());
     }
 
     #[test]

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::assemble::{ReadFile, StreamKey, stream_key};
-use super::event::Gpu;
+use super::event::GpuCategory;
 use super::json::last_integer;
 use super::names::KINDS;
 use super::open::Metadata;
-use super::table::{Launch, PART, Table};
+use super::table::{EventTable, LaunchCall, PART};
 use crate::import::rank::{Position, label};
-use crate::{Range, Stream};
+use crate::{Range, TraceStream};
 use base::error::{Error, Result};
 use base::text::natural_order;
 
@@ -24,17 +24,17 @@ const TIE: f64 = 0.02;
 /// Ranks within a file, numbered from 0, and the groups of processes and streams that share correlation
 /// ids.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct FileRanks {
     pub(super) of_stream: Vec<u32>,
     pub(super) of_thread: Vec<u32>,
     pub(super) labels: Vec<Option<Position>>,
     /// Correlation group of each stream, thread and launching process; all 0 in a file of one process.
-    pub(super) groups: Groups,
+    pub(super) groups: CorrelationGroups,
     pub(super) notes: Vec<String>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Groups {
+pub(super) struct CorrelationGroups {
     pub(super) count: usize,
     pub(super) of_stream: Vec<usize>,
     pub(super) of_thread: Vec<usize>,
@@ -57,7 +57,7 @@ impl Owner {
 /// Ranks that labels give to processes.
 type Labels<'a> = HashMap<&'a [u8], Position>;
 
-fn labels(table: &Table) -> Labels<'_> {
+fn labels(table: &EventTable) -> Labels<'_> {
     let position = |text: &[u8]| label(&String::from_utf8_lossy(text));
     table.labels.iter().filter_map(|(pid, text)| Some((&**pid, position(text)?))).collect()
 }
@@ -87,7 +87,7 @@ fn pid(key: &[u8]) -> &[u8] {
 }
 
 struct Rows<'a> {
-    table: &'a Table,
+    table: &'a EventTable,
     labels: Labels<'a>,
     streams: Vec<Key>,
     /// True for streams with kernels.
@@ -96,10 +96,10 @@ struct Rows<'a> {
     processes: Vec<&'a [u8]>,
 }
 
-impl Parts {
+impl FileRanks {
     /// Finds the parts of a file before its launches are linked. Returns an error for an implausible
     /// number of parts.
-    pub(super) fn new(name: &str, table: &Table, metadata: &Metadata) -> Result<Self> {
+    pub(super) fn new(name: &str, table: &EventTable, metadata: &Metadata) -> Result<Self> {
         let rows = Rows::from_table(table);
         let mut notes = Vec::new();
         let ranks = rows.ranks(metadata, &mut notes);
@@ -123,7 +123,7 @@ impl Parts {
                 pids.filter_map(|pid| owner(&rows.labels, pid).position).collect();
             let host = hosts.first().copied().filter(|_| hosts.len() == 1);
             let labels = vec![labels.first().copied().flatten().or(host)];
-            let groups = Groups {
+            let groups = CorrelationGroups {
                 count: 1,
                 of_stream: vec![0; rows.streams.len()],
                 of_thread: vec![0; rows.threads.len()],
@@ -157,12 +157,12 @@ fn part(ranks: &[&Key], key: &Key) -> u32 {
 }
 
 impl<'a> Rows<'a> {
-    fn from_table(table: &'a Table) -> Self {
+    fn from_table(table: &'a EventTable) -> Self {
         let labels = labels(table);
         let streams = table.streams.texts();
         let mut busy = vec![false; streams.len()];
         for span in &table.spans {
-            busy[span.stream as usize] |= span.operation % KINDS as u32 == Gpu::Kernel as u32;
+            busy[span.stream as usize] |= span.operation % KINDS as u32 == GpuCategory::Kernel as u32;
         }
         Self {
             table,
@@ -217,13 +217,13 @@ impl<'a> Rows<'a> {
         of_stream: &[u32],
         labels: &mut [Option<Position>],
         notes: &mut Vec<String>,
-    ) -> Groups {
+    ) -> CorrelationGroups {
         let mut numbers: BTreeMap<Owner, usize> = BTreeMap::new();
         let mut group = |owner: Owner| {
             let next = numbers.len();
             *numbers.entry(owner).or_insert(next)
         };
-        let mut groups = Groups {
+        let mut groups = CorrelationGroups {
             of_stream: self.streams.iter().map(|key| group(key.0.clone())).collect(),
             of_process: self.processes.iter().map(|pid| group(owner(&self.labels, pid))).collect(),
             of_thread: self.threads.iter().map(|pid| group(owner(&self.labels, pid))).collect(),
@@ -269,7 +269,7 @@ impl<'a> Rows<'a> {
     /// and the order of process ids decided.
     fn launching(&self, of_stream: &[u32], parts: &[u32], free: &[usize]) -> (Vec<usize>, bool) {
         let mut launches: Vec<Vec<(i64, i64)>> = vec![Vec::new(); free.len()];
-        for Launch { link, start_ns, process, .. } in &self.table.launches {
+        for LaunchCall { link, start_ns, process, .. } in &self.table.launches {
             if let Some(at) = free.iter().position(|own| *own == usize::from(*process)) {
                 launches[at].push((*link, *start_ns));
             }
@@ -316,15 +316,15 @@ impl<'a> Rows<'a> {
     }
 }
 
-pub(super) struct Place {
+pub(super) struct FileStreams {
     /// Rank of what no stream or thread names.
     first_rank: u32,
     /// Rows for the trace's table of streams, in the file's numbering.
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<TraceStream>,
     hosts: Vec<u32>,
 }
 
-impl Place {
+impl FileStreams {
     pub(super) fn rank_of(&self, stream: u16) -> u32 {
         self.streams.get(stream as usize).map_or(self.first_rank, |stream| stream.rank)
     }
@@ -361,15 +361,15 @@ impl Place {
 }
 
 /// Assigns ranks to a file's streams and threads; `ranks` is indexed by part.
-pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> Place {
+pub(super) fn place(file: &ReadFile, ranks: &[u32]) -> FileStreams {
     let rank = |part: u32| ranks.get(part as usize).copied().unwrap_or_default();
     // a stream without a number still gets its own row
     let stream = |((text, part), at): ((&[u8], &u32), i64)| {
         let key = stream_key(text);
         let id = key.id.unwrap_or(-1 - at);
-        Stream { rank: rank(*part), process: key.pid, device: key.device, id, context: None }
+        TraceStream { rank: rank(*part), process: key.pid, device: key.device, id, context: None }
     };
     let rows = file.table.streams.texts().into_iter().zip(&file.parts.of_stream).zip(0..).map(stream);
     let hosts = file.parts.of_thread.iter().map(|part| rank(*part)).collect();
-    Place { first_rank: rank(0), streams: rows.collect(), hosts }
+    FileStreams { first_rank: rank(0), streams: rows.collect(), hosts }
 }

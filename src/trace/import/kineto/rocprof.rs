@@ -11,9 +11,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::assemble::Profiler;
-use super::event::{Arguments, Event, Gpu};
-use super::open::{FileEvents, Metadata, Open, Options};
-use super::table::Table;
+use super::event::{EventArguments, GpuCategory, TraceEvent};
+use super::open::{FileEvents, KinetoOptions, Metadata, Open};
+use super::table::EventTable;
 use base::error::{Error, Result};
 
 /// Type code of GPU agents in rocprofiler.
@@ -171,7 +171,7 @@ const PROFILER: Profiler = Profiler { format: "rocprofv3 JSON", recorder: "rocpr
 
 /// Parses a file into an unlinked table. Returns an input error if the JSON is truncated or not from
 /// rocprofv3, or has no kernels.
-pub(super) fn read(name: &str, open: &Open<'_>, _: Options) -> Result<FileEvents> {
+pub(super) fn read(name: &str, open: &Open<'_>, _: KinetoOptions) -> Result<FileEvents> {
     let reader = BufReader::with_capacity(1 << 20, open()?.bytes);
     let file: File = serde_json::from_reader(reader).map_err(|error| {
         let help = "record it again, or copy it again if it was cut off; expected the JSON of `rocprofv3 --output-format json`";
@@ -224,7 +224,7 @@ fn agents_of_ranks(process: &Process) -> BTreeSet<Id> {
 
 #[derive(Default)]
 struct Events {
-    table: Table,
+    table: EventTable,
     ranks: usize,
     warnings: Vec<String>,
 }
@@ -263,7 +263,7 @@ impl Events {
             );
             let time = (kernel.start_timestamp, kernel.end_timestamp);
             let on = (pid.as_str(), *rank, stream);
-            self.work(Gpu::Kernel, &name, time, kernel.correlation_id, on);
+            self.work(GpuCategory::Kernel, &name, time, kernel.correlation_id, on);
         }
         let mut elsewhere = 0_u64;
         for copy in &records.memory_copy {
@@ -277,7 +277,7 @@ impl Events {
             let name = process.strings.name(copy.kind, copy.operation).unwrap_or("MEMORY_COPY");
             let time = (copy.start_timestamp, copy.end_timestamp);
             let on = (pid.as_str(), ranks[agent], copy.stream_id.handle);
-            self.work(Gpu::Memcpy, name, time, copy.correlation_id, on);
+            self.work(GpuCategory::Memcpy, name, time, copy.correlation_id, on);
         }
         for call in records
             .hip_api
@@ -289,11 +289,15 @@ impl Events {
             let name = process.strings.name(call.kind, call.operation).unwrap_or("call");
             let (name, tid) = (escaped(name), call.thread_id.to_string());
             let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
-            let event = Event { name: Some(name.as_bytes()), pid, tid, ..Event::default() };
+            let event = TraceEvent { name: Some(name.as_bytes()), pid, tid, ..TraceEvent::default() };
             let correlation = call.correlation_id.internal.to_string();
             let correlation = Some(correlation.as_bytes());
             if self.takes("launch", time) {
-                self.table.launch(&event, &Arguments { correlation, ..Arguments::default() }, time);
+                self.table.launch(
+                    &event,
+                    &EventArguments { correlation, ..EventArguments::default() },
+                    time,
+                );
             }
         }
         let (markers, library) = (&records.marker_api, &records.rccl_api);
@@ -317,7 +321,7 @@ impl Events {
 
     fn work(
         &mut self,
-        gpu: Gpu,
+        gpu: GpuCategory,
         name: &str,
         time: (i64, i64),
         correlation: Correlation,
@@ -325,12 +329,13 @@ impl Events {
     ) {
         let (name, correlation) = (escaped(name), correlation.internal.to_string());
         let (device, stream) = (device.to_string(), stream.to_string());
-        let event = Event { name: Some(name.as_bytes()), pid: pid.as_bytes(), ..Event::default() };
-        let arguments = Arguments {
+        let event =
+            TraceEvent { name: Some(name.as_bytes()), pid: pid.as_bytes(), ..TraceEvent::default() };
+        let arguments = EventArguments {
             device: Some(device.as_bytes()),
             stream: Some(stream.as_bytes()),
             correlation: Some(correlation.as_bytes()),
-            ..Arguments::default()
+            ..EventArguments::default()
         };
         if self.takes(gpu.as_str(), time) {
             let added = self.table.span(&event, &arguments, gpu, time, b"");

@@ -6,9 +6,9 @@
 //! accepts it only if it parses. The lost elements depend only on the file's bytes, not on the read sizes.
 
 use super::blocks::{Elements, after_close};
-use super::event::Event;
-use super::json::{Broken, Cursor, closing_quote};
-use crate::import::input::Source;
+use super::event::TraceEvent;
+use super::json::{Cursor, JsonError, closing_quote};
+use crate::import::input::UnpackedReader;
 use base::error::{Error, Result};
 
 /// Piece size: small enough for a core's private cache, large enough to make the handover cheap.
@@ -22,7 +22,7 @@ const FIRST_KEY: usize = 32;
 const LONGEST_KEPT: usize = 4 << 20;
 const TOP_OBJECT: &str = "the object at its top";
 
-pub(super) struct Piece {
+pub(super) struct JsonPiece {
     pub(super) data: Vec<u8>,
     pub(super) from: usize,
     pub(super) to: usize,
@@ -36,7 +36,7 @@ pub(super) struct Top {
     pub(super) has_events: bool,
     /// True if the events end unexpectedly, so brackets do not delimit them reliably.
     pub(super) is_broken: bool,
-    pub(super) lost: Lost,
+    pub(super) lost: LostEvents,
     pub(super) cut: Option<String>,
     pub(super) warnings: Vec<String>,
 }
@@ -44,17 +44,22 @@ pub(super) struct Top {
 pub(super) struct Break(pub(super) String);
 
 /// Consumes a piece and returns a spare buffer, if there is one.
-pub(super) type Sink<'a> = dyn FnMut(Piece) -> Option<Vec<u8>> + 'a;
+pub(super) type Sink<'a> = dyn FnMut(JsonPiece) -> Option<Vec<u8>> + 'a;
 
 type Events<'a> = dyn FnMut(&mut Splitter<'_>) -> Result<(), Break> + 'a;
 
-pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sink<'_>) -> Result<Top> {
+pub(super) fn split(
+    name: &str,
+    source: UnpackedReader<'_>,
+    piece: usize,
+    sink: &mut Sink<'_>,
+) -> Result<Top> {
     read(name, source, piece, &mut |splitter| splitter.events(sink))
 }
 
 pub(super) fn read(
     name: &str,
-    source: Source<'_>,
+    source: UnpackedReader<'_>,
     piece: usize,
     events: &mut Events<'_>,
 ) -> Result<Top> {
@@ -91,7 +96,7 @@ pub(super) fn read(
 }
 
 pub(super) struct Splitter<'a> {
-    source: Source<'a>,
+    source: UnpackedReader<'a>,
     pub(super) buffer: Vec<u8>,
     /// Number of valid bytes in the buffer.
     pub(super) length: usize,
@@ -259,7 +264,7 @@ impl Splitter<'_> {
         // the remainder is usually the beginning of one event
         let tail = whole[end..self.length].to_vec();
         let offset = self.offset + from as u64;
-        self.buffer = sink(Piece { data: whole, from, to: end, offset }).unwrap_or_default();
+        self.buffer = sink(JsonPiece { data: whole, from, to: end, offset }).unwrap_or_default();
         let wanted = self.piece.max(2 * rest);
         if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
@@ -366,18 +371,23 @@ const LONGEST_EVENT: usize = 256 << 10;
 const EFFORT: usize = 2 << 30;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct LostEvents {
     pub(super) elements: u64,
     pub(super) bytes: u64,
     /// Offset of the first error in the uncompressed file, and the expected text.
     pub(super) first: Option<(u64, &'static str)>,
 }
 
-pub(super) type Visit<'a> = dyn FnMut(&mut Cursor<'_>, u64) -> Result<(), Broken> + 'a;
+pub(super) type Visit<'a> = dyn FnMut(&mut Cursor<'_>, u64) -> Result<(), JsonError> + 'a;
 
 /// Reads `source` to its end and visits each event. Repeats a visit with more bytes if it runs out of
 /// them.
-pub(super) fn walk(name: &str, source: Source<'_>, piece: usize, visit: &mut Visit<'_>) -> Result<Top> {
+pub(super) fn walk(
+    name: &str,
+    source: UnpackedReader<'_>,
+    piece: usize,
+    visit: &mut Visit<'_>,
+) -> Result<Top> {
     read(name, source, piece, &mut |splitter| Walk { splitter, effort: EFFORT }.events(visit))
 }
 
@@ -407,7 +417,7 @@ impl Walk<'_, '_> {
     }
 
     /// Visits the event at the cursor; a broken one with its offset in the file.
-    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), (u64, Broken)>, Break> {
+    fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), (u64, JsonError)>, Break> {
         loop {
             let Splitter { buffer, length, at, .. } = &*self.splitter;
             let (start, end) = (*at, (*length).min(at + LONGEST_EVENT));
@@ -431,7 +441,7 @@ impl Walk<'_, '_> {
     /// Skips the broken element at the cursor: to the first valid event inside its brackets, or else to
     /// its end; if its brackets are not closed, to the next valid event anywhere.
     #[cold]
-    fn skip_broken(&mut self, offset: u64, broken: Broken) -> Result<(), Break> {
+    fn skip_broken(&mut self, offset: u64, broken: JsonError) -> Result<(), Break> {
         let start = self.splitter.place();
         let end = self.element()?.map(|length| start + length as u64);
         let found = self.seek(start, end)?;
@@ -496,11 +506,11 @@ impl Walk<'_, '_> {
 }
 
 /// Parses an event and its arguments; requires a phase.
-fn require_event(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), Broken> {
+fn require_event(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), JsonError> {
     let start = cursor.at;
-    let event = Event::read(cursor, |_| true)?;
+    let event = TraceEvent::read(cursor, |_| true)?;
     event.arguments(cursor.bytes)?;
-    event.phase.map(|_| ()).ok_or(Broken { at: start, expected: "a phase", ended: false })
+    event.phase.map(|_| ()).ok_or(JsonError { at: start, expected: "a phase", ended: false })
 }
 
 #[cfg(test)]
@@ -509,10 +519,10 @@ mod tests {
     use crate::import::input::unpack;
 
     /// Names of the events in an array, and what is lost, read in pieces of one size.
-    fn names(text: &str, piece: usize) -> (Vec<String>, Lost) {
+    fn names(text: &str, piece: usize) -> (Vec<String>, LostEvents) {
         let mut names = Vec::new();
         let top = walk("t", unpack("t", text.as_bytes()).unwrap(), piece, &mut |cursor, _| {
-            let event = Event::read(cursor, |_| true)?;
+            let event = TraceEvent::read(cursor, |_| true)?;
             names.push(String::from_utf8_lossy(event.name.unwrap_or_default()).into_owned());
             Ok(())
         });

@@ -5,31 +5,31 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::event::{Arguments, Class, Event, Gpu, times};
+use super::event::{EventArguments, EventClass, GpuCategory, TraceEvent, times};
 use super::jax::{self, Uncategorised};
-use super::json::{Broken, Cursor, last_integer, unescape};
-use super::names::{self, Collective, Interner};
-use super::split::Lost;
+use super::json::{Cursor, JsonError, last_integer, unescape};
+use super::names::{self, CollectiveArguments, Interner};
+use super::split::LostEvents;
 use crate::import::left_out::Extremes;
-use crate::import::left_out::{Described, LeftOut};
+use crate::import::left_out::{EventDescription, LeftOutEvents};
 use crate::import::rank::MOST_RANK;
-use crate::{Copied, Range, Span, is_host_call};
+use crate::{CopiedBytes, Range, Span, is_host_call};
 
 /// Separator within keys (ASCII unit separator); does not occur in numbers or sensible names.
 pub(super) const PART: u8 = 0x1f;
 
 /// A host call, with the id that links it to the work it launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Launch {
+pub(super) struct LaunchCall {
     /// [`link`] of the correlation or external id.
     pub(super) link: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Process: an index into [`Table::processes`].
+    /// Process: an index into [`EventTable::processes`].
     pub(super) process: u16,
-    /// Thread: an index into [`Table::threads`].
+    /// Thread: an index into [`EventTable::threads`].
     pub(super) thread: u16,
-    /// Name of the call: an index into [`Table::names`].
+    /// Name of the call: an index into [`EventTable::names`].
     pub(super) name: u32,
 }
 
@@ -45,17 +45,17 @@ pub(super) struct CommsOperator {
     pub(super) link: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Arguments: an index into [`Table::names`].
+    /// Arguments: an index into [`EventTable::names`].
     pub(super) arguments: u32,
     pub(super) sequence: u32,
-    /// Process: an index into [`Table::processes`].
+    /// Process: an index into [`EventTable::processes`].
     pub(super) process: u16,
 }
 
 /// A kernel of a collective library without arguments of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BareCollective {
-    /// Position of the kernel in [`Table::spans`].
+    /// Position of the kernel in [`EventTable::spans`].
     pub(super) span: usize,
     /// [`link`] of the external id.
     pub(super) link: i64,
@@ -64,14 +64,14 @@ pub(super) struct BareCollective {
 #[derive(Clone, Debug)]
 pub(super) struct Category {
     pub(super) name: Box<[u8]>,
-    pub(super) class: Class,
+    pub(super) class: EventClass,
     pub(super) ignored: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Ignored {
     Phase(u8),
-    /// Position in the list [`Table::categories`].
+    /// Position in the list [`EventTable::categories`].
     Category(usize),
 }
 
@@ -89,7 +89,7 @@ struct Piece {
 
 /// Events parsed by one thread, as rows of numbers, with counts of ignored events.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(super) struct EventTable {
     pub(super) names: Interner,
     /// Stream keys: pid, device, stream.
     pub(super) streams: Interner,
@@ -107,8 +107,8 @@ pub(super) struct Table {
     pub(super) ranks: BTreeMap<u16, u32>,
     /// Unlinked spans: `operation` is 3 x name + kind, `ready_ns` is the [`link`].
     pub(super) spans: Vec<Span>,
-    pub(super) copied: BTreeMap<u32, Copied>,
-    pub(super) launches: Vec<Launch>,
+    pub(super) copied: BTreeMap<u32, CopiedBytes>,
+    pub(super) launches: Vec<LaunchCall>,
     pub(super) comms: Vec<CommsOperator>,
     pub(super) bare: Vec<BareCollective>,
     /// True for names of kernels of NCCL, RCCL and similar libraries; indexed by name, for the names
@@ -135,13 +135,13 @@ pub(super) struct Table {
     pub(super) phases: BTreeMap<u8, u64>,
     /// Number of malformed events by category and problem.
     pub(super) odd: BTreeMap<(&'static str, &'static str), u64>,
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: LeftOutEvents,
     pub(super) extremes: Extremes,
     pub(super) events: u64,
     /// Number of events with a phase; if 0, the file is not a trace.
     pub(super) with_phase: u64,
     pub(super) used: [u64; 3],
-    pub(super) lost: Lost,
+    pub(super) lost: LostEvents,
 }
 
 pub(super) const NO_CORRELATION: &str = "no correlation";
@@ -160,10 +160,10 @@ fn is_label(name: &[u8]) -> bool {
     matches!(name, b"process_name" | b"process_labels")
 }
 
-impl Table {
+impl EventTable {
     /// Parses the complete array elements in `bytes`, with the commas between them, up to the first
     /// broken one. `offset` is the offset of `bytes` in the file.
-    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), Broken> {
+    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), JsonError> {
         let from = self.lengths();
         let mut cursor = Cursor::new(bytes, 0);
         while let Some(byte) = cursor.peek() {
@@ -181,10 +181,10 @@ impl Table {
     /// Parses the event at the cursor; `place` is its offset in the file. Keeps nothing of a broken
     /// event.
     #[inline]
-    pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
+    pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), JsonError> {
         let (bytes, from) = (cursor.bytes, cursor.at);
         let (mut class, mut ignored) = (None, None);
-        let event = Event::read(cursor, |event| {
+        let event = TraceEvent::read(cursor, |event| {
             match self.class_of(event) {
                 Ok(found) => class = found,
                 Err(reason) => ignored = Some(reason),
@@ -207,9 +207,9 @@ impl Table {
 
     pub(super) fn keep_uncategorised<'a>(
         &mut self,
-        event: &Event<'a>,
+        event: &TraceEvent<'a>,
         bytes: &'a [u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), JsonError> {
         if !self.uncategorised.keep(event, bytes)? {
             self.note("event", "no category");
         }
@@ -219,7 +219,7 @@ impl Table {
     /// Class of an event to keep, `None` for names of processes and threads, and begin and end events; or the reason to
     /// ignore it.
     #[inline]
-    fn class_of(&mut self, event: &Event<'_>) -> Result<Option<Class>, Ignored> {
+    fn class_of(&mut self, event: &TraceEvent<'_>) -> Result<Option<EventClass>, Ignored> {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
         if phase == b'M' && event.name.is_none_or(|name| is_label(name) || jax::is_label(name)) {
             return Ok(None);
@@ -230,13 +230,13 @@ impl Table {
         }
         let found = self.category(event.category.unwrap_or_default());
         match self.categories[found].class {
-            Class::Other => Err(Ignored::Category(found)),
+            EventClass::Other => Err(Ignored::Category(found)),
             class => Ok(Some(class)),
         }
     }
 
     #[cold]
-    fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
+    fn label<'a>(&mut self, event: &TraceEvent<'a>, bytes: &'a [u8]) -> Result<(), JsonError> {
         if event.name.is_some_and(jax::is_label) {
             self.uncategorised.label(event, bytes)?;
         }
@@ -262,7 +262,7 @@ impl Table {
     }
 
     #[inline]
-    fn thread(&mut self, event: &Event<'_>) -> u32 {
+    fn thread(&mut self, event: &TraceEvent<'_>) -> u32 {
         if let Some((pid, tid, number)) = &self.last_thread
             && pid == event.pid
             && tid == event.tid
@@ -284,8 +284,8 @@ impl Table {
 
     #[cold]
     fn new_category(&mut self, name: &[u8]) -> usize {
-        let class = Class::from_category(name);
-        if self.categories.len() >= MOST_CATEGORIES && class == Class::Other {
+        let class = EventClass::from_category(name);
+        if self.categories.len() >= MOST_CATEGORIES && class == EventClass::Other {
             // count further categories as "others"
             return match self.categories.iter().position(|known| *known.name == *b"others") {
                 Some(at) => at,
@@ -299,7 +299,7 @@ impl Table {
         self.categories.len() - 1
     }
 
-    pub(super) fn lose(&mut self, lost: Lost) {
+    pub(super) fn lose(&mut self, lost: LostEvents) {
         self.events += lost.elements;
         self.lost = lost;
     }
@@ -311,15 +311,15 @@ impl Table {
     #[inline]
     pub(super) fn keep(
         &mut self,
-        event: &Event<'_>,
-        class: Class,
+        event: &TraceEvent<'_>,
+        class: EventClass,
         bytes: &[u8],
         place: u64,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), JsonError> {
         let what = match class {
-            Class::Gpu(gpu) => gpu.as_str(),
-            Class::Launch => "launch",
-            Class::Operator => "operator",
+            EventClass::Gpu(gpu) => gpu.as_str(),
+            EventClass::Launch => "launch",
+            EventClass::Operator => "operator",
             _ => "annotation",
         };
         let (start_ns, end_ns) = match times(event) {
@@ -328,7 +328,7 @@ impl Table {
                 let text =
                     |text: Option<&[u8]>| String::from_utf8_lossy(text.unwrap_or(b"?")).into_owned();
                 let order = place.try_into().unwrap_or(i64::MAX);
-                self.left_out.add(what, why, order, || Described {
+                self.left_out.add(what, why, order, || EventDescription {
                     name: unescape(event.name.unwrap_or(b"?")).0,
                     time: format!("with ts {} and dur {}", text(event.start), text(event.duration)),
                 });
@@ -336,13 +336,16 @@ impl Table {
             }
         };
         match class {
-            Class::Gpu(gpu) => {
+            EventClass::Gpu(gpu) => {
                 self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
             }
-            Class::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
-            Class::Operator | Class::HostRange | Class::DeviceRange | Class::Other => {
+            EventClass::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
+            EventClass::Operator
+            | EventClass::HostRange
+            | EventClass::DeviceRange
+            | EventClass::Other => {
                 self.extremes.add((start_ns, end_ns));
-                if class == Class::Operator {
+                if class == EventClass::Operator {
                     self.comms_operator(event, (start_ns, end_ns), bytes)?;
                 }
                 self.range(event, class, (start_ns, end_ns), bytes)?;
@@ -355,8 +358,8 @@ impl Table {
     #[inline]
     pub(super) fn launch(
         &mut self,
-        event: &Event<'_>,
-        arguments: &Arguments<'_>,
+        event: &TraceEvent<'_>,
+        arguments: &EventArguments<'_>,
         (start_ns, end_ns): (i64, i64),
     ) {
         self.extremes.add((start_ns, end_ns));
@@ -376,7 +379,7 @@ impl Table {
                 let name = self.names.intern(text);
                 self.launches_read += 1;
                 let process = self.process(event.pid);
-                self.launches.push(Launch { link, start_ns, end_ns, process, thread, name });
+                self.launches.push(LaunchCall { link, start_ns, end_ns, process, thread, name });
             }
         }
     }
@@ -385,12 +388,12 @@ impl Table {
     #[inline]
     pub(super) fn span(
         &mut self,
-        event: &Event<'_>,
-        arguments: &Arguments<'_>,
-        gpu: Gpu,
+        event: &TraceEvent<'_>,
+        arguments: &EventArguments<'_>,
+        gpu: GpuCategory,
         (start_ns, end_ns): (i64, i64),
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), JsonError> {
         self.extremes.add((start_ns, end_ns));
         let Some(name) = event.name else {
             self.note(gpu.as_str(), "no name");
@@ -410,7 +413,7 @@ impl Table {
         }
         let mut sequence = Span::NO_SEQUENCE;
         let named = if arguments.is_collective {
-            match Collective::new(event, bytes)? {
+            match CollectiveArguments::new(event, bytes)? {
                 Some(found) => {
                     sequence = found.sequence;
                     self.names.intern(&found.key(name))
@@ -419,7 +422,7 @@ impl Table {
             }
         } else {
             let named = self.names.intern(name);
-            if gpu == Gpu::Kernel && self.is_library(named, name) {
+            if gpu == GpuCategory::Kernel && self.is_library(named, name) {
                 let link = link(None, arguments.external);
                 self.bare.push(BareCollective { span: self.spans.len(), link });
             }
@@ -427,7 +430,7 @@ impl Table {
         };
         let operation = named.saturating_mul(3).saturating_add(gpu as u32);
         self.used[gpu as usize] += 1;
-        if gpu != Gpu::Kernel {
+        if gpu != GpuCategory::Kernel {
             let bytes = arguments.bytes.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
             self.copied.entry(operation).or_default().add(bytes);
         }
@@ -456,14 +459,14 @@ impl Table {
 
     fn comms_operator(
         &mut self,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         (start_ns, end_ns): (i64, i64),
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), JsonError> {
         if event.name != Some(names::OPERATOR) {
             return Ok(());
         }
-        let Some(found) = Collective::new(event, bytes)? else { return Ok(()) };
+        let Some(found) = CollectiveArguments::new(event, bytes)? else { return Ok(()) };
         let link = link(None, event.arguments(bytes)?.external);
         let arguments = self.names.intern(&found.key(b""));
         let (process, sequence) = (self.process(event.pid), found.sequence);
@@ -494,16 +497,16 @@ impl Table {
 
     fn range(
         &mut self,
-        event: &Event<'_>,
-        class: Class,
+        event: &TraceEvent<'_>,
+        class: EventClass,
         times: (i64, i64),
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), JsonError> {
         let Some(name) = event.name else {
             self.note("annotation", "no name");
             return Ok(());
         };
-        let row = if class == Class::DeviceRange {
+        let row = if class == EventClass::DeviceRange {
             let arguments = event.arguments(bytes)?;
             let device = arguments.device.unwrap_or(event.pid);
             self.stream(event.pid, device, arguments.stream.unwrap_or(event.tid))
@@ -514,13 +517,14 @@ impl Table {
             self.note("annotation", "more than 65535 threads");
             return Ok(());
         }
-        let shaped = if class == Class::Operator { names::shape_key(event, name, bytes)? } else { None };
+        let shaped =
+            if class == EventClass::Operator { names::shape_key(event, name, bytes)? } else { None };
         self.has_shapes |= shaped.is_some();
         let name = self.names.intern(shaped.as_deref().unwrap_or(name));
-        let range = bare_range(class == Class::DeviceRange, row, name, times);
+        let range = bare_range(class == EventClass::DeviceRange, row, name, times);
         match class {
-            Class::DeviceRange => self.device_ranges.push(range),
-            Class::Operator => {
+            EventClass::DeviceRange => self.device_ranges.push(range),
+            EventClass::Operator => {
                 self.operators_read += 1;
                 self.operators.push(range);
             }
@@ -671,9 +675,9 @@ fn renamed(names: &[u32], operation: u32) -> u32 {
 /// Rows of one list of all tables, in the order of the file; pieces have the index of their table.
 fn gather<T: Copy>(
     pieces: &[(usize, Piece)],
-    tables: &[Table],
+    tables: &[EventTable],
     list: usize,
-    of: impl Fn(&Table) -> &Vec<T>,
+    of: impl Fn(&EventTable) -> &Vec<T>,
 ) -> Vec<T> {
     let mut all = Vec::with_capacity(tables.iter().map(|table| of(table).len()).sum());
     for (table, Piece { from, to, .. }) in pieces {

@@ -8,14 +8,14 @@ mod sites;
 mod times;
 mod truth;
 
-use super::{Options, import_bytes};
+use super::{KinetoOptions, import_bytes};
 use crate::Trace;
 use crate::testing::kineto::{Generated, Shape, Style, TrueSpan, generate};
 use base::error::Error;
 
 /// Small pieces, so that small traces cross their borders; one thread, so that tests are quick.
-fn small() -> Options {
-    Options { parsers: 0, piece: 700 }
+fn small() -> KinetoOptions {
+    KinetoOptions { parsers: 0, piece: 700 }
 }
 
 fn read(json: &str) -> Trace {

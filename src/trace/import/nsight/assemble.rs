@@ -8,27 +8,29 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Notes;
-use super::gpu::{Event, Gpu, Place};
-use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
-use crate::import::enclosing::{Enclosing, Extent};
+use super::gpu::{GpuActivity, GpuEvent, GpuStream};
+use super::host::{HostLaunch, HostLaunches, HostRange, HostRanges, ProcessId, process};
+use crate::import::enclosing::{Enclosing, ThreadRange};
 use crate::import::left_out::described;
-use crate::import::left_out::{Clock, Extremes};
+use crate::import::left_out::{Extremes, TimeRanges};
 use crate::import::misplaced::{
-    NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
+    GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, misplaced, stream_name,
 };
 use crate::import::samples::align_samples;
-use crate::import::steps::{Candidate, FileSteps, step_name};
+use crate::import::steps::{FileSteps, StepCandidate, step_name};
 use crate::overlap::StepKey;
 use crate::rules::sort;
-use crate::{Copied, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use crate::{
+    CopiedBytes, LaunchSite, NO_STEP, OperationInfo, Range, Span, Trace, TraceMeta, TraceStream,
+};
 use plan::Phase;
 use table::{Environment, Provenance};
 
 const MOST_RANKS: usize = 4096;
 
-pub(in crate::import) struct Parts {
-    pub gpu: Gpu,
-    pub launches: Launches,
+pub(in crate::import) struct ImportParts {
+    pub gpu: GpuActivity,
+    pub launches: HostLaunches,
     /// Names of host calls, by string id.
     pub calls: HashMap<i64, String>,
     pub ranges: HostRanges,
@@ -36,7 +38,7 @@ pub(in crate::import) struct Parts {
 }
 
 /// Assembles the unclassified trace of a file. Returns an error message on failure.
-pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, String> {
+pub(in crate::import) fn assemble(mut parts: ImportParts, notes: &mut Notes) -> Result<Trace, String> {
     leave_out_far(&mut parts, notes);
     // Exports of old versions do not record the process of an event; usually there is only one.
     let only = parts.launches.only_process();
@@ -57,7 +59,7 @@ pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result
         .into_iter()
         .zip(0..)
         .map(|((name, kind), at)| OperationInfo {
-            cost: parts.gpu.copied.get(&at).map(Copied::cost).unwrap_or_default(),
+            cost: parts.gpu.copied.get(&at).map(CopiedBytes::cost).unwrap_or_default(),
             ..OperationInfo::imported(name, kind)
         })
         .collect();
@@ -78,15 +80,15 @@ pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result
 
 struct Layout {
     /// Process and device of each rank.
-    ranks: Vec<(Option<Process>, i64)>,
-    streams: Vec<Stream>,
+    ranks: Vec<(Option<ProcessId>, i64)>,
+    streams: Vec<TraceStream>,
     /// Rank and stream of each place.
     of_place: Vec<(u32, u16)>,
 }
 
 impl Layout {
-    fn new(gpu: &Gpu, notes: &mut Notes) -> Result<Self, String> {
-        let owner = |place: &Place| (place.process, place.device);
+    fn new(gpu: &GpuActivity, notes: &mut Notes) -> Result<Self, String> {
+        let owner = |place: &GpuStream| (place.process, place.device);
         let ranks: Vec<_> = gpu.places.iter().map(owner).collect::<BTreeSet<_>>().into_iter().collect();
         if ranks.len() > MOST_RANKS {
             return Err(format!(
@@ -94,15 +96,16 @@ impl Layout {
                 ranks.len()
             ));
         }
-        let rank = |place: &Place| ranks.binary_search(&owner(place)).unwrap_or(0) as u32;
-        let key = |place: &Place| (rank(place), place.stream, place.context);
+        let rank = |place: &GpuStream| ranks.binary_search(&owner(place)).unwrap_or(0) as u32;
+        let key = |place: &GpuStream| (rank(place), place.stream, place.context);
         let list: Vec<(u32, i64, Option<i64>)> =
             gpu.places.iter().map(key).collect::<BTreeSet<_>>().into_iter().collect();
         let most = usize::from(u16::MAX);
         if list.len() > most {
             notes.warn(format!("{} streams: those beyond {most} are shown as one", list.len()));
         }
-        let stream = |place: &Place| list.binary_search(&key(place)).unwrap_or(0).min(most - 1) as u16;
+        let stream =
+            |place: &GpuStream| list.binary_search(&key(place)).unwrap_or(0).min(most - 1) as u16;
         Ok(Self {
             of_place: gpu.places.iter().map(|place| (rank(place), stream(place))).collect(),
             streams: list
@@ -112,7 +115,13 @@ impl Layout {
                     let (process, device) = ranks[*rank as usize];
                     // show the process id proper: the upper bits number hosts
                     let process = process.map(|process| process & 0xFF_FFFF);
-                    Stream { rank: *rank, process, device: Some(device), context: *context, id: *id }
+                    TraceStream {
+                        rank: *rank,
+                        process,
+                        device: Some(device),
+                        context: *context,
+                        id: *id,
+                    }
                 })
                 .collect(),
             ranks,
@@ -120,7 +129,7 @@ impl Layout {
     }
 
     /// First rank of a process, and its number of ranks.
-    fn of_process(&self, process: Process) -> (usize, usize) {
+    fn of_process(&self, process: ProcessId) -> (usize, usize) {
         let first = self.ranks.partition_point(|rank| rank.0 < Some(process));
         let after = self.ranks.partition_point(|rank| rank.0 <= Some(process));
         (first, after - first)
@@ -145,7 +154,7 @@ fn close(ranges: &mut HostRanges, last: i64, notes: &mut Notes) {
 fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
     let names: Vec<_> = ranges.names.iter().map(|name| step_name(name)).collect();
     let candidate = |range: &HostRange| {
-        Some(Candidate {
+        Some(StepCandidate {
             process: process(range.thread),
             thread: range.thread,
             start_ns: range.start,
@@ -169,10 +178,10 @@ fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
 type Threads = HashMap<(i64, u32), u64>;
 
 /// Drops events whose time is implausible compared with all other events, and sorts the launches.
-fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
-    let Parts { gpu, launches, ranges, calls, .. } = parts;
+fn leave_out_far(parts: &mut ImportParts, notes: &mut Notes) {
+    let ImportParts { gpu, launches, ranges, calls, .. } = parts;
     let of_range = |range: &HostRange| (range.start, range.end.unwrap_or(range.start));
-    let clock = Clock::from_times(
+    let clock = TimeRanges::from_times(
         (gpu.events.iter().map(|event| (event.start, event.end)))
             .chain(launches.calls.iter().map(|call| (call.start, call.end)))
             .chain(ranges.list.iter().map(of_range))
@@ -184,7 +193,7 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
         false
     };
     let rows = &mut launches.rows;
-    let calls = |call: &Launch| {
+    let calls = |call: &HostLaunch| {
         let name = || calls.get(&call.name).cloned().unwrap_or_else(|| "a call".into());
         let kept = keeps("host call", &name, (call.start, call.end));
         *rows -= u64::from(!kept);
@@ -209,10 +218,10 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
 }
 
 /// Drops work that contradicts its stream or launch. Returns the launch index of each event.
-fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
-    let Parts { gpu, launches, ranges, .. } = parts;
+fn leave_out_misplaced(parts: &mut ImportParts, notes: &mut Notes) -> Vec<u32> {
+    let ImportParts { gpu, launches, ranges, .. } = parts;
     let mut near = vec![0; gpu.places.len()];
-    let find = |event: &Event| match (gpu.places[event.place as usize].process, event.correlation) {
+    let find = |event: &GpuEvent| match (gpu.places[event.place as usize].process, event.correlation) {
         (None, _) | (_, 0) => NO_LAUNCH,
         (Some(process), id) => launches.find(process, id, event.start, &mut near[event.place as usize]),
     };
@@ -223,11 +232,11 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
     );
     let placed = |at: usize| {
-        let Event { start, end, place, operation, correlation: id, .. } = gpu.events[at];
+        let GpuEvent { start, end, place, operation, correlation: id, .. } = gpu.events[at];
         let process = gpu.places[place as usize].process.unwrap_or_default();
         let launch = launch_of[at] as usize;
         let call = launches.calls.get(launch);
-        Placed {
+        GpuWork {
             stream: place as usize,
             start_ns: start,
             end_ns: end,
@@ -244,7 +253,7 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         host
     };
     let stream_name = |stream: usize| {
-        let Place { device, stream, .. } = gpu.places[stream];
+        let GpuStream { device, stream, .. } = gpu.places[stream];
         stream_name(stream, Some(device))
     };
     let misplaced = misplaced(gpu.events.len(), placed, host, stream_name);
@@ -259,13 +268,13 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
 }
 
 fn spans(
-    parts: &mut Parts,
+    parts: &mut ImportParts,
     launch_of: &[u32],
     layout: &Layout,
     steps: &FileSteps,
     notes: &mut Notes,
 ) -> (Vec<Span>, Threads) {
-    let Parts { gpu, launches, ranges, calls, .. } = parts;
+    let ImportParts { gpu, launches, ranges, calls, .. } = parts;
     let mut sites = SiteFinder::from_ranges(ranges);
     let mut threads = Threads::new();
     // start of the first kernel of each graph replay, which may precede the return of the call
@@ -280,7 +289,7 @@ fn spans(
     let mut stepless = 0u64;
     let mut spans: Vec<Span> = Vec::with_capacity(gpu.events.len());
     for (event, at) in gpu.events.iter().zip(launch_of) {
-        let Event { start, end, operation, place, is_node, .. } = *event;
+        let GpuEvent { start, end, operation, place, is_node, .. } = *event;
         let (rank, stream) = layout.of_place[place as usize];
         let process = gpu.places[place as usize].process;
         let launch = launches.calls.get(*at as usize);
@@ -344,7 +353,7 @@ impl SiteFinder {
     fn from_ranges(ranges: &HostRanges) -> Self {
         let extent = |(range, value): (&HostRange, u32)| {
             let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
-            Extent { thread: range.thread, start_ns, end_ns, value }
+            ThreadRange { thread: range.thread, start_ns, end_ns, value }
         };
         let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
         let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
@@ -360,7 +369,7 @@ impl SiteFinder {
     /// Range and operator around a launch. Adds names of calls to `names`.
     fn site(
         &mut self,
-        launch: &Launch,
+        launch: &HostLaunch,
         calls: &HashMap<i64, String>,
         names: &mut Vec<String>,
     ) -> LaunchSite {
@@ -380,7 +389,7 @@ impl SiteFinder {
 }
 
 /// Counts the calls that launched something, and the others.
-fn count_launches(gpu: &Gpu, launches: &Launches, launch_of: &[u32], notes: &mut Notes) {
+fn count_launches(gpu: &GpuActivity, launches: &HostLaunches, launch_of: &[u32], notes: &mut Notes) {
     let mut found = vec![false; launches.calls.len()];
     let mut unlaunched = 0u64;
     for at in launch_of {
@@ -389,9 +398,9 @@ fn count_launches(gpu: &Gpu, launches: &Launches, launch_of: &[u32], notes: &mut
             None => unlaunched += 1,
         }
     }
-    let graphs: HashSet<(Option<Process>, u32)> =
+    let graphs: HashSet<(Option<ProcessId>, u32)> =
         gpu.graphs.iter().map(|graph| (graph.place.process, graph.correlation)).collect();
-    let of_graph = |call: &Launch| graphs.contains(&(Some(process(call.thread)), call.correlation));
+    let of_graph = |call: &HostLaunch| graphs.contains(&(Some(process(call.thread)), call.correlation));
     let rows = launches.calls.iter().zip(&found).filter(|(call, found)| **found || of_graph(call));
     let used: u64 = rows.map(|(call, _)| u64::from(call.rows)).sum();
     notes.use_("launch", used);
@@ -404,18 +413,18 @@ fn count_launches(gpu: &Gpu, launches: &Launches, launch_of: &[u32], notes: &mut
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum On {
+enum RangeOwner {
     Thread(i64),
     /// Stream, and its context.
     Stream(i64, Option<i64>),
 }
 
 /// Unnumbered range: rank, row, start, end, name, index into the host ranges.
-type Found = (u32, On, i64, Reverse<i64>, u32, u32);
+type UnnumberedRange = (u32, RangeOwner, i64, Reverse<i64>, u32, u32);
 
 fn ranges(
     host: HostRanges,
-    gpu: &Gpu,
+    gpu: &GpuActivity,
     layout: &Layout,
     threads: &Threads,
     spans: &mut [Span],
@@ -425,7 +434,7 @@ fn ranges(
     let mut rank_of: HashMap<i64, Option<u32>> = HashMap::new();
     let (mut guessed, mut homeless) = (BTreeSet::new(), 0u64);
     let listed = list.len();
-    let mut found: Vec<Found> = Vec::with_capacity(listed);
+    let mut found: Vec<UnnumberedRange> = Vec::with_capacity(listed);
     for (HostRange { start, end, thread, name }, place) in list.into_iter().zip(0..) {
         let rank = *rank_of.entry(thread).or_insert_with(|| {
             let (first, count) = layout.of_process(process(thread));
@@ -442,7 +451,7 @@ fn ranges(
         });
         match (rank, end) {
             (Some(rank), Some(end)) => {
-                found.push((rank, On::Thread(thread), start, Reverse(end), name, place));
+                found.push((rank, RangeOwner::Thread(thread), start, Reverse(end), name, place));
             }
             _ => homeless += 1,
         }
@@ -474,7 +483,7 @@ fn ranges(
             let Some(slot) = slot else { continue };
             let Ok(thread) = u16::try_from(thread + slot.row) else { continue };
             let (rank, on, start_ns, Reverse(end_ns), name, place) = *range;
-            let on_device = matches!(on, On::Stream(..));
+            let on_device = matches!(on, RangeOwner::Stream(..));
             let depth = slot.depth;
             ranges.push((place, Range { rank, on_device, thread, depth, name, start_ns, end_ns }));
         }
@@ -499,7 +508,7 @@ fn ranges(
 }
 
 /// CUDA graphs that were recorded as a whole, as ranges on their stream's row.
-fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
+fn graphs(gpu: &GpuActivity, layout: &Layout, names: &mut Vec<String>) -> Vec<UnnumberedRange> {
     let mut by_graph: HashMap<i64, u32> = HashMap::new();
     let mut found = Vec::new();
     for graph in &gpu.graphs {
@@ -509,7 +518,7 @@ fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
             names.push(format!("CUDA graph {}", graph.graph));
             names.len() as u32 - 1
         });
-        let on = On::Stream(graph.place.stream, graph.place.context);
+        let on = RangeOwner::Stream(graph.place.stream, graph.place.context);
         found.push((rank as u32, on, graph.start, Reverse(graph.end), name, u32::MAX));
     }
     found
@@ -518,13 +527,13 @@ fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
 const MOST_ROWS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct NestingSlot {
     pub row: usize,
     pub depth: u16,
 }
 
 /// Slots of intervals sorted by (start, longest first); `None` if no row is left.
-pub(super) fn nest(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<Option<Slot>> {
+pub(super) fn nest(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<Option<NestingSlot>> {
     // ends of the open intervals of each row, innermost last
     let mut rows: Vec<Vec<i64>> = Vec::new();
     intervals
@@ -536,14 +545,14 @@ pub(super) fn nest(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<Option<Sl
                 if open.last().is_none_or(|last| end <= *last) {
                     let depth = u16::try_from(open.len()).ok()?;
                     open.push(end);
-                    return Some(Slot { row, depth });
+                    return Some(NestingSlot { row, depth });
                 }
             }
             if rows.len() == MOST_ROWS {
                 return None;
             }
             rows.push(vec![end]);
-            Some(Slot { row: rows.len() - 1, depth: 0 })
+            Some(NestingSlot { row: rows.len() - 1, depth: 0 })
         })
         .collect()
 }

@@ -13,7 +13,7 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 use base::error::{Error, Result};
 
 /// An SQLite file that can be opened several times, on disk or unpacked.
@@ -25,7 +25,7 @@ pub(super) struct DatabaseFile {
 impl DatabaseFile {
     /// Opens the database of an input. Unpacks a compressed file or archive member into an anonymous
     /// temporary file. Returns an error if that fails.
-    pub fn from_input(input: &Input) -> Result<Self> {
+    pub fn from_input(input: &InputFile) -> Result<Self> {
         let path = input.path.clone();
         if input.begins_plain(MAGIC)? {
             return Ok(Self { path, unpacked: None });
@@ -111,15 +111,15 @@ const KNOWN: [(&str, &[&str]); 8] = [
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct RowCount {
     pub count: u64,
     pub broken: Option<String>,
 }
 
 /// A row, with values in the order of the requested columns. Missing or mistyped values are `None`.
-pub(super) struct Row<'a>(&'a rusqlite::Row<'a>);
+pub(super) struct DatabaseRow<'a>(&'a rusqlite::Row<'a>);
 
-impl Row<'_> {
+impl DatabaseRow<'_> {
     pub fn integer(&self, column: usize) -> Option<i64> {
         match self.0.get_ref(column) {
             Ok(ValueRef::Integer(value)) => Some(value),
@@ -162,7 +162,7 @@ impl Database {
             let mut statement = connection.prepare(sql).map_err(unreadable)?;
             let mut rows = statement.query([]).map_err(unreadable)?;
             while let Some(row) = rows.next().map_err(unreadable)? {
-                let row = Row(row);
+                let row = DatabaseRow(row);
                 let Some(name) = row.text(0).map(str::to_owned) else { continue };
                 match (row.text(1), row.integer(2)) {
                     (Some("table"), Some(1)) => names.push(name),
@@ -179,7 +179,7 @@ impl Database {
             let mut statement = connection.prepare(&sql).map_err(unreadable)?;
             let mut rows = statement.query([]).map_err(unreadable)?;
             while let Some(row) = rows.next().map_err(unreadable)? {
-                let row = Row(row);
+                let row = DatabaseRow(row);
                 columns.extend(row.text(1).map(str::to_owned));
                 let is_key = row.integer(5) == Some(1)
                     && row.text(2).is_some_and(|kind| kind.eq_ignore_ascii_case("INTEGER"));
@@ -251,8 +251,8 @@ impl Database {
 
     /// Calls `each` with every row of a table, in file order. A missing column yields `None` in every
     /// row. Rows before an error remain valid.
-    pub fn rows(&self, table: &str, columns: &[&str], mut each: impl FnMut(&Row)) -> Rows {
-        let mut read = Rows::default();
+    pub fn rows(&self, table: &str, columns: &[&str], mut each: impl FnMut(&DatabaseRow)) -> RowCount {
+        let mut read = RowCount::default();
         let wanted: Vec<String> = columns
             .iter()
             .map(|column| self.column(table, column).map_or("NULL".into(), quoted))
@@ -264,7 +264,7 @@ impl Database {
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 read.count += 1;
-                each(&Row(row));
+                each(&DatabaseRow(row));
             }
             Ok(())
         };
@@ -283,7 +283,10 @@ impl Database {
         }
         let sql = format!("SELECT {value} FROM {} WHERE id = ?1", quoted(&table.name));
         let mut statement = self.connection.prepare_cached(&sql).ok()?;
-        statement.query_row([id], |row| Ok(Row(row).text(0).map(str::to_owned))).optional().ok()??
+        statement
+            .query_row([id], |row| Ok(DatabaseRow(row).text(0).map(str::to_owned)))
+            .optional()
+            .ok()??
     }
 
     fn all_strings(&self) -> &HashMap<i64, String> {

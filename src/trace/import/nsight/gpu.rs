@@ -4,12 +4,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::database::{Database, Row};
-use super::host::{Process, process};
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+
+use super::database::{Database, DatabaseRow};
+use super::host::{ProcessId, process};
 use super::{Notes, interval};
 use crate::import::left_out::described;
-use crate::import::numbering::Numbering;
-use crate::{Copied, Doubt, Doubted};
+use crate::{CopiedBytes, Doubt, Doubted};
 use base::error::{Error, Result};
 
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
@@ -26,9 +28,9 @@ const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::import) struct Place {
+pub(in crate::import) struct GpuStream {
     /// `None` if the export does not record it.
-    pub process: Option<Process>,
+    pub process: Option<ProcessId>,
     pub device: i64,
     /// CUDA context: numbers of streams are unique only within one. `None` if unknown.
     pub context: Option<i64>,
@@ -37,14 +39,14 @@ pub(in crate::import) struct Place {
 
 /// A kernel, copy or fill on a GPU (times in ns).
 #[derive(Clone, Copy, Debug)]
-pub(in crate::import) struct Event {
+pub(in crate::import) struct GpuEvent {
     pub start: i64,
     pub end: i64,
     /// Correlation id; 0 if unknown.
     pub correlation: u32,
-    /// Name and kind: an index into [`Gpu::operations`].
+    /// Name and kind: an index into [`GpuActivity::operations`].
     pub operation: u32,
-    /// Stream: an index into [`Gpu::places`].
+    /// Stream: an index into [`GpuActivity::places`].
     pub place: u32,
     pub is_node: bool,
 }
@@ -56,30 +58,30 @@ pub(in crate::import) struct GraphLaunch {
     pub graph: i64,
     /// Correlation id; 0 if unknown.
     pub correlation: u32,
-    pub place: Place,
+    pub place: GpuStream,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::import) struct Gpu {
-    pub events: Vec<Event>,
-    pub places: Vec<Place>,
+pub(in crate::import) struct GpuActivity {
+    pub events: Vec<GpuEvent>,
+    pub places: Vec<GpuStream>,
     pub operations: Vec<(String, &'static str)>,
-    pub copied: HashMap<u32, Copied>,
+    pub copied: HashMap<u32, CopiedBytes>,
     pub graphs: Vec<GraphLaunch>,
 }
 
 /// Numbers places and operations in order of first use.
 #[derive(Default)]
 struct Tables {
-    places: Numbering<Place>,
-    last_place: Option<(Place, u32)>,
-    operations: Numbering<(String, &'static str)>,
-    copied: HashMap<u32, Copied>,
+    places: IndexSet<GpuStream, RandomState>,
+    last_place: Option<(GpuStream, u32)>,
+    operations: IndexSet<(String, &'static str)>,
+    copied: HashMap<u32, CopiedBytes>,
     /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
 }
 
-impl Gpu {
+impl GpuActivity {
     pub(super) fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
         let mut gpu = Self::default();
         let mut tables = Tables::default();
@@ -111,29 +113,29 @@ impl Gpu {
         }
         gpu.memory(db, &mut tables, notes);
         gpu.graphs(db, notes);
-        gpu.places = tables.places.list();
-        gpu.operations = tables.operations.list();
+        gpu.places = tables.places.into_iter().collect();
+        gpu.operations = tables.operations.into_iter().collect();
         gpu.copied = tables.copied;
         Ok(gpu)
     }
 
     /// Drops the context of all streams but those whose number another context of the process and device uses too.
     pub(super) fn drop_lone_contexts(&mut self) {
-        let without = |place: Place| Place { context: None, ..place };
-        let mut contexts: HashMap<Place, BTreeSet<i64>> = HashMap::new();
+        let without = |place: GpuStream| GpuStream { context: None, ..place };
+        let mut contexts: HashMap<GpuStream, BTreeSet<i64>> = HashMap::new();
         for place in &self.places {
             contexts.entry(without(*place)).or_default().extend(place.context);
         }
-        let needed = |place: Place| match contexts.get(&without(place)) {
+        let needed = |place: GpuStream| match contexts.get(&without(place)) {
             Some(several) if several.len() > 1 => place,
             _ => without(place),
         };
-        let mut places = Numbering::default();
+        let mut places = IndexSet::new();
         let number_of: Vec<u32> =
-            self.places.iter().map(|place| places.number(needed(*place))).collect();
+            self.places.iter().map(|place| places.insert_full(needed(*place)).0 as u32).collect();
         self.events.iter_mut().for_each(|event| event.place = number_of[event.place as usize]);
         self.graphs.iter_mut().for_each(|graph| graph.place = needed(graph.place));
-        self.places = places.list();
+        self.places = places.into_iter().collect();
     }
 
     fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
@@ -153,7 +155,9 @@ impl Gpu {
             let mut is_unnamed = false;
             event.operation = match (id, text) {
                 // exports with names inline
-                (None, Some(text)) => tables.operations.number((text.to_owned(), "kernel")),
+                (None, Some(text)) => {
+                    tables.operations.insert_full((text.to_owned(), "kernel")).0 as u32
+                }
                 _ => tables.operation("kernel", [id.unwrap_or(-1), 0, 0], || {
                     let name = id.and_then(|id| db.string(id));
                     is_unnamed = name.is_none();
@@ -185,7 +189,7 @@ impl Gpu {
         if unnamed.is_empty() {
             return Ok(());
         }
-        let length = |event: &Event| event.end.saturating_sub(event.start) as f64;
+        let length = |event: &GpuEvent| event.end.saturating_sub(event.start) as f64;
         let (mut count, mut time, mut all) = (0usize, 0.0, 0.0);
         for event in &self.events {
             let is_unnamed = unnamed.contains(&event.operation);
@@ -284,8 +288,8 @@ impl Gpu {
     }
 }
 
-fn place(row: &Row) -> Option<Place> {
-    Some(Place {
+fn place(row: &DatabaseRow) -> Option<GpuStream> {
+    Some(GpuStream {
         process: row.integer(5).map(process),
         device: row.integer(2)?,
         context: row.integer(6),
@@ -293,18 +297,18 @@ fn place(row: &Row) -> Option<Place> {
     })
 }
 
-fn correlation(row: &Row) -> u32 {
+fn correlation(row: &DatabaseRow) -> u32 {
     row.integer(4).and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
 impl Tables {
     fn event(
         &mut self,
-        row: &Row,
+        row: &DatabaseRow,
         kind: &'static str,
         notes: &mut Notes,
         name: impl Fn() -> String,
-    ) -> Option<Event> {
+    ) -> Option<GpuEvent> {
         let (start, end) = interval(row, kind, notes, &name)?;
         let Some(place) = place(row) else {
             let described = || described(&name(), start, end);
@@ -313,10 +317,10 @@ impl Tables {
         };
         let number = match self.last_place {
             Some((last, number)) if last == place => number,
-            _ => self.places.number(place),
+            _ => self.places.insert_full(place).0 as u32,
         };
         self.last_place = Some((place, number));
-        Some(Event {
+        Some(GpuEvent {
             start,
             end,
             correlation: correlation(row),
@@ -330,7 +334,7 @@ impl Tables {
         if let Some(number) = self.by_key.get(&(kind, key)) {
             return *number;
         }
-        let number = self.operations.number((name(), kind));
+        let number = self.operations.insert_full((name(), kind)).0 as u32;
         self.by_key.insert((kind, key), number);
         number
     }

@@ -6,27 +6,27 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::database::{Database, DatabaseFile, Row};
+use super::database::{Database, DatabaseFile, DatabaseRow};
 use super::gpu::KERNELS;
 use super::{MOST, Notes, interval};
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 use crate::import::left_out::described;
 use crate::import::misplaced::launch_before;
-use crate::import::{Kernel, Wanted};
+use crate::import::{KernelLaunch, KernelQuery};
 use base::error::Result;
 
 pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// Process: the upper bits of a serialized id, unique across hosts.
-pub(in crate::import) type Process = i64;
+pub(in crate::import) type ProcessId = i64;
 
-pub(super) fn process(global: i64) -> Process {
+pub(super) fn process(global: i64) -> ProcessId {
     global >> 24
 }
 
 /// A host call. Nested calls with the same correlation id count as one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::import) struct Launch {
+pub(in crate::import) struct HostLaunch {
     pub correlation: u32,
     /// String id of the call's name; 0 if there is none.
     pub name: i64,
@@ -40,14 +40,14 @@ pub(in crate::import) struct Launch {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::import) struct Launches {
+pub(in crate::import) struct HostLaunches {
     /// Sorted by process, correlation id and start.
-    pub calls: Vec<Launch>,
+    pub calls: Vec<HostLaunch>,
     /// Number of rows with a correlation id.
     pub rows: u64,
 }
 
-impl Launches {
+impl HostLaunches {
     pub(super) fn read(db: &Database, notes: &mut Notes) -> Self {
         let mut launches = Self::default();
         if !db.has(CALLS) {
@@ -76,7 +76,7 @@ impl Launches {
                 return;
             };
             launches.rows += 1;
-            launches.calls.push(Launch { correlation, name, rows: 1, start, end, thread });
+            launches.calls.push(HostLaunch { correlation, name, rows: 1, start, end, thread });
         });
         notes.read(&read);
         launches
@@ -98,7 +98,7 @@ impl Launches {
     /// Sorts the calls and merges nested ones.
     pub fn settle(&mut self) {
         let key =
-            |call: &Launch| (process(call.thread), call.correlation, call.start, Reverse(call.end));
+            |call: &HostLaunch| (process(call.thread), call.correlation, call.start, Reverse(call.end));
         self.calls.par_sort_by_key(key);
         // merge overlapping calls into the outermost; disjoint ones reused the id
         self.calls.dedup_by(|inner, outer| {
@@ -115,19 +115,25 @@ impl Launches {
 
     /// True if a correlation id was reused.
     pub fn has_again(&self) -> bool {
-        let key = |call: &Launch| (process(call.thread), call.correlation);
+        let key = |call: &HostLaunch| (process(call.thread), call.correlation);
         self.calls.windows(2).any(|pair| key(&pair[0]) == key(&pair[1]))
     }
 
-    pub fn only_process(&self) -> Option<Process> {
+    pub fn only_process(&self) -> Option<ProcessId> {
         let (first, last) = (self.calls.first()?, self.calls.last()?);
         let first = process(first.thread);
         (first == process(last.thread)).then_some(first)
     }
 
     /// Index of the call that launched work of a process; see [`launch_before`].
-    pub(super) fn find(&self, process: Process, correlation: u32, start: i64, near: &mut usize) -> u32 {
-        let key = |call: &Launch| ((self::process(call.thread), call.correlation), call.start);
+    pub(super) fn find(
+        &self,
+        process: ProcessId,
+        correlation: u32,
+        start: i64,
+        near: &mut usize,
+    ) -> u32 {
+        let key = |call: &HostLaunch| ((self::process(call.thread), call.correlation), call.start);
         launch_before(&self.calls, (process, correlation), start, key, near)
     }
 }
@@ -226,7 +232,7 @@ impl HostRanges {
 
 /// Start and end of a range, which may be open. Counts and names invalid ones.
 fn range_times(
-    row: &Row,
+    row: &DatabaseRow,
     notes: &mut Notes,
     name: impl FnOnce() -> String,
 ) -> Option<(i64, Option<i64>)> {
@@ -252,12 +258,12 @@ pub(super) fn without_numbers(text: &str) -> &str {
     at.map_or(text, |at| &text[..at])
 }
 
-type Found = (Kernel, Option<i64>);
+type KernelMatch = (KernelLaunch, Option<i64>);
 
 /// Reads the launch details of a kernel; `None` if the export does not contain it. Returns an error if
 /// the file is not a readable database.
-pub(super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
-    let db = Database::open(&DatabaseFile::from_input(&Input::from_path(path))?)?;
+pub(super) fn kernel(path: &Path, wanted: &KernelQuery) -> Result<Option<KernelLaunch>> {
+    let db = Database::open(&DatabaseFile::from_input(&InputFile::from_path(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
     let mut call: Option<(i64, i64, Option<i64>)> = None;
     if db.has(CALLS) {
@@ -279,7 +285,7 @@ pub(super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
     Ok(Some(kernel))
 }
 
-fn row(db: &Database, wanted: &Wanted) -> Option<Found> {
+fn row(db: &Database, wanted: &KernelQuery) -> Option<KernelMatch> {
     if !db.has(KERNELS) {
         return None;
     }
@@ -296,18 +302,18 @@ fn row(db: &Database, wanted: &Wanted) -> Option<Found> {
         "blockY",
         "blockZ",
     ];
-    let mut found: Option<Found> = None;
+    let mut found: Option<KernelMatch> = None;
     db.rows(KERNELS, &columns, |row| {
         let time = row.integer(0).zip(row.integer(1));
         if time == Some(wanted.time) && row.integer(2) == Some(wanted.stream) {
             let three = |first: usize| {
                 Some([row.integer(first)?, row.integer(first + 1)?, row.integer(first + 2)?])
             };
-            let kernel = Kernel {
+            let kernel = KernelLaunch {
                 grid: three(5),
                 block: three(8),
                 correlation: row.integer(3),
-                ..Kernel::default()
+                ..KernelLaunch::default()
             };
             found = Some((kernel, row.integer(4).map(process)));
         }

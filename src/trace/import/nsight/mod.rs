@@ -15,18 +15,18 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::assemble::{Parts, assemble};
-use self::database::{Database, DatabaseFile, Row, Rows};
-use self::gpu::Gpu;
-use self::host::{HostRanges, Launches};
-use super::formats::{Importer, Mark};
-use crate::import::input::Input;
-use crate::import::left_out::{LeftOut, described};
-use crate::import::rank::{Claim, Decision, Name};
+use self::assemble::{ImportParts, assemble};
+use self::database::{Database, DatabaseFile, DatabaseRow, RowCount};
+use self::gpu::GpuActivity;
+use self::host::{HostLaunches, HostRanges};
+use super::formats::{FormatSignature, Importer};
+use crate::import::input::InputFile;
+use crate::import::left_out::{LeftOutEvents, described};
+use crate::import::rank::{Decision, Name, RankClaim};
 use crate::import::samples::align_samples;
 use crate::import::{formats, rank};
 use crate::rules::sort;
-use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Range, Stream, Trace};
+use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Range, Trace, TraceStream};
 use base::error::{Error, Result};
 use plan::Cost;
 use table::Environment;
@@ -34,7 +34,7 @@ use table::Environment;
 pub(super) static SQLITE: Importer = Importer {
     name: "an SQLite export of Nsight Systems",
     word: "SQLite",
-    marks: &[Mark::Begins(b"SQLite format 3\0")],
+    marks: &[FormatSignature::Begins(b"SQLite format 3\0")],
     import: |mut selection| {
         let (files, chosen) = selection.choose()?;
         chosen.found(selection.recording)?;
@@ -50,9 +50,9 @@ pub(super) static SQLITE: Importer = Importer {
 /// Parts of a recording in the tables' terms, for other importers of CUPTI's records.
 pub(super) mod parts {
     pub(in crate::import) use super::Notes;
-    pub(in crate::import) use super::assemble::{Parts, assemble};
-    pub(in crate::import) use super::gpu::{Event, Gpu, Place};
-    pub(in crate::import) use super::host::{HostRange, HostRanges, Launch, Launches};
+    pub(in crate::import) use super::assemble::{ImportParts, assemble};
+    pub(in crate::import) use super::gpu::{GpuActivity, GpuEvent, GpuStream};
+    pub(in crate::import) use super::host::{HostLaunch, HostLaunches, HostRange, HostRanges};
 }
 
 /// Limit on times (ns): 73 years from the clock's zero. Larger ones are damage; differences of smaller
@@ -64,7 +64,7 @@ const MOST_WARNINGS: usize = 50;
 /// Imports SQLite exports of Nsight Systems, unclassified; each file is a node or a rank. Skips and
 /// reports files without GPU work if others have some. Returns an error for a file that is not such an
 /// export, or if no file has GPU work.
-pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
+pub(in crate::import) fn import(inputs: &[InputFile]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
         let (trace, began) = match one(input)? {
@@ -75,11 +75,11 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
             }
         };
         let first = trace.spans.iter().map(|span| span.start_ns).min();
-        claims.push(Claim {
+        claims.push(RankClaim {
             name: Name::parse(&input.name),
             parts: vec![None; trace.meta.ranks as usize],
             time_ns: began.zip(first).map(|(began, first)| began.saturating_add(first)),
-            ..Claim::default()
+            ..RankClaim::default()
         });
         traces.push((trace, began));
     }
@@ -91,14 +91,14 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     }
     let mut trace = join(traces, rank::decide(&claims))?;
     if let Some(report) = &mut trace.meta.import {
-        let note = |(input, _): &(&Input, Error)| format!("ignored {}: no GPU work", input.name);
+        let note = |(input, _): &(&InputFile, Error)| format!("ignored {}: no GPU work", input.name);
         report.warnings.extend(idle.iter().map(note));
     }
     Ok(trace)
 }
 
 /// Refuses recordings of one process after another (`nsys profile --capture-range-end=repeat`): they are no ranks.
-fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> Result<()> {
+fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[RankClaim]) -> Result<()> {
     // file and last end by host, process and device
     let mut last: HashMap<_, (usize, i64)> = HashMap::new();
     let mut order: Vec<usize> = (0..traces.len()).collect();
@@ -108,7 +108,7 @@ fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> R
         let host = trace.meta.environment.get("host");
         let (Some(start), Some(began), Some(host)) = (claims[at].time_ns, began, host) else { continue };
         let end = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0).saturating_add(*began);
-        for Stream { process, device, .. } in &trace.meta.streams {
+        for TraceStream { process, device, .. } in &trace.meta.streams {
             let before = last.insert((host, *process, *device), (at, end));
             if let Some((other, _)) = before.filter(|(other, end)| *other != at && *end < start) {
                 let (first, second) = (&claims[other].name, &claims[at].name);
@@ -122,7 +122,7 @@ fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> R
 
 /// The trace of a file, and the start of its recording on the wall clock (ns since 1970), or the problem of a file without
 /// GPU work.
-fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
+fn one(input: &InputFile) -> Result<Result<(Trace, Option<i64>)>> {
     let path = &input.path;
     let file = DatabaseFile::from_input(input)?;
     let db = Database::open(&file)?;
@@ -132,7 +132,7 @@ fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
         || {
             let mut notes = Notes::default();
             let db = Database::open(&file)?;
-            let launches = Launches::read(&db, &mut notes);
+            let launches = HostLaunches::read(&db, &mut notes);
             let ranges = HostRanges::read(&db, &mut notes);
             let calls = launches.names(&db);
             Ok::<_, Error>((launches, calls, ranges, notes))
@@ -140,7 +140,7 @@ fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
         || {
             let mut notes = Notes::default();
             let db = Database::open(&file)?;
-            Gpu::read(&db, &mut notes).map(|gpu| (gpu, notes))
+            GpuActivity::read(&db, &mut notes).map(|gpu| (gpu, notes))
         },
     );
     let ((gpu, mut notes), (launches, calls, ranges, host_notes)) = (gpu?, host?);
@@ -152,7 +152,7 @@ fn one(input: &Input) -> Result<Result<(Trace, Option<i64>)>> {
         return Ok(Err(nothing(&db, &notes)));
     }
     let environment = environment(&db);
-    let parts = Parts { gpu, launches, calls, ranges, environment };
+    let parts = ImportParts { gpu, launches, calls, ranges, environment };
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
     trace.meta.import = Some(notes.report("Nsight Systems SQLite", &path.display().to_string()));
@@ -222,11 +222,11 @@ fn nothing(db: &Database, notes: &Notes) -> Error {
 #[derive(Debug, Default)]
 pub(in crate::import) struct Notes {
     report: ImportReport,
-    pub left_out: LeftOut,
+    pub left_out: LeftOutEvents,
 }
 
 impl Notes {
-    fn read(&mut self, rows: &Rows) {
+    fn read(&mut self, rows: &RowCount) {
         self.count(rows.count);
         if let Some(broken) = &rows.broken {
             self.warn(broken.clone());
@@ -234,7 +234,7 @@ impl Notes {
     }
 
     /// Counts rows of GPU work; if its table is damaged, the rest is missing.
-    fn read_gpu_work(&mut self, rows: &Rows) {
+    fn read_gpu_work(&mut self, rows: &RowCount) {
         self.count(rows.count);
         let doubt = |sentence: &String| Doubt { about: Doubted::Missing, sentence: sentence.clone() };
         self.left_out.doubt(rows.broken.as_ref().map(doubt));
@@ -311,7 +311,7 @@ fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
 
 /// Start and end from a row's first two columns. Counts and names invalid ones.
 fn interval(
-    row: &Row,
+    row: &DatabaseRow,
     what: &'static str,
     notes: &mut Notes,
     name: impl FnOnce() -> String,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::name::Name;
-use super::{Claim, Decision, Dimension, positions};
+use super::{Decision, Dimension, RankClaim, positions};
 use crate::{ProcessGroup, Trace};
 use base::text::rank_list;
 
@@ -16,7 +16,7 @@ pub(in crate::import) struct Engines(Vec<BTreeMap<u32, u32>>);
 
 impl Engines {
     /// Engines of files with one rank each. `None` if no rank is claimed twice, or if names do not tell the engines apart.
-    pub(in crate::import) fn new(claims: &[Claim], decision: &Decision) -> Option<Self> {
+    pub(in crate::import) fn new(claims: &[RankClaim], decision: &Decision) -> Option<Self> {
         let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
         let mut engines: BTreeMap<[Option<u32>; 2], BTreeMap<u32, u32>> = BTreeMap::new();
         let mut claimed: BTreeSet<u32> = BTreeSet::new();
@@ -113,14 +113,14 @@ mod tests {
     use plan::Lane;
 
     fn engines(files: &[(&str, u32)]) -> Option<Vec<Vec<(u32, u32)>>> {
-        let claim = |(name, own): &(&str, u32)| Claim {
+        let claim = |(name, own): &(&str, u32)| RankClaim {
             name: Name::parse(name),
             own: Some(*own),
             world_size: Some(2),
             parts: vec![None],
-            ..Claim::default()
+            ..RankClaim::default()
         };
-        let claims: Vec<Claim> = files.iter().map(claim).collect();
+        let claims: Vec<RankClaim> = files.iter().map(claim).collect();
         let engines = Engines::new(&claims, &decide(&claims))?;
         Some(engines.0.into_iter().map(|ranks| ranks.into_iter().collect()).collect())
     }

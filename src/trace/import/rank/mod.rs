@@ -14,7 +14,7 @@ use base::error::{Error, Result};
 
 pub(super) use engine::Engines;
 pub(super) use name::{Name, label};
-pub(super) use recording::{Chosen, choose};
+pub(super) use recording::{RecordingChoice, choose};
 
 const MOST_NAMED: usize = 3;
 
@@ -23,7 +23,7 @@ const MOST_NAMED: usize = 3;
 const FAR_APART: std::ops::Range<i64> = 600_000_000_000..365 * 24 * 3_600_000_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct RankClaim {
     pub name: Name,
     pub own: Option<u32>,
     pub world_size: Option<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Claim {
     pub parts: Vec<Option<Position>>,
 }
 
-impl Claim {
+impl RankClaim {
     /// Rank according to the file's content; ignored in a job of one rank.
     pub(super) fn rank(&self) -> Option<u32> {
         self.own.filter(|_| self.world_size != Some(1))
@@ -89,7 +89,7 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
 }
 
 /// True if the labelled parts of a file are ranks that other files also have.
-pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
+pub(super) fn is_merged_of(merged: &RankClaim, others: &[RankClaim]) -> bool {
     let Some(labels) = merged.parts.iter().copied().collect::<Option<Vec<Position>>>() else {
         return false;
     };
@@ -100,7 +100,7 @@ pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
 }
 
 /// Refuses files that name different numbers of ranks: leftovers of another job.
-pub(super) fn require_one_job(claims: &[Claim]) -> Result<()> {
+pub(super) fn require_one_job(claims: &[RankClaim]) -> Result<()> {
     let mut sizes = claims.iter().filter_map(|claim| Some((claim.world()?, claim.name.text.as_str())));
     let Some((size, first)) = sizes.next() else { return Ok(()) };
     match sizes.find(|(other, _)| *other != size) {
@@ -113,7 +113,7 @@ pub(super) fn require_one_job(claims: &[Claim]) -> Result<()> {
 }
 
 /// Warning about ranks that were recorded at very different times.
-pub(super) fn far_apart(claims: &[Claim]) -> Option<String> {
+pub(super) fn far_apart(claims: &[RankClaim]) -> Option<String> {
     let times = claims.iter().filter_map(|claim| Some((claim.time_ns?, claim.name.text.as_str())));
     let (first, last) = (times.clone().min()?, times.max()?);
     let apart = last.0.saturating_sub(first.0);
@@ -128,7 +128,7 @@ pub(super) fn far_apart(claims: &[Claim]) -> Option<String> {
     })
 }
 
-pub(super) fn decide(claims: &[Claim]) -> Decision {
+pub(super) fn decide(claims: &[RankClaim]) -> Decision {
     let parts: Vec<Option<Position>> =
         claims.iter().flat_map(|claim| claim.parts.iter().copied()).collect();
     let several_parts = claims.iter().any(|claim| claim.parts.len() > 1);
@@ -147,7 +147,7 @@ pub(super) fn is_of_order(how: Option<&str>) -> bool {
 const BY_ORDER: &str = "ranks from order";
 
 /// Numbers ranks if a file contains several.
-fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
+fn by_parts(claims: &[RankClaim], parts: &[Option<Position>]) -> Decision {
     let labels: Option<Vec<Position>> = parts.iter().copied().collect();
     let labelled = labels.and_then(|labels| distinct(ranks_at(&labels)?));
     let how = match labelled {
@@ -161,10 +161,10 @@ fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
 }
 
 /// Numbers ranks if each file is one.
-fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
+fn by_files(claims: &[RankClaim], labels: &[Option<Position>]) -> Decision {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
     let positions = positions(&names);
-    let own: Vec<Option<u32>> = claims.iter().map(Claim::rank).collect();
+    let own: Vec<Option<u32>> = claims.iter().map(RankClaim::rank).collect();
     let of_positions = |positions: &[Option<Position>]| {
         let known: Vec<Position> = positions.iter().flatten().copied().collect();
         let mut ranks = ranks_at(&known)?.into_iter();
@@ -246,10 +246,10 @@ fn distinct(ranks: Vec<u32>) -> Option<Vec<u32>> {
     (different.len() == ranks.len()).then_some(ranks)
 }
 
-fn missing(claims: &[Claim], decision: &mut Decision) {
+fn missing(claims: &[RankClaim], decision: &mut Decision) {
     let here: BTreeSet<u32> = decision.ranks.iter().flatten().copied().collect();
     let Some(last) = here.last().copied().filter(|_| here.len() > 1) else { return };
-    let world = claims.iter().filter_map(Claim::world).max().unwrap_or(0);
+    let world = claims.iter().filter_map(RankClaim::world).max().unwrap_or(0);
     decision.missing = (world as u32).saturating_sub(here.len() as u32);
     if world > 0 && world < here.len() as u64 {
         decision
@@ -422,34 +422,37 @@ mod tests {
     use super::*;
     use base::error::Error;
 
-    fn named(names: &[&str]) -> Vec<Claim> {
-        let claim =
-            |name: &&str| Claim { name: Name::parse(name), parts: vec![None], ..Claim::default() };
-        names.iter().map(claim).collect()
-    }
-
-    fn with_own(names: &[(&str, u32)], world_size: u64) -> Vec<Claim> {
-        let claim = |(name, own): &(&str, u32)| Claim {
+    fn named(names: &[&str]) -> Vec<RankClaim> {
+        let claim = |name: &&str| RankClaim {
             name: Name::parse(name),
-            own: Some(*own),
-            world_size: Some(world_size),
             parts: vec![None],
-            ..Claim::default()
+            ..RankClaim::default()
         };
         names.iter().map(claim).collect()
     }
 
-    fn ranks(claims: &[Claim]) -> (Vec<u32>, String) {
+    fn with_own(names: &[(&str, u32)], world_size: u64) -> Vec<RankClaim> {
+        let claim = |(name, own): &(&str, u32)| RankClaim {
+            name: Name::parse(name),
+            own: Some(*own),
+            world_size: Some(world_size),
+            parts: vec![None],
+            ..RankClaim::default()
+        };
+        names.iter().map(claim).collect()
+    }
+
+    fn ranks(claims: &[RankClaim]) -> (Vec<u32>, String) {
         let decision = decide(claims);
         (decision.ranks.concat(), decision.how.unwrap_or_default())
     }
 
-    fn warned(claims: &[Claim], words: &str) -> bool {
+    fn warned(claims: &[RankClaim], words: &str) -> bool {
         decide(claims).warnings.iter().any(|warning| warning.contains(words))
     }
 
     /// Names of the chosen recording's files, and the note.
-    fn chosen(claims: &[Claim], wanted: Option<&str>) -> (Vec<String>, String) {
+    fn chosen(claims: &[RankClaim], wanted: Option<&str>) -> (Vec<String>, String) {
         let chosen = choose(claims, wanted).unwrap();
         (chosen.files.iter().map(|at| claims[*at].name.text.clone()).collect(), chosen.notes.join("; "))
     }

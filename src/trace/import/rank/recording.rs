@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::Claim;
 use super::Position;
+use super::RankClaim;
 use super::name::Name;
 use base::error::{Error, Result};
 use base::text::{counted, natural_order};
@@ -14,7 +14,7 @@ use base::text::{counted, natural_order};
 const MOST_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
-pub(in crate::import) struct Chosen {
+pub(in crate::import) struct RecordingChoice {
     /// Indices into the claims, ascending.
     pub files: Vec<usize>,
     pub notes: Vec<String>,
@@ -22,7 +22,7 @@ pub(in crate::import) struct Chosen {
     only: Option<String>,
 }
 
-impl Chosen {
+impl RecordingChoice {
     /// Checks the requested name if there is only one recording.
     pub(in crate::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
         match (wanted, &self.only) {
@@ -54,7 +54,7 @@ struct Recording {
 }
 
 /// Chooses the recording with this name, or else the newest complete one.
-pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Result<Chosen> {
+pub(in crate::import) fn choose(claims: &[RankClaim], wanted: Option<&str>) -> Result<RecordingChoice> {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
     let positions = super::positions(&names);
     let is_known = |at: usize| claims[at].rank().is_some() || positions[at].is_some();
@@ -74,7 +74,11 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
     let mut recordings = recordings(claims, &identities, &of_ranks);
     if let [only] = &mut recordings[..] {
         let only = Some(std::mem::take(&mut only.name));
-        return Ok(Chosen { files: (0..claims.len()).collect(), only, ..Chosen::default() });
+        return Ok(RecordingChoice {
+            files: (0..claims.len()).collect(),
+            only,
+            ..RecordingChoice::default()
+        });
     }
     if wanted.is_none() && are_separate(claims, &recordings) {
         return Err(Error::input_help(
@@ -85,7 +89,7 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
             format!("open one file, or choose it with --recording: {}", list(&recordings)),
         ));
     }
-    let world = claims.iter().filter_map(Claim::world).max().unwrap_or(0) as usize;
+    let world = claims.iter().filter_map(RankClaim::world).max().unwrap_or(0) as usize;
     let expected = all.len().max(world);
     let most = recordings.iter().map(|recording| recording.files.len()).max().unwrap_or(0);
     let at = match wanted {
@@ -121,12 +125,12 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
     let mut files = recording.files.clone();
     files.extend(others.into_iter().filter(|at| nearest(*at)));
     files.sort_unstable();
-    Ok(Chosen { files, notes, only: None })
+    Ok(RecordingChoice { files, notes, only: None })
 }
 
 /// True if each recording is one file of the same directory, and nothing but words tells their names apart: a folder of
 /// unrelated traces.
-fn are_separate(claims: &[Claim], recordings: &[Recording]) -> bool {
+fn are_separate(claims: &[RankClaim], recordings: &[Recording]) -> bool {
     let files: Vec<&Name> = recordings
         .iter()
         .filter_map(|recording| <[usize; 1]>::try_from(&recording.files[..]).ok())
@@ -139,12 +143,12 @@ fn are_separate(claims: &[Claim], recordings: &[Recording]) -> bool {
         && files.iter().all(|name| name.part.is_empty() && name.step.is_none() && name.stamp.is_none())
 }
 
-fn stamp(claim: &Claim) -> Option<u128> {
+fn stamp(claim: &RankClaim) -> Option<u128> {
     claim.name.stamp.as_ref().map(|(stamp, _)| *stamp)
 }
 
 /// Time of a file's content; ordered like the time, and never negative.
-fn content_time(claim: &Claim) -> Option<u128> {
+fn content_time(claim: &RankClaim) -> Option<u128> {
     claim.time_ns.map(|ns| (i128::from(ns) - i128::from(i64::MIN)) as u128)
 }
 
@@ -169,7 +173,7 @@ fn unknown(wanted: &str, recordings: &[Recording]) -> Error {
 }
 
 /// Recordings, oldest first. Each has at most one file per rank.
-fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec<Recording> {
+fn recordings(claims: &[RankClaim], identities: &[Identity], files: &[usize]) -> Vec<Recording> {
     let by_part = split_by(files, |at| claims[at].name.part.to_lowercase());
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for group in by_part {
@@ -177,7 +181,7 @@ fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec
             groups.push(group);
             continue;
         }
-        let times = |time: &dyn Fn(&Claim) -> Option<u128>| {
+        let times = |time: &dyn Fn(&RankClaim) -> Option<u128>| {
             let times: Option<Vec<u128>> = group.iter().map(|at| time(&claims[*at])).collect();
             times.map(|times| by_time(&group, &times, identities))
         };
@@ -259,7 +263,7 @@ fn by_time(files: &[usize], times: &[u128], identities: &[Identity]) -> Vec<Vec<
 
 /// Name of each group: its step or stage, the rest of its files' names, its first time stamp, or a
 /// number; combinations if one is ambiguous.
-fn labels(claims: &[Claim], groups: &[Vec<usize>]) -> Vec<String> {
+fn labels(claims: &[RankClaim], groups: &[Vec<usize>]) -> Vec<String> {
     let shared = |group: &Vec<usize>, of: &dyn Fn(&Name) -> String| {
         let texts: BTreeSet<String> = group.iter().map(|at| of(&claims[*at].name)).collect();
         if texts.len() == 1 { texts.into_iter().next().unwrap_or_default() } else { String::new() }

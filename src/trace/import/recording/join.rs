@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::part::{Communicator, NvtxRange, Part, PluginCall};
+use super::part::{NvtxRange, PluginCall, RecordedCommunicator, RecordingPart};
 
 /// Event types of NCCL's plugin: a collective that was enqueued, and the call of one.
 const ENQUEUED: u32 = 1 << 1;
@@ -23,7 +23,7 @@ const MOST_CLONED: usize = 8;
 
 /// A collective call: what a kernel does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Collective {
+pub(super) struct NcclCollective {
     pub name: String,
     /// Communicator, by NCCL's hash; `None` before NCCL 2.25.
     pub communicator: Option<u64>,
@@ -32,23 +32,23 @@ pub(super) struct Collective {
     /// Number of calls that the kernel runs.
     pub calls: u32,
     /// NCCL's choices; empty if its plugin was not loaded, or calls of one kernel differ.
-    pub chosen: Chosen,
+    pub chosen: NcclChoice,
 }
 
 /// Algorithm, protocol and channels that NCCL chose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Chosen {
+pub(super) struct NcclChoice {
     pub algorithm: String,
     pub protocol: String,
     pub channels: u8,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Joined {
+pub(super) struct JoinedCollectives {
     /// Collective of eager kernels, by correlation id of the launch.
-    pub by_correlation: HashMap<u32, Collective>,
+    pub by_correlation: HashMap<u32, NcclCollective>,
     /// Collective of graph kernels, by node of the executable graph.
-    pub by_node: HashMap<u64, Collective>,
+    pub by_node: HashMap<u64, NcclCollective>,
     /// NCCL kernels without a matching call.
     pub unjoined: u64,
 }
@@ -59,7 +59,7 @@ pub(super) fn is_nccl(kernel: &str) -> bool {
 }
 
 /// Communicators that NCCL's ranges describe at the end of their initialisation.
-pub(super) fn communicators(part: &Part) -> Vec<Communicator> {
+pub(super) fn communicators(part: &RecordingPart) -> Vec<RecordedCommunicator> {
     let nccl = part.ranges.iter().filter(|range| part.text(range.domain) == DOMAIN);
     nccl.filter_map(|range| {
         let at = match range.schema {
@@ -70,13 +70,13 @@ pub(super) fn communicators(part: &Part) -> Vec<Communicator> {
         let numbers = range.payload[at + 1];
         let (ranks, rank) = (numbers as u32, (numbers >> 32) as u32);
         let id = range.payload[at];
-        (id != 0 && rank < ranks).then(|| Communicator { id, ranks, rank, name: String::new() })
+        (id != 0 && rank < ranks).then(|| RecordedCommunicator { id, ranks, rank, name: String::new() })
     })
     .collect()
 }
 
 /// The collective of an NCCL range; `None` for other ranges.
-fn collective(part: &Part, range: &NvtxRange) -> Option<Collective> {
+fn collective(part: &RecordingPart, range: &NvtxRange) -> Option<NcclCollective> {
     if part.text(range.domain) != DOMAIN {
         return None;
     }
@@ -92,28 +92,34 @@ fn collective(part: &Part, range: &NvtxRange) -> Option<Collective> {
         Some(4..=18) => (None, first),
         _ => (None, 0),
     };
-    Some(Collective { name: name.to_owned(), communicator, bytes, calls: 1, chosen: Chosen::default() })
+    Some(NcclCollective {
+        name: name.to_owned(),
+        communicator,
+        bytes,
+        calls: 1,
+        chosen: NcclChoice::default(),
+    })
 }
 
 /// The collective of a call that the plugin reports (NCCL 2.28 and later).
-fn called(part: &Part, call: &PluginCall) -> Option<Collective> {
+fn called(part: &RecordingPart, call: &PluginCall) -> Option<NcclCollective> {
     let name = format!("nccl{}", part.text(call.function));
     let size = crate::dtype_bytes(part.text(call.datatype).trim_start_matches("nccl"));
-    (call.kind == CALLED && crate::kind_of(&name).is_some()).then(|| Collective {
+    (call.kind == CALLED && crate::kind_of(&name).is_some()).then(|| NcclCollective {
         name,
         communicator: Some(call.communicator),
         bytes: size.map_or(0, |size| call.count.saturating_mul(size)),
         calls: 1,
-        chosen: Chosen::default(),
+        chosen: NcclChoice::default(),
     })
 }
 
 /// A moment on a thread.
 enum Moment {
-    Call(Collective),
+    Call(NcclCollective),
     Launch(Key),
     /// NCCL's choices for a call of this name and communicator, reported after its launch.
-    Chosen(String, u64, Chosen),
+    Chosen(String, u64, NcclChoice),
 }
 
 #[derive(Clone, Copy)]
@@ -122,10 +128,11 @@ enum Key {
     Node(u64),
 }
 
-pub(super) fn join(part: &Part) -> Joined {
+pub(super) fn join(part: &RecordingPart) -> JoinedCollectives {
     let nccl: HashSet<u32> =
         part.texts.iter().filter(|(_, text)| is_nccl(text)).map(|(id, _)| *id).collect();
-    let is_nccl = |what| matches!(what, super::part::What::Kernel(name) if nccl.contains(&name));
+    let is_nccl =
+        |what| matches!(what, super::part::RecordedWorkKind::Kernel(name) if nccl.contains(&name));
     // graph kernels by the node at capture
     let mut executables: HashMap<u64, Vec<u64>> = HashMap::new();
     let mut eager: HashSet<u32> = HashSet::new();
@@ -156,7 +163,7 @@ pub(super) fn join(part: &Part) -> Joined {
             ENQUEUED => {
                 let text = |id| part.text(id).to_owned();
                 let (algorithm, protocol) = (text(call.algorithm), text(call.protocol));
-                let chosen = Chosen { algorithm, protocol, channels: call.channels };
+                let chosen = NcclChoice { algorithm, protocol, channels: call.channels };
                 (call.time, 2, Moment::Chosen(text(call.function), call.communicator, chosen))
             }
             _ if has_ranges => continue,
@@ -178,7 +185,7 @@ pub(super) fn join(part: &Part) -> Joined {
         let moment = Moment::Launch(Key::Node(node.node));
         threads.entry(node.thread).or_default().push((node.time, 1, moment));
     }
-    let mut joined = Joined::default();
+    let mut joined = JoinedCollectives::default();
     for moments in threads.values_mut() {
         moments.sort_by_key(|(time, order, _)| (*time, *order));
         let (mut calls, mut launches) = (Vec::new(), Vec::new());
@@ -192,8 +199,8 @@ pub(super) fn join(part: &Part) -> Joined {
                 }
                 Moment::Launch(key) => launches.push(key),
                 Moment::Chosen(function, communicator, chosen) => {
-                    let is_its = |call: &&mut Collective| {
-                        call.chosen == Chosen::default()
+                    let is_its = |call: &&mut NcclCollective| {
+                        call.chosen == NcclChoice::default()
                             && call.name.strip_prefix("nccl") == Some(&function)
                             && call.communicator.is_none_or(|id| id == communicator)
                     };
@@ -206,7 +213,7 @@ pub(super) fn join(part: &Part) -> Joined {
         }
         settle(&mut calls, &mut launches, &executables, &mut joined);
     }
-    let is_joined = |work: &&super::part::Work| match work.node {
+    let is_joined = |work: &&super::part::RecordedWork| match work.node {
         0 => joined.by_correlation.contains_key(&work.correlation),
         node => joined.by_node.contains_key(&node),
     };
@@ -216,20 +223,20 @@ pub(super) fn join(part: &Part) -> Joined {
 
 /// Assigns the calls of a group to its launches, and empties both.
 fn settle(
-    calls: &mut Vec<Collective>,
+    calls: &mut Vec<NcclCollective>,
     launches: &mut Vec<Key>,
     executables: &HashMap<u64, Vec<u64>>,
-    joined: &mut Joined,
+    joined: &mut JoinedCollectives,
 ) {
     let (calls, launches) = (std::mem::take(calls), std::mem::take(launches));
     if calls.is_empty() || launches.is_empty() {
         return;
     }
-    let groups: Vec<Vec<Collective>> = if calls.len() == launches.len() {
+    let groups: Vec<Vec<NcclCollective>> = if calls.len() == launches.len() {
         calls.into_iter().map(|call| vec![call]).collect()
     } else {
         // in order of first use
-        let mut by_communicator: Vec<(Option<u64>, Vec<Collective>)> = Vec::new();
+        let mut by_communicator: Vec<(Option<u64>, Vec<NcclCollective>)> = Vec::new();
         let is_one = launches.len() == 1;
         for call in calls {
             match by_communicator.iter_mut().find(|(id, _)| is_one || *id == call.communicator) {
@@ -246,12 +253,12 @@ fn settle(
         let Some(first) = group.first().cloned() else { continue };
         let is_same = group.iter().all(|call| call.name == first.name);
         let is_chosen = group.iter().all(|call| call.chosen == first.chosen);
-        let whole = Collective {
+        let whole = NcclCollective {
             name: if is_same { first.name } else { "coalesced".into() },
             communicator: first.communicator,
             bytes: group.iter().fold(0, |sum, call| sum.saturating_add(call.bytes)),
             calls: group.len() as u32,
-            chosen: if is_chosen { first.chosen } else { Chosen::default() },
+            chosen: if is_chosen { first.chosen } else { NcclChoice::default() },
         };
         match key {
             Key::Correlation(id) => {

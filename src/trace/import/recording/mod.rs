@@ -9,15 +9,18 @@ mod part;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use self::join::{Collective, Joined, is_nccl};
-use self::part::{Part, What};
-use super::formats::{Importer, Mark};
-use crate::import::input::Input;
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+
+use self::join::{JoinedCollectives, NcclCollective, is_nccl};
+use self::part::{RecordedWorkKind, RecordingPart};
+use super::formats::{FormatSignature, Importer};
+use crate::import::input::InputFile;
 use crate::import::nsight::parts::{
-    Event, Gpu, HostRange, HostRanges, Launch, Launches, Notes, Parts, Place, assemble,
+    GpuActivity, GpuEvent, GpuStream, HostLaunch, HostLaunches, HostRange, HostRanges, ImportParts,
+    Notes, assemble,
 };
-use crate::import::numbering::Numbering;
-use crate::{CollectiveInfo, Copied, ProcessGroup, Trace};
+use crate::{CollectiveInfo, CopiedBytes, ProcessGroup, Trace};
 use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Environment;
@@ -25,10 +28,10 @@ use table::Environment;
 pub(super) static PARTS: Importer = Importer {
     name: "a part of a recording of Ladderscope",
     word: "ladderscope's own",
-    marks: &[Mark::Begins(&inject::format::MAGIC)],
+    marks: &[FormatSignature::Begins(&inject::format::MAGIC)],
     // the selection's notes are about the control file beside the parts
     import: |selection| {
-        let files: Vec<Input> = selection.files.into_iter().map(|(input, _)| input).collect();
+        let files: Vec<InputFile> = selection.files.into_iter().map(|(input, _)| input).collect();
         import(&files)
     },
     ..Importer::PLAIN
@@ -37,7 +40,7 @@ pub(super) static PARTS: Importer = Importer {
 /// Reads bytes as a part and merges it, alone and with a second one, for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
-    let read = |name: &str| part::Part::read(name, &mut &bytes[..]);
+    let read = |name: &str| part::RecordingPart::read(name, &mut &bytes[..]);
     let _ = read("part").and_then(|part| merged(vec![part]));
     let _ = read("a").and_then(|a| merged(vec![a, read("b")?]));
 }
@@ -46,20 +49,20 @@ const MOST_PARTS: usize = 32_000;
 const RECORDER: &str = "cupti-injection";
 
 /// Imports the parts of a recording, unclassified. Returns an error for a file that is no part, and those of merging.
-pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
+pub(in crate::import) fn import(inputs: &[InputFile]) -> Result<Trace> {
     if inputs.len() > MOST_PARTS {
         return Err(Error::input(format!("{} parts; at most {MOST_PARTS} are read", inputs.len())));
     }
     let mut parts = Vec::new();
     for input in inputs {
         let name = input.shown();
-        parts.push(Part::read(&name, &mut *input.unpacked()?.bytes)?);
+        parts.push(RecordingPart::read(&name, &mut *input.unpacked()?.bytes)?);
     }
     merged(parts)
 }
 
 /// The trace of all parts. Returns an error if none has GPU work or ranges.
-fn merged(mut parts: Vec<Part>) -> Result<Trace> {
+fn merged(mut parts: Vec<RecordingPart>) -> Result<Trace> {
     let processes = parts.len();
     let mut notes = Notes::default();
     for part in &mut parts {
@@ -100,7 +103,7 @@ fn merged(mut parts: Vec<Part>) -> Result<Trace> {
 }
 
 /// Notes processes that are no ranks.
-fn left_out(beside: &[Part], notes: &mut Notes) {
+fn left_out(beside: &[RecordingPart], notes: &mut Notes) {
     const NAMED: usize = 4;
     if beside.is_empty() {
         return;
@@ -124,7 +127,7 @@ fn left_out(beside: &[Part], notes: &mut Notes) {
 }
 
 /// Losses and problems of a part.
-fn remarks(part: &Part, notes: &mut Notes) {
+fn remarks(part: &RecordingPart, notes: &mut Notes) {
     let who = format!("process {}", part.pid);
     for note in part.notes.iter().filter(|note| !note.starts_with("CUPTI version")) {
         notes.warn(format!("{who}: {note}"));
@@ -156,7 +159,7 @@ fn remarks(part: &Part, notes: &mut Notes) {
     }
 }
 
-fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
+fn joined(parts: &[RecordingPart], notes: &mut Notes) -> Result<Trace> {
     let starts = parts.iter().flat_map(|part| {
         let work = part.work.iter().map(|work| work.start);
         work.chain(part.ranges.iter().map(|range| range.start)).chain(part.calls.iter().map(|c| c.start))
@@ -165,10 +168,10 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
     let base = starts.min().unwrap_or(0).saturating_sub(1000);
     let (groups, number_of) = groups(parts);
     let mut tables = Tables::default();
-    let mut launches = Launches::default();
+    let mut launches = HostLaunches::default();
     let mut names: HashMap<i64, String> = HashMap::new();
     let mut ranges = HostRanges::default();
-    let mut by_name = Numbering::default();
+    let mut by_name = IndexSet::new();
     let (mut unjoined, mut nccl_kernels) = (0u64, 0u64);
     for (part, order) in parts.iter().zip(0i64..) {
         let process = order << 24 | i64::from(part.pid & 0xFF_FFFF);
@@ -180,7 +183,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
         if part.work.is_empty() {
             // a process with ranges alone is a rank without streams of its own
             let process = Some(process);
-            tables.places.number(Place { process, device: 0, context: None, stream: 0 });
+            tables.places.insert(GpuStream { process, device: 0, context: None, stream: 0 });
         }
         for call in &part.calls {
             let name = i64::from(call.id) << 1 | i64::from(call.runtime) | 1 << 40;
@@ -188,7 +191,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
                 names.entry(name).or_insert_with(|| spelt.to_owned());
             }
             launches.rows += 1;
-            launches.calls.push(Launch {
+            launches.calls.push(HostLaunch {
                 correlation: call.correlation,
                 name: if names.contains_key(&name) { name } else { 0 },
                 rows: 1,
@@ -202,7 +205,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
             if text.is_empty() {
                 continue;
             }
-            let name = by_name.number(text.to_owned());
+            let name = by_name.insert_full(text.to_owned()).0 as u32;
             ranges.list.push(HostRange {
                 start: range.start - base,
                 end: range.end.map(|end| end - base),
@@ -216,10 +219,10 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
             "{unjoined} of {nccl_kernels} NCCL kernels could not be joined with their call: no bytes and no group"
         ));
     }
-    ranges.names = by_name.list();
+    ranges.names = by_name.into_iter().collect();
     let (gpu, infos) = tables.finish();
     let environment = environment(parts);
-    let mut trace = assemble(Parts { gpu, launches, calls: names, ranges, environment }, notes)
+    let mut trace = assemble(ImportParts { gpu, launches, calls: names, ranges, environment }, notes)
         .map_err(Error::input)?;
     for (operation, info) in trace.operations.iter_mut().zip(infos) {
         operation.collective = info;
@@ -228,7 +231,7 @@ fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
     Ok(trace)
 }
 
-fn environment(parts: &[Part]) -> Environment {
+fn environment(parts: &[RecordingPart]) -> Environment {
     let mut environment = Environment::new();
     let hosts: BTreeSet<&str> = parts.iter().map(|part| part.host.as_str()).collect();
     environment.insert("host".into(), hosts.into_iter().collect::<Vec<_>>().join(", ").into());
@@ -240,7 +243,7 @@ fn environment(parts: &[Part]) -> Environment {
 }
 
 /// Communicators as process groups, with the number of each by NCCL's hash.
-fn groups(parts: &[Part]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32)>) {
+fn groups(parts: &[RecordingPart]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32)>) {
     let mut found: BTreeMap<u64, (u32, String, BTreeSet<u32>)> = BTreeMap::new();
     for (part, order) in parts.iter().zip(0..) {
         for communicator in &part.communicators {
@@ -272,28 +275,28 @@ fn groups(parts: &[Part]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32)>) {
 /// Places and operations, numbered by first use.
 #[derive(Default)]
 struct Tables {
-    events: Vec<Event>,
-    places: Numbering<Place>,
-    operations: Numbering<(String, &'static str, Option<CollectiveInfo>)>,
-    copied: HashMap<u32, Copied>,
+    events: Vec<GpuEvent>,
+    places: IndexSet<GpuStream, RandomState>,
+    operations: IndexSet<(String, &'static str, Option<CollectiveInfo>)>,
+    copied: HashMap<u32, CopiedBytes>,
 }
 
 impl Tables {
     /// Adds the GPU work of a part; returns the number of NCCL kernels.
     fn add_work(
         &mut self,
-        part: &Part,
+        part: &RecordingPart,
         process: i64,
         base: i64,
-        joined: &Joined,
+        joined: &JoinedCollectives,
         number_of: &HashMap<u64, (u32, u32)>,
         notes: &mut Notes,
     ) -> u64 {
-        let mut kernels: HashMap<(u32, Option<&Collective>), u32> = HashMap::new();
+        let mut kernels: HashMap<(u32, Option<&NcclCollective>), u32> = HashMap::new();
         let mut nccl = 0;
         for work in &part.work {
             let operation = match work.what {
-                What::Kernel(name) => {
+                RecordedWorkKind::Kernel(name) => {
                     notes.use_("kernel", 1);
                     let found = match work.node {
                         0 => joined.by_correlation.get(&work.correlation),
@@ -310,13 +313,14 @@ impl Tables {
                                 "" => "kernel (its name is missing)",
                                 text => text,
                             };
-                            let at = self.operations.number((text.to_owned(), "kernel", info));
+                            let at =
+                                self.operations.insert_full((text.to_owned(), "kernel", info)).0 as u32;
                             kernels.insert((name, found), at);
                             at
                         }
                     }
                 }
-                What::Copy { kind, bytes } => {
+                RecordedWorkKind::Copy { kind, bytes } => {
                     notes.use_("memcpy", 1);
                     let name = match kind {
                         1 => "Memcpy HtoD",
@@ -328,15 +332,16 @@ impl Tables {
                     };
                     self.copy(name, "memcpy", bytes)
                 }
-                What::Fill { bytes } => {
+                RecordedWorkKind::Fill { bytes } => {
                     notes.use_("memset", 1);
                     self.copy("Memset", "memset", bytes)
                 }
             };
             let (device, stream) = (i64::from(work.device), i64::from(work.stream));
             let context = work.context.map(i64::from);
-            let place = self.places.number(Place { process: Some(process), device, context, stream });
-            self.events.push(Event {
+            let place = GpuStream { process: Some(process), device, context, stream };
+            let place = self.places.insert_full(place).0 as u32;
+            self.events.push(GpuEvent {
                 start: work.start - base,
                 end: work.end - base,
                 correlation: work.correlation,
@@ -349,22 +354,22 @@ impl Tables {
     }
 
     fn copy(&mut self, name: &str, kind: &'static str, bytes: u64) -> u32 {
-        let operation = self.operations.number((name.to_owned(), kind, None));
+        let operation = self.operations.insert_full((name.to_owned(), kind, None)).0 as u32;
         self.copied.entry(operation).or_default().add(Some(bytes));
         operation
     }
 
     /// GPU work, and the arguments of each operation.
-    fn finish(self) -> (Gpu, Vec<Option<CollectiveInfo>>) {
-        let operations = self.operations.list().into_iter();
+    fn finish(self) -> (GpuActivity, Vec<Option<CollectiveInfo>>) {
+        let operations = self.operations.into_iter();
         let (operations, infos) = operations.map(|(name, kind, info)| ((name, kind), info)).unzip();
-        let (events, places, copied) = (self.events, self.places.list(), self.copied);
-        (Gpu { events, places, operations, copied, graphs: Vec::new() }, infos)
+        let (events, places, copied) = (self.events, self.places.into_iter().collect(), self.copied);
+        (GpuActivity { events, places, operations, copied, graphs: Vec::new() }, infos)
     }
 }
 
 /// Arguments of a collective; the message is the larger of a rank's input and output.
-fn info(found: &Collective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveInfo {
+fn info(found: &NcclCollective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveInfo {
     let group = found.communicator.and_then(|id| number_of.get(&id));
     let kind = crate::kind_of(&found.name).unwrap_or_default();
     let bytes = match (kind, group) {
@@ -396,7 +401,7 @@ const MOST_ANCESTORS: usize = 32;
 
 /// Removes processes that use a GPU beside the ranks, such as an engine's front end or a short probe: a parent or child
 /// of a rank with far less GPU work, no communicator in common, and no launcher's rank of its own.
-fn take_beside(parts: &mut Vec<Part>) -> Vec<Part> {
+fn take_beside(parts: &mut Vec<RecordingPart>) -> Vec<RecordingPart> {
     let teams = teams(parts);
     let parents = parents(parts);
     // GPU work and processes of each team
@@ -425,7 +430,7 @@ fn take_beside(parts: &mut Vec<Part>) -> Vec<Part> {
 }
 
 /// Number of each part's team: the parts that share a communicator with it, directly or through others.
-fn teams(parts: &[Part]) -> Vec<usize> {
+fn teams(parts: &[RecordingPart]) -> Vec<usize> {
     let mut teams: Vec<usize> = (0..parts.len()).collect();
     let mut first: HashMap<u64, usize> = HashMap::new();
     for (at, part) in parts.iter().enumerate() {
@@ -440,12 +445,12 @@ fn teams(parts: &[Part]) -> Vec<usize> {
 }
 
 /// The part of each process's parent, if it was recorded.
-fn parents(parts: &[Part]) -> Vec<Option<usize>> {
+fn parents(parts: &[RecordingPart]) -> Vec<Option<usize>> {
     let mut by_process: HashMap<(&str, u32), Vec<usize>> = HashMap::new();
     for (at, part) in parts.iter().enumerate() {
         by_process.entry((part.host.as_str(), part.pid)).or_default().push(at);
     }
-    let parent = |part: &Part| {
+    let parent = |part: &RecordingPart| {
         let known = by_process.get(&(part.host.as_str(), part.parent))?;
         // process ids are used again: the last before the child
         let earlier = known.iter().copied().filter(|at| parts[*at].start <= part.start);
@@ -455,9 +460,9 @@ fn parents(parts: &[Part]) -> Vec<Option<usize>> {
 }
 
 /// True if a launcher gave the process a rank that no process of the team has: an inherited one is not its own.
-fn has_own_rank(parts: &[Part], teams: &[usize], one: usize, team: usize) -> bool {
+fn has_own_rank(parts: &[RecordingPart], teams: &[usize], one: usize, team: usize) -> bool {
     LAUNCHERS.iter().any(|variable| {
-        let rank = |part: &Part| part.variables.get(*variable).cloned();
+        let rank = |part: &RecordingPart| part.variables.get(*variable).cloned();
         let mut theirs =
             parts.iter().zip(teams).filter(|(_, of)| **of == team).map(|(part, _)| rank(part));
         rank(&parts[one]).is_some_and(|own| theirs.all(|of| of.is_some_and(|of| of != own)))
@@ -465,7 +470,7 @@ fn has_own_rank(parts: &[Part], teams: &[usize], one: usize, team: usize) -> boo
 }
 
 /// Sorts the parts by rank, and says where the ranks came from.
-fn order(parts: &mut [Part]) -> String {
+fn order(parts: &mut [RecordingPart]) -> String {
     for variable in LAUNCHERS {
         let ranks: Option<Vec<u32>> =
             parts.iter().map(|part| part.variables.get(variable)?.parse().ok()).collect();
@@ -479,7 +484,7 @@ fn order(parts: &mut [Part]) -> String {
         return "ranks from NCCL's largest communicator".into();
     }
     // sglang and vLLM title their workers: `VLLM::Worker_TP1`, `sglang::scheduler_DP0_PP1_TP0`
-    let titled = |part: &Part| {
+    let titled = |part: &RecordingPart| {
         let title = part.command.split_whitespace().next().unwrap_or_default();
         title.contains("::").then(|| title.to_owned())
     };
@@ -494,7 +499,7 @@ fn order(parts: &mut [Part]) -> String {
         sort(parts, &ranks);
         return "ranks from the titles of the processes".into();
     }
-    let device = |part: &Part| part.work.iter().map(|work| work.device).min();
+    let device = |part: &RecordingPart| part.work.iter().map(|work| work.device).min();
     parts.sort_by_cached_key(|part| (part.host.clone(), device(part), part.start, part.pid));
     "ranks by host, device and start of the process".into()
 }
@@ -503,21 +508,22 @@ fn are_distinct(ranks: &[u32]) -> bool {
     ranks.iter().all(|rank| *rank < MOST) && ranks.iter().collect::<BTreeSet<_>>().len() == ranks.len()
 }
 
-fn sort(parts: &mut [Part], ranks: &[u32]) {
+fn sort(parts: &mut [RecordingPart], ranks: &[u32]) {
     let rank_of: HashMap<String, u32> =
         parts.iter().zip(ranks).map(|(part, rank)| (part.name.clone(), *rank)).collect();
     parts.sort_by_key(|part| rank_of.get(&part.name).copied());
 }
 
 /// Rank of each part in the largest communicator that all of them share.
-fn communicator_ranks(parts: &[Part]) -> Option<Vec<u32>> {
+fn communicator_ranks(parts: &[RecordingPart]) -> Option<Vec<u32>> {
     let first = parts.first().filter(|_| parts.len() > 1)?;
     let mut shared: Vec<(u32, u64)> =
         first.communicators.iter().map(|found| (found.ranks, found.id)).collect();
     shared.sort_unstable();
     shared.iter().rev().find_map(|(_, id)| {
-        let found_in =
-            |part: &Part| part.communicators.iter().find(|found| found.id == *id).map(|f| f.rank);
+        let found_in = |part: &RecordingPart| {
+            part.communicators.iter().find(|found| found.id == *id).map(|f| f.rank)
+        };
         let ranks: Option<Vec<u32>> = parts.iter().map(found_in).collect();
         ranks.filter(|ranks| are_distinct(ranks))
     })

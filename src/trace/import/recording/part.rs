@@ -7,7 +7,7 @@ use std::io::Read;
 use base::error::{Error, Result};
 use base::text::without_controls;
 use inject::format;
-use inject::format::Event;
+use inject::format::RecordingEvent;
 
 /// Limit on times (ns since 1970): the year 2043. Differences of smaller ones cannot overflow.
 const MOST_TIME: u64 = 1 << 61;
@@ -17,7 +17,7 @@ const MOST_NESTED: usize = 4096;
 
 /// A kernel, copy or fill. `name` is a kernel's text; copies have their direction and size instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct RecordedWork {
     pub start: i64,
     pub end: i64,
     pub device: u32,
@@ -26,18 +26,18 @@ pub(super) struct Work {
     pub stream: u32,
     pub correlation: u32,
     pub node: u64,
-    pub what: What,
+    pub what: RecordedWorkKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RecordedWorkKind {
     Kernel(u32),
     Copy { kind: u8, bytes: u64 },
     Fill { bytes: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct RecordedCall {
     pub start: i64,
     pub end: i64,
     pub thread: u32,
@@ -66,7 +66,7 @@ pub(super) struct NodeCreated {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Communicator {
+pub(super) struct RecordedCommunicator {
     pub id: u64,
     pub ranks: u32,
     pub rank: u32,
@@ -90,7 +90,7 @@ pub(super) struct PluginCall {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct RecordingPart {
     /// File name, for messages.
     pub name: String,
     pub pid: u32,
@@ -100,13 +100,13 @@ pub(super) struct Part {
     pub start: i64,
     pub variables: HashMap<String, String>,
     pub texts: HashMap<u32, String>,
-    pub work: Vec<Work>,
-    pub calls: Vec<Call>,
+    pub work: Vec<RecordedWork>,
+    pub calls: Vec<RecordedCall>,
     pub ranges: Vec<NvtxRange>,
     pub nodes: Vec<NodeCreated>,
     /// Node that each node of an instantiated graph was cloned from.
     pub clones: HashMap<u64, u64>,
-    pub communicators: Vec<Communicator>,
+    pub communicators: Vec<RecordedCommunicator>,
     pub plugin: Vec<PluginCall>,
     pub notes: Vec<String>,
     pub events: u64,
@@ -120,7 +120,7 @@ pub(super) struct Part {
     pub cut: Option<String>,
 }
 
-/// Ranges under way.
+/// NVTX ranges without an end so far, by thread and domain (pushed) or id (started).
 #[derive(Default)]
 struct Open {
     pushed: HashMap<(u32, u32), Vec<usize>>,
@@ -129,7 +129,7 @@ struct Open {
     offset: Option<i128>,
 }
 
-impl Part {
+impl RecordingPart {
     /// Reads a part up to its first damage.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Part {
             }
             let mut rest = &events[..];
             while !rest.is_empty() {
-                match Event::decode(&mut rest) {
+                match RecordingEvent::decode(&mut rest) {
                     Ok(event) => part.add(event, &mut open),
                     Err(broken) => {
                         part.cut = Some(format!("byte {at}: {broken}"));
@@ -190,13 +190,13 @@ impl Part {
         self.texts.get(&id).map_or("", String::as_str)
     }
 
-    fn add(&mut self, event: Event, open: &mut Open) {
+    fn add(&mut self, event: RecordingEvent, open: &mut Open) {
         self.events += 1;
         match event {
-            Event::Text { id, text: bytes } => {
+            RecordingEvent::Text { id, text: bytes } => {
                 self.texts.entry(id).or_insert_with(|| text(&bytes));
             }
-            Event::Process { pid, parent, start_ns, host, command } => {
+            RecordingEvent::Process { pid, parent, start_ns, host, command } => {
                 // the parent at the start: orphans get another one
                 if self.pid == 0 {
                     self.parent = parent;
@@ -204,52 +204,71 @@ impl Part {
                 (self.pid, self.start) = (pid, time(start_ns));
                 (self.host, self.command) = (text(&host), text(&command));
             }
-            Event::Variable { text: bytes } => {
+            RecordingEvent::Variable { text: bytes } => {
                 if let Some((name, value)) = text(&bytes).split_once('=') {
                     self.variables.insert(name.to_owned(), value.to_owned());
                 }
             }
-            Event::Clock { realtime_ns, monotonic_ns } => {
+            RecordingEvent::Clock { realtime_ns, monotonic_ns } => {
                 let offset = i128::from(realtime_ns) - i128::from(monotonic_ns);
                 let step = open.offset.map_or(0, |last| last.abs_diff(offset));
                 self.clock_step = self.clock_step.max(u64::try_from(step).unwrap_or(u64::MAX));
                 open.offset = Some(offset);
             }
-            Event::Note { text: bytes } => {
+            RecordingEvent::Note { text: bytes } => {
                 if self.notes.len() < MOST_NOTES {
                     self.notes.push(text(&bytes));
                 }
             }
-            Event::End { lost, .. } => {
+            RecordingEvent::End { lost, .. } => {
                 self.lost = self.lost.max(lost);
                 self.is_ended = true;
             }
-            Event::Untimed { count, dropped } => {
+            RecordingEvent::Untimed { count, dropped } => {
                 self.untimed = self.untimed.saturating_add(count);
                 self.dropped = self.dropped.saturating_add(dropped);
             }
-            Event::NodeCloned { original, node } => {
+            RecordingEvent::NodeCloned { original, node } => {
                 self.clones.insert(node, original);
             }
-            Event::Communicator { id, ranks, rank, name, .. } => {
-                self.communicators.push(Communicator { id, ranks, rank, name: text(&name) });
+            RecordingEvent::Communicator { id, ranks, rank, name, .. } => {
+                self.communicators.push(RecordedCommunicator { id, ranks, rank, name: text(&name) });
             }
-            Event::Device { .. } | Event::Mark { .. } | Event::ThreadName { .. } => {}
+            RecordingEvent::Device { .. }
+            | RecordingEvent::Mark { .. }
+            | RecordingEvent::ThreadName { .. } => {}
             timed => self.add_timed(timed, open),
         }
     }
 
     /// Adds GPU work, a call, a range, or an event of NCCL's plugin.
-    fn add_timed(&mut self, event: Event, open: &mut Open) {
+    fn add_timed(&mut self, event: RecordingEvent, open: &mut Open) {
         match event {
-            Event::Kernel {
-                start_ns, end_ns, device, context, stream, correlation, name, node, ..
+            RecordingEvent::Kernel {
+                start_ns,
+                end_ns,
+                device,
+                context,
+                stream,
+                correlation,
+                name,
+                node,
+                ..
             } => {
                 let (start, end) = (time(start_ns), time(end_ns));
-                let (what, context) = (What::Kernel(name), Some(context));
-                self.work.push(Work { start, end, device, context, stream, correlation, node, what });
+                let (what, context) = (RecordedWorkKind::Kernel(name), Some(context));
+                self.work.push(RecordedWork {
+                    start,
+                    end,
+                    device,
+                    context,
+                    stream,
+                    correlation,
+                    node,
+                    what,
+                });
             }
-            Event::Copy {
+            RecordingEvent::Copy {
                 start_ns,
                 end_ns,
                 device,
@@ -261,18 +280,38 @@ impl Part {
                 node,
             } => {
                 let (start, end) = (time(start_ns), time(end_ns));
-                let what = if is_fill == 0 { What::Copy { kind, bytes } } else { What::Fill { bytes } };
+                let what = if is_fill == 0 {
+                    RecordedWorkKind::Copy { kind, bytes }
+                } else {
+                    RecordedWorkKind::Fill { bytes }
+                };
                 let context = None;
-                self.work.push(Work { start, end, device, context, stream, correlation, node, what });
+                self.work.push(RecordedWork {
+                    start,
+                    end,
+                    device,
+                    context,
+                    stream,
+                    correlation,
+                    node,
+                    what,
+                });
             }
-            Event::Call { start_ns, end_ns, thread, correlation, id, runtime } => {
+            RecordingEvent::Call { start_ns, end_ns, thread, correlation, id, runtime } => {
                 let (start, end) = (time(start_ns), time(end_ns.max(start_ns)));
-                self.calls.push(Call { start, end, thread, correlation, id, runtime: runtime != 0 });
+                self.calls.push(RecordedCall {
+                    start,
+                    end,
+                    thread,
+                    correlation,
+                    id,
+                    runtime: runtime != 0,
+                });
             }
-            Event::NodeCreated { time_ns, thread, node } => {
+            RecordingEvent::NodeCreated { time_ns, thread, node } => {
                 self.nodes.push(NodeCreated { time: time(time_ns), thread, node });
             }
-            Event::Push { time_ns, thread, domain, name, schema, payload } => {
+            RecordingEvent::Push { time_ns, thread, domain, name, schema, payload } => {
                 let stack = open.pushed.entry((thread, domain)).or_default();
                 if stack.len() < MOST_NESTED {
                     stack.push(self.ranges.len());
@@ -280,7 +319,7 @@ impl Part {
                     self.ranges.push(NvtxRange { start, end, thread, domain, name, schema, payload });
                 }
             }
-            Event::Pop { time_ns, thread, domain, schema, payload } => {
+            RecordingEvent::Pop { time_ns, thread, domain, schema, payload } => {
                 // a range that was pushed before the window has no beginning here
                 let Some(at) = open.pushed.get_mut(&(thread, domain)).and_then(Vec::pop) else { return };
                 let range = &mut self.ranges[at];
@@ -289,17 +328,17 @@ impl Part {
                     (range.schema, range.payload) = (schema, payload);
                 }
             }
-            Event::Start { time_ns, thread, domain, name, id, schema, payload } => {
+            RecordingEvent::Start { time_ns, thread, domain, name, id, schema, payload } => {
                 open.started.insert(id, self.ranges.len());
                 let (start, end) = (time(time_ns), None);
                 self.ranges.push(NvtxRange { start, end, thread, domain, name, schema, payload });
             }
-            Event::Stop { time_ns, id } => {
+            RecordingEvent::Stop { time_ns, id } => {
                 if let Some(range) = open.started.remove(&id).and_then(|at| self.ranges.get_mut(at)) {
                     range.end = Some(time(time_ns).max(range.start));
                 }
             }
-            Event::Collective {
+            RecordingEvent::Collective {
                 time_ns,
                 thread,
                 communicator,

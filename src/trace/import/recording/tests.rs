@@ -1,13 +1,13 @@
 //! Parts as the recorder writes them, whole and damaged, and the join of grouped collectives.
 
-use inject::format::{self, Event};
+use inject::format::{self, RecordingEvent};
 
 use super::join::join;
 use super::merged;
-use super::part::Part;
+use super::part::RecordingPart;
 
 /// A part with one chunk for each list of events.
-fn part(chunks: &[Vec<Event>]) -> Vec<u8> {
+fn part(chunks: &[Vec<RecordingEvent>]) -> Vec<u8> {
     let mut bytes = format::header().to_vec();
     for events in chunks {
         let mut chunk = Vec::new();
@@ -19,8 +19,8 @@ fn part(chunks: &[Vec<Event>]) -> Vec<u8> {
     bytes
 }
 
-fn read(bytes: &[u8]) -> Part {
-    Part::read("part", &mut &bytes[..]).expect("a part")
+fn read(bytes: &[u8]) -> RecordingPart {
+    RecordingPart::read("part", &mut &bytes[..]).expect("a part")
 }
 
 const KERNEL: u32 = 1;
@@ -28,26 +28,32 @@ const DOMAIN: u32 = 2;
 const ALL_REDUCE: u32 = 3;
 const ALL_GATHER: u32 = 4;
 
-fn texts() -> Vec<Event> {
+fn texts() -> Vec<RecordingEvent> {
     let names = ["ncclDevKernel_Generic", "NCCL", "ncclAllReduce", "ncclAllGather"];
-    (1..).zip(names).map(|(id, name)| Event::Text { id, text: name.into() }).collect()
+    (1..).zip(names).map(|(id, name)| RecordingEvent::Text { id, text: name.into() }).collect()
 }
 
 /// A range of NCCL with its payload.
-fn nccl(time_ns: u64, name: u32, communicator: u64, bytes: u64) -> [Event; 2] {
+fn nccl(time_ns: u64, name: u32, communicator: u64, bytes: u64) -> [RecordingEvent; 2] {
     let payload = [communicator, bytes, 0, 0];
     let schema = (1 << 24) + 5;
     [
-        Event::Push { time_ns, thread: 5, domain: DOMAIN, name, schema, payload },
-        Event::Pop { time_ns: time_ns + 5, thread: 5, domain: DOMAIN, schema: 0, payload: [0; 4] },
+        RecordingEvent::Push { time_ns, thread: 5, domain: DOMAIN, name, schema, payload },
+        RecordingEvent::Pop {
+            time_ns: time_ns + 5,
+            thread: 5,
+            domain: DOMAIN,
+            schema: 0,
+            payload: [0; 4],
+        },
     ]
 }
 
 /// A launch of an NCCL kernel, and the kernel.
-fn launch(time_ns: u64, correlation: u32) -> [Event; 2] {
+fn launch(time_ns: u64, correlation: u32) -> [RecordingEvent; 2] {
     let (start_ns, end_ns) = (time_ns + 100, time_ns + 200);
     [
-        Event::Call {
+        RecordingEvent::Call {
             start_ns: time_ns,
             end_ns: time_ns + 1,
             thread: 5,
@@ -55,7 +61,7 @@ fn launch(time_ns: u64, correlation: u32) -> [Event; 2] {
             id: 307,
             runtime: 0,
         },
-        Event::Kernel {
+        RecordingEvent::Kernel {
             start_ns,
             end_ns,
             device: 0,
@@ -70,7 +76,7 @@ fn launch(time_ns: u64, correlation: u32) -> [Event; 2] {
 }
 
 /// Name, bytes and number of calls of each launch, and the unjoined kernels.
-fn joined(events: Vec<Event>) -> (Vec<(u32, String, u64, u32)>, u64) {
+fn joined(events: Vec<RecordingEvent>) -> (Vec<(u32, String, u64, u32)>, u64) {
     let joined = join(&read(&part(&[texts(), events])));
     let found = joined.by_correlation.into_iter();
     let mut found: Vec<_> = found.map(|(id, call)| (id, call.name, call.bytes, call.calls)).collect();
@@ -101,8 +107,8 @@ fn grouped_calls_belong_to_the_launches_at_the_end_of_their_group() {
 }
 
 /// NCCL's plugin: a call of this type, with its choices once it is enqueued.
-fn plugin(time_ns: u64, kind: u32, communicator: u64, algorithm: u32) -> Event {
-    Event::Collective {
+fn plugin(time_ns: u64, kind: u32, communicator: u64, algorithm: u32) -> RecordingEvent {
+    RecordingEvent::Collective {
         time_ns,
         thread: 5,
         communicator,
@@ -121,13 +127,13 @@ fn plugin(time_ns: u64, kind: u32, communicator: u64, algorithm: u32) -> Event {
 #[test]
 fn the_plugin_gives_algorithms_and_stands_in_for_ranges() {
     let names = ["AllReduce", "ncclBfloat16", "RING", "LL", "TREE"];
-    let told = || (5..).zip(names).map(|(id, name)| Event::Text { id, text: name.into() });
-    let chosen = |events: Vec<Event>| {
+    let told = || (5..).zip(names).map(|(id, name)| RecordingEvent::Text { id, text: name.into() });
+    let chosen = |events: Vec<RecordingEvent>| {
         let events = told().chain(events).collect();
         let mut found: Vec<_> =
             join(&read(&part(&[texts(), events]))).by_correlation.into_iter().collect();
         found.sort();
-        let shown = |call: super::join::Collective| {
+        let shown = |call: super::join::NcclCollective| {
             (
                 call.bytes,
                 call.communicator,
@@ -152,7 +158,8 @@ fn the_plugin_gives_algorithms_and_stands_in_for_ranges() {
 
 #[test]
 fn a_part_that_is_cut_anywhere_is_read_up_to_its_last_whole_chunk() {
-    let chunks: Vec<Vec<Event>> = (0..4).map(|at| launch(1000 * at, at as u32 + 1).to_vec()).collect();
+    let chunks: Vec<Vec<RecordingEvent>> =
+        (0..4).map(|at| launch(1000 * at, at as u32 + 1).to_vec()).collect();
     let whole = part(&chunks);
     let mut lengths: Vec<usize> = (0..=chunks.len()).map(|n| part(&chunks[..n]).len()).collect();
     for length in format::HEADER..=whole.len() {
@@ -162,7 +169,7 @@ fn a_part_that_is_cut_anywhere_is_read_up_to_its_last_whole_chunk() {
         assert_eq!(part.cut.is_some(), !lengths.contains(&length), "{length} bytes");
     }
     for length in 0..format::HEADER {
-        assert!(Part::read("part", &mut &whole[..length]).is_err());
+        assert!(RecordingPart::read("part", &mut &whole[..length]).is_err());
     }
     // a flipped bit loses the chunk that it is in, and those after it
     lengths.dedup();
@@ -182,11 +189,18 @@ fn absurd_lengths_and_events_allocate_nothing() {
     }
     // pops without pushes, stops without starts, and times at the end of the world
     let odd = vec![
-        Event::Pop { time_ns: 5, thread: 1, domain: 0, schema: 0, payload: [0; 4] },
-        Event::Stop { time_ns: 1, id: 9 },
-        Event::Push { time_ns: u64::MAX, thread: 1, domain: 0, name: 77, schema: 0, payload: [9; 4] },
-        Event::Pop { time_ns: 0, thread: 1, domain: 0, schema: 3, payload: [1; 4] },
-        Event::NodeCloned { original: 4, node: 4 },
+        RecordingEvent::Pop { time_ns: 5, thread: 1, domain: 0, schema: 0, payload: [0; 4] },
+        RecordingEvent::Stop { time_ns: 1, id: 9 },
+        RecordingEvent::Push {
+            time_ns: u64::MAX,
+            thread: 1,
+            domain: 0,
+            name: 77,
+            schema: 0,
+            payload: [9; 4],
+        },
+        RecordingEvent::Pop { time_ns: 0, thread: 1, domain: 0, schema: 3, payload: [1; 4] },
+        RecordingEvent::NodeCloned { original: 4, node: 4 },
     ];
     let part = read(&part(&[odd]));
     assert_eq!(part.ranges.len(), 1);
@@ -195,10 +209,10 @@ fn absurd_lengths_and_events_allocate_nothing() {
 }
 
 /// A process with this many kernels of 1 us.
-fn process(pid: u32, parent: u32, kernels: u64, more: Vec<Event>) -> Part {
+fn process(pid: u32, parent: u32, kernels: u64, more: Vec<RecordingEvent>) -> RecordingPart {
     let command = format!("program {pid}").into_bytes();
     let start_ns = u64::from(pid);
-    let described = Event::Process { pid, parent, start_ns, host: b"node".to_vec(), command };
+    let described = RecordingEvent::Process { pid, parent, start_ns, host: b"node".to_vec(), command };
     let kernel = |at: u64| launch(1_000_000 + 1000 * at, at as u32 + 1);
     let events = (0..kernels).flat_map(kernel).collect();
     let mut read = read(&part(&[texts(), vec![described], more, events]));
@@ -206,16 +220,25 @@ fn process(pid: u32, parent: u32, kernels: u64, more: Vec<Event>) -> Part {
     read
 }
 
-fn variable(text: &str) -> Event {
-    Event::Variable { text: text.into() }
+fn variable(text: &str) -> RecordingEvent {
+    RecordingEvent::Variable { text: text.into() }
 }
 
-fn communicator(id: u64, ranks: u32, rank: u32) -> Event {
-    Event::Communicator { time_ns: 1, id, plugin: 6, nodes: 1, ranks, rank, device: 0, name: Vec::new() }
+fn communicator(id: u64, ranks: u32, rank: u32) -> RecordingEvent {
+    RecordingEvent::Communicator {
+        time_ns: 1,
+        id,
+        plugin: 6,
+        nodes: 1,
+        ranks,
+        rank,
+        device: 0,
+        name: Vec::new(),
+    }
 }
 
 /// Process ids of the ranks in order, and the sentence about those that are none.
-fn ranked(parts: Vec<Part>) -> (Vec<String>, Option<String>) {
+fn ranked(parts: Vec<RecordingPart>) -> (Vec<String>, Option<String>) {
     let report = merged(parts).expect("a trace").meta.import.expect("a report");
     let about = report.warnings.into_iter().find(|warning| warning.starts_with("left out"));
     (report.files, about)

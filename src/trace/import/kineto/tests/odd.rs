@@ -110,7 +110,7 @@ fn begin_and_end_events_of_a_thread_nest() {
     assert_eq!(report.ignored["category python_function: Python's stack"], 1);
     assert_accounted(&trace);
     for (parsers, piece) in [(0, 1), (2, 64), (2, 1 << 20)] {
-        let again = import_bytes("t.json", json.as_bytes(), Options { parsers, piece }).unwrap();
+        let again = import_bytes("t.json", json.as_bytes(), KinetoOptions { parsers, piece }).unwrap();
         assert_eq!(again.spans, trace.spans);
     }
 }
@@ -140,7 +140,8 @@ fn damage_costs_the_same_events_however_the_file_is_cut() {
     for damage in [r#"{"x": \"y{"}"#, r#"\"{"#, r#"" , "#, "{]", "17 \\", "}{"] {
         let json = format!("[{},{},{damage},{},{}]", good(1), good(2), good(3), good(4));
         let read = |piece| {
-            let trace = import_bytes("t.json", json.as_bytes(), Options { piece, ..small() }).unwrap();
+            let trace =
+                import_bytes("t.json", json.as_bytes(), KinetoOptions { piece, ..small() }).unwrap();
             assert!(trace.spans.len() >= 2, "{damage}");
             trace.spans
         };
@@ -162,7 +163,8 @@ fn objects_that_begin_like_events_are_not_taken_for_them() {
     let json = format!(r#"{{"traceEvents": [{all}], "others": [{all}]}}"#);
     for piece in [1, 64, 200, 700, 5000, 1 << 20] {
         for parsers in [0, 2] {
-            let trace = import_bytes("t.json", json.as_bytes(), Options { piece, parsers }).unwrap();
+            let trace =
+                import_bytes("t.json", json.as_bytes(), KinetoOptions { piece, parsers }).unwrap();
             assert_eq!(trace.spans.len(), 40, "pieces of {piece}");
             assert_eq!(trace.spans[0].end_ns, 1_000);
             let broken = |said: &String| said.contains("broken");

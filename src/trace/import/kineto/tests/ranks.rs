@@ -7,12 +7,12 @@ use super::super::open::{import_files, read_events};
 use super::*;
 use crate::NO_STEP;
 use crate::import::directory;
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 use base::error::Result;
 
 fn import(dir: &Path) -> Result<Trace> {
     let found = directory::look(dir)?;
-    let files: Vec<Input> = found.files.into_iter().map(|(file, _)| file).collect();
+    let files: Vec<InputFile> = found.files.into_iter().map(|(file, _)| file).collect();
     import_files(&files, None, read_events)
 }
 
@@ -191,11 +191,11 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
 fn a_missing_file_and_one_that_is_no_json_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("gone.json");
-    let error = import_files(&[Input::from_path(&missing)], None, read_events).unwrap_err();
+    let error = import_files(&[InputFile::from_path(&missing)], None, read_events).unwrap_err();
     assert!(error.to_string().contains("gone.json"));
     assert_eq!(error.exit_code(), 2);
     write(dir.path(), "bad.json", "nope");
-    let error = import_files(&[Input::from_path(&dir.path().join("bad.json"))], None, read_events)
+    let error = import_files(&[InputFile::from_path(&dir.path().join("bad.json"))], None, read_events)
         .unwrap_err()
         .to_string();
     assert!(error.contains("bad.json: byte 0"), "{error}");

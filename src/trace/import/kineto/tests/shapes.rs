@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::Product;
-use crate::import::{Kernel, kernel, open};
+use crate::import::{KernelLaunch, kernel, open};
 
 const MM: &str =
     r#""Input type": ["c10::BFloat16", "c10::BFloat16"], "Input Dims": [[888, 2880], [2880, 640]]"#;
@@ -154,7 +154,7 @@ fn file(base: Option<i64>) -> String {
     format!("{{{base}\"traceEvents\": [{events}]}}")
 }
 
-fn launches(trace: &Trace, rank: u32) -> Vec<Kernel> {
+fn launches(trace: &Trace, rank: u32) -> Vec<KernelLaunch> {
     let own = (0..trace.spans.len()).filter(|at| trace.spans[*at].rank == rank);
     own.map(|at| kernel(trace, at).unwrap().expect("it is in the file")).collect()
 }
@@ -166,20 +166,20 @@ fn a_kernel_tells_its_grid_its_call_and_its_operator() {
     std::fs::write(&path, file(None)).unwrap();
     let trace = open(&path).unwrap();
     let expected = [
-        Kernel {
+        KernelLaunch {
             grid: Some([8, 2, 1]),
             block: Some([128, 1, 1]),
             correlation: Some(11),
             call: Some("cudaLaunchKernel".into()),
             operator: Some("aten::mm".into()),
         },
-        Kernel {
+        KernelLaunch {
             correlation: Some(12),
             call: Some("cuLaunchKernelEx".into()),
             operator: Some("aten::add".into()),
-            ..Kernel::default()
+            ..KernelLaunch::default()
         },
-        Kernel::default(),
+        KernelLaunch::default(),
     ];
     assert_eq!(launches(&trace, 0), expected, "linked, around the call, alone");
     std::fs::remove_file(&path).unwrap();

@@ -1,8 +1,8 @@
 //! The steps, ranges and operators in which GPU work was launched.
 
 use super::*;
-use crate::export::{Ranks, chrome};
-use crate::import::input::Input;
+use crate::export::{ExportedRanks, chrome};
+use crate::import::input::InputFile;
 use crate::{LaunchSite, NO_STEP, is_host_call};
 
 fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
@@ -147,8 +147,8 @@ fn long_calls_annotate_nothing_and_are_the_same_after_an_export() {
     let trace = read(&events(&list.each_ref().map(String::as_str)));
     assert_accounted(&trace);
     let mut file = Vec::new();
-    chrome(&trace, Ranks::All, &mut file).unwrap();
-    let exported = import_bytes("t.json", &file, Options::default()).unwrap();
+    chrome(&trace, ExportedRanks::All, &mut file).unwrap();
+    let exported = import_bytes("t.json", &file, KinetoOptions::default()).unwrap();
     for trace in [&trace, &exported] {
         let name = |range: &crate::Range| trace.meta.range_names[range.name as usize].as_str();
         let calls: Vec<_> = (trace.ranges.iter())
@@ -201,7 +201,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
         ];
         let path = directory.path().join(format!("rank{rank}.json"));
         std::fs::write(&path, events(&list.each_ref().map(String::as_str))).unwrap();
-        paths.push(Input::from_path(&path));
+        paths.push(InputFile::from_path(&path));
     }
     let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     let range = |at: u32| trace.meta.range_names[trace.ranges[at as usize].name as usize].clone();

@@ -1,7 +1,7 @@
 //! Events with impossible times, and events after broken ones.
 
 use super::*;
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 
 /// An event of a category with a name, a time and arguments.
 fn event(category: &str, name: &str, time: (&str, &str), arguments: &str) -> String {
@@ -265,7 +265,7 @@ fn one_ranks_file_may_have_a_clock_of_its_own() {
     for (rank, base) in BASES.into_iter().enumerate() {
         let path = directory.path().join(format!("rank{rank}.json"));
         std::fs::write(&path, format!("[{}]", good(base).join(","))).unwrap();
-        paths.push(Input::from_path(&path));
+        paths.push(InputFile::from_path(&path));
     }
     let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     assert_eq!(trace.spans.len(), 20);
@@ -280,7 +280,7 @@ fn around(broken: &str, piece: usize) -> (usize, String) {
     let mut list: Vec<String> = (0..200).map(kernel).collect();
     list.insert(100, broken.into());
     let json = format!("{{\"traceEvents\": [\n{}\n], \"traceName\": \"x\"}}", list.join(",\n"));
-    let trace = import_bytes("t.json", json.as_bytes(), Options { piece, ..small() }).unwrap();
+    let trace = import_bytes("t.json", json.as_bytes(), KinetoOptions { piece, ..small() }).unwrap();
     assert_accounted(&trace);
     (trace.spans.len(), import_report(&trace).warnings.join("\n"))
 }

@@ -73,7 +73,7 @@ fn threads_and_pieces_change_nothing() {
     );
     let one = read(&generated.json);
     for (parsers, piece) in [(1, 64 << 10), (2, 1), (3, 10_000), (2, 1 << 20)] {
-        let options = Options { parsers, piece };
+        let options = KinetoOptions { parsers, piece };
         let other = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
         assert!(one.spans.len() > 200);
         assert_eq!(described(&other), described(&one), "{parsers} parsers, {piece} bytes");
@@ -101,7 +101,7 @@ proptest! {
     ) {
         let shape = Shape { events: 120, streams, seed, ..Shape::default() };
         let generated = generate(shape, style);
-        let options = Options { parsers: 0, piece };
+        let options = KinetoOptions { parsers: 0, piece };
         let trace = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
         prop_assert_eq!(described(&trace), truth(&generated));
         prop_assert_eq!(import_report(&trace).warnings.len(), 0, "{:?}", import_report(&trace).warnings);
@@ -168,7 +168,7 @@ proptest! {
         }
         if let Ok(trace) = import_bytes("t.json", &bytes, small()) {
             assert_accounted(&trace);
-            let pieces = Options { piece: 64, ..small() };
+            let pieces = KinetoOptions { piece: 64, ..small() };
             let again = import_bytes("t.json", &bytes, pieces).unwrap();
             prop_assert_eq!(&again.spans, &trace.spans);
             for span in &trace.spans {

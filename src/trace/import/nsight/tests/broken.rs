@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::generate::{Export, global};
 use super::import;
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 use crate::rules::Rules;
 
 /// An export of several pages in every table.
@@ -49,7 +49,7 @@ proptest! {
         }
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), bytes).expect("written");
-        match import(&[Input::from_path(file.path())]) {
+        match import(&[InputFile::from_path(file.path())]) {
             Ok(mut trace) => {
                 Rules::default().classify(&mut trace);
                 for span in &trace.spans {
@@ -86,7 +86,7 @@ proptest! {
             }
         }
         expected.values_mut().for_each(|list| list.sort_unstable());
-        let Ok(trace) = import(&[Input::from_path(&export.path)]) else {
+        let Ok(trace) = import(&[InputFile::from_path(&export.path)]) else {
             prop_assert!(expected.is_empty());
             return Ok(());
         };

@@ -6,15 +6,15 @@ mod generate;
 use generate::{Export, global};
 
 use super::import;
-use crate::import::input::Input;
+use crate::import::input::InputFile;
 use crate::overlap::Selection;
 use crate::rules::Rules;
-use crate::{NO_STEP, Stream, Trace};
+use crate::{NO_STEP, Trace, TraceStream};
 use base::error::Error;
 use plan::Lane;
 
 fn imported(export: &Export) -> Trace {
-    import(&[Input::from_path(&export.path)]).expect("imports")
+    import(&[InputFile::from_path(&export.path)]).expect("imports")
 }
 
 fn warned(trace: &Trace, words: &str) -> bool {
@@ -22,7 +22,7 @@ fn warned(trace: &Trace, words: &str) -> bool {
 }
 
 fn refused(export: &Export) -> String {
-    match import(&[Input::from_path(&export.path)]) {
+    match import(&[InputFile::from_path(&export.path)]) {
         Err(Error::Input { message, help }) => format!("{message}\n{}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
@@ -78,7 +78,7 @@ fn streams_of_two_contexts_with_one_number_are_two_streams() {
     ));
     let trace = imported(&export);
     accounted(&trace);
-    let labels: Vec<String> = trace.meta.streams.iter().map(Stream::label).collect();
+    let labels: Vec<String> = trace.meta.streams.iter().map(TraceStream::label).collect();
     assert_eq!(labels, ["stream 7 (context 1)", "stream 7 (context 2)", "stream 9"]);
     let spans: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.stream)).collect();
     assert_eq!(spans, [(0, 0), (40, 1), (60, 2), (100, 0), (200, 2)]);
@@ -357,7 +357,7 @@ fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
         ));
     }
     let trace =
-        import(&exports.each_ref().map(|export| Input::from_path(&export.path))).expect("imports");
+        import(&exports.each_ref().map(|export| InputFile::from_path(&export.path))).expect("imports");
     accounted(&trace);
     assert_eq!((trace.meta.ranks, trace.operations.len(), trace.meta.range_names.len()), (2, 3, 1));
     let spans: Vec<_> = trace
@@ -394,8 +394,9 @@ const NOW: i64 = 1_763_000_000_000_000_000;
 
 #[test]
 fn recordings_of_one_process_are_no_ranks() {
-    let open =
-        |a: Export, b: Export| import(&[a, b].each_ref().map(|export| Input::from_path(&export.path)));
+    let open = |a: Export, b: Export| {
+        import(&[a, b].each_ref().map(|export| InputFile::from_path(&export.path)))
+    };
     let again = NOW + 60_000_000_000;
     let refused = open(recorded(7, "a", 50, NOW), recorded(7, "a", 50, again)).unwrap_err().to_string();
     assert!(refused.contains("record one process, one after the other"), "{refused}");
@@ -421,7 +422,8 @@ fn times_on_the_wall_clock_are_not_moved_to_it_again() {
                 recorded(7 + at as i64, "a", start - zero, began[at])
             })
             .collect();
-        let inputs: Vec<Input> = exports.iter().map(|export| Input::from_path(&export.path)).collect();
+        let inputs: Vec<InputFile> =
+            exports.iter().map(|export| InputFile::from_path(&export.path)).collect();
         let trace = import(&inputs).expect("imports");
         assert_eq!(trace.spans[0].start_ns, trace.spans[1].start_ns, "{normalized:?}");
     }

@@ -15,7 +15,7 @@ use study::analysis::mixed_steps;
 use trace::overlap::Selection;
 use trace::overlap::intervals::{self, Coverage};
 use trace::rules::EXPERTS;
-use trace::{NO_STEP, Range, Span, Stream, Trace};
+use trace::{NO_STEP, Range, Span, Trace, TraceStream};
 
 /// Spans of two ranks to compare before using other cores for the rest.
 const FIRST: usize = 64;
@@ -109,7 +109,7 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
     (ranks, steps)
 }
 
-fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Coverage) {
+fn rank_rows(parts: RankParts, streams: &[TraceStream], spans: Spans) -> (Vec<Row>, Coverage) {
     let (mut rows, unions): (Vec<Row>, Vec<Unions>) = parts
         .into_par_iter()
         .map(|(sub, parts)| {
@@ -238,7 +238,7 @@ impl TraceIndex {
     }
 }
 
-fn label(sub: usize, streams: &[Stream]) -> String {
+fn label(sub: usize, streams: &[TraceStream]) -> String {
     match streams.get(sub) {
         Some(stream) => stream.label(),
         None if sub == streams.len() => Lane::Compute.as_str().into(),
@@ -271,9 +271,9 @@ fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> Cow<'a, [(i64, i6
 }
 
 /// Label of a rank: `r0`, or `r1 p4711 gpu1` if all streams of the rank share a process and device.
-fn rank_label(rank: u32, streams: &[Stream]) -> String {
+fn rank_label(rank: u32, streams: &[TraceStream]) -> String {
     let own = || streams.iter().filter(move |s| s.rank == rank);
-    let agreed = |get: fn(&Stream) -> Option<i64>| {
+    let agreed = |get: fn(&TraceStream) -> Option<i64>| {
         let first = own().next().and_then(get)?;
         own().all(|s| get(s) == Some(first)).then_some(first)
     };

@@ -11,7 +11,7 @@ use plan::Phase;
 use study::analysis::LaneTotal;
 use study::verdict::Verdict;
 use trace::Span;
-use trace::import::Kernel;
+use trace::import::KernelLaunch;
 
 /// Part whose overlap is computed: a step, or (`None`) all decode steps.
 pub type OverlapOf = Option<StepKey>;
@@ -39,7 +39,7 @@ pub struct Pane {
     /// Query and total time of its matches per lane.
     pub totals: Option<(String, Vec<LaneTotal>)>,
     /// Span index, and the imported files' details on its kernel or the read error.
-    pub kernel: Option<(usize, Result<Option<Kernel>, String>)>,
+    pub kernel: Option<(usize, Result<Option<KernelLaunch>, String>)>,
     /// Description of the simulated machine, if the trace is a prediction for the run above.
     pub ghost: Option<String>,
     pub verdict: Option<Arc<Verdict>>,
