@@ -104,7 +104,7 @@ impl<'a> CellRuns<'a> {
         }
         for cell in &mut cells {
             let mut repeated = HashSet::new();
-            let is_newest = |run: &Record| {
+            let mut is_newest = |run: &Record| {
                 let Some(experiment) = &run.experiment else { return true };
                 let round = (experiment.clone(), run.round);
                 let is_newest = !repeated.contains(&round);
