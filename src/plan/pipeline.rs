@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use super::build::{Ends, GroupState, Residual, Walk};
+use super::build::{GroupState, PlanEndpoints, ResidualStream, Walk};
 use super::builder::{Builder, PlanError};
 use super::{
     Cost, Element, Groups, Kind, Lane, Module, Operation, Phase, Placement, Plan, Rows, Value, ValueId,
@@ -53,7 +53,7 @@ pub(super) struct Next {
 pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, PlanError> {
     let spec = b.spec;
     let stages = stage_layers(spec.shape.layers, spec.pp);
-    let mut ends = Ends::default();
+    let mut ends = PlanEndpoints::default();
     let mut states: Vec<GroupState> = Vec::new();
     let mut cuts = vec![0];
     for layers in &stages {
@@ -97,7 +97,7 @@ pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, Pl
     Ok(cuts.windows(2).map(|cut| part(&whole, cut[0]..cut[1])).collect())
 }
 
-impl Residual {
+impl ResidualStream {
     /// Sends the residual before the stage's last outputs exist: `to_come` newest outputs are not in the queue yet.
     pub(super) fn send_early(
         &mut self,

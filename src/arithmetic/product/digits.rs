@@ -12,8 +12,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::lanes::Lanes;
-use super::panels::{LINE_SCALES, Line, Panels};
+use super::lanes::SimdLanes;
+use super::panels::{LINE_SCALES, PanelLine, Panels};
 use super::tile::{Arranged, Onto, To};
 use super::x86::Avx512;
 use crate::mxfp4::{E2M1, MXFP4_BLOCK};
@@ -141,7 +141,7 @@ pub(super) fn product(
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vnni")]
 fn multiply<const M: usize>(
     lanes: Avx512,
-    [scales, numbers]: [&[Line]; 2],
+    [scales, numbers]: [&[PanelLine]; 2],
     x: &[Block],
     mut to: To<'_>,
 ) {

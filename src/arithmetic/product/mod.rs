@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use lanes::Portable;
-pub use panels::{Format, PANEL_WIDTH, Panels, with_large_pages};
+pub use panels::{PANEL_WIDTH, PanelFormat, Panels, with_large_pages};
 #[cfg(target_arch = "x86_64")]
 use tile::Dotted;
 pub use tile::{Arranged, Onto};
@@ -106,7 +106,7 @@ impl InstructionSet {
 
     /// True if rows are rounded to bf16 before the product with these weights.
     pub(super) fn rounds(self, w: &Panels) -> bool {
-        self == Self::Avx512Bf16 && matches!(w.format, Format::Bf16)
+        self == Self::Avx512Bf16 && matches!(w.format, PanelFormat::Bf16)
     }
 
     /// The fastest supported set, or the one named by `LADDERSCOPE_INSTRUCTION_SET` if supported.
@@ -121,7 +121,8 @@ impl InstructionSet {
     /// Instructions for products in integers, if this set multiplies these weights so.
     #[cfg(target_arch = "x86_64")]
     fn with_digits(self, w: &Panels) -> Option<x86::Avx512> {
-        x86::Avx512::with_integers().filter(|_| self == Self::Avx512Vnni && w.format == Format::Mxfp4)
+        x86::Avx512::with_integers()
+            .filter(|_| self == Self::Avx512Vnni && w.format == PanelFormat::Mxfp4)
     }
 
     /// Explains why `LADDERSCOPE_INSTRUCTION_SET` cannot be honored, if so.
@@ -143,11 +144,11 @@ impl InstructionSet {
         }
         match (self, w.format) {
             // sums of a block and of all blocks
-            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, Format::Mxfp4) => 8,
+            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, PanelFormat::Mxfp4) => 8,
             (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, _) => 16,
-            (Self::Avx2, Format::F32) => 6,
-            (Self::Avx2 | Self::Neon, Format::Mxfp4) => 3,
-            (Self::Avx2, Format::Bf16) | (Self::Neon, _) => 5,
+            (Self::Avx2, PanelFormat::F32) => 6,
+            (Self::Avx2 | Self::Neon, PanelFormat::Mxfp4) => 3,
+            (Self::Avx2, PanelFormat::Bf16) | (Self::Neon, _) => 5,
             (Self::Portable, _) => 2,
         }
     }
@@ -205,9 +206,9 @@ fn with_avx512_bf16(
     onto: Onto<'_>,
 ) {
     match w.format {
-        Format::F32 => product::<_, Single>(lanes, x, w, panels, onto),
-        Format::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
-        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
+        PanelFormat::F32 => product::<_, Single>(lanes, x, w, panels, onto),
+        PanelFormat::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
+        PanelFormat::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 
@@ -219,11 +220,17 @@ fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, o
 
 /// Dispatches on the weights' format; inlined into a function with the target features.
 #[inline(always)]
-fn either<L: lanes::Lanes>(lanes: L, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn either<L: lanes::SimdLanes>(
+    lanes: L,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: Onto<'_>,
+) {
     match w.format {
-        Format::F32 => product::<L, Single>(lanes, x, w, panels, onto),
-        Format::Bf16 => product::<L, Widened>(lanes, x, w, panels, onto),
-        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
+        PanelFormat::F32 => product::<L, Single>(lanes, x, w, panels, onto),
+        PanelFormat::Bf16 => product::<L, Widened>(lanes, x, w, panels, onto),
+        PanelFormat::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 

@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
-use super::panels::{LINE_SCALES, Line, MXFP4_LINE_INPUTS, Panels};
+use super::lanes::SimdLanes;
+use super::panels::{LINE_SCALES, MXFP4_LINE_INPUTS, PanelLine, Panels};
 use super::tile::{Arranged, Onto, To};
 use crate::mxfp4::MXFP4_BLOCK;
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
-pub(super) fn product<L: Lanes>(
+pub(super) fn product<L: SimdLanes>(
     lanes: L,
     x: &Arranged,
     w: &Panels,
@@ -42,9 +42,9 @@ pub(super) fn product<L: Lanes>(
 
 /// Multiplies `M` rows with one panel, the products of a block summed in `C` chains.
 #[inline(always)]
-fn multiply<L: Lanes, const M: usize, const C: usize>(
+fn multiply<L: SimdLanes, const M: usize, const C: usize>(
     lanes: L,
-    [scales, numbers]: [&[Line]; 2],
+    [scales, numbers]: [&[PanelLine]; 2],
     x: &[f32],
     mut to: To<'_>,
 ) {

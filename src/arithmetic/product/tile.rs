@@ -9,8 +9,8 @@ use half::bf16;
 use super::InstructionSet;
 #[cfg(target_arch = "x86_64")]
 use super::digits::{self, Block};
-use super::lanes::{Dots, Lanes};
-use super::panels::{Line, PANEL_WIDTH, Panels};
+use super::lanes::{Dots, SimdLanes};
+use super::panels::{PANEL_WIDTH, PanelLine, Panels};
 
 /// Lines of a panel reused by several tiles while in the L1 cache: 16 KB.
 const LINES_PER_BLOCK: usize = 256;
@@ -20,21 +20,21 @@ const LINES_PER_BLOCK: usize = 256;
 const ROWS_PER_GROUP: usize = 512;
 
 /// Multiplication of a line of weights with rows of x.
-pub(super) trait Unit<L: Lanes> {
+pub(super) trait LineProduct<L: SimdLanes> {
     const INPUTS: usize;
 
     /// Adds the products of a line with `x[input][row]` to the rows' sums.
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]);
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]);
 }
 
 /// f32 weights, multiplied as stored.
 pub(super) struct Single;
 
-impl<L: Lanes> Unit<L> for Single {
+impl<L: SimdLanes> LineProduct<L> for Single {
     const INPUTS: usize = 1;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let w = lanes.line(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.multiply_add(*sum, w, *x);
@@ -45,11 +45,11 @@ impl<L: Lanes> Unit<L> for Single {
 /// bf16 weights, widened in registers.
 pub(super) struct Widened;
 
-impl<L: Lanes> Unit<L> for Widened {
+impl<L: SimdLanes> LineProduct<L> for Widened {
     const INPUTS: usize = 2;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let [first, second] = lanes.pairs(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.multiply_add(*sum, first, *x);
@@ -63,12 +63,12 @@ impl<L: Lanes> Unit<L> for Widened {
 /// bf16 weights, multiplied with rows rounded to bf16, two inputs at once.
 pub(super) struct Dotted;
 
-impl<L: Dots> Unit<L> for Dotted {
+impl<L: Dots> LineProduct<L> for Dotted {
     /// Each number of a row holds a rounded pair.
     const INPUTS: usize = 1;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let w = lanes.pairs_of(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.dot(*sum, w, x.to_bits());
@@ -185,7 +185,7 @@ impl Onto<'_> {
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
-pub(super) fn product<L: Lanes, U: Unit<L>>(
+pub(super) fn product<L: SimdLanes, U: LineProduct<L>>(
     lanes: L,
     x: &Arranged,
     w: &Panels,
@@ -231,7 +231,7 @@ pub(super) struct To<'a> {
 impl To<'_> {
     /// Stores the panel's sums of row `m`.
     #[inline(always)]
-    pub fn write<L: Lanes>(&mut self, lanes: L, m: usize, sum: L::V) {
+    pub fn write<L: SimdLanes>(&mut self, lanes: L, m: usize, sum: L::V) {
         let row = &mut self.y[m * self.columns..][..self.wide];
         if let Some(whole) = row.first_chunk_mut::<PANEL_WIDTH>() {
             let sum = if self.adds { lanes.add(sum, lanes.load(whole)) } else { sum };
@@ -247,7 +247,13 @@ impl To<'_> {
 }
 
 #[inline(always)]
-fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usize, to: To<'_>) {
+fn one_tile<L: SimdLanes, U: LineProduct<L>>(
+    lanes: L,
+    lines: &[PanelLine],
+    x: &[f32],
+    rows: usize,
+    to: To<'_>,
+) {
     macro_rules! by_rows {
         ($($rows:literal in $chains:literal),*) => {
             match rows {
@@ -268,9 +274,9 @@ fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usi
 
 /// Multiplies `M` rows with one panel, each product summed in `C` chains.
 #[inline(always)]
-fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
+fn tile<L: SimdLanes, U: LineProduct<L>, const M: usize, const C: usize>(
     lanes: L,
-    lines: &[Line],
+    lines: &[PanelLine],
     x: &[f32],
     mut to: To<'_>,
 ) {

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::kernels::Kernels;
+use super::kernels::CpuKernels;
 use arithmetic::product::Panels;
-use arithmetic::{CausalScores, OneQuery, Real, View, ViewMut, gemm};
+use arithmetic::{CausalScores, MatrixView, MatrixViewMut, OneQuery, Real, gemm};
 use model::Matrix;
 use plan::{Groups, ModelShape, Quantity, Temperature};
 
@@ -107,14 +107,14 @@ impl Heads {
 
 /// Preprocessing of one head before RoPE.
 #[derive(Clone, Copy, Debug)]
-pub enum Before<'a, T = f32> {
+pub enum HeadPreprocessing<'a, T = f32> {
     Nothing,
     Bias(&'a [T]),
     /// RMSNorm of queries and keys with weights `[2, dim]`, or without if they are empty, and epsilon.
     Norm(&'a [T], T),
 }
 
-impl<T: Real> Before<'_, T> {
+impl<T: Real> HeadPreprocessing<'_, T> {
     /// Applies the preprocessing to a head; `number` counts queries first, then keys, then values.
     pub(super) fn apply(self, heads: Heads, number: usize, head: &mut [T]) {
         let Heads { query, kv, dim } = heads;
@@ -146,7 +146,7 @@ pub struct Projected<'a> {
     /// Row-major values.
     pub x: &'a [f32],
     pub columns: usize,
-    pub before: Before<'a>,
+    pub before: HeadPreprocessing<'a>,
 }
 
 /// Effect of a token's position on queries and keys.
@@ -376,16 +376,16 @@ impl Sight<'_> {
 }
 
 #[derive(Debug, Default)]
-pub struct Attention {
+pub struct AttentionScratch {
     scores: Vec<f32>,
 }
 
-impl Attention {
+impl AttentionScratch {
     /// Writes `out[rows, query heads x dim]`: attention of each row's queries over the cache up to the row's
     /// position.
     pub fn attend(
         &mut self,
-        kernels: &Kernels,
+        kernels: &CpuKernels,
         (cache, layer): (&KvCache, usize),
         sight: Sight<'_>,
         rows: &StepRows,
@@ -423,7 +423,7 @@ impl Attention {
     /// Attention of the `i`-th query of a run, at `position`.
     fn one(
         &mut self,
-        kernels: &Kernels,
+        kernels: &CpuKernels,
         sight: Sight<'_>,
         of: OfHead<'_>,
         position: usize,
@@ -444,7 +444,7 @@ impl Attention {
 
     fn many(
         &mut self,
-        kernels: &Kernels,
+        kernels: &CpuKernels,
         sight: Sight<'_>,
         of: OfHead<'_>,
         run: &RowRun,
@@ -461,14 +461,18 @@ impl Attention {
             let (context, seen) = (end - start + count - 1, end - start);
             self.scores.resize((count * context).max(self.scores.len()), 0.0);
             let scores = &mut self.scores[..count * context];
-            let q = View::rows(of.queries, of.query(first), heads * dim);
-            let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
-            gemm([count, context, dim], [q, keys.transposed()], ViewMut::rows(scores, 0, context));
+            let q = MatrixView::rows(of.queries, of.query(first), heads * dim);
+            let [keys, values] = [of.keys, of.values].map(|all| MatrixView::rows(all, start * dim, dim));
+            gemm([count, context, dim], [q, keys.transposed()], MatrixViewMut::rows(scores, 0, context));
             let (window, sink) = (sight.window, sight.sinks.get(of.head).copied());
             CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
-            let p = View::rows(scores, 0, context);
+            let p = MatrixView::rows(scores, 0, context);
             let stride = heads * value_dim;
-            gemm([count, value_dim, context], [p, values], ViewMut::rows(out, of.out(first), stride));
+            gemm(
+                [count, value_dim, context],
+                [p, values],
+                MatrixViewMut::rows(out, of.out(first), stride),
+            );
         }
     }
 }
@@ -504,7 +508,7 @@ impl OfHead<'_> {
 /// Norms the latents of new tokens, rotates their shared keys, and appends both to the cache: `[rows, kv_rank +
 /// rope_dim]`.
 pub(super) fn append(
-    kernels: &Kernels,
+    kernels: &CpuKernels,
     (cache, layer): (&mut KvCache, usize),
     rope: &RopeTable,
     rows: &StepRows,
@@ -527,7 +531,7 @@ pub(super) fn append(
 /// Attention of queries that are not rotated yet, `[rows, heads x (nope_dim + rope_dim)]`, over the cached latents:
 /// `[rows, heads x value_dim]`. `each` has two panels per head: keys' up projection, transposed, and values'.
 pub(super) fn attend(
-    (kernels, attention): (&mut Kernels, &mut Attention),
+    (kernels, attention): (&mut CpuKernels, &mut AttentionScratch),
     (cache, layer): (&KvCache, usize),
     rope: &RopeTable,
     rows: &StepRows,

@@ -1,7 +1,7 @@
-//! Threads of a rank: their cores ([`Placement`]), and additional compute threads that each compute their share of a
+//! Threads of a rank: their cores ([`CorePlacement`]), and additional compute threads that each compute their share of a
 //! product's panels ([`Team`]).
 //!
-//! Products follow each other within microseconds, so if every thread has its own core ([`Placement`]), a
+//! Products follow each other within microseconds, so if every thread has its own core ([`CorePlacement`]), a
 //! waiting thread spins briefly before it sleeps. Inputs are shared or moved, and each share of the result is copied:
 //! a few kilobytes compared with megabytes of weights.
 
@@ -35,7 +35,7 @@ struct Helper {
 #[derive(Debug, Default)]
 struct Handoff {
     state: AtomicU32,
-    work: Mutex<Work>,
+    work: Mutex<HelperProduct>,
 }
 
 const IDLE: u32 = 0;
@@ -45,14 +45,14 @@ const STOP: u32 = 3;
 const GONE: u32 = 4;
 
 #[derive(Debug, Default)]
-struct Work {
-    part: Option<Part>,
+struct HelperProduct {
+    part: Option<ProductTask>,
     /// `[rows, panels of the part x 16]`.
     y: Vec<f32>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ProductTask {
     set: InstructionSet,
     x: Arc<Arranged>,
     w: Arc<Panels>,
@@ -61,7 +61,7 @@ struct Part {
 }
 
 impl Handoff {
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, HelperProduct> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl Handoff {
 }
 
 impl Team {
-    pub fn start(rank: u32, threads: u32, placement: &Placement) -> Result<Self> {
+    pub fn start(rank: u32, threads: u32, placement: &CorePlacement) -> Result<Self> {
         let spin_wait = placement.spin_wait();
         let helpers = (1..threads).map(|number| -> Result<Helper> {
             let handoff = Arc::new(Handoff::default());
@@ -108,7 +108,7 @@ impl Team {
         };
         let requester = std::thread::current();
         for (number, helper) in self.helpers.iter().enumerate() {
-            helper.handoff.work().part = Some(Part {
+            helper.handoff.work().part = Some(ProductTask {
                 set,
                 x: Arc::clone(x),
                 w: Arc::clone(w),
@@ -169,8 +169,8 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
             return;
         }
         let mut work = handoff.work();
-        let Work { part, y } = &mut *work;
-        let Some(Part { set, x, w, panels, .. }) = part else { continue };
+        let HelperProduct { part, y } = &mut *work;
+        let Some(ProductTask { set, x, w, panels, .. }) = part else { continue };
         let columns = panels.len() * PANEL_WIDTH;
         y.resize(x.rows() * columns, 0.0);
         set.product(x, w, panels.clone(), Onto { y, columns });
@@ -187,12 +187,12 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
 /// Cores of all threads of a run. With fewer cores than threads nothing is pinned and waiting threads sleep at once;
 /// waking them costs tens of microseconds per collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placement {
+pub(super) struct CorePlacement {
     /// Cores of each rank's threads; empty if not pinned.
     cores: Vec<Vec<usize>>,
 }
 
-impl Placement {
+impl CorePlacement {
     /// Places `ranks` ranks of `threads` threads each on the cores that this process may use.
     pub fn here(ranks: usize, threads: u32) -> Self {
         Self::on(&allowed(), ranks, threads)
@@ -275,7 +275,7 @@ mod tests {
         let w =
             Arc::new(Panels::from_matrix(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
         for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
-            let placement = Placement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
+            let placement = CorePlacement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
             let team = Team::start(0, threads, &placement).unwrap();
             for rows in [1, 5, 40] {
                 let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
@@ -296,11 +296,11 @@ mod tests {
 
     #[test]
     fn threads_are_pinned_and_spin_where_each_has_a_core() {
-        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
-        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
-        let few = Placement::on(&[3, 7, 9], 2, 2);
+        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
+        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
+        let few = CorePlacement::on(&[3, 7, 9], 2, 2);
         assert!(few.cores.is_empty() && few.spin_wait() == SpinWait::default());
-        assert_eq!(Placement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
-        assert_eq!(Placement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
+        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
+        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
     }
 }

@@ -4,7 +4,7 @@
 //! everything else from rooflines plus a fixed time per kernel; collectives from the link.
 
 use super::quantities::StepQuantities;
-use super::routing::{Routed, Work};
+use super::routing::{Routed, RoutedWork};
 use super::simulator::precision;
 use machine::hardware::{
     ActivationScales, AllToAll, AttentionKind, AttentionSizes, CollectiveCost, CostSource, ExpertSizes,
@@ -531,7 +531,7 @@ impl<'a> CostModel<'a> {
 
 /// Latency (us) of a rank's experts: that of evenly spread tokens which touch as many experts, plus that of the tokens
 /// beyond those which touch all.
-fn expert_us(work: Work, full: f64, balanced: &dyn Fn(f64) -> OperationCost) -> f64 {
+fn expert_us(work: RoutedWork, full: f64, balanced: &dyn Fn(f64) -> OperationCost) -> f64 {
     let us = |tokens: f64| balanced(tokens).us;
     let beyond = if work.tokens > full { us(work.tokens) - us(full) } else { 0.0 };
     us(work.seen.clamp(1.0, full)) + beyond.max(0.0)

@@ -7,7 +7,7 @@
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
 use super::durations::{Durations, ExpertShares, Loads};
-use super::lanes::{Clock, Event, Wiring};
+use super::lanes::{LaneClock, PlanDependencies, SimulatedOperation};
 use super::routing::DRAWS;
 use machine::hardware::Skew;
 use plan::{Lane, Plan};
@@ -39,7 +39,7 @@ impl Normal {
 }
 
 pub(super) struct Skewed {
-    wiring: Wiring,
+    wiring: PlanDependencies,
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
@@ -66,7 +66,7 @@ pub(super) struct LaneOverlap {
 }
 
 struct Rank {
-    clock: Clock,
+    clock: LaneClock,
     speed: f64,
     ends: Vec<i64>,
     /// Durations of the current step's operations on this rank, and the host's time before each (ns).
@@ -100,8 +100,8 @@ struct Arrived {
 impl Skewed {
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
-    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[Clock]) -> Self {
-        let wiring = Wiring::new(plan);
+    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
+        let wiring = PlanDependencies::new(plan);
         let ranks = clocks
             .iter()
             .zip(0_u64..)
@@ -128,7 +128,7 @@ impl Skewed {
         self.routed = routed;
     }
 
-    pub(super) fn clocks(&self) -> Vec<Clock> {
+    pub(super) fn clocks(&self) -> Vec<LaneClock> {
         self.ranks.iter().map(|rank| rank.clock).collect()
     }
 
@@ -141,7 +141,11 @@ impl Skewed {
     }
 
     /// Replays one step; passes every operation of every rank to `visit`, in order per lane.
-    pub(super) fn step(&mut self, durations: &Durations<'_>, visit: impl FnMut(usize, Event)) {
+    pub(super) fn step(
+        &mut self,
+        durations: &Durations<'_>,
+        visit: impl FnMut(usize, SimulatedOperation),
+    ) {
         self.draw(durations);
         self.replay(durations.loads(), visit);
     }
@@ -166,7 +170,7 @@ impl Skewed {
         work: &[Vec<i64>],
         floors: &[Vec<i64>],
         loads: Loads<'_>,
-        visit: impl FnMut(usize, Event),
+        visit: impl FnMut(usize, SimulatedOperation),
     ) {
         for ((rank, work), floors) in self.ranks.iter_mut().zip(work).zip(floors) {
             rank.durations.clone_from(work);
@@ -175,7 +179,7 @@ impl Skewed {
         self.replay(loads, visit);
     }
 
-    fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
+    fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, SimulatedOperation)) {
         for rank in &mut self.ranks {
             rank.ends.fill(i64::MAX);
             rank.head = [0; 2];
@@ -199,7 +203,7 @@ impl Skewed {
                     let rank = &mut self.ranks[index];
                     if let Some(one) = rank.compute.take() {
                         let work = rank.durations[one.operation];
-                        let event = Event {
+                        let event = SimulatedOperation {
                             operation: one.operation,
                             lane: Lane::Compute,
                             ready: one.ready,
@@ -218,7 +222,7 @@ impl Skewed {
                         let Some(one) = rank.comm.take() else { continue };
                         // waiting for peers on the compute lane is not contention
                         let waited = if one.lane == Lane::Compute { arrival - one.start } else { 0 };
-                        let event = Event {
+                        let event = SimulatedOperation {
                             operation: one.operation,
                             lane: one.lane,
                             ready: one.ready,
@@ -337,7 +341,7 @@ enum Ended {
 }
 
 impl Rank {
-    fn start(&mut self, wiring: &Wiring) {
+    fn start(&mut self, wiring: &PlanDependencies) {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
             && !waits_inline
@@ -364,13 +368,13 @@ impl Rank {
         }
     }
 
-    fn startable(&self, wiring: &Wiring, lane: usize) -> Option<(usize, i64)> {
+    fn startable(&self, wiring: &PlanDependencies, lane: usize) -> Option<(usize, i64)> {
         let operation = *wiring.lanes[lane].get(self.head[lane])? as usize;
         let ready = wiring.ready(operation, &self.ends, self.clock.tokens);
         (ready != i64::MAX).then_some((operation, ready))
     }
 
-    fn end(&mut self, event: Event) {
+    fn end(&mut self, event: SimulatedOperation) {
         self.ends[event.operation] = event.end;
         self.clock.free[event.lane as usize] = event.end;
         self.head[event.lane as usize] += 1;
@@ -379,7 +383,7 @@ impl Rank {
 
 /// Measured times of a plan's operations in one step (ns).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredOperations {
     pub begin: Vec<i64>,
     /// Duration of each compute operation without contention, by rank, then by operation.
     pub work: Vec<Vec<i64>>,
@@ -411,9 +415,9 @@ pub struct Executed {
 
 /// Replays one step of `plan` on all ranks. Returns every executed operation, in order per lane, and the time at
 /// which the last rank had the step's tokens (ns).
-pub fn replay(plan: &Plan, measured: &Measured) -> (Vec<Executed>, i64) {
-    let clocks: Vec<Clock> =
-        measured.begin.iter().map(|&at| Clock { free: [at; 2], tokens: at }).collect();
+pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<Executed>, i64) {
+    let clocks: Vec<LaneClock> =
+        measured.begin.iter().map(|&at| LaneClock { free: [at; 2], tokens: at }).collect();
     let mut ranks = Skewed::new(plan, Skew::default(), 0, 0, &clocks);
     let loads = Loads {
         ns: &measured.transfer,

@@ -27,9 +27,9 @@ const LINE: u32 = 128;
 const MOST_RING: u32 = 88 << 10;
 /// Steps a warp processes together, up to two tiles.
 const RUN: u32 = 2;
-/// Kernel of a product, `Kernels::get_with("matvec" or "matvec_logits", &defines)`, with its launch.
+/// Kernel of a product, `GpuKernels::get_with("matvec" or "matvec_logits", &defines)`, with its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matvec {
+pub struct MatvecKernel {
     pub defines: Vec<(&'static str, u32)>,
     pub geometry: Launch,
 }
@@ -56,7 +56,7 @@ pub fn matvec_geometry(
     inputs: u32,
     outputs: u32,
     multiprocessors: u32,
-) -> Matvec {
+) -> MatvecKernel {
     let pack = PACK / weights.bytes() as u32;
     // fp8 conversion always feeds tensor cores
     let least = if weights == DType::Fp8 { 1 } else { TENSOR_ROWS };
@@ -92,7 +92,7 @@ pub fn matvec_geometry(
     let ring =
         if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
     let geometry = Launch { shared_bytes: ring, ..Launch::flat(grid, choice.threads) };
-    Matvec { defines, geometry }
+    MatvecKernel { defines, geometry }
 }
 
 /// Weights that each block of a product reads first.
@@ -126,7 +126,7 @@ impl NextProduct {
     }
 }
 
-impl Matvec {
+impl MatvecKernel {
     /// First weights per block within a budget of `kb` KB per SM. FMA blocks read output by output; tensor
     /// core blocks read some columns of all outputs of a round.
     pub fn start(

@@ -65,12 +65,12 @@ impl Default for KernelOptions {
 
 /// Kernels of one GPU, either all with stamps or all without.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
-    kernels: &'a Kernels,
+pub struct KernelSource<'a> {
+    kernels: &'a GpuKernels,
     is_stamped: bool,
 }
 
-impl Source<'_> {
+impl KernelSource<'_> {
     /// The same kernels without stamps.
     pub fn unstamped(self) -> Self {
         Self { is_stamped: false, ..self }
@@ -80,7 +80,7 @@ impl Source<'_> {
         self.get_with(name, &[])
     }
 
-    /// Same as [`Kernels::get_with`], plus the `STAMPED` constant if needed.
+    /// Same as [`GpuKernels::get_with`], plus the `STAMPED` constant if needed.
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
         let stamped = self.is_stamped.then_some(("STAMPED", 1));
         let constants: Vec<_> = constants.iter().copied().chain(stamped).collect();
@@ -120,7 +120,7 @@ pub struct Compiled {
 }
 
 /// Kernels of one GPU. Each unit is compiled and loaded at first use.
-pub struct Kernels {
+pub struct GpuKernels {
     gpu: Gpu,
     options: KernelOptions,
     nvrtc: &'static Nvrtc,
@@ -135,7 +135,7 @@ struct Ready {
     compiled: Compiled,
 }
 
-impl Kernels {
+impl GpuKernels {
     /// Loads NVRTC; compiles nothing yet.
     ///
     /// # Errors
@@ -232,13 +232,13 @@ impl Kernels {
         )
     }
 
-    pub fn plain(&self) -> Source<'_> {
-        Source { kernels: self, is_stamped: false }
+    pub fn plain(&self) -> KernelSource<'_> {
+        KernelSource { kernels: self, is_stamped: false }
     }
 
     /// Kernels that write time stamps; each takes the address of its two times as an additional last argument.
-    pub fn stamped(&self) -> Source<'_> {
-        Source { kernels: self, is_stamped: true }
+    pub fn stamped(&self) -> KernelSource<'_> {
+        KernelSource { kernels: self, is_stamped: true }
     }
 
     pub fn compiled(&self) -> Compiled {

@@ -3,7 +3,9 @@
 use super::{Bench, DTYPES, assert_close, checks, random};
 use model::Model;
 use plan::ModelShape;
-use run::testing::cpu::{Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows, Turn};
+use run::testing::cpu::{
+    HeadPreprocessing, Heads, KvCache, Projected, RopeTable, RowRun, StepRows, Turn,
+};
 use run::testing::cuda::geometry;
 
 checks!(
@@ -85,7 +87,7 @@ fn one(
     });
     let step = StepRows { runs: runs.collect() };
     let x = bench.read_numbers(qkv);
-    let projected = Projected { x: &x, columns: stride, before: Before::Nothing };
+    let projected = Projected { x: &x, columns: stride, before: HeadPreprocessing::Nothing };
     cache.append(0, &step, Turn::Rope(&rope), projected, &mut queries);
     let what = format!("{heads:?} at {positions:?}, {tokens} tokens, {extra} more");
     assert_close(&what, dtype, &bench.read_numbers(q), &queries);
@@ -129,7 +131,11 @@ fn biases_and_norms_of_heads_are_the_cpu_backends(bench: &mut Bench<'_>) {
                     let own = [number(columns).into()];
                     bench.launch("bias_heads", &geometry, &[&shared[..], &own].concat());
                 }
-                let before = if normed { Before::Norm(&weights, EPS) } else { Before::Bias(&weights) };
+                let before = if normed {
+                    HeadPreprocessing::Norm(&weights, EPS)
+                } else {
+                    HeadPreprocessing::Bias(&weights)
+                };
                 let shape = shape(number(dim));
                 let mut cache = KvCache::new(heads, 1, rows, 1);
                 let runs = (0..rows).map(|sequence| RowRun { sequence, position: 0, count: 1 });
