@@ -444,7 +444,7 @@ impl ModelConfig {
     }
 }
 
-/// HF's default base.
+/// RoPE base of a config without `rope_theta`.
 const DEFAULT_THETA: f64 = 10_000.0;
 
 impl ModelConfig {

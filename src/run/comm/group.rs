@@ -74,7 +74,6 @@ pub enum Exchange {
     AllReduce,
     /// Every rank gets its share of the rows of the sum ([`Rows::share`]).
     ReduceScatter {
-        /// Columns per row.
         columns: usize,
     },
     /// Every rank gets all buffers, concatenated in rank order.

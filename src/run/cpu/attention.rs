@@ -484,7 +484,7 @@ struct OfHead<'a> {
     /// Columns of a key, and of a value.
     dim: usize,
     value_dim: usize,
-    /// Factor of scores.
+    /// Factor of the scores before the softmax.
     scale: f32,
     head: usize,
     row: usize,

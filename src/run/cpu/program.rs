@@ -62,7 +62,7 @@ impl CpuProgram {
     }
 }
 
-/// Weight in memory.
+/// Weight in the form that its operation reads.
 #[derive(Clone, Debug)]
 pub(super) enum StoredWeight {
     /// Operand of products, and the embedding, which the head may share.

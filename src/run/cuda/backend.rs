@@ -323,7 +323,7 @@ pub fn made_up_gpus(count: usize, memory_bytes: u64) -> AvailableGpus {
     AvailableGpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
 }
 
-/// Minimum compute capability.
+/// Minimum compute capability (major, minor).
 const OLDEST: (u32, u32) = (8, 0);
 
 /// GPUs visible to this process, if all can run the cuda backend.

@@ -35,7 +35,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Purpose of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Undisturbed times.
+    /// Sample of a record: no stamps, no CUPTI.
     Sample,
     /// Kernels stamp their times.
     Stamped,

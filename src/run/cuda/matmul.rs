@@ -32,7 +32,7 @@ pub struct ProductShape {
 pub enum ProductKernel {
     /// cuBLASLt.
     Library,
-    /// Our kernel.
+    /// Kernel `matvec`.
     Own,
 }
 

@@ -292,7 +292,7 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// Attention in tables.
+    /// Cost of fused attention from measured tables; `None` without a fitting one, or for prompts in chunks.
     fn measured_attention(&self, class: &CostClass, step: &Step) -> Option<OperationCost> {
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let window = window(&class.kind);

@@ -90,7 +90,7 @@ struct TimedDecodeStep {
     parts: Vec<Option<OperationSpan>>,
 }
 
-/// Times one generation.
+/// Times one generation with CUDA events.
 pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (&engine.programs, context.steps());

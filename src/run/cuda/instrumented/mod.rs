@@ -152,7 +152,6 @@ pub(super) struct InstrumentedStep {
     pub step: u32,
     /// Origin of the times below (ns, host clock).
     pub start_ns: i64,
-    /// Duration (ns).
     pub length_ns: i64,
     /// Ready, start and end (ns) by operation or part of the trace's table; `None` without a record.
     pub operations: Vec<Option<[i64; 3]>>,
