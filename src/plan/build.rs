@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::builder::{Builder, PlanError};
 use super::modules::ModuleOutputs;
-use super::pipeline::{self, Next};
+use super::pipeline::{self, NextStage};
 use super::{
     Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Staleness, Tensor,
     ValueId, Variant, Wiring,
@@ -268,7 +268,7 @@ impl GroupState {
         b: &mut Builder<'_>,
         walk: &Walk<'_>,
         index: usize,
-        next: Option<Next>,
+        next: Option<NextStage>,
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let Self { residual, dropped } = self;
@@ -334,7 +334,7 @@ impl GroupState {
         walk: &Walk<'_>,
         index: usize,
         (partial, also): (ValueId, Option<ValueId>),
-        next: Option<Next>,
+        next: Option<NextStage>,
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let (wiring, modules, residual) = (&walk.wiring, walk.modules.len(), &mut self.residual);

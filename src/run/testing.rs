@@ -27,8 +27,8 @@ pub fn simulated(spec: &Spec) -> Trace {
 /// Arithmetic of the cpu backend, with which kernels are compared.
 pub mod cpu {
     pub use crate::cpu::attention::{
-        AttentionScratch, HeadPreprocessing, Heads, KvCache, Projected, RopeTable, RowRun, Sight,
-        StepRows, Turn,
+        AttentionLimits, AttentionScratch, HeadPreprocessing, Heads, KvCache, PositionEncoding,
+        Projected, RopeTable, RowRun, StepRows,
     };
     pub use crate::cpu::experts::choose;
     pub use crate::cpu::{CpuKernels, Panels, quantize};
@@ -36,7 +36,7 @@ pub mod cpu {
 
 /// Kernels of the cuda backend: compilation and launches.
 pub mod cuda {
-    pub use crate::cuda::Eight;
+    pub use crate::cuda::EightBitFormat;
     pub use crate::cuda::fp8;
     pub use crate::cuda::kernels::compile::{
         Defines, HEADERS, TranslationUnit, UNITS, cache_key, cubin, defines, options_for, unit_of,

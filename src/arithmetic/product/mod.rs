@@ -35,7 +35,7 @@ use lanes::Portable;
 pub use panels::{PANEL_WIDTH, PanelFormat, Panels, with_large_pages};
 #[cfg(target_arch = "x86_64")]
 use tile::Dotted;
-pub use tile::{Arranged, Onto};
+pub use tile::{Arranged, ProductOutput};
 use tile::{Single, Widened, product};
 
 /// Environment variable that overrides the instruction set.
@@ -154,7 +154,7 @@ impl InstructionSet {
     }
 
     /// `y = x W^T` for some of the weight's panels.
-    pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+    pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: ProductOutput<'_>) {
         #[cfg(target_arch = "x86_64")]
         if let Some(lanes) = self.with_digits(w) {
             // SAFETY: the value exists, so the processor supports the instructions
@@ -192,7 +192,13 @@ impl InstructionSet {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn with_avx512(lanes: x86::Avx512, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn with_avx512(
+    lanes: x86::Avx512,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: ProductOutput<'_>,
+) {
     either(lanes, x, w, panels, onto);
 }
 
@@ -203,7 +209,7 @@ fn with_avx512_bf16(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    onto: Onto<'_>,
+    onto: ProductOutput<'_>,
 ) {
     match w.format {
         PanelFormat::F32 => product::<_, Single>(lanes, x, w, panels, onto),
@@ -214,7 +220,7 @@ fn with_avx512_bf16(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, onto: ProductOutput<'_>) {
     either(lanes, x, w, panels, onto);
 }
 
@@ -225,7 +231,7 @@ fn either<L: lanes::SimdLanes>(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    onto: Onto<'_>,
+    onto: ProductOutput<'_>,
 ) {
     match w.format {
         PanelFormat::F32 => product::<L, Single>(lanes, x, w, panels, onto),

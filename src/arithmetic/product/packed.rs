@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::lanes::SimdLanes;
 use super::panels::{LINE_SCALES, MXFP4_LINE_INPUTS, PanelLine, Panels};
-use super::tile::{Arranged, Onto, To};
+use super::tile::{Arranged, ProductOutput, TileOutput};
 use crate::mxfp4::MXFP4_BLOCK;
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
@@ -17,7 +17,7 @@ pub(super) fn product<L: SimdLanes>(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    mut onto: Onto<'_>,
+    mut onto: ProductOutput<'_>,
 ) {
     for panel in panels.clone() {
         let lines = w.scaled_lines(panel);
@@ -46,7 +46,7 @@ fn multiply<L: SimdLanes, const M: usize, const C: usize>(
     lanes: L,
     [scales, numbers]: [&[PanelLine]; 2],
     x: &[f32],
-    mut to: To<'_>,
+    mut to: TileOutput<'_>,
 ) {
     let mut totals = [lanes.zero(); M];
     let blocks = numbers.as_chunks::<{ MXFP4_BLOCK / MXFP4_LINE_INPUTS }>().0.iter();

@@ -167,19 +167,19 @@ impl Arranged {
 
 /// Destination of a product: `columns` numbers per row, starting with the first panel.
 #[derive(Debug)]
-pub struct Onto<'a> {
+pub struct ProductOutput<'a> {
     /// Output, `[rows, columns]`.
     pub y: &'a mut [f32],
     pub columns: usize,
 }
 
-impl Onto<'_> {
+impl ProductOutput<'_> {
     /// Place of some rows' sums of a panel, counted from the first.
     #[inline(always)]
-    pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> To<'_> {
+    pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> TileOutput<'_> {
         let (columns, column) = (self.columns, panel * PANEL_WIDTH);
         let y = &mut self.y[rows.start * columns + column..];
-        To { y, columns, wide: PANEL_WIDTH.min(columns - column), adds }
+        TileOutput { y, columns, wide: PANEL_WIDTH.min(columns - column), adds }
     }
 }
 
@@ -190,7 +190,7 @@ pub(super) fn product<L: SimdLanes, U: LineProduct<L>>(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    mut onto: Onto<'_>,
+    mut onto: ProductOutput<'_>,
 ) {
     let tiles = x.tiles();
     // a single tile reads each panel once, so blocking is useless
@@ -219,7 +219,7 @@ pub(super) fn product<L: SimdLanes, U: LineProduct<L>>(
 }
 
 /// Destination of a tile's sums.
-pub(super) struct To<'a> {
+pub(super) struct TileOutput<'a> {
     pub y: &'a mut [f32],
     pub columns: usize,
     /// Number of outputs in the panel.
@@ -228,7 +228,7 @@ pub(super) struct To<'a> {
     pub adds: bool,
 }
 
-impl To<'_> {
+impl TileOutput<'_> {
     /// Stores the panel's sums of row `m`.
     #[inline(always)]
     pub fn write<L: SimdLanes>(&mut self, lanes: L, m: usize, sum: L::V) {
@@ -252,7 +252,7 @@ fn one_tile<L: SimdLanes, U: LineProduct<L>>(
     lines: &[PanelLine],
     x: &[f32],
     rows: usize,
-    to: To<'_>,
+    to: TileOutput<'_>,
 ) {
     macro_rules! by_rows {
         ($($rows:literal in $chains:literal),*) => {
@@ -278,7 +278,7 @@ fn tile<L: SimdLanes, U: LineProduct<L>, const M: usize, const C: usize>(
     lanes: L,
     lines: &[PanelLine],
     x: &[f32],
-    mut to: To<'_>,
+    mut to: TileOutput<'_>,
 ) {
     let x = x.as_chunks::<M>().0;
     let mut sums = [[lanes.zero(); M]; C];

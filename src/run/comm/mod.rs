@@ -12,4 +12,4 @@ pub use group::{
 pub use link::{EmulatedLink, Pipe, emulated_link};
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
-pub use peers::{Late, Meeting, Peers, PingPong, Secret};
+pub use peers::{LateRanks, Meeting, Peers, PingPong, Secret};

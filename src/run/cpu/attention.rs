@@ -151,13 +151,13 @@ pub struct Projected<'a> {
 
 /// Effect of a token's position on queries and keys.
 #[derive(Clone, Copy, Debug)]
-pub enum Turn<'a> {
+pub enum PositionEncoding<'a> {
     Rope(&'a RopeTable),
     /// Nothing on keys; queries are multiplied, if there is a factor.
     Scale(Option<Temperature>),
 }
 
-impl Turn<'_> {
+impl PositionEncoding<'_> {
     fn query(self, position: usize, head: &mut [f32]) {
         match self {
             Self::Rope(table) => table.rotate(position, head),
@@ -312,7 +312,7 @@ impl KvCache {
         &mut self,
         layer: usize,
         rows: &StepRows,
-        turn: Turn<'_>,
+        turn: PositionEncoding<'_>,
         projected: Projected<'_>,
         queries: &mut [f32],
     ) {
@@ -347,7 +347,7 @@ impl KvCache {
 
 /// Limits of a layer's attention.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
+pub struct AttentionLimits<'a> {
     /// Last positions that a query sees, its own included.
     pub window: usize,
     /// True if a query sees its own chunk of `window` positions instead.
@@ -356,7 +356,7 @@ pub struct Sight<'a> {
     pub sinks: &'a [f32],
 }
 
-impl Sight<'_> {
+impl AttentionLimits<'_> {
     /// Attention to the whole context.
     pub const ALL: Self = Self { window: usize::MAX, is_chunked: false, sinks: &[] };
 
@@ -387,7 +387,7 @@ impl AttentionScratch {
         &mut self,
         kernels: &CpuKernels,
         (cache, layer): (&KvCache, usize),
-        sight: Sight<'_>,
+        sight: AttentionLimits<'_>,
         rows: &StepRows,
         queries: &[f32],
         out: &mut [f32],
@@ -406,7 +406,7 @@ impl AttentionScratch {
                 let (heads, scale) = (query, cache.scale);
                 for head in head * query / kv..(head + 1) * query / kv {
                     let of_head =
-                        OfHead { heads, dim, value_dim, scale, head, row, keys, values, queries };
+                        HeadOperands { heads, dim, value_dim, scale, head, row, keys, values, queries };
                     if run.count < MANY_QUERIES {
                         for i in 0..run.count {
                             self.one(kernels, sight, of_head, run.position + i, i, out);
@@ -424,13 +424,13 @@ impl AttentionScratch {
     fn one(
         &mut self,
         kernels: &CpuKernels,
-        sight: Sight<'_>,
-        of: OfHead<'_>,
+        sight: AttentionLimits<'_>,
+        of: HeadOperands<'_>,
         position: usize,
         i: usize,
         out: &mut [f32],
     ) {
-        let OfHead { dim, value_dim, scale, .. } = of;
+        let HeadOperands { dim, value_dim, scale, .. } = of;
         let seen = sight.positions(position);
         let (keys, values) =
             (&of.keys[seen.start * dim..seen.end * dim], &of.values[seen.start * dim..]);
@@ -445,12 +445,12 @@ impl AttentionScratch {
     fn many(
         &mut self,
         kernels: &CpuKernels,
-        sight: Sight<'_>,
-        of: OfHead<'_>,
+        sight: AttentionLimits<'_>,
+        of: HeadOperands<'_>,
         run: &RowRun,
         out: &mut [f32],
     ) {
-        let OfHead { heads, dim, value_dim, scale, .. } = of;
+        let HeadOperands { heads, dim, value_dim, scale, .. } = of;
         let mut next = 0;
         while next < run.count {
             let first = next;
@@ -479,7 +479,7 @@ impl AttentionScratch {
 
 /// Operands of one of `heads` query heads in a run that starts at `row`. Positions of keys and values are `dim` apart.
 #[derive(Clone, Copy)]
-struct OfHead<'a> {
+struct HeadOperands<'a> {
     heads: usize,
     /// Columns of a key, and of a value.
     dim: usize,
@@ -493,7 +493,7 @@ struct OfHead<'a> {
     queries: &'a [f32],
 }
 
-impl OfHead<'_> {
+impl HeadOperands<'_> {
     /// Start of the run's `i`-th query.
     fn query(&self, i: usize) -> usize {
         ((self.row + i) * self.heads + self.head) * self.dim
@@ -562,7 +562,7 @@ pub(super) fn attend(
         }
     }
     let mut mixed = vec![0.0; count * heads * rank];
-    attention.attend(kernels, (cache, layer), Sight::ALL, rows, &absorbed, &mut mixed);
+    attention.attend(kernels, (cache, layer), AttentionLimits::ALL, rows, &absorbed, &mut mixed);
     let mut values = vec![0.0; count * value_dim];
     for (head, pair) in each.chunks_exact(2).enumerate() {
         for (at, product) in product.chunks_exact_mut(rank).enumerate() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
-use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
+use arithmetic::product::{Arranged, InstructionSet, PANEL_WIDTH, Panels, ProductOutput};
 use arithmetic::{Gated, Real, SiluMul};
 use pulp::Arch;
 
@@ -49,7 +49,7 @@ impl CpuKernels {
         let arranged = Arc::make_mut(&mut self.arranged);
         arranged.fill(x, w, self.set);
         let panels = part.start / PANEL_WIDTH..part.end.div_ceil(PANEL_WIDTH);
-        self.team.product(self.set, &self.arranged, w, panels, Onto { y, columns: part.len() });
+        self.team.product(self.set, &self.arranged, w, panels, ProductOutput { y, columns: part.len() });
     }
 
     /// RMSNorm of each row: `y = x / sqrt(mean(x^2) + eps) * weight`.

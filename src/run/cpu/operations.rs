@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::attention::{self, HeadPreprocessing, Projected, Sight, StepPart, StepRows, Turn};
+use super::attention::{
+    self, AttentionLimits, HeadPreprocessing, PositionEncoding, Projected, StepPart, StepRows,
+};
 use super::experts::{ExpertWeights, add_bias, choose};
 use super::kernels::quantize;
 use super::program::StoredWeight;
@@ -185,8 +187,8 @@ impl Rank {
             _ => HeadPreprocessing::Nothing,
         };
         let turn = match kind {
-            Kind::Append => Turn::Scale(self.shape.attention.temperature),
-            _ => Turn::Rope(&self.rope),
+            Kind::Append => PositionEncoding::Scale(self.shape.attention.temperature),
+            _ => PositionEncoding::Rope(&self.rope),
         };
         self.cache.append(layer, rows, turn, Projected { x, columns, before }, queries);
     }
@@ -204,7 +206,7 @@ impl Rank {
             _ => (usize::MAX, false),
         };
         let sinks = sinks.map_or(&[][..], StoredWeight::vector);
-        let sight = Sight { window, is_chunked, sinks };
+        let sight = AttentionLimits { window, is_chunked, sinks };
         let cached = (&self.cache, layer);
         self.attention.attend(&self.kernels, cached, sight, rows, queries, out);
     }

@@ -303,7 +303,7 @@ impl Rank {
 pub(super) struct CommLane {
     rank: usize,
     group: Arc<RankGroup>,
-    under_way: VecDeque<Posted>,
+    under_way: VecDeque<PostedCollective>,
     name: String,
     /// End of the last collective (ns).
     free_at: i64,
@@ -311,7 +311,7 @@ pub(super) struct CommLane {
 }
 
 #[derive(Debug)]
-struct Posted {
+struct PostedCollective {
     operation: u32,
     /// Times at which the operand was ready and the collective was posted (ns).
     ready: i64,
@@ -339,14 +339,14 @@ impl CommLane {
         buffer: Vec<f32>,
     ) -> Result<(), RankFailure> {
         let _range = named.map(|named| start(&self.name, named));
-        self.under_way.push_back(Posted { operation, ready, posted, _range });
+        self.under_way.push_back(PostedCollective { operation, ready, posted, _range });
         self.group.give(self.rank, exchange, bytes, buffer)
     }
 
     /// Waits for the oldest collective; returns its operation, end (ns) and result.
     fn complete(&mut self) -> Result<(u32, i64, Vec<f32>), RankFailure> {
         let exchanged = self.group.take(self.rank)?;
-        let Some(Posted { operation, ready, posted, .. }) = self.under_way.pop_front() else {
+        let Some(PostedCollective { operation, ready, posted, .. }) = self.under_way.pop_front() else {
             return Err(RankFailure("no collective is under way".into()));
         };
         // the lane starts a collective when the one before it has ended

@@ -76,7 +76,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 sample: sample.unwrap_or(0),
                 step: 0,
             };
-            let watched = watch.as_ref().map(|watch| Watched { watch, generation, to_main });
+            let watched = watch.as_ref().map(|watch| GenerationWatch { watch, generation, to_main });
             let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
             // a closed channel means that the main thread has failed; the gate returns the error
             let _ = to_main.send(Message::Done(report));
@@ -84,7 +84,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         Ok(worker.rank.kernels.instruction_set())
     };
 
-    let mut collected = Collected::new(spec, model.shape.layers);
+    let mut collected = CollectedResults::new(spec, model.shape.layers);
     let loaded = shared.weights(&setup)?;
     let instruction_sets =
         engine::run_ranks(&setup, &shared, &loaded, body, &|why| gate.abort(why), |from_ranks| {
@@ -102,7 +102,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             }
             Ok(())
         })?;
-    let Collected { samples, spans, memory_bytes, compared, .. } = collected;
+    let CollectedResults { samples, spans, memory_bytes, compared, .. } = collected;
 
     let of_stage = |stage: &engine::Stage| [stage.prefill.plan.hash(), stage.decode.plan.hash()];
     let plan_hashes: Vec<String> = shared.stages.iter().flat_map(of_stage).collect();
@@ -139,7 +139,7 @@ fn reports_of_generation(
 }
 
 /// Results that the main thread collects over all generations.
-struct Collected<'a> {
+struct CollectedResults<'a> {
     spec: &'a Spec,
     samples: Vec<Sample>,
     /// Spans of the last sample.
@@ -149,7 +149,7 @@ struct Collected<'a> {
     compared: TokenComparison,
 }
 
-impl<'a> Collected<'a> {
+impl<'a> CollectedResults<'a> {
     fn new(spec: &'a Spec, layers: u32) -> Self {
         let compared = TokenComparison::new(spec, layers);
         Self { spec, samples: Vec::new(), spans: Vec::new(), memory_bytes: 0, compared }
@@ -215,13 +215,13 @@ pub(super) fn threads(spec: &Spec) -> u32 {
 }
 
 #[derive(Clone, Copy)]
-struct Watched<'a> {
+struct GenerationWatch<'a> {
     watch: &'a Watch,
     generation: u32,
     to_main: &'a crossbeam_channel::Sender<Message>,
 }
 
-impl Watched<'_> {
+impl GenerationWatch<'_> {
     fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
         if rank.global == 0
             && let Some(note) = pace.prefilled(self.watch, self.generation, now)
@@ -261,7 +261,7 @@ fn generate_once(
     prompts: &[u32],
     place: StepPlace,
     pace: &mut Pace,
-    watched: Option<Watched<'_>>,
+    watched: Option<GenerationWatch<'_>>,
 ) -> Result<RankReport, RankFailure> {
     let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
     let rows = |position: usize, count: usize| StepRows {

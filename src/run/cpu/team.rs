@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
-use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
+use arithmetic::product::{Arranged, InstructionSet, PANEL_WIDTH, Panels, ProductOutput};
 
 use crate::comm::SpinWait;
 use crate::recorder::name_thread;
@@ -95,7 +95,7 @@ impl Team {
         x: &Arc<Arranged>,
         w: &Arc<Panels>,
         panels: Range<usize>,
-        onto: Onto<'_>,
+        onto: ProductOutput<'_>,
     ) {
         let threads = self.helpers.len() + 1;
         let is_small = panels.len() * w.panel_bytes() * x.rows() < LEAST_BYTES;
@@ -120,8 +120,8 @@ impl Team {
                 thread.thread().unpark();
             }
         }
-        let Onto { y, columns } = onto;
-        set.product(x, w, part(0), Onto { y: &mut *y, columns });
+        let ProductOutput { y, columns } = onto;
+        set.product(x, w, part(0), ProductOutput { y: &mut *y, columns });
         for (number, helper) in self.helpers.iter().enumerate() {
             self.spin_wait.wait(|| !helper.handoff.is(REQUESTED), std::thread::park);
             assert!(helper.handoff.is(DONE), "a thread of the rank has ended");
@@ -173,7 +173,7 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
         let Some(ProductTask { set, x, w, panels, .. }) = part else { continue };
         let columns = panels.len() * PANEL_WIDTH;
         y.resize(x.rows() * columns, 0.0);
-        set.product(x, w, panels.clone(), Onto { y, columns });
+        set.product(x, w, panels.clone(), ProductOutput { y, columns });
         // release the shared input before the main thread continues, because it overwrites it
         let requester = part.take().map(|part| part.requester);
         drop(work);
@@ -286,8 +286,14 @@ mod tests {
                 let panels = 0..outputs.div_ceil(PANEL_WIDTH);
                 let mut y = vec![vec![f32::NAN; rows * outputs]; 2];
                 let [alone, together] = &mut y[..] else { unreachable!() };
-                set.product(&arranged, &w, panels.clone(), Onto { y: alone, columns: outputs });
-                team.product(set, &arranged, &w, panels, Onto { y: together, columns: outputs });
+                set.product(&arranged, &w, panels.clone(), ProductOutput { y: alone, columns: outputs });
+                team.product(
+                    set,
+                    &arranged,
+                    &w,
+                    panels,
+                    ProductOutput { y: together, columns: outputs },
+                );
                 assert_eq!(alone, together, "{threads} threads, {rows} rows");
                 assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
             }

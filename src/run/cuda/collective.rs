@@ -107,14 +107,14 @@ impl LoopbackTable {
 
 /// Format of `quantize` messages: 8-bit numbers, then their scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eight {
+pub struct EightBitFormat {
     /// True for e4m3, false for integers.
     pub is_float: bool,
     /// Columns of a row; each [`SCALED_TOGETHER`] of them share a scale.
     pub columns: u32,
 }
 
-impl Eight {
+impl EightBitFormat {
     /// Message size (bytes) of `numbers` elements in the layout of `kernels/eight.cu`, rounded up to 16.
     pub fn bytes(self, numbers: u64) -> u64 {
         let rows = numbers / u64::from(self.columns.max(1));
@@ -191,7 +191,7 @@ pub(super) struct Transfer {
     pub whole: u64,
     /// Elements of the largest share of rows of a rank.
     pub share: u64,
-    pub eight: Option<Eight>,
+    pub eight: Option<EightBitFormat>,
     /// Columns of a sharded head, if gathered.
     pub columns: Option<LogitGather>,
     /// Message size according to the plan.
@@ -347,8 +347,8 @@ fn no_room() -> Error {
 
 impl GpuProgram {
     /// Format of 8-bit messages with `columns` columns per row.
-    pub(super) fn eight(&self, columns: u32) -> Eight {
-        Eight { is_float: self.comm_dtype == CommDType::F8, columns }
+    pub(super) fn eight(&self, columns: u32) -> EightBitFormat {
+        EightBitFormat { is_float: self.comm_dtype == CommDType::F8, columns }
     }
 
     pub(super) fn message_bytes(&self, operation: &Operation, size: &StepSize) -> u64 {

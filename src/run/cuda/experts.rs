@@ -318,17 +318,17 @@ impl Binder<'_> {
 
 /// An expert with rows, and its slots: the first, and their number, a multiple of [`SLOT_ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Touched {
+struct OccupiedExpert {
     expert: u32,
     first: u32,
     slots: u32,
 }
 
 /// Slots of the experts with rows, as `place_choices` assigns them.
-fn touched(counts: &[u32]) -> Vec<Touched> {
+fn touched(counts: &[u32]) -> Vec<OccupiedExpert> {
     let mut first = 0;
     let all = (0..).zip(counts).map(|(expert, count)| {
-        let found = Touched { expert, first, slots: count.next_multiple_of(SLOT_ROWS) };
+        let found = OccupiedExpert { expert, first, slots: count.next_multiple_of(SLOT_ROWS) };
         first += found.slots;
         found
     });
@@ -414,7 +414,7 @@ impl ExpertProduct {
         &self,
         engine: &Engine,
         stream: &Stream,
-        touched: &Touched,
+        touched: &OccupiedExpert,
         (own, multiprocessors): (u32, u32),
     ) -> Result<()> {
         let MatMul { inputs, outputs, dtype, .. } = self.shape;
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn slots_of_touched_experts_follow_each_other() {
-        let of = |expert, first, slots| Touched { expert, first, slots };
+        let of = |expert, first, slots| OccupiedExpert { expert, first, slots };
         assert_eq!(touched(&[0, 1, 64, 0, 65]), [of(1, 0, 64), of(2, 64, 64), of(4, 128, 128)]);
         assert_eq!(touched(&[0, 0]), []);
     }

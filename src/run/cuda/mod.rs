@@ -50,7 +50,7 @@ pub mod timing;
 #[cfg(test)]
 pub(crate) use backend::made_up_gpus;
 pub use backend::{AvailableGpus, CudaBackend, usable_gpus};
-pub use collective::{CollectiveTransport, Eight};
+pub use collective::{CollectiveTransport, EightBitFormat};
 pub use engine::Tuning;
 pub use matmul::{MatvecChoice, ProductTimes};
 pub use memory::memory_need;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::collective::CollectiveTransport;
 use super::engine::{Engine, EngineSetup, LinkCheck, Local, Programs};
 use super::generation::Generation;
-use super::instrumented::{self, InstrumentedRun, Traced};
+use super::instrumented::{self, InstrumentedResult, InstrumentedRun};
 use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
 use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
@@ -47,7 +47,7 @@ struct RankOutcome {
     memory_bytes: u64,
     environment: Environment,
     /// Result of the instrumented pass, on rank 0.
-    traced: Option<Traced>,
+    traced: Option<InstrumentedResult>,
 }
 
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {

@@ -6,10 +6,10 @@ use super::cost::CostModel;
 use super::durations::{Durations, ExpertShares, TimeBySource};
 use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, mean_overlap};
 use super::link::{collective, environment};
-use super::routing::Routed;
-use super::serving::{CellTimes, Load, Served, serve};
+use super::routing::ExpertRouting;
+use super::serving::{CellTimes, Load, ServingLatency, serve};
 use super::simulator::{CellPlans, need, precision};
-use super::skew::Skewed;
+use super::skew::SkewedRanks;
 use crate::{Outcome, RunResult};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
@@ -77,7 +77,7 @@ impl SimulatedCell<'_> {
 
     /// Simulates the closed loop of a cell with `concurrency`, whose prompts and outputs vary between
     /// `length_ratio` and 1 of their lengths; `None` for a static batch and for a stack without a scheduler.
-    pub fn serve(&self, length_ratio: f64) -> Option<Served> {
+    pub fn serve(&self, length_ratio: f64) -> Option<ServingLatency> {
         let engine = self.target.stack.serving.as_ref().filter(|_| self.spec.concurrency > 0)?;
         let load = Load {
             concurrency: self.spec.concurrency.div_ceil(self.spec.dp.max(1)),
@@ -139,7 +139,7 @@ impl SimulatedCell<'_> {
     }
 
     /// Outcome of a closed loop: mean latencies of a request, and the overlap of decode steps at the mean context.
-    fn served(&self, served: &Served, sources: &Sources) -> Outcome {
+    fn served(&self, served: &ServingLatency, sources: &Sources) -> Outcome {
         let steps = f64::from(self.decode_steps());
         let overlap = self.predict_middle_step().map(|step| step.overlap.times(steps));
         // a request's mean TPOT, as benchmarks report it: prefills are part of it
@@ -215,7 +215,8 @@ impl SimulatedCell<'_> {
 
     /// True if ranks do different work or differ in speed, so that each is simulated.
     fn has_ranks_that_differ(&self) -> bool {
-        let is_uneven = Routed::new(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
+        let is_uneven =
+            ExpertRouting::new(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
         let is_skewed = is_uneven && self.spec.pp == 1 || !self.target.profile.skew.is_none();
         self.ranks() > 1 && is_skewed
     }
@@ -307,7 +308,7 @@ impl SimulatedCell<'_> {
         let durations = self.durations(phase, step);
         let clocks = vec![LaneClock::default(); self.ranks() as usize];
         let skew = self.target.profile.skew;
-        let mut ranks = Skewed::new(plan, skew, self.spec.seed, number, &clocks);
+        let mut ranks = SkewedRanks::new(plan, skew, self.spec.seed, number, &clocks);
         ranks.route(shares.clone());
         let mut times = vec![LaneTimes::since(0); clocks.len()];
         ranks.step(&durations, |rank, event| {
@@ -380,14 +381,14 @@ impl SimulatedCell<'_> {
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
         let clocks = vec![LaneClock::default(); self.ranks() as usize];
-        let mut ranks = Skewed::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
+        let mut ranks = SkewedRanks::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
         ranks.route(prefill.expert_shares(&self.step(Phase::Prefill, 0)));
         ranks.step(prefill, |rank, event| recorder.add(rank, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = vec![ranks.tokens()];
         let mut times: Vec<LaneTimes> =
             ranks.clocks().iter().map(|clock| LaneTimes::since(clock.tokens)).collect();
-        let mut ranks = Skewed::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
+        let mut ranks = SkewedRanks::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
         ranks.route(durations.expert_shares(&self.step(Phase::Decode, 0)));
         for step in 0..self.decode_steps() {
             durations.grow(&self.step(Phase::Decode, step));

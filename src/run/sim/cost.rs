@@ -4,7 +4,7 @@
 //! everything else from rooflines plus a fixed time per kernel; collectives from the link.
 
 use super::quantities::StepQuantities;
-use super::routing::{Routed, RoutedWork};
+use super::routing::{ExpertRouting, RoutedWork};
 use super::simulator::precision;
 use machine::hardware::{
     ActivationScales, AllToAll, AttentionKind, AttentionSizes, CollectiveCost, CostSource, ExpertSizes,
@@ -42,7 +42,7 @@ pub(super) struct CostModel<'a> {
     head_dim: u64,
     kv_heads: u64,
     /// Routing of tokens to experts, in a model with experts.
-    routed: Option<Routed>,
+    routed: Option<ExpertRouting>,
     /// Slots of a static KV cache per sequence.
     slots: u64,
     groups: Groups,
@@ -110,7 +110,7 @@ impl<'a> CostModel<'a> {
             dtype: spec.dtype.activations(),
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads_of(spec.tp)),
-            routed: Routed::new(spec, shape),
+            routed: ExpertRouting::new(spec, shape),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
             groups: Groups::new(phase, spec.sequences_of_rank(), spec.micro_batches),
         }
@@ -434,7 +434,7 @@ impl<'a> CostModel<'a> {
             width: shape.width,
             top_k: shape.top_k,
             experts: shape.count,
-            tp: self.routed.as_ref().map_or(1, Routed::slices),
+            tp: self.routed.as_ref().map_or(1, ExpertRouting::slices),
             ep: weights.ep,
         };
         // tables may have experts that differ in width, top-k or number

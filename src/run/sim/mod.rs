@@ -32,6 +32,6 @@ pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
     p2p_of, switches_in_words,
 };
-pub use serving::Served;
+pub use serving::ServingLatency;
 pub use simulator::{CellPlans, SimBackend, Simulator};
-pub use skew::{Executed, MeasuredOperations, replay};
+pub use skew::{MeasuredOperations, ReplayedOperation, replay};

@@ -13,7 +13,7 @@ pub(super) const DRAWS: u64 = 8;
 const MOST_DRAWN: f64 = 128.0;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Routed {
+pub(super) struct ExpertRouting {
     load: ExpertLoad,
     experts: u32,
     pub(super) top_k: u32,
@@ -32,7 +32,7 @@ pub(super) struct RoutedWork {
     pub(super) tokens: f64,
 }
 
-impl Routed {
+impl ExpertRouting {
     pub(super) fn new(spec: &Spec, shape: &ModelShape) -> Option<Self> {
         let experts = shape.experts.as_ref()?;
         Some(Self {
@@ -155,8 +155,8 @@ fn about(tokens: f64, share: f64, random: &mut fastrand::Rng) -> f64 {
 mod tests {
     use super::*;
 
-    fn routed(load: ExpertLoad, ep: u32) -> Routed {
-        Routed { load, experts: 128, top_k: 4, tp: ep, ep, dp: 1, seed: 0 }
+    fn routed(load: ExpertLoad, ep: u32) -> ExpertRouting {
+        ExpertRouting { load, experts: 128, top_k: 4, tp: ep, ep, dp: 1, seed: 0 }
     }
 
     /// Time in proportion to experts touched.
@@ -174,7 +174,7 @@ mod tests {
             assert!((mean - ExpertLoad::Uniform.touched(128, 4, tokens) / 4.0).abs() < 1e-9);
             let [uniform, skewed, balanced] =
                 [ExpertLoad::Uniform, ExpertLoad::PowerLaw(1.2), ExpertLoad::Balanced].map(|load| {
-                    let of = |seed| Routed { seed, ..routed(load.clone(), 8) };
+                    let of = |seed| ExpertRouting { seed, ..routed(load.clone(), 8) };
                     let busiest = |seed| of(seed).busiest(tokens, &|work| work.tokens);
                     (0..SEEDS).map(busiest).sum::<f64>() / SEEDS as f64
                 });

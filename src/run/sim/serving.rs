@@ -36,7 +36,7 @@ pub struct Load {
 
 /// Means over the requests of a closed loop, as a benchmark of ten waves reports them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Served {
+pub struct ServingLatency {
     /// Time from arrival to the first token (ms).
     pub ttft_ms: f64,
     /// (latency - TTFT) / (output tokens - 1) (ms).
@@ -253,7 +253,7 @@ impl Loop<'_> {
 }
 
 /// Simulates a closed loop.
-pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepLatencies) -> Served {
+pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepLatencies) -> ServingLatency {
     let concurrency = load.concurrency.max(1) as usize;
     let mut state = Loop {
         engine,
@@ -282,7 +282,7 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepLatencie
     let mean_ms = |us: fn(&Request) -> f64| {
         state.requests[..counted].iter().map(us).sum::<f64>() / counted as f64 / 1e3
     };
-    Served {
+    ServingLatency {
         ttft_ms: mean_ms(|request| request.first - request.sent),
         tpot_ms: mean_ms(tpot_us),
         running: state.most as u32,

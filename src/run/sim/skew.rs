@@ -6,7 +6,7 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
-use super::durations::{Durations, ExpertShares, Loads};
+use super::durations::{ContendedDurations, Durations, ExpertShares};
 use super::lanes::{LaneClock, PlanDependencies, SimulatedOperation};
 use super::routing::DRAWS;
 use machine::hardware::Skew;
@@ -15,7 +15,7 @@ use plan::{Lane, Plan};
 /// Lower bound of the random factors.
 const MIN_FACTOR: f64 = 0.05;
 
-/// Number of steps averaged by [`Skewed::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
+/// Number of steps averaged by [`SkewedRanks::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
 /// draw equally often.
 const PACED_STEPS: i64 = 2 * DRAWS as i64;
 
@@ -38,7 +38,7 @@ impl Normal {
     }
 }
 
-pub(super) struct Skewed {
+pub(super) struct SkewedRanks {
     wiring: PlanDependencies,
     skew: Skew,
     seed: u64,
@@ -75,13 +75,13 @@ struct Rank {
     /// Earliest end of each operation on this rank (ns); empty if unknown.
     floors: Vec<i64>,
     head: [usize; 2],
-    compute: Option<Running>,
-    comm: Option<Arrived>,
+    compute: Option<RunningOperation>,
+    comm: Option<CollectiveArrival>,
     overlap: LaneOverlap,
 }
 
 #[derive(Clone, Copy)]
-struct Running {
+struct RunningOperation {
     operation: usize,
     ready: i64,
     start: i64,
@@ -90,14 +90,14 @@ struct Running {
 
 /// A rank that has arrived at the current collective.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct CollectiveArrival {
     operation: usize,
     lane: Lane,
     ready: i64,
     start: i64,
 }
 
-impl Skewed {
+impl SkewedRanks {
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
     pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
@@ -169,7 +169,7 @@ impl Skewed {
         &mut self,
         work: &[Vec<i64>],
         floors: &[Vec<i64>],
-        loads: Loads<'_>,
+        loads: ContendedDurations<'_>,
         visit: impl FnMut(usize, SimulatedOperation),
     ) {
         for ((rank, work), floors) in self.ranks.iter_mut().zip(work).zip(floors) {
@@ -179,7 +179,11 @@ impl Skewed {
         self.replay(loads, visit);
     }
 
-    fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, SimulatedOperation)) {
+    fn replay(
+        &mut self,
+        durations: ContendedDurations<'_>,
+        mut visit: impl FnMut(usize, SimulatedOperation),
+    ) {
         for rank in &mut self.ranks {
             rank.ends.fill(i64::MAX);
             rank.head = [0; 2];
@@ -199,7 +203,7 @@ impl Skewed {
             self.advance(now, next, &mut transfer, durations);
             now = next;
             match ended {
-                Ended::Compute(index) => {
+                EarliestEnd::Compute(index) => {
                     let rank = &mut self.ranks[index];
                     if let Some(one) = rank.compute.take() {
                         let work = rank.durations[one.operation];
@@ -216,7 +220,7 @@ impl Skewed {
                         visit(index, event);
                     }
                 }
-                Ended::Collective => {
+                EarliestEnd::Collective => {
                     let arrival = transfer.take().map_or(now, |transfer| transfer.start);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
@@ -236,7 +240,7 @@ impl Skewed {
                     }
                 }
                 // something starts, so rates change
-                Ended::Nothing => {}
+                EarliestEnd::Nothing => {}
             }
         }
         for rank in &mut self.ranks {
@@ -268,13 +272,13 @@ impl Skewed {
 
     /// Arrival of the last rank at the current collective; `None` if a rank has not arrived.
     fn arrival(&self) -> Option<(i64, usize)> {
-        let arrived: Option<Vec<Arrived>> = self.ranks.iter().map(|rank| rank.comm).collect();
+        let arrived: Option<Vec<CollectiveArrival>> = self.ranks.iter().map(|rank| rank.comm).collect();
         let arrived = arrived?;
         Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
     }
 
     /// Rates of every rank's compute and of the transfer, valid until the next event.
-    fn rates(&self, now: i64, durations: Loads<'_>) -> (Vec<f64>, f64) {
+    fn rates(&self, now: i64, durations: ContendedDurations<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
                 1.0 - durations.contention[compute.operation] * durations.contention[comm.operation]
@@ -286,10 +290,15 @@ impl Skewed {
         (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
     }
 
-    fn next(&self, now: i64, transfer: Option<Transfer>, durations: Loads<'_>) -> Option<(i64, Ended)> {
+    fn next(
+        &self,
+        now: i64,
+        transfer: Option<Transfer>,
+        durations: ContendedDurations<'_>,
+    ) -> Option<(i64, EarliestEnd)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
-        let mut best: Option<(i64, Ended)> = None;
-        let mut consider = |time: i64, ended: Ended| {
+        let mut best: Option<(i64, EarliestEnd)> = None;
+        let mut consider = |time: i64, ended: EarliestEnd| {
             if best.is_none_or(|(known, _)| time < known) {
                 best = Some((time, ended));
             }
@@ -297,23 +306,29 @@ impl Skewed {
         let after = |left: f64, rate: f64| now.saturating_add((left / rate).ceil() as i64);
         for (index, (rank, rate)) in self.ranks.iter().zip(compute_rates).enumerate() {
             match rank.compute {
-                Some(one) if one.start > now => consider(one.start, Ended::Nothing),
-                Some(one) => consider(after(one.left, rate), Ended::Compute(index)),
+                Some(one) if one.start > now => consider(one.start, EarliestEnd::Nothing),
+                Some(one) => consider(after(one.left, rate), EarliestEnd::Compute(index)),
                 None => {}
             }
             if let Some(one) = rank.comm.filter(|one| one.start > now) {
-                consider(one.start, Ended::Nothing);
+                consider(one.start, EarliestEnd::Nothing);
             }
         }
         match transfer {
-            Some(Transfer { start, .. }) if start > now => consider(start, Ended::Nothing),
-            Some(Transfer { left, .. }) => consider(after(left, comm_rate), Ended::Collective),
+            Some(Transfer { start, .. }) if start > now => consider(start, EarliestEnd::Nothing),
+            Some(Transfer { left, .. }) => consider(after(left, comm_rate), EarliestEnd::Collective),
             None => {}
         }
         best
     }
 
-    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<Transfer>, durations: Loads<'_>) {
+    fn advance(
+        &mut self,
+        now: i64,
+        next: i64,
+        transfer: &mut Option<Transfer>,
+        durations: ContendedDurations<'_>,
+    ) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
         let is_waiting = transfer.is_none_or(|transfer| transfer.start > now);
@@ -334,7 +349,7 @@ impl Skewed {
 }
 
 #[derive(Clone, Copy)]
-enum Ended {
+enum EarliestEnd {
     Compute(usize),
     Collective,
     Nothing,
@@ -355,16 +370,16 @@ impl Rank {
             if !wiring.inline[operation] {
                 let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
                 let left = self.durations[operation].max(floor) as f64;
-                self.compute = Some(Running { operation, ready, start, left });
+                self.compute = Some(RunningOperation { operation, ready, start, left });
             } else if self.comm.is_none() {
-                self.comm = Some(Arrived { operation, lane: Lane::Compute, ready, start });
+                self.comm = Some(CollectiveArrival { operation, lane: Lane::Compute, ready, start });
             }
         }
         if self.comm.is_none()
             && let Some((operation, ready)) = self.startable(wiring, 1)
         {
             let start = ready.max(self.clock.free[1]);
-            self.comm = Some(Arrived { operation, lane: Lane::Comm, ready, start });
+            self.comm = Some(CollectiveArrival { operation, lane: Lane::Comm, ready, start });
         }
     }
 
@@ -401,7 +416,7 @@ pub struct MeasuredOperations {
 
 /// One executed operation of a replayed step; times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Executed {
+pub struct ReplayedOperation {
     pub rank: u32,
     pub operation: usize,
     pub lane: Lane,
@@ -415,11 +430,11 @@ pub struct Executed {
 
 /// Replays one step of `plan` on all ranks. Returns every executed operation, in order per lane, and the time at
 /// which the last rank had the step's tokens (ns).
-pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<Executed>, i64) {
+pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<ReplayedOperation>, i64) {
     let clocks: Vec<LaneClock> =
         measured.begin.iter().map(|&at| LaneClock { free: [at; 2], tokens: at }).collect();
-    let mut ranks = Skewed::new(plan, Skew::default(), 0, 0, &clocks);
-    let loads = Loads {
+    let mut ranks = SkewedRanks::new(plan, Skew::default(), 0, 0, &clocks);
+    let loads = ContendedDurations {
         ns: &measured.transfer,
         contention: &measured.contention,
         comm_loss: measured.comm_loss,
@@ -431,7 +446,7 @@ pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<Executed>, i64
         let work = measured.work[rank][event.operation];
         let held = floor.saturating_sub(event.start).saturating_sub(work);
         let start = event.start + held.clamp(0, event.end - event.start);
-        executed.push(Executed {
+        executed.push(ReplayedOperation {
             rank: rank as u32,
             operation: event.operation,
             lane: event.lane,

@@ -128,7 +128,7 @@ struct Sender {
 
 /// Reason why a wait for a message failed.
 #[derive(Debug)]
-pub(super) enum Missing {
+pub(super) enum ReceiveError {
     Broken(String),
     Left,
     /// The rank made no progress for `silent`; `phase` is its latest activity.
@@ -209,19 +209,19 @@ impl Mailbox {
         &self,
         from: usize,
         patience: Option<Duration>,
-    ) -> Result<(PeerOperation, u64, Vec<u8>), Missing> {
+    ) -> Result<(PeerOperation, u64, Vec<u8>), ReceiveError> {
         let began = Instant::now();
         let mut state = self.lock();
         loop {
             if let Some(why) = &state.broken {
-                return Err(Missing::Broken(why.clone()));
+                return Err(ReceiveError::Broken(why.clone()));
             }
             let sender = &mut state.from[from];
             if let Some(message) = sender.messages.pop_front() {
                 return Ok(message);
             }
             if sender.left {
-                return Err(Missing::Left);
+                return Err(ReceiveError::Left);
             }
             // activity before this wait does not count as progress
             let since = sender.progress.max(began);
@@ -230,7 +230,7 @@ impl Mailbox {
                 Some(patience) => {
                     let Some(left) = patience.checked_sub(since.elapsed()) else {
                         let phase = sender.phase.clone();
-                        return Err(Missing::Late { phase, silent: patience });
+                        return Err(ReceiveError::Late { phase, silent: patience });
                     };
                     let woken = self.changed.wait_timeout(state, left);
                     woken.unwrap_or_else(PoisonError::into_inner).0

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mailbox::{Frame, Mailbox, Missing, PeerOperation};
+use mailbox::{Frame, Mailbox, PeerOperation, ReceiveError};
 use rendezvous::Wires;
 #[cfg(fuzzing)]
 pub use rendezvous::read_any_message;
-pub use rendezvous::{Late, Meeting};
+pub use rendezvous::{LateRanks, Meeting};
 pub use secret::Secret;
 
 use crate::comm::ProgressMonitor;
@@ -92,7 +92,7 @@ impl Peers {
         meeting: &Meeting,
         secret: &Secret,
         timeout: Duration,
-        late: Option<Late<'_>>,
+        late: Option<LateRanks<'_>>,
     ) -> Result<Self> {
         let mine = Arc::new(Mailbox::new(meeting.ranks));
         let wires = rendezvous::connect(meeting, secret, timeout, late, &mine)?;
@@ -282,15 +282,15 @@ impl Peers {
     ) -> Result<Vec<u8>> {
         let (their_operation, their_number, bytes) = match self.mine.wait(from, patience) {
             Ok(message) => message,
-            Err(Missing::Broken(why)) => return Err(Error::failed(why)),
-            Err(Missing::Left) => {
+            Err(ReceiveError::Broken(why)) => return Err(Error::failed(why)),
+            Err(ReceiveError::Left) => {
                 return Err(self.fail(format!(
                     "rank {from} ended while rank {} waited for it ({})",
                     self.rank,
                     operation.name()
                 )));
             }
-            Err(Missing::Late { phase, silent }) => {
+            Err(ReceiveError::Late { phase, silent }) => {
                 let late = self.late(from, operation, &phase, silent);
                 return Err(self.fail(late));
             }

@@ -42,7 +42,7 @@ pub struct Meeting {
 /// Handling of late ranks: `report` gets them once, after this time; the rendezvous goes on until its timeout or until
 /// `stop` returns true.
 #[derive(Clone, Copy)]
-pub struct Late<'a> {
+pub struct LateRanks<'a> {
     pub after: Duration,
     pub report: &'a dyn Fn(&[usize]),
     pub stop: &'a dyn Fn() -> bool,
@@ -96,7 +96,7 @@ pub(super) fn connect(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
     mine: &Arc<Mailbox>,
 ) -> Result<Wires> {
     let Meeting { rank, ranks, .. } = *meeting;
@@ -169,12 +169,12 @@ fn receive(rank: usize, mut stream: TcpStream, mine: &Mailbox, relay: Option<&Wi
 }
 
 /// Reader with a deadline for the whole handshake, however slowly the peer sends.
-struct Until<'a> {
+struct DeadlineReader<'a> {
     stream: &'a TcpStream,
     end: Instant,
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -186,9 +186,9 @@ impl Read for Until<'_> {
 }
 
 /// Both directions of a connection for a handshake.
-fn bounded(stream: &TcpStream) -> io::Result<(Until<'_>, &TcpStream)> {
+fn bounded(stream: &TcpStream) -> io::Result<(DeadlineReader<'_>, &TcpStream)> {
     stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    Ok((Until { stream, end: Instant::now() + HANDSHAKE_TIMEOUT }, stream))
+    Ok((DeadlineReader { stream, end: Instant::now() + HANDSHAKE_TIMEOUT }, stream))
 }
 
 /// Connection whose handshake has ended, with the identity of the process or the reason of a failure.
@@ -263,7 +263,7 @@ fn gather_all(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
 ) -> Result<Vec<Option<TcpStream>>> {
     let began = Instant::now();
     let mut is_reported = false;
@@ -329,7 +329,7 @@ fn gather_all(
 /// Reports late ranks once. Returns an error if the rendezvous is to stop.
 fn wait_on(
     began: Instant,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
     is_reported: &mut bool,
     missing: &[usize],
 ) -> Result<()> {
@@ -429,7 +429,7 @@ fn join(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
 ) -> Result<TcpStream> {
     let began = Instant::now();
     let mut is_reported = false;

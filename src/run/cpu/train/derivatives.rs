@@ -6,7 +6,7 @@ use arithmetic::{
 
 use super::attention::Windows;
 use super::experts::ExpertGradients;
-use super::pass::{Pass, RankContext, Stopped, combine, experts, router, weight_of};
+use super::pass::{Pass, RankContext, TrainingError, combine, experts, router, weight_of};
 use super::program::{TrainingProgram, TrainingSlot};
 use crate::comm::RankFailure;
 use crate::cpu::attention::Heads;
@@ -18,7 +18,7 @@ impl<T: Real> Pass<T> {
         context: &RankContext<'_, T>,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         let read = |at: usize| TrainingSlot::Gradient(operation.reads[at]);
         let written = |at: usize| TrainingSlot::Gradient(operation.writes[at]);
         for at in 0..operation.reads.len() {
@@ -72,7 +72,7 @@ impl<T: Real> Pass<T> {
         context: &RankContext<'_, T>,
         forward: &Operation,
         operation: &BackwardOperation,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         let TrainingProgram { plan, shape, .. } = context.program;
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
@@ -164,7 +164,7 @@ impl<T: Real> Pass<T> {
         forward: &Operation,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         let TrainingProgram { plan, parameter, shape, .. } = context.program;
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;

@@ -18,7 +18,7 @@ mod tests;
 mod trainer;
 
 pub use arithmetic::BatchLoss;
-pub use trainer::{Optimiser, Stepped, Trainer, TrainerSetup};
+pub use trainer::{Optimiser, OptimiserStep, Trainer, TrainerSetup};
 
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use crate::cpu::rank::side_by_side;
 use plan::{Kind, Operation};
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Stopped {
+pub(super) enum TrainingError {
     #[error(transparent)]
     Broken(#[from] RankFailure),
     /// First forward operation whose result is not finite.
@@ -109,7 +109,7 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, Stopped> {
+    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, TrainingError> {
         self.forward(context, false)?;
         let normed = self.take(context, TrainingSlot::Value(context.program.plan.normed))?;
         self.clear();
@@ -120,7 +120,7 @@ impl<T: Real> Pass<T> {
         &mut self,
         context: &RankContext<'_, T>,
         mut request: PassRequest<'_, T>,
-    ) -> Result<BatchLoss, Stopped> {
+    ) -> Result<BatchLoss, TrainingError> {
         let TrainingProgram { plan, parameter, shape, .. } = context.program;
         self.forward(context, request.checks_finite)?;
         let hidden = shape.hidden as usize;
@@ -139,7 +139,7 @@ impl<T: Real> Pass<T> {
             head: trains_head.then(|| all[head].as_mut_slice()),
             share: T::from_f64(request.share),
         });
-        let normed = Normed {
+        let normed = LossOperands {
             student: &student,
             head: &context.weights[head],
             teacher: request.teacher,
@@ -163,7 +163,11 @@ impl<T: Real> Pass<T> {
         Ok(lost)
     }
 
-    fn forward(&mut self, context: &RankContext<'_, T>, checks_finite: bool) -> Result<(), Stopped> {
+    fn forward(
+        &mut self,
+        context: &RankContext<'_, T>,
+        checks_finite: bool,
+    ) -> Result<(), TrainingError> {
         let plan = &context.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
             self.operation(context, operation)?;
@@ -171,7 +175,7 @@ impl<T: Real> Pass<T> {
                 let slot = TrainingSlot::Value(operation.writes[0]);
                 self.fetch(context, slot)?;
                 if self.buffers.get(&slot).is_some_and(|value| !all_finite(value)) {
-                    return Err(Stopped::NotFinite(operation.name.clone()));
+                    return Err(TrainingError::NotFinite(operation.name.clone()));
                 }
             }
             self.release(context.program, at);
@@ -210,7 +214,7 @@ impl<T: Real> Pass<T> {
         &mut self,
         context: &RankContext<'_, T>,
         slot: TrainingSlot,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         while !self.buffers.contains_key(&slot) {
             let (Some(next), Some(group)) = (self.in_flight.pop_front(), context.group) else {
                 return Err(RankFailure(format!("{slot:?} was read before it was written")).into());
@@ -226,7 +230,11 @@ impl<T: Real> Pass<T> {
     }
 
     /// Moves a buffer out; the caller must put it back.
-    fn take(&mut self, context: &RankContext<'_, T>, slot: TrainingSlot) -> Result<Vec<T>, Stopped> {
+    fn take(
+        &mut self,
+        context: &RankContext<'_, T>,
+        slot: TrainingSlot,
+    ) -> Result<Vec<T>, TrainingError> {
         self.fetch(context, slot)?;
         Ok(self.buffers.remove(&slot).unwrap_or_default())
     }
@@ -236,7 +244,7 @@ impl<T: Real> Pass<T> {
         context: &RankContext<'_, T>,
         from: TrainingSlot,
         to: TrainingSlot,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         self.exchange(context, Exchange::AllReduce, from, InFlight { slot: to, gathers: None })
     }
 
@@ -246,7 +254,7 @@ impl<T: Real> Pass<T> {
         exchange: Exchange,
         from: TrainingSlot,
         to: InFlight,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         let part = self.take(context, from)?;
         let mut sent = self.buffer(part.len());
         sent.copy_from_slice(&part);
@@ -258,7 +266,11 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    fn operation(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
+    fn operation(
+        &mut self,
+        context: &RankContext<'_, T>,
+        operation: &Operation,
+    ) -> Result<(), TrainingError> {
         let value = |at: usize| TrainingSlot::Value(operation.reads[at]);
         let to = TrainingSlot::Value(operation.writes[0]);
         let width = || context.program.numbers_per_row(operation.writes[0]);
@@ -283,7 +295,11 @@ impl<T: Real> Pass<T> {
     }
 
     /// Operation on values of this rank.
-    fn compute(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
+    fn compute(
+        &mut self,
+        context: &RankContext<'_, T>,
+        operation: &Operation,
+    ) -> Result<(), TrainingError> {
         let TrainingProgram { plan, shape, tp, .. } = context.program;
         let value = |at: usize| TrainingSlot::Value(operation.reads[at]);
         let to = TrainingSlot::Value(operation.writes[0]);
@@ -423,7 +439,7 @@ pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], join: impl Fn(T, 
 /// Approximate memory for the logits of one slice of rows.
 const LOGIT_BYTES: usize = 32 << 20;
 
-struct Normed<'a, T> {
+struct LossOperands<'a, T> {
     student: &'a [T],
     head: &'a [T],
     teacher: Option<Teacher<'a, T>>,
@@ -464,11 +480,11 @@ impl<T: Real> Logits<T> {
     fn loss(
         &mut self,
         arch: Arch,
-        of: &Normed<'_, T>,
+        of: &LossOperands<'_, T>,
         targets: &[u32],
         mut gradients: Option<Gradients<'_, T>>,
     ) -> BatchLoss {
-        let Normed { hidden, ranks, .. } = *of;
+        let LossOperands { hidden, ranks, .. } = *of;
         let vocab = of.head.len() / hidden;
         let together = (LOGIT_BYTES / (vocab * size_of::<T>())).clamp(16, 512);
         let mut lost = BatchLoss::default();

@@ -4,7 +4,7 @@
 //! cores than ranks, each replica processes its share of a step's windows and synchronizes only at the end. Sums
 //! follow the order of replicas and values, so a step on the same number of threads is bitwise reproducible.
 
-use super::pass::{Batch, Pass, PassRequest, RankContext, Stopped, Teacher};
+use super::pass::{Batch, Pass, PassRequest, RankContext, Teacher, TrainingError};
 use super::program::TrainingProgram;
 use crate::comm::{RankFailure, RankGroup, SpinWait};
 use crate::cpu::attention::RopeTable;
@@ -39,7 +39,7 @@ type Numbers<T> = Vec<Vec<T>>;
 
 /// Frozen teacher model with the weight of its loss.
 #[derive(Debug)]
-struct Taught<T> {
+struct TeacherModel<T> {
     program: TrainingProgram,
     weights: Vec<Numbers<T>>,
     weight: f64,
@@ -52,7 +52,7 @@ pub struct Trainer<T> {
     pub(super) weights: Vec<Numbers<T>>,
     /// Indexed by rank and parameter; empty for parameters that are not trained.
     moments: Vec<Vec<Moments<T>>>,
-    teacher: Option<Taught<T>>,
+    teacher: Option<TeacherModel<T>>,
     /// Indexed by replica and rank.
     gradients: Vec<Vec<Numbers<T>>>,
     passes: Vec<Vec<Pass<T>>>,
@@ -61,7 +61,7 @@ pub struct Trainer<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stepped {
+pub struct OptimiserStep {
     pub lost: BatchLoss,
     pub gradient_norm: f64,
 }
@@ -82,10 +82,10 @@ impl<T: Real> Trainer<T> {
             };
             (0..tp).map(of_rank).collect()
         };
-        let teacher = distil.map(|weight| -> Result<Taught<T>> {
+        let teacher = distil.map(|weight| -> Result<TeacherModel<T>> {
             let program = program(&Architecture::Standard, &|_| false)?;
             let weights = all(&program)?;
-            Ok(Taught { program, weights, weight })
+            Ok(TeacherModel { program, weights, weight })
         });
         let program = program(architecture, trains)?;
         let weights = all(&program)?;
@@ -126,11 +126,13 @@ impl<T: Real> Trainer<T> {
         optimiser: &Optimiser,
         step: u32,
         steps: u32,
-    ) -> Result<Stepped> {
+    ) -> Result<OptimiserStep> {
         let lost = self.gradients(windows)?;
         if !(lost.nll + lost.kl).is_finite() {
             let first = match self.passes(windows, false, true) {
-                Err(Stopped::NotFinite(operation)) => format!("{operation} is the first of its layers"),
+                Err(TrainingError::NotFinite(operation)) => {
+                    format!("{operation} is the first of its layers")
+                }
                 _ => "its logits are the first".into(),
             };
             return Err(not_finite(step, "the loss", &first));
@@ -147,7 +149,7 @@ impl<T: Real> Trainer<T> {
             let parameters = weights.iter_mut().zip(moments).zip(gradients).enumerate();
             for (at, ((weights, moments), gradient)) in parameters {
                 let decay = if self.program.decays(at) { optimiser.weight_decay } else { 0.0 };
-                let one = Move { step, rate, decay, scale };
+                let one = OptimiserUpdate { step, rate, decay, scale };
                 let moments = moments
                     .first
                     .par_chunks_mut(VALUES_PER_TASK)
@@ -161,7 +163,7 @@ impl<T: Real> Trainer<T> {
                 });
             }
         }
-        Ok(Stepped { lost, gradient_norm })
+        Ok(OptimiserStep { lost, gradient_norm })
     }
 
     pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<BatchLoss> {
@@ -276,7 +278,7 @@ impl<T: Real> Trainer<T> {
         windows: &[&[u32]],
         learns: bool,
         checks_finite: bool,
-    ) -> Result<BatchLoss, Stopped> {
+    ) -> Result<BatchLoss, TrainingError> {
         let replicas = self.passes.len();
         let share = 1.0 / (windows.len() * self.context) as f64;
         let Self { program, weights, teacher, gradients, passes, rotation, context, .. } = self;
@@ -293,7 +295,7 @@ impl<T: Real> Trainer<T> {
             share,
             checks_finite,
         };
-        let results: Vec<Result<BatchLoss, Stopped>> = std::thread::scope(|scope| {
+        let results: Vec<Result<BatchLoss, TrainingError>> = std::thread::scope(|scope| {
             let mut started = Vec::new();
             let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
             for (number, ((passes, gradients), group)) in of_replicas {
@@ -329,7 +331,7 @@ impl<T: Real> Trainer<T> {
         for result in results {
             match result {
                 Ok(part) => lost += part,
-                Err(Stopped::Broken(why)) => broken = Some(Stopped::Broken(why)),
+                Err(TrainingError::Broken(why)) => broken = Some(TrainingError::Broken(why)),
                 // the original error says more than the aborts that it caused
                 Err(found) => return Err(found),
             }
@@ -341,7 +343,7 @@ impl<T: Real> Trainer<T> {
 struct LossPass<'a, T> {
     program: &'a TrainingProgram,
     weights: &'a [Numbers<T>],
-    teacher: Option<&'a Taught<T>>,
+    teacher: Option<&'a TeacherModel<T>>,
     rotation: &'a RopeTable<T>,
     windows: &'a [&'a [u32]],
     context: usize,
@@ -357,21 +359,21 @@ impl<T: Real> LossPass<'_, T> {
         part: Range<usize>,
         pass: &mut Pass<T>,
         mut gradients: Option<&mut [Vec<T>]>,
-    ) -> Result<BatchLoss, Stopped> {
+    ) -> Result<BatchLoss, TrainingError> {
         let mut lost = BatchLoss::default();
         for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
             let batch = &Batch::new(windows, self.context);
             let Self { program, weights, rotation, .. } = *self;
             let context = RankContext { program, weights: &weights[rank], rank, group, rotation, batch };
             let taught = match self.teacher {
-                Some(Taught { program, weights, .. }) => {
+                Some(TeacherModel { program, weights, .. }) => {
                     let context = RankContext { program, weights: &weights[rank], ..context };
                     Some(pass.normed(&context)?)
                 }
                 None => None,
             };
             let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
-                let Taught { program, weights, weight } = taught;
+                let TeacherModel { program, weights, weight } = taught;
                 let head = program.parameter[program.plan.head.index()];
                 Teacher { normed, head: &weights[rank][head], weight: *weight }
             });
@@ -472,14 +474,14 @@ pub struct Moments<T> {
 
 /// Update of one step; `scale` multiplies the gradients.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
+pub(super) struct OptimiserUpdate {
     pub step: u32,
     pub rate: f64,
     pub decay: f64,
     pub scale: f64,
 }
 
-impl Move {
+impl OptimiserUpdate {
     pub fn apply<T: Real>(self, weights: &mut [T], gradient: &[T], first: &mut [T], second: &mut [T]) {
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
         let [one, two] = BETAS.map(|beta| 1.0 - beta.powi(number));
@@ -519,7 +521,7 @@ mod tests {
     fn steps_are_those_of_pytorch() {
         let (mut weights, mut first, mut second) = ([1.0f64, -2.0], [0.0; 2], [0.0; 2]);
         for (step, gradient) in [[0.5, -1.0], [0.25, 3.0]].iter().enumerate() {
-            let step = Move { step: step as u32, rate: 0.1, decay: 0.5, scale: 1.0 };
+            let step = OptimiserUpdate { step: step as u32, rate: 0.1, decay: 0.5, scale: 1.0 };
             step.apply(&mut weights, gradient, &mut first, &mut second);
         }
         for (weight, wanted) in weights.iter().zip(PYTORCH) {

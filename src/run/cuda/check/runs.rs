@@ -53,7 +53,7 @@ const PLAIN: Case = Case {
 };
 
 /// Tokens, logits and latency of one generation.
-struct Ran {
+struct CheckGeneration {
     /// True if kernels start early, and the number of such edges in the graph (`None` if the driver does not
     /// report it).
     programmatic: bool,
@@ -72,7 +72,7 @@ struct Bench<'a> {
     tokens: u32,
     /// Engine and baseline generation shared by several checks, created by the first of them.
     engine: OnceCell<Engine>,
-    plain: OnceCell<Ran>,
+    plain: OnceCell<CheckGeneration>,
 }
 
 /// One check: returns the outcome and its explanation.
@@ -119,15 +119,15 @@ impl Bench<'_> {
         kept(&self.engine, || self.engine_of(&PLAIN))
     }
 
-    fn plain(&self) -> Result<&Ran> {
+    fn plain(&self) -> Result<&CheckGeneration> {
         kept(&self.plain, || self.generate(self.engine()?))
     }
 
-    fn ran(&self, case: &Case) -> Result<Ran> {
+    fn ran(&self, case: &Case) -> Result<CheckGeneration> {
         self.generate(&self.engine_of(case)?)
     }
 
-    fn generate(&self, engine: &Engine) -> Result<Ran> {
+    fn generate(&self, engine: &Engine) -> Result<CheckGeneration> {
         let mut generation = Generation::new(engine, 1, PROMPT, self.tokens)?;
         let prompt: Vec<u32> = (1..=PROMPT).collect();
         let mut steps = Vec::new();
@@ -147,7 +147,7 @@ impl Bench<'_> {
         // a step reads only one row of the embedding per token
         let weights =
             weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
-        Ok(Ran {
+        Ok(CheckGeneration {
             programmatic: engine.programmatic(),
             edges: generation.programmatic_edges(),
             tokens,

@@ -432,7 +432,7 @@ impl CuptiReport {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assembled {
+pub struct AssembledSteps {
     /// Spans per step; steps without spans are left out.
     pub steps: BTreeMap<StepId, BTreeMap<OperationLabel, OperationSpan>>,
     pub report: CuptiReport,
@@ -442,8 +442,8 @@ pub struct Assembled {
 pub fn assemble(
     recording: &CuptiRecording,
     expected: impl Fn(StepId) -> Vec<OperationLabel>,
-) -> Assembled {
-    let mut result = Assembled::default();
+) -> AssembledSteps {
+    let mut result = AssembledSteps::default();
     let report = &mut result.report;
     report.dropped = recording.dropped;
     for activity in &recording.activities {

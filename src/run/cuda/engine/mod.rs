@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use crate::comm::nccl::PeerCheck;
 use crate::cuda::blas::Blas;
 use crate::cuda::collective::{CollectiveTransport, LoopbackTable, emulated_scratch};
-use crate::cuda::kernels::{Ahead, GpuKernels, KernelOptions};
+use crate::cuda::kernels::{GpuKernels, KernelOptions, WeightPrefetch};
 use crate::cuda::load::Loader;
 use crate::cuda::memory::{MemorySizes, RankMemory};
 use crate::cuda::one_shot::OneShot;
@@ -405,7 +405,7 @@ fn kernel_options(gpu: &Gpu, setup: &EngineSetup) -> KernelOptions {
         programmatic: tuning.programmatic && can_overlap(gpu),
         prefetch: tuning.prefetch,
         // fp8 weights are read in other steps, for which the prefetch was not designed
-        ahead: if setup.weights == DType::Fp8 { Ahead::default() } else { tuning.ahead },
+        ahead: if setup.weights == DType::Fp8 { WeightPrefetch::default() } else { tuning.ahead },
     }
 }
 

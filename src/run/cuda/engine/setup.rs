@@ -8,7 +8,7 @@ use crate::comm::nccl::NcclCommunicator;
 use crate::comm::{Exchange, ProgressMonitor};
 use crate::cuda::blas;
 use crate::cuda::collective::CollectiveTransport;
-use crate::cuda::kernels::{Ahead, geometry};
+use crate::cuda::kernels::{WeightPrefetch, geometry};
 use crate::cuda::matmul::{MatvecChoice, ProductKernel};
 use crate::cuda::memory::MemorySizes;
 use crate::cuda::one_shot::{GpuAllReduce, OneShot};
@@ -328,7 +328,7 @@ pub struct Tuning {
     /// Implementation of all products that have a choice; `None` means the fastest.
     pub products: Option<ProductKernel>,
     /// Prefetch of the next product's weights; off by default.
-    pub ahead: Ahead,
+    pub ahead: WeightPrefetch,
 }
 
 impl Default for Tuning {
@@ -338,7 +338,7 @@ impl Default for Tuning {
             prefetch: true,
             sms_for_comm: None,
             products: None,
-            ahead: Ahead::default(),
+            ahead: WeightPrefetch::default(),
         }
     }
 }
@@ -382,7 +382,7 @@ impl Tuning {
                 Err(Error::input(format!("{name} is '{text}'; {wanted}")))
             }
         };
-        let ahead = Ahead { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
+        let ahead = WeightPrefetch { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
         Ok(Self { programmatic, prefetch, sms_for_comm, products, ahead })
     }
 }
@@ -413,9 +413,9 @@ mod tests {
         }
         let products = |text: &str| Tuning::parse(|name| (name == PRODUCTS).then(|| text.to_owned()));
         let ahead = |name: &str, kb: &str| Tuning::parse(|known| (known == name).then(|| kb.to_owned()));
-        let wanted = Ahead { product_kb: 128, attention_kb: 0 };
+        let wanted = WeightPrefetch { product_kb: 128, attention_kb: 0 };
         assert_eq!(ahead(AHEAD, " 128 ").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
-        let wanted = Ahead { product_kb: 0, attention_kb: 384 };
+        let wanted = WeightPrefetch { product_kb: 0, attention_kb: 384 };
         assert_eq!(ahead(AHEAD_ATTEND, "384").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
         for (name, kb) in [(AHEAD, "385"), (AHEAD_ATTEND, "-1"), (AHEAD, "64 KB")] {
             let error = ahead(name, kb).expect_err("wrong").to_string();

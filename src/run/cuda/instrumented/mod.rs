@@ -42,7 +42,7 @@ pub(super) struct InstrumentedRun<'a> {
 
 /// Result of the instrumented pass on rank 0.
 #[derive(Debug)]
-pub(super) struct Traced {
+pub(super) struct InstrumentedResult {
     /// Record entry: timing method and its overhead.
     pub instrumented: Instrumented,
     pub operations: Vec<OperationInfo>,
@@ -62,7 +62,7 @@ pub(super) struct Traced {
 const COARSE_NS: f64 = 2_100.0;
 
 /// Runs the instrumented pass. Returns `None` if the recorder is off, and on ranks other than 0.
-pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<Option<Traced>> {
+pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<Option<InstrumentedResult>> {
     if context.spec.recorder == Recorder::Off {
         return Ok(None);
     }
@@ -213,7 +213,7 @@ fn combine_ranks(
     operations: Vec<OperationInfo>,
     (times, rank_times): (GenerationTimes, RankTimes),
     offsets: &[Tie],
-) -> Result<Option<Traced>> {
+) -> Result<Option<InstrumentedResult>> {
     let Some(all) = ranks::gather(context.peers, "timings", (times, rank_times))? else {
         return Ok(None);
     };
@@ -247,7 +247,15 @@ fn combine_ranks(
     warnings.dedup();
     let environment = environment(context, name, &ranks, offsets);
     let clock = clock(recorder, &ranks, offsets);
-    Ok(Some(Traced { instrumented, operations, spans, ranks: executed, clock, environment, warnings }))
+    Ok(Some(InstrumentedResult {
+        instrumented,
+        operations,
+        spans,
+        ranks: executed,
+        clock,
+        environment,
+        warnings,
+    }))
 }
 
 /// Number of decode steps timed on the first rank.

@@ -97,7 +97,7 @@ pub fn matvec_geometry(
 
 /// Weights that each block of a product reads first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct LeadingWeights {
     /// Outputs of the product, divided over its blocks.
     pub outputs: u32,
     pub blocks: u32,
@@ -113,14 +113,14 @@ pub struct Start {
 #[derive(Clone, Copy, Debug)]
 pub struct NextProduct {
     pub weight: DevicePtr,
-    pub start: Start,
+    pub start: LeadingWeights,
 }
 
 impl NextProduct {
     /// Appends the prefetch arguments of a kernel compiled with `AHEAD`; `None` prefetches nothing.
     pub fn append(next: Option<Self>, arguments: &mut Arguments) {
         let Self { weight, start } =
-            next.unwrap_or(Self { weight: DevicePtr(0), start: Start::default() });
+            next.unwrap_or(Self { weight: DevicePtr(0), start: LeadingWeights::default() });
         arguments.push(weight).push(start.outputs).push(start.blocks);
         arguments.push(start.pitch).push(start.rows).push(start.bytes);
     }
@@ -136,11 +136,11 @@ impl MatvecKernel {
         outputs: u32,
         multiprocessors: u32,
         kb: u32,
-    ) -> Start {
+    ) -> LeadingWeights {
         let blocks = self.geometry.grid[0].max(1);
         let row = inputs * dtype.bytes() as u32;
         if !row.is_multiple_of(PACK) || kb == 0 {
-            return Start::default();
+            return LeadingWeights::default();
         }
         let share = self.bytes_a_block(multiprocessors, kb);
         let (tiles, least) = (self.define("TILES"), outputs / blocks);
@@ -150,7 +150,7 @@ impl MatvecKernel {
         } else {
             (share.div_ceil(row).min(least), row)
         };
-        Start { outputs, blocks, pitch: inputs, rows, bytes }
+        LeadingWeights { outputs, blocks, pitch: inputs, rows, bytes }
     }
 
     /// Share of each block in `kb` KB per SM, in whole packs (bytes).
@@ -329,7 +329,7 @@ mod tests {
             let start = chosen.start(dtype, inputs, outputs, sms, kb);
             let (pack, row) = (PACK / dtype.bytes() as u32, inputs * dtype.bytes() as u32);
             if !inputs.is_multiple_of(pack) {
-                prop_assert_eq!(start, Start::default());
+                prop_assert_eq!(start, LeadingWeights::default());
             } else {
                 prop_assert_eq!((start.outputs, start.blocks, start.pitch), (outputs, chosen.geometry.grid[0], inputs));
                 // outputs that every block has, and of each no more than there is

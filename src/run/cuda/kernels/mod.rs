@@ -37,12 +37,12 @@ pub struct KernelOptions {
     pub programmatic: bool,
     /// True if a product that starts early prefetches what it will read next.
     pub prefetch: bool,
-    pub ahead: Ahead,
+    pub ahead: WeightPrefetch,
 }
 
 /// L2 prefetch of the next product's weights, in KB per SM; 0 disables it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Ahead {
+pub struct WeightPrefetch {
     /// Prefetch by a product, after it has requested all its own weights.
     pub product_kb: u32,
     /// Prefetch by decode attention, instead of by the product before it.
@@ -58,7 +58,7 @@ impl Default for KernelOptions {
             group: 1,
             programmatic: false,
             prefetch: true,
-            ahead: Ahead::default(),
+            ahead: WeightPrefetch::default(),
         }
     }
 }
@@ -125,11 +125,11 @@ pub struct GpuKernels {
     options: KernelOptions,
     nvrtc: &'static Nvrtc,
     cache: Option<Cache>,
-    ready: Mutex<Ready>,
+    ready: Mutex<LoadedUnits>,
 }
 
 #[derive(Default)]
-struct Ready {
+struct LoadedUnits {
     /// All kernels of each compiled unit, by unit name and constants.
     units: HashMap<(&'static str, Defines), Vec<Function>>,
     compiled: Compiled,
@@ -176,7 +176,7 @@ impl GpuKernels {
         let defines = compile::defines(unit, &self.options, constants, sm);
         // held while compiling: another thread that needs the same unit would compile it, too
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ready { units, compiled } = &mut *ready;
+        let LoadedUnits { units, compiled } = &mut *ready;
         let functions = match units.entry((unit.name, defines)) {
             Entry::Occupied(functions) => functions.into_mut(),
             Entry::Vacant(place) => {

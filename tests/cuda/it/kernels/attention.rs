@@ -3,7 +3,7 @@
 use super::{Bench, DTYPES, Handle, assert_close, checks, random};
 use plan::DType;
 use run::testing::cpu::CpuKernels;
-use run::testing::cpu::{AttentionScratch, Heads, KvCache, RowRun, Sight, StepRows};
+use run::testing::cpu::{AttentionLimits, AttentionScratch, Heads, KvCache, RowRun, StepRows};
 use run::testing::cuda::geometry;
 
 checks!(
@@ -76,7 +76,7 @@ impl Case {
         AttentionScratch::default().attend(
             &CpuKernels::default(),
             (&cache, 0),
-            Sight::ALL,
+            AttentionLimits::ALL,
             &step,
             &asked,
             &mut wanted,

@@ -4,7 +4,7 @@ use super::{Bench, DTYPES, assert_close, checks, random};
 use model::Model;
 use plan::ModelShape;
 use run::testing::cpu::{
-    HeadPreprocessing, Heads, KvCache, Projected, RopeTable, RowRun, StepRows, Turn,
+    HeadPreprocessing, Heads, KvCache, PositionEncoding, Projected, RopeTable, RowRun, StepRows,
 };
 use run::testing::cuda::geometry;
 
@@ -88,7 +88,7 @@ fn one(
     let step = StepRows { runs: runs.collect() };
     let x = bench.read_numbers(qkv);
     let projected = Projected { x: &x, columns: stride, before: HeadPreprocessing::Nothing };
-    cache.append(0, &step, Turn::Rope(&rope), projected, &mut queries);
+    cache.append(0, &step, PositionEncoding::Rope(&rope), projected, &mut queries);
     let what = format!("{heads:?} at {positions:?}, {tokens} tokens, {extra} more");
     assert_close(&what, dtype, &bench.read_numbers(q), &queries);
     let (mut want_keys, mut want_values) = (held.clone(), held);
@@ -142,7 +142,13 @@ fn biases_and_norms_of_heads_are_the_cpu_backends(bench: &mut Bench<'_>) {
                 let mut queries = vec![0.0; rows * query * dim];
                 let step = StepRows { runs: runs.collect() };
                 let projected = Projected { x: &x, columns: stride, before };
-                cache.append(0, &step, Turn::Rope(&RopeTable::new(&shape, 1)), projected, &mut queries);
+                cache.append(
+                    0,
+                    &step,
+                    PositionEncoding::Rope(&RopeTable::new(&shape, 1)),
+                    projected,
+                    &mut queries,
+                );
                 let (keys, values) = cache.layer(0);
                 let part = |numbers: &[f32], row: usize, heads: usize| {
                     numbers[row * heads * dim..(row + 1) * heads * dim].to_vec()
