@@ -6,7 +6,7 @@ use arithmetic::mxfp4;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
 use model::{Matrix, MatrixData};
-use run::cpu::{Kernels, Panels};
+use run::cpu::{CpuKernels, Panels};
 
 /// 128 MB of f32: four times the largest cache of common server CPUs' share.
 const OUTPUTS: usize = 16384;
@@ -27,7 +27,7 @@ fn matvec(criterion: &mut Criterion) {
         for rows in [1, 2, 4, 8, 16] {
             let x = vec![0.25; rows * INPUTS];
             let mut y = vec![0.0; rows * OUTPUTS];
-            let mut kernels = Kernels::default();
+            let mut kernels = CpuKernels::default();
             group.bench_function(BenchmarkId::new(name, rows), |b| {
                 b.iter(|| kernels.matmul(&x, &matrix, &mut y));
             });

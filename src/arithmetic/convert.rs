@@ -15,14 +15,14 @@ pub trait Number: Copy + Default + bytemuck::Pod {
     fn random(stream: RandomStream, start: u64, out: &mut [Self]);
 }
 
-pub(crate) trait One: Copy {
+pub(crate) trait FromFloat: Copy {
     fn from_f32(x: f32) -> Self;
     /// Like [`Self::from_f32`], for finite `x` far from overflow; skips NaN handling.
     fn from_small(x: f32) -> Self;
     fn from_bf16(x: bf16) -> Self;
 }
 
-impl One for f32 {
+impl FromFloat for f32 {
     fn from_f32(x: f32) -> Self {
         x
     }
@@ -34,7 +34,7 @@ impl One for f32 {
     }
 }
 
-impl One for bf16 {
+impl FromFloat for bf16 {
     fn from_f32(x: f32) -> Self {
         bf16::from_f32(x)
     }
@@ -49,7 +49,7 @@ impl One for bf16 {
     }
 }
 
-impl One for f16 {
+impl FromFloat for f16 {
     fn from_f32(x: f32) -> Self {
         f16::from_f32(x)
     }
@@ -120,7 +120,7 @@ pub fn stream_key(seed: u64, role: u64) -> u64 {
 
 /// Fills `out` with numbers `start..` of a stream.
 #[inline(always)]
-pub(crate) fn fill<T: One>(stream: RandomStream, start: u64, out: &mut [T]) {
+pub(crate) fn fill<T: FromFloat>(stream: RandomStream, start: u64, out: &mut [T]) {
     let RandomStream { key, mean, step, signs } = stream;
     let value = |bits: u32| mean + bits.cast_signed() as f32 * step;
     if signs {
@@ -132,7 +132,7 @@ pub(crate) fn fill<T: One>(stream: RandomStream, start: u64, out: &mut [T]) {
 
 /// Fills `out` with numbers `start..` of the stream `key`. Numbers 2i and 2i + 1 are the low and the
 /// high half of hash i.
-fn each_draw<T: One>(key: u64, start: u64, out: &mut [T], value: impl Fn(u32) -> f32) {
+fn each_draw<T: FromFloat>(key: u64, start: u64, out: &mut [T], value: impl Fn(u32) -> f32) {
     let hash = |pair: u64| mix(key.wrapping_add(pair.wrapping_mul(GOLDEN)));
     let low = |hash: u64| T::from_small(value(hash as u32));
     let high = |hash: u64| T::from_small(value((hash >> 32) as u32));
@@ -163,7 +163,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_fast_rounding_is_the_exact_one(x in -1e30f32..1e30) {
-            prop_assert_eq!(<bf16 as One>::from_small(x), bf16::from_f32(x));
+            prop_assert_eq!(<bf16 as FromFloat>::from_small(x), bf16::from_f32(x));
         }
 
         #[test]
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn ties_round_to_even() {
         let (down, up) = (f32::from_bits(0x3f80_8000), f32::from_bits(0x3f81_8000));
-        assert_eq!(<bf16 as One>::from_small(down).to_bits(), 0x3f80);
-        assert_eq!(<bf16 as One>::from_small(up).to_bits(), 0x3f82);
+        assert_eq!(<bf16 as FromFloat>::from_small(down).to_bits(), 0x3f80);
+        assert_eq!(<bf16 as FromFloat>::from_small(up).to_bits(), 0x3f82);
     }
 }

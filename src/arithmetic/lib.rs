@@ -28,12 +28,15 @@ mod rows;
 mod softmax;
 
 pub use convert::{Number, RandomStream, stream_key};
-pub use matrix::{Matrix, MatrixData, View, ViewMut, gemm, gemm_onto};
+pub use matrix::{Matrix, MatrixData, MatrixView, MatrixViewMut, gemm, gemm_onto};
 pub use product::with_large_pages;
 pub use real::Real;
-pub use resample::{Draws, gather, percentile};
+pub use resample::{BootstrapDraws, gather, percentile};
 pub use rows::{
     CausalScores, Gated, Norm, NormOperand, NormWeight, OneQuery, SiluMul, SiluMulOperand, all_finite,
     norm, sum,
 };
-pub use softmax::{CausalSoftmax, LossRows, Lost, Panel, Seen, SoftmaxBack, TakeOther, TakeReference};
+pub use softmax::{
+    BatchLoss, CausalSoftmax, LogitPanel, LogitStatistics, LossRows, SoftmaxBack, TakeOther,
+    TakeReference,
+};

@@ -57,14 +57,14 @@ impl MatrixData {
 
 /// Matrix view of a slice, with offset and strides.
 #[derive(Clone, Copy)]
-pub struct View<'a, T = f32> {
+pub struct MatrixView<'a, T = f32> {
     data: &'a [T],
     offset: usize,
     row_stride: usize,
     column_stride: usize,
 }
 
-impl<'a, T: Real> View<'a, T> {
+impl<'a, T: Real> MatrixView<'a, T> {
     /// Row-major view with rows `stride` apart, starting at `offset`.
     pub fn rows(data: &'a [T], offset: usize, stride: usize) -> Self {
         Self { data, offset, row_stride: stride, column_stride: 1 }
@@ -89,13 +89,13 @@ impl<'a, T: Real> View<'a, T> {
 }
 
 /// Row-major matrix to write to.
-pub struct ViewMut<'a, T = f32> {
+pub struct MatrixViewMut<'a, T = f32> {
     data: &'a mut [T],
     offset: usize,
     row_stride: usize,
 }
 
-impl<'a, T: Real> ViewMut<'a, T> {
+impl<'a, T: Real> MatrixViewMut<'a, T> {
     /// View with rows `stride` apart, starting at `offset`.
     pub fn rows(data: &'a mut [T], offset: usize, stride: usize) -> Self {
         Self { data, offset, row_stride: stride }
@@ -103,23 +103,32 @@ impl<'a, T: Real> ViewMut<'a, T> {
 }
 
 /// `out[m, n] = a[m, k] b[k, n]`, with the sizes `[m, n, k]`.
-pub fn gemm<T: Real>(sizes: [usize; 3], operands: [View<'_, T>; 2], out: ViewMut<'_, T>) {
+pub fn gemm<T: Real>(sizes: [usize; 3], operands: [MatrixView<'_, T>; 2], out: MatrixViewMut<'_, T>) {
     product(sizes, operands, T::ZERO, out);
 }
 
 /// `out[m, n] += a[m, k] b[k, n]`, with the sizes `[m, n, k]`.
-pub fn gemm_onto<T: Real>(sizes: [usize; 3], operands: [View<'_, T>; 2], out: ViewMut<'_, T>) {
+pub fn gemm_onto<T: Real>(
+    sizes: [usize; 3],
+    operands: [MatrixView<'_, T>; 2],
+    out: MatrixViewMut<'_, T>,
+) {
     product(sizes, operands, T::ONE, out);
 }
 
 /// `out[m, n] = kept x out[m, n] + a[m, k] b[k, n]`.
-fn product<T: Real>([m, n, k]: [usize; 3], [a, b]: [View<'_, T>; 2], kept: T, out: ViewMut<'_, T>) {
+fn product<T: Real>(
+    [m, n, k]: [usize; 3],
+    [a, b]: [MatrixView<'_, T>; 2],
+    kept: T,
+    out: MatrixViewMut<'_, T>,
+) {
     if m == 0 || n == 0 {
         return;
     }
     assert!(a.holds(m, k) && b.holds(k, n), "operands are smaller than the product");
-    let ViewMut { data, offset, row_stride } = out;
-    let written = View { data: &*data, offset, row_stride, column_stride: 1 };
+    let MatrixViewMut { data, offset, row_stride } = out;
+    let written = MatrixView { data: &*data, offset, row_stride, column_stride: 1 };
     assert!(written.holds(m, n) && n <= row_stride, "the result is smaller than the product");
     // SAFETY: the assertions above bound every element that is read or written: row i, column j of a
     // matrix is at offset + i * row_stride + j * column_stride, largest at the last row and column;
@@ -158,7 +167,7 @@ mod tests {
     fn bounds_that_overflow_are_too_large() {
         let (data, mut out) = ([0.0f32; 4], [0.0f32; 4]);
         // the offset of row 2 wraps around to 0
-        let wrapping = View::rows(&data, 0, usize::MAX / 2 + 1);
-        gemm([3, 1, 1], [wrapping, View::rows(&data, 0, 1)], ViewMut::rows(&mut out, 0, 1));
+        let wrapping = MatrixView::rows(&data, 0, usize::MAX / 2 + 1);
+        gemm([3, 1, 1], [wrapping, MatrixView::rows(&data, 0, 1)], MatrixViewMut::rows(&mut out, 0, 1));
     }
 }

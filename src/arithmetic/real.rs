@@ -7,8 +7,8 @@ use pulp::Arch;
 
 use crate::rows::{Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, dot};
 use crate::softmax;
+use crate::softmax::{BatchLoss, LossRows};
 use crate::softmax::{CausalSoftmax, SoftmaxBack};
-use crate::softmax::{LossRows, Lost};
 
 /// Floating-point format for training.
 pub trait Real:
@@ -60,7 +60,7 @@ pub trait Real:
     fn softmax_back(arch: Arch, of: SoftmaxBack<'_, Self>);
 
     /// Loss of rows of logits, which are replaced by their gradients.
-    fn loss(arch: Arch, of: LossRows<'_, Self>) -> Lost;
+    fn loss(arch: Arch, of: LossRows<'_, Self>) -> BatchLoss;
 
     /// Dot product of two slices of equal length.
     fn dot(a: &[Self], b: &[Self]) -> Self;
@@ -78,7 +78,7 @@ macro_rules! loops {
             silu_mul_operand: SiluMulOperand,
             causal_softmax: CausalSoftmax,
             softmax_back: SoftmaxBack,
-            loss: LossRows -> Lost,
+            loss: LossRows -> BatchLoss,
         }
     };
     ($($function:ident: $of:ident $(-> $output:ty)?),* $(,)?) => {

@@ -13,12 +13,12 @@ pub fn percentile(values: &mut [f64], p: f64) -> Option<f64> {
 }
 
 /// Draws of rounds, and of samples within them.
-pub struct Draws {
+pub struct BootstrapDraws {
     random: fastrand::Rng,
     rounds: Vec<usize>,
 }
 
-impl Draws {
+impl BootstrapDraws {
     /// Deterministic for a seed and number of rounds.
     pub fn new(seed: u64, rounds: usize) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), rounds: vec![0; rounds] }

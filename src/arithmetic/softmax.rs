@@ -171,7 +171,7 @@ fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
 
 /// Running statistics of the logits at one position.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct LogitStatistics {
     pub max: f32,
     /// Token with the largest logit; the first one on ties.
     pub best: usize,
@@ -183,7 +183,7 @@ pub struct Seen {
     pub cross: f64,
 }
 
-impl Seen {
+impl LogitStatistics {
     pub const NOTHING: Self =
         Self { max: f32::NEG_INFINITY, best: 0, total: 0.0, following: f32::NAN, cross: 0.0 };
 
@@ -210,7 +210,7 @@ impl Seen {
 
 /// Block of logits for tokens from `first`, `columns` per row; one row per position.
 #[derive(Clone, Copy)]
-pub struct Panel<'a> {
+pub struct LogitPanel<'a> {
     /// Token of the first column.
     pub first: usize,
     pub columns: usize,
@@ -218,10 +218,10 @@ pub struct Panel<'a> {
     pub following: &'a [u32],
 }
 
-impl Panel<'_> {
+impl LogitPanel<'_> {
     /// Stores the logit of the next token if this block contains it.
     #[inline(always)]
-    fn keep_following(&self, row: usize, logits: &[f32], seen: &mut Seen) {
+    fn keep_following(&self, row: usize, logits: &[f32], seen: &mut LogitStatistics) {
         let token = (self.following[row] as usize).checked_sub(self.first);
         if let Some(logit) = token.and_then(|token| logits.get(token)) {
             seen.following = *logit;
@@ -231,14 +231,14 @@ impl Panel<'_> {
 
 /// Adds the reference's logits; outputs their exponentials and shrink factors.
 pub struct TakeReference<'a> {
-    pub panel: Panel<'a>,
+    pub panel: LogitPanel<'a>,
     pub logits: &'a [f32],
     /// Output: `e^(logit - max)`.
     pub weights: &'a mut [f32],
     /// Output: shrink factor of each row's sums.
     pub shrinks: &'a mut [f64],
     /// Statistics of each row.
-    pub seen: &'a mut [Seen],
+    pub seen: &'a mut [LogitStatistics],
 }
 
 impl TakeReference<'_> {
@@ -266,7 +266,7 @@ impl WithSimd for TakeReference<'_> {
 
 /// Adds another architecture's logits, relative to the reference's.
 pub struct TakeOther<'a> {
-    pub panel: Panel<'a>,
+    pub panel: LogitPanel<'a>,
     pub logits: &'a [f32],
     pub reference: &'a [f32],
     /// Exponentials of the reference's logits.
@@ -274,7 +274,7 @@ pub struct TakeOther<'a> {
     /// Shrink factor of each row's sums.
     pub shrinks: &'a [f64],
     /// Statistics of each row for the other architecture.
-    pub seen: &'a mut [Seen],
+    pub seen: &'a mut [LogitStatistics],
 }
 
 impl TakeOther<'_> {
@@ -302,14 +302,14 @@ impl WithSimd for TakeOther<'_> {
 
 /// Loss of a batch of windows: sums over its predicted tokens, in nats.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lost {
+pub struct BatchLoss {
     pub nll: f64,
     /// KL(teacher || student); 0 without a teacher.
     pub kl: f64,
     pub predicted: u64,
 }
 
-impl std::ops::AddAssign for Lost {
+impl std::ops::AddAssign for BatchLoss {
     fn add_assign(&mut self, other: Self) {
         self.nll += other.nll;
         self.kl += other.kl;
@@ -330,13 +330,13 @@ pub struct LossRows<'a, T> {
 }
 
 impl<T: Real> WithSimd for LossRows<'_, T> {
-    type Output = Lost;
+    type Output = BatchLoss;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Lost {
+    fn with_simd<S: Simd>(self, _: S) -> BatchLoss {
         let Self { student, mut teacher, targets, share } = self;
         let vocab = student.len() / targets.len();
-        let mut lost = Lost::default();
+        let mut lost = BatchLoss::default();
         for (row, (student, target)) in student.chunks_exact_mut(vocab).zip(targets).enumerate() {
             let target = *target as usize;
             let logit = student[target].wide();

@@ -4,7 +4,7 @@
 //! The bootstrap resamples rounds first, then samples within them; compared sides are resampled in the
 //! same rounds (paired by round).
 
-use arithmetic::Draws;
+use arithmetic::BootstrapDraws;
 
 /// Minimum samples per side for an interval.
 pub const LEAST_SAMPLES: usize = 6;
@@ -166,7 +166,7 @@ fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64
         std::iter::once(0).chain(ends).collect()
     };
     let starts: Vec<Vec<usize>> = sides.iter().map(round_starts).collect();
-    let mut draws = Draws::new(SEED, rounds);
+    let mut draws = BootstrapDraws::new(SEED, rounds);
     let mut places = vec![Vec::new(); sides.len()];
     let mut statistics = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {

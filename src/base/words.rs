@@ -26,11 +26,11 @@ macro_rules! words {
             $(#[doc = $about:literal] $(#[$more:meta])* $value:ident = $word:literal,)*
         }
     ) => {
-        $(#[$attribute])*
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize,
             serde::Deserialize, schemars::JsonSchema,
         )]
+        $(#[$attribute])*
         pub enum $name {
             $(#[doc = $about] $(#[$more])* #[serde(rename = $word)] $value,)*
         }

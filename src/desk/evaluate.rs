@@ -15,7 +15,7 @@ use lab::sweep::OWN_TEXT;
 pub use lab::sweep::Text;
 use model::{Model, Tokenizer, read_tokens};
 use plan::{Architecture, CommDType, DType};
-use run::{EvaluateRequest, Evaluated, Execute, Window, WindowQuality, evaluation_plan};
+use run::{EvaluateRequest, Evaluated, EvaluationWindow, Execute, WindowQuality, evaluation_plan};
 use table::{Backend, FEW_WINDOWS, Provenance, Quality, quality};
 
 #[derive(Clone, Debug)]
@@ -273,13 +273,17 @@ fn hashed_plans(request: &QualityRequest, backend: &dyn Execute) -> Result<Vec<H
 }
 
 /// Distinct windows with missing results, and their keys.
-fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Vec<Window>, Vec<String>) {
+fn missing(
+    windows: &[&[u32]],
+    keys: &[String],
+    files: &[EvaluationFile],
+) -> (Vec<EvaluationWindow>, Vec<String>) {
     let mut seen = HashSet::new();
     let missing_window = |(window, key): (&&[u32], &String)| {
         let wanted: Vec<usize> = (0..files.len()).filter(|at| files[*at].get(key).is_none()).collect();
         // a text may repeat a window
         let is_new = !wanted.is_empty() && seen.insert(key.clone());
-        is_new.then(|| (Window { tokens: window.to_vec(), wanted }, key.clone()))
+        is_new.then(|| (EvaluationWindow { tokens: window.to_vec(), wanted }, key.clone()))
     };
     windows.iter().zip(keys).filter_map(missing_window).unzip()
 }

@@ -11,7 +11,7 @@ use base::input::InputKind;
 use base::offer::Offer;
 use lab::sweep::document::Document;
 use lab::sweep::{BUILT_IN, Experiment, SweepEvent};
-use run::Shared;
+use run::GridContext;
 use study::answer::{Answer, MOST_RUNS};
 use table::{Provenance, Record};
 
@@ -30,7 +30,7 @@ pub struct AvailableExperiment {
 }
 
 impl AvailableExperiment {
-    fn of_file(path: PathBuf, shared: &Shared) -> Self {
+    fn of_file(path: PathBuf, shared: &GridContext) -> Self {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
             Ok(text) => {
@@ -42,7 +42,7 @@ impl AvailableExperiment {
         Self { name, text, experiment, path: Some(path) }
     }
 
-    fn of_built_in(name: &str, text: &str, shared: &Shared) -> Self {
+    fn of_built_in(name: &str, text: &str, shared: &GridContext) -> Self {
         let experiment = Experiment::resolve(text, Path::new(&format!("{name}.toml")), None, shared);
         Self { name: name.into(), path: None, text: text.into(), experiment }
     }
@@ -59,7 +59,7 @@ pub fn available_experiments(dir: &Path) -> Result<Vec<AvailableExperiment>> {
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
-    let shared = Shared::default();
+    let shared = GridContext::default();
     let mut found: Vec<AvailableExperiment> =
         paths.into_par_iter().map(|path| AvailableExperiment::of_file(path, &shared)).collect();
     let hidden: HashSet<String> = found.iter().map(|experiment| experiment.name.clone()).collect();
@@ -71,7 +71,7 @@ pub fn available_experiments(dir: &Path) -> Result<Vec<AvailableExperiment>> {
 
 /// Loads one of the available experiments; `None` if there is none of this name.
 pub fn available_experiment(dir: &Path, name: &str) -> Option<AvailableExperiment> {
-    let (path, shared) = (dir.join(format!("{name}.toml")), Shared::default());
+    let (path, shared) = (dir.join(format!("{name}.toml")), GridContext::default());
     if path.is_file() {
         return Some(AvailableExperiment::of_file(path, &shared));
     }

@@ -7,7 +7,7 @@ use super::Opened;
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Phase;
-use run::Shared;
+use run::GridContext;
 use run::sim::Simulator;
 use study::diff::{Prediction, PredictionCheck, TraceDiff, checked};
 use table::Spec;
@@ -53,7 +53,7 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<First
 /// Returns an input error if a file that a stored cell names is missing or has changed, because simulating again
 /// would give another trace.
 pub(super) fn require_unchanged_files(spec: &Spec) -> Result<()> {
-    let shared = Shared::default();
+    let shared = GridContext::default();
     let now = shared.files(&*shared.simulator.model(&spec.model)?, &spec.hardware, &spec.stack)?;
     match spec.files.keys().find(|option| now.get(*option) != spec.files.get(*option)) {
         None => Ok(()),

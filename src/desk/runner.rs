@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
-use run::{PROGRESS_TIMEOUT, Shared};
+use run::{GridContext, PROGRESS_TIMEOUT};
 use table::{Record, Spec, Status};
 use trace::export;
 
@@ -87,7 +87,7 @@ impl Runner {
     pub fn cell(
         &self,
         spec: &Spec,
-        shared: &Shared,
+        shared: &GridContext,
         rounds: u32,
         trace: Option<&Path>,
         emit: &mut dyn FnMut(SweepEvent),

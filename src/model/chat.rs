@@ -21,7 +21,7 @@ const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Message<'a> {
+pub struct ChatMessage<'a> {
     /// `system`, `user` or `assistant`.
     pub role: &'a str,
     pub content: &'a str,
@@ -71,7 +71,7 @@ impl ChatTemplate {
     /// # Errors
     ///
     /// Returns an input error with the template's line for a syntax error or `raise_exception`.
-    pub fn render(&self, messages: &[Message<'_>]) -> Result<String> {
+    pub fn render(&self, messages: &[ChatMessage<'_>]) -> Result<String> {
         let wrong = |error: minijinja::Error| {
             let line = error.line().map_or(String::new(), |line| format!(", line {line}"));
             let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -212,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    const USER: Message<'_> = Message { role: "user", content: "  Why <so>? " };
-    const SYSTEM: Message<'_> = Message { role: "system", content: "Be brief." };
+    const USER: ChatMessage<'_> = ChatMessage { role: "user", content: "  Why <so>? " };
+    const SYSTEM: ChatMessage<'_> = ChatMessage { role: "system", content: "Be brief." };
 
     /// A directory with these files.
     fn directory(files: &[(&str, String)]) -> tempfile::TempDir {
@@ -224,7 +224,7 @@ mod tests {
         dir
     }
 
-    fn rendered(template: &str, messages: &[Message<'_>]) -> Result<String> {
+    fn rendered(template: &str, messages: &[ChatMessage<'_>]) -> Result<String> {
         let config = json!({
             "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "chat_template": template,
         });

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::layout::{self, Layout, Place};
+use super::layout::{self, TensorLayout, TensorLocation};
 use base::error::{Error, Result};
 use base::regular;
 use plan::Tensor;
@@ -31,7 +31,7 @@ const FORMATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
 pub(super) struct Checkpoint {
     shape: ModelShape,
     files: Vec<MappedFile>,
-    tensors: HashMap<Tensor, Layout>,
+    tensors: HashMap<Tensor, TensorLayout>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct MappedFile {
 }
 
 /// Tensors by name after [`MODEL_PREFIX`], with their file and the start of its data.
-type Found = HashMap<String, (usize, usize, TensorInfo)>;
+type TensorIndex = HashMap<String, (usize, usize, TensorInfo)>;
 
 impl Checkpoint {
     /// Maps the files and checks that together they contain exactly the tensors of `shape`.
@@ -107,7 +107,7 @@ impl Oddities {
 
 /// Maps the files and reads their headers. Returns the tensors by name and the common prefix before
 /// [`MODEL_PREFIX`].
-fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
+fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, TensorIndex, Option<String>)> {
     let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
     let mut all = Vec::new();
     for path in paths {
@@ -119,7 +119,7 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
         files.push(MappedFile { path: path.clone(), map });
     }
     let prefix = common_prefix(&files, all.iter().map(|(name, (file, ..))| (name.as_str(), *file)))?;
-    let mut found = Found::new();
+    let mut found = TensorIndex::new();
     for (name, place) in all {
         if prefix.is_some() && is_of_images(&name) {
             continue;
@@ -230,7 +230,7 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
 /// Tensors of a checkpoint that have not been claimed.
 struct Stored<'a> {
     files: &'a [MappedFile],
-    found: &'a mut Found,
+    found: &'a mut TensorIndex,
     shape: &'a ModelShape,
     /// True if experts have Mixtral's names.
     is_mixtral: bool,
@@ -238,12 +238,12 @@ struct Stored<'a> {
 
 impl Stored<'_> {
     /// Claims all tensors of the shape.
-    fn all(&mut self) -> Result<HashMap<Tensor, Layout>> {
+    fn all(&mut self) -> Result<HashMap<Tensor, TensorLayout>> {
         needed(self.shape).map(|tensor| Ok((tensor, self.layout(tensor)?))).collect()
     }
 
     /// Claims one tensor, in the layout and under the name that the checkpoint has.
-    fn layout(&mut self, tensor: Tensor) -> Result<Layout> {
+    fn layout(&mut self, tensor: Tensor) -> Result<TensorLayout> {
         let shape = self.shape;
         let (rows, columns) = tensor.matrix(shape);
         let (rows, columns) = (rows as usize, columns as usize);
@@ -259,12 +259,12 @@ impl Stored<'_> {
                 let sizes = [experts, comb.all, parts, mxfp4::MXFP4_BLOCK / 2];
                 let blocks = self.claim(&blocks, &sizes, &[Dtype::U8], last)?;
                 let scales = self.claim(&scales, &sizes[..3], &[Dtype::U8], last)?;
-                return Ok(Layout::Mxfp4 { blocks, scales, comb });
+                return Ok(TensorLayout::Mxfp4 { blocks, scales, comb });
             }
             let sizes = [experts, columns, comb.all];
             let sizes = if columns == 1 { vec![experts, comb.all] } else { sizes.to_vec() };
             let place = self.claim(name, &sizes, &FORMATS, last)?;
-            return Ok(Layout::Transposed { place, comb });
+            return Ok(TensorLayout::Transposed { place, comb });
         }
         if tensor.is_stacked() {
             let each = (0..experts).map(|expert| {
@@ -272,7 +272,7 @@ impl Stored<'_> {
                 let name = if self.is_mixtral { mixtral } else { ours };
                 self.claim(&name, &[rows, columns], &FORMATS, true)
             });
-            return Ok(Layout::PerExpert(each.collect::<Result<_>>()?));
+            return Ok(TensorLayout::PerExpert(each.collect::<Result<_>>()?));
         }
         let other = layout::other_names(tensor).into_iter().find(|name| self.found.contains_key(name));
         let short = other.unwrap_or_else(|| name.strip_prefix(MODEL_PREFIX).unwrap_or(&name).to_owned());
@@ -285,8 +285,8 @@ impl Stored<'_> {
         };
         let place = self.claim(&short, &sizes, &FORMATS, true)?;
         Ok(match layout::alternating(tensor, shape) {
-            Some((head, rope)) => Layout::Alternating { place, head, rope },
-            None => Layout::Rows(place),
+            Some((head, rope)) => TensorLayout::Alternating { place, head, rope },
+            None => TensorLayout::Rows(place),
         })
     }
 
@@ -296,7 +296,13 @@ impl Stored<'_> {
     }
 
     /// Checks a tensor's dimensions and format. `last` is false if another part of the model is in it too.
-    fn claim(&mut self, short: &str, sizes: &[usize], formats: &[Dtype], last: bool) -> Result<Place> {
+    fn claim(
+        &mut self,
+        short: &str,
+        sizes: &[usize],
+        formats: &[Dtype],
+        last: bool,
+    ) -> Result<TensorLocation> {
         let name =
             if short == "lm_head.weight" { short.to_owned() } else { format!("{MODEL_PREFIX}{short}") };
         let Some((file, data, info)) = self.found.get(short).cloned() else {
@@ -325,7 +331,7 @@ impl Stored<'_> {
             self.found.remove(short);
         }
         let (start, end) = (data + info.data_offsets.0, data + info.data_offsets.1);
-        Ok(Place { file, dtype, start, end })
+        Ok(TensorLocation { file, dtype, start, end })
     }
 
     fn missing(&self, name: &str) -> Error {
@@ -357,7 +363,7 @@ impl Stored<'_> {
 
 /// Returns an error for tensors unknown in this shape: unexpected biases, additional layers. Ignoring
 /// them would compute a different model.
-fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Result<()> {
+fn refuse_unknown(files: &[MappedFile], found: &TensorIndex, shape: &ModelShape) -> Result<()> {
     let extra = layout::prediction_layers(shape, found.keys().map(String::as_str));
     let harmless = |name: &str| {
         // frequencies in old checkpoints, a copy of a tied embedding, and layers that only predict ahead

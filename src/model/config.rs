@@ -21,18 +21,18 @@ pub const MAX_LAYERS: u32 = 10_000;
 
 /// Supported families. A config without `model_type` is the first one's, as old ones are.
 pub(super) static FAMILIES: [Family; 12] = [
-    Family::new("llama", HeadStep::Plain, Mixture::None),
-    Family::new("ladder_llama", HeadStep::Plain, Mixture::None),
-    Family::new("mistral", HeadStep::Plain, Mixture::None),
-    Family::new("qwen2", HeadStep::Biased, Mixture::None).flags_windows(),
-    Family::new("qwen3", HeadStep::Normed, Mixture::None).flags_windows().with_head_dim(128),
-    Family::new("mixtral", HeadStep::Plain, Mixture::Mixtral),
-    Family::new("qwen3_moe", HeadStep::Normed, Mixture::Qwen3).flags_windows(),
-    Family::new("dots1", HeadStep::Normed, Mixture::Dots1).flags_windows(),
-    Family::new("gpt_oss", HeadStep::Biased, Mixture::GptOss).with_head_dim(64),
-    Family::new("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
-    Family::new("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
-    Family::new("llama4_text", HeadStep::UnitNormed, Mixture::Llama4),
+    Family::new("llama", HeadStep::Plain, MixtureFamily::None),
+    Family::new("ladder_llama", HeadStep::Plain, MixtureFamily::None),
+    Family::new("mistral", HeadStep::Plain, MixtureFamily::None),
+    Family::new("qwen2", HeadStep::Biased, MixtureFamily::None).flags_windows(),
+    Family::new("qwen3", HeadStep::Normed, MixtureFamily::None).flags_windows().with_head_dim(128),
+    Family::new("mixtral", HeadStep::Plain, MixtureFamily::Mixtral),
+    Family::new("qwen3_moe", HeadStep::Normed, MixtureFamily::Qwen3).flags_windows(),
+    Family::new("dots1", HeadStep::Normed, MixtureFamily::Dots1).flags_windows(),
+    Family::new("gpt_oss", HeadStep::Biased, MixtureFamily::GptOss).with_head_dim(64),
+    Family::new("deepseek_v2", HeadStep::Plain, MixtureFamily::DeepSeekV2),
+    Family::new("deepseek_v3", HeadStep::Plain, MixtureFamily::DeepSeekV3),
+    Family::new("llama4_text", HeadStep::UnitNormed, MixtureFamily::Llama4),
 ];
 
 pub(super) struct Family {
@@ -40,7 +40,7 @@ pub(super) struct Family {
     pub name: &'static str,
     /// Step between the projection of q, k, v and their rotation.
     pub qkv: HeadStep,
-    pub mixture: Mixture,
+    pub mixture: MixtureFamily,
     /// Default of `head_dim`; `None` if it is the hidden size over the heads.
     head_dim: Option<u32>,
     /// True if `sliding_window` means nothing unless `use_sliding_window` is true, as in Qwen's families.
@@ -48,7 +48,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    const fn new(name: &'static str, qkv: HeadStep, mixture: Mixture) -> Self {
+    const fn new(name: &'static str, qkv: HeadStep, mixture: MixtureFamily) -> Self {
         Self { name, qkv, mixture, head_dim: None, has_window_flag: false }
     }
 
@@ -63,7 +63,7 @@ impl Family {
 
 /// Family of a mixture of experts: what its config's keys mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mixture {
+pub(super) enum MixtureFamily {
     /// Dense.
     None,
     Mixtral,
@@ -77,7 +77,7 @@ pub(super) enum Mixture {
     Llama4,
 }
 
-impl Mixture {
+impl MixtureFamily {
     /// True for families with latent attention.
     pub(super) fn is_latent(self) -> bool {
         matches!(self, Self::DeepSeekV2 | Self::DeepSeekV3)
@@ -90,7 +90,7 @@ pub(super) const FARSKIP_LAYERS: &str = "farskip_layers";
 
 /// Parsed `config.json` with its text, so that errors can point at the line.
 #[derive(Debug)]
-pub(super) struct Config {
+pub(super) struct ModelConfig {
     path: PathBuf,
     text: String,
     root: Map<String, Value>,
@@ -120,7 +120,7 @@ fn text_part(mut root: Map<String, Value>) -> Map<String, Value> {
     text
 }
 
-impl Config {
+impl ModelConfig {
     /// Reads and parses the file; fields are checked on access.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let bytes = InputKind::CONFIG.bytes(path)?;
@@ -255,7 +255,7 @@ impl Config {
             head_dim,
             qkv,
             intermediate: match mixture {
-                Mixture::Llama4 => self.size("intermediate_size_mlp", MAX_SIZE)?,
+                MixtureFamily::Llama4 => self.size("intermediate_size_mlp", MAX_SIZE)?,
                 _ => self.size("intermediate_size", MAX_SIZE)?,
             },
             vocab: self.size("vocab_size", MAX_SIZE)?,
@@ -264,8 +264,8 @@ impl Config {
             norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
             tied_embeddings,
             attention: AttentionShape {
-                output_bias: mixture == Mixture::GptOss,
-                sinks: mixture == Mixture::GptOss,
+                output_bias: mixture == MixtureFamily::GptOss,
+                sinks: mixture == MixtureFamily::GptOss,
                 window: self.window(mixture)?,
                 latent,
                 temperature: self.temperature(mixture)?,
@@ -284,11 +284,11 @@ impl Config {
 
     /// Returns an error for every field that makes a model differ from Llama's arithmetic: a plan would
     /// silently compute something else.
-    fn refuse_others(&self, mixture: Mixture) -> Result<()> {
+    fn refuse_others(&self, mixture: MixtureFamily) -> Result<()> {
         for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
             let is_read = matches!(
                 (key, mixture),
-                ("attention_bias", Mixture::GptOss) | ("use_qk_norm", Mixture::Llama4)
+                ("attention_bias", MixtureFamily::GptOss) | ("use_qk_norm", MixtureFamily::Llama4)
             );
             if is_read {
                 continue;
@@ -324,9 +324,10 @@ impl Config {
             ("attention_multiplier", "attention scales other than 1 / sqrt(head_dim)"),
             ("quantization_config", "quantised checkpoints other than gpt-oss in mxfp4"),
         ];
-        let is_mxfp4 = |value: &Value| value["quant_method"] == "mxfp4" && mixture == Mixture::GptOss;
+        let is_mxfp4 =
+            |value: &Value| value["quant_method"] == "mxfp4" && mixture == MixtureFamily::GptOss;
         for (key, what) in
-            others.into_iter().chain(experts.into_iter().filter(|_| mixture == Mixture::None))
+            others.into_iter().chain(experts.into_iter().filter(|_| mixture == MixtureFamily::None))
         {
             if self.get(key).is_some_and(is_mxfp4) {
                 continue;
@@ -337,7 +338,7 @@ impl Config {
             }
         }
         match mixture {
-            Mixture::GptOss | Mixture::Llama4 => Ok(()),
+            MixtureFamily::GptOss | MixtureFamily::Llama4 => Ok(()),
             _ => self.refuse_windows(),
         }
     }
@@ -443,10 +444,10 @@ impl Config {
     }
 }
 
-/// HF's default base.
+/// RoPE base of a config without `rope_theta`.
 const DEFAULT_THETA: f64 = 10_000.0;
 
-impl Config {
+impl ModelConfig {
     pub(super) fn rope(&self) -> Result<Rope> {
         let parameters = self.rope_object("rope_parameters")?;
         let scaling = self.rope_object("rope_scaling")?;

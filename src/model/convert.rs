@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::config::{FAMILIES, FARSKIP_LAYERS, LADDER_LAYERS, Mixture};
+use super::config::{FAMILIES, FARSKIP_LAYERS, LADDER_LAYERS, MixtureFamily};
 use super::numbers::write_numbers;
 use super::{Model, WeightSource, layout, tokenizer};
 use base::atomic::{self, UnfinishedDir};
@@ -224,7 +224,7 @@ impl Model {
     /// Returns an input error for mixtures of experts that differ from dots.llm1's, as `mini-moe` is.
     pub fn written_family(&self) -> Result<&'static str> {
         let shape = &self.shape;
-        let mixture = shape.experts.map_or(Mixture::None, |_| Mixture::Dots1);
+        let mixture = shape.experts.map_or(MixtureFamily::None, |_| MixtureFamily::Dots1);
         let has_its_experts = shape.experts.is_none_or(|experts| {
             let Routing { score, bias, weighs_input, .. } = experts.routing;
             let shared = experts.shared_width.is_multiple_of(experts.width);

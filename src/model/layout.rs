@@ -8,14 +8,14 @@ use plan::{DType, ModelShape, Tensor};
 
 /// Position of a stored tensor: file, format, and byte range.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TensorLocation {
     pub file: usize,
     pub dtype: DType,
     pub start: usize,
     pub end: usize,
 }
 
-impl Place {
+impl TensorLocation {
     fn bytes(self, files: &[MappedFile]) -> Option<&[u8]> {
         files.get(self.file)?.map.get(self.start..self.end)
     }
@@ -23,17 +23,17 @@ impl Place {
 
 /// Rows of a tensor in files. Experts' tensors have the rows of all experts, one expert after another.
 #[derive(Clone, Debug)]
-pub(super) enum Layout {
+pub(super) enum TensorLayout {
     /// Row by row.
-    Rows(Place),
+    Rows(TensorLocation),
     /// A tensor per expert, each row by row.
-    PerExpert(Vec<Place>),
+    PerExpert(Vec<TensorLocation>),
     /// `[experts, inputs, outputs]`, with another tensor's outputs in between.
-    Transposed { place: Place, comb: Comb },
+    Transposed { place: TensorLocation, comb: Comb },
     /// mxfp4: `[experts, outputs, inputs / 32, 16]` and scales, with another tensor's outputs in between.
-    Mxfp4 { blocks: Place, scales: Place, comb: Comb },
+    Mxfp4 { blocks: TensorLocation, scales: TensorLocation, comb: Comb },
     /// Row by row, but the last `rope` rows of each `head` rows alternate between the halves that RoPE rotates.
-    Alternating { place: Place, head: usize, rope: usize },
+    Alternating { place: TensorLocation, head: usize, rope: usize },
 }
 
 /// Every `step`-th output of an expert from `first` on, `rows` of `all`.
@@ -52,7 +52,7 @@ impl Comb {
     }
 }
 
-impl Layout {
+impl TensorLayout {
     /// Fills `out` with numbers of a tensor `columns` wide, from index `start` (row x columns + column) on. `None` if
     /// the files have none there.
     pub(super) fn fill<T: Number>(
@@ -92,7 +92,7 @@ impl Layout {
         }
         let (expert, output) = comb.stored(row);
         let first = (expert * comb.all + output) * columns + wanted.start;
-        let of_part = |place: Place, numbers: usize| {
+        let of_part = |place: TensorLocation, numbers: usize| {
             place.bytes(files)?.get(first / numbers..(first + wanted.len()) / numbers)
         };
         Some([of_part(*blocks, 2)?, of_part(*scales, mxfp4::MXFP4_BLOCK)?])
@@ -261,7 +261,12 @@ pub(super) fn prediction_layers<'a>(
 }
 
 /// Numbers of a place from index `start` on.
-fn convert<T: Number>(files: &[MappedFile], place: Place, start: usize, out: &mut [T]) -> Option<()> {
+fn convert<T: Number>(
+    files: &[MappedFile],
+    place: TensorLocation,
+    start: usize,
+    out: &mut [T],
+) -> Option<()> {
     let each = place.dtype.bytes() as usize;
     let bytes = place.bytes(files)?.get(start * each..(start + out.len()) * each)?;
     match place.dtype {

@@ -21,7 +21,7 @@ mod tokenizer;
 mod weights;
 
 pub use arithmetic::{Matrix, MatrixData, RandomStream};
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatMessage, ChatTemplate};
 pub use config::{MAX_LAYERS, MAX_SIZE};
 pub use convert::check_place;
 pub use numbers::{NumbersFile, write_numbers};

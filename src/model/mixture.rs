@@ -2,16 +2,17 @@
 
 use serde_json::Value;
 
-use super::config::{Config, MAX_LAYERS, MAX_SIZE, Mixture};
+use super::config::{MAX_LAYERS, MAX_SIZE, MixtureFamily, ModelConfig};
 use base::error::Result;
-use plan::{CLAMP, CLAMP_SLOPE};
 use plan::{
-    ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing, Temperature, Window,
+    AttentionWindow, ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing,
+    Temperature,
 };
+use plan::{CLAMP, CLAMP_SLOPE};
 
-impl Config {
+impl ModelConfig {
     /// Routed experts of the family.
-    pub(super) fn experts(&self, mixture: Mixture) -> Result<Option<ExpertShape>> {
+    pub(super) fn experts(&self, mixture: MixtureFamily) -> Result<Option<ExpertShape>> {
         let plain = |routing: Routing, width: u32| -> Result<ExpertShape> {
             let top_k = self.size("num_experts_per_tok", MAX_SIZE)?;
             Ok(ExpertShape::plain(self.expert_count()?, top_k, width, routing))
@@ -19,9 +20,9 @@ impl Config {
         let dense_width = || self.size("intermediate_size", MAX_SIZE);
         let expert_width = || self.size("moe_intermediate_size", MAX_SIZE);
         let experts = match mixture {
-            Mixture::None => return Ok(None),
-            Mixture::Mixtral => plain(Routing::plain(RouterScore::Softmax, true), dense_width()?)?,
-            Mixture::Qwen3 => ExpertShape {
+            MixtureFamily::None => return Ok(None),
+            MixtureFamily::Mixtral => plain(Routing::plain(RouterScore::Softmax, true), dense_width()?)?,
+            MixtureFamily::Qwen3 => ExpertShape {
                 dense_first: self.dense_first_of_qwen3()?,
                 every: self.every("decoder_sparse_step")?,
                 ..plain(
@@ -29,7 +30,7 @@ impl Config {
                     expert_width()?,
                 )?
             },
-            Mixture::GptOss => {
+            MixtureFamily::GptOss => {
                 self.only_number("swiglu_limit", CLAMP)?;
                 self.only_number("swiglu_alpha", CLAMP_SLOPE)?;
                 let routing = Routing {
@@ -42,7 +43,7 @@ impl Config {
                     ..plain(routing, dense_width()?)?
                 }
             }
-            Mixture::Llama4 => {
+            MixtureFamily::Llama4 => {
                 let every = self.every("interleave_moe_layer_step")?;
                 let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
                 let routed: Vec<Value> =
@@ -61,7 +62,7 @@ impl Config {
                 let dense_first = every - 1;
                 ExpertShape { shared_width: width, dense_first, every, ..plain(routing, width)? }
             }
-            Mixture::DeepSeekV2 | Mixture::DeepSeekV3 | Mixture::Dots1 => {
+            MixtureFamily::DeepSeekV2 | MixtureFamily::DeepSeekV3 | MixtureFamily::Dots1 => {
                 let width = expert_width()?;
                 let shared = self.count("n_shared_experts", MAX_SIZE, 0)?;
                 self.only_number("moe_layer_freq", 1.0)?;
@@ -88,8 +89,8 @@ impl Config {
         Err(self.missing("num_local_experts", "\"num_local_experts\": how many experts a layer has"))
     }
 
-    fn routing_of_deepseek(&self, mixture: Mixture) -> Result<Routing> {
-        let is_v3 = mixture != Mixture::DeepSeekV2;
+    fn routing_of_deepseek(&self, mixture: MixtureFamily) -> Result<Routing> {
+        let is_v3 = mixture != MixtureFamily::DeepSeekV2;
         let wanted = if is_v3 { "sigmoid" } else { "softmax" };
         if let Some(value) = self.get("scoring_func").filter(|v| v.as_str() != Some(wanted)) {
             return Err(self.wrong("scoring_func", value, format!("not supported: only \"{wanted}\"")));
@@ -101,7 +102,7 @@ impl Config {
             let right = known.join("\" or \"");
             return Err(self.wrong("topk_method", value, format!("not supported: only \"{right}\"")));
         }
-        let renormalise = self.flag("norm_topk_prob", mixture == Mixture::DeepSeekV3)?;
+        let renormalise = self.flag("norm_topk_prob", mixture == MixtureFamily::DeepSeekV3)?;
         if let Some(value) = self.get("norm_topk_prob").filter(|_| renormalise && !is_v3) {
             return Err(self.wrong("norm_topk_prob", value, "not supported: only false in DeepSeek-V2"));
         }
@@ -140,7 +141,7 @@ impl Config {
     }
 
     /// Latent attention of DeepSeek.
-    pub(super) fn latent(&self, mixture: Mixture) -> Result<Option<Latent>> {
+    pub(super) fn latent(&self, mixture: MixtureFamily) -> Result<Option<Latent>> {
         if !mixture.is_latent() {
             return Ok(None);
         }
@@ -166,10 +167,10 @@ impl Config {
     }
 
     /// Windows of gpt-oss and chunks of Llama 4: from layer 0 on, every second or fourth layer sees all tokens.
-    pub(super) fn window(&self, mixture: Mixture) -> Result<Option<Window>> {
+    pub(super) fn window(&self, mixture: MixtureFamily) -> Result<Option<AttentionWindow>> {
         let (key, kind, full_every) = match mixture {
-            Mixture::GptOss => ("sliding_window", "sliding_attention", 2),
-            Mixture::Llama4 => {
+            MixtureFamily::GptOss => ("sliding_window", "sliding_attention", 2),
+            MixtureFamily::Llama4 => {
                 let every = self.size_if_any("no_rope_layer_interval", MAX_LAYERS)?;
                 ("attention_chunk_size", "chunked_attention", every.unwrap_or(4))
             }
@@ -177,7 +178,7 @@ impl Config {
         };
         let Some(tokens) = self.size_if_any(key, MAX_SIZE)? else {
             return match mixture {
-                Mixture::Llama4 => {
+                MixtureFamily::Llama4 => {
                     Err(self.missing(key, "\"attention_chunk_size\": a number of tokens"))
                 }
                 _ => Ok(None),
@@ -193,7 +194,7 @@ impl Config {
             );
             return Err(self.wrong("layer_types", found, right));
         }
-        let is_chunked = mixture == Mixture::Llama4;
+        let is_chunked = mixture == MixtureFamily::Llama4;
         let others =
             |(layer, flag): &(usize, &Value)| flag.as_u64() != Some(u64::from(!is_full(*layer)));
         if let Some((_, flag)) =
@@ -203,14 +204,14 @@ impl Config {
                 format!("not supported: only 1, with 0 in the last of every {full_every} layers");
             return Err(self.wrong("no_rope_layers", flag, right));
         }
-        Ok(Some(Window { tokens, full_every, is_chunked }))
+        Ok(Some(AttentionWindow { tokens, full_every, is_chunked }))
     }
 
     /// Growth of Llama 4's queries in layers without RoPE; older configs have a number for true.
-    pub(super) fn temperature(&self, mixture: Mixture) -> Result<Option<Temperature>> {
+    pub(super) fn temperature(&self, mixture: MixtureFamily) -> Result<Option<Temperature>> {
         let off = [Value::Bool(false), 0.into()];
         let tuning = self.get("attn_temperature_tuning");
-        if mixture != Mixture::Llama4 || tuning.is_some_and(|value| off.contains(value)) {
+        if mixture != MixtureFamily::Llama4 || tuning.is_some_and(|value| off.contains(value)) {
             return Ok(None);
         }
         let every = self.positive("floor_scale")?.unwrap_or(8192.0);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::Oddities;
-use super::config::Config;
+use super::config::ModelConfig;
 use super::files;
 use base::error::{Error, Result, nearest};
 use base::input;
@@ -73,9 +73,9 @@ impl Model {
                 "an HF directory has config.json, and model.safetensors unless weights are to be random",
             ));
         }
-        let config = Config::read(&path)?;
+        let config = ModelConfig::read(&path)?;
         let generation = dir.join("generation_config.json");
-        let generation = generation.is_file().then(|| Config::read(&generation)).transpose()?;
+        let generation = generation.is_file().then(|| ModelConfig::read(&generation)).transpose()?;
         let eos = generation.map(|generation| generation.eos()).transpose()?.unwrap_or_default();
         let (mut shape, mut warnings) = (config.shape()?, Vec::new());
         let oddities =

@@ -37,7 +37,7 @@ struct Slice {
 
 #[derive(Debug)]
 enum Numbers {
-    /// Of a seed.
+    /// Random numbers drawn from this seed.
     Random(u64),
     Checkpoint(Box<Checkpoint>),
 }

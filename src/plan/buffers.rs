@@ -33,14 +33,15 @@ pub struct Buffers {
 }
 
 /// Number of completed operations per lane.
-pub(crate) type Clock = [u32; 2];
+pub(crate) type CompletedOperations = [u32; 2];
 
 impl Plan {
     /// For each operation: its lane, its position on that lane (from 1), and the completed operations at
     /// its start.
-    pub fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
+    pub fn clocks(&self) -> Vec<(Lane, u32, CompletedOperations)> {
         let mut position = [0u32; 2];
-        let mut clocks: Vec<(Lane, u32, Clock)> = Vec::with_capacity(self.operations.len());
+        let mut clocks: Vec<(Lane, u32, CompletedOperations)> =
+            Vec::with_capacity(self.operations.len());
         for (operation, waits) in self.operations.iter().zip(self.dependencies()) {
             let mut clock = [0; 2];
             for wait in waits {

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use super::builder::{Builder, PlanError};
-use super::modules::Parts;
-use super::pipeline::{self, Next};
+use super::modules::ModuleOutputs;
+use super::pipeline::{self, NextStage};
 use super::{
     Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Staleness, Tensor,
     ValueId, Variant, Wiring,
@@ -29,7 +29,7 @@ impl Output {
 }
 
 /// The residual stream and the outputs that have not joined it yet, oldest first.
-pub(super) struct Residual {
+pub(super) struct ResidualStream {
     pub(super) value: ValueId,
     in_flight: VecDeque<Output>,
     /// State of `delayed`, where ranks keep their own residuals and get the others' parts late.
@@ -38,7 +38,7 @@ pub(super) struct Residual {
     pub(super) is_sent: bool,
 }
 
-impl Residual {
+impl ResidualStream {
     /// Adds all but the newest `staleness` outputs, oldest first.
     pub(super) fn catch_up(
         &mut self,
@@ -135,7 +135,7 @@ impl Delayed {
 
 /// Build state of one group of the batch.
 pub(super) struct GroupState {
-    pub(super) residual: Residual,
+    pub(super) residual: ResidualStream,
     /// Attention's partial output, waiting to be summed with the MLP's.
     dropped: Option<ValueId>,
 }
@@ -149,7 +149,7 @@ pub(super) struct Walk<'a> {
 
 /// Inputs and outputs of a plan, by group.
 #[derive(Default)]
-pub(super) struct Ends {
+pub(super) struct PlanEndpoints {
     pub(super) tokens: Vec<ValueId>,
     pub(super) logits: Vec<ValueId>,
     pub(super) outputs: Vec<ValueId>,
@@ -204,7 +204,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
     if spec.pp > 1 {
         return pipeline::build(b, &walk);
     }
-    let mut ends = Ends::default();
+    let mut ends = PlanEndpoints::default();
     let mut groups = Vec::new();
     for group in 0..b.groups.count {
         b.group(group);
@@ -239,7 +239,7 @@ impl Walk<'_> {
             _ => None,
         };
         let (value, in_flight) = (b.embed(tokens)?, VecDeque::new());
-        let residual = Residual { value, in_flight, delayed, is_sent: false };
+        let residual = ResidualStream { value, in_flight, delayed, is_sent: false };
         Ok(GroupState { residual, dropped: None })
     }
 
@@ -249,7 +249,7 @@ impl Walk<'_> {
         b: &mut Builder<'_>,
         state: &mut GroupState,
         group: u32,
-        ends: &mut Ends,
+        ends: &mut PlanEndpoints,
     ) -> Result<Option<ValueId>, PlanError> {
         // only the last part of a prompt yields a token
         let is_end = group + 1 == b.groups.count || !b.groups.of_tokens;
@@ -268,7 +268,7 @@ impl GroupState {
         b: &mut Builder<'_>,
         walk: &Walk<'_>,
         index: usize,
-        next: Option<Next>,
+        next: Option<NextStage>,
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let Self { residual, dropped } = self;
@@ -291,7 +291,7 @@ impl GroupState {
         let is_apart = module == Module::Moe && wiring.apart[layer as usize];
         let is_split = is_apart && !b.dispatches();
         let mut parts = match is_split {
-            true => Parts { own: b.shared_experts(layer, normed)?, routed: None },
+            true => ModuleOutputs { own: b.shared_experts(layer, normed)?, routed: None },
             false => b.module(module, layer, normed)?,
         };
         if let Some(part) = dropped.take() {
@@ -334,7 +334,7 @@ impl GroupState {
         walk: &Walk<'_>,
         index: usize,
         (partial, also): (ValueId, Option<ValueId>),
-        next: Option<Next>,
+        next: Option<NextStage>,
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let (wiring, modules, residual) = (&walk.wiring, walk.modules.len(), &mut self.residual);
@@ -391,7 +391,7 @@ fn head(
     b: &mut Builder<'_>,
     spec: &PlanSpec,
     wiring: &super::Wiring,
-    residual: &mut Residual,
+    residual: &mut ResidualStream,
     ends: bool,
 ) -> Result<(Option<ValueId>, Option<ValueId>), PlanError> {
     let shape = &spec.shape;

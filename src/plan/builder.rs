@@ -30,7 +30,7 @@ pub enum PlanError {
 
 /// Part of the model that operations belong to.
 #[derive(Clone, Debug)]
-pub(super) struct Scope {
+pub(super) struct ModuleScope {
     pub module: Module,
     pub layer: Option<u32>,
     /// Prefix of the operations' names: `L0/mlp/`.
@@ -47,7 +47,7 @@ pub struct Builder<'a> {
     pub(super) values: Vec<Value>,
     pub(super) weights: Vec<Weight>,
     /// Scope of the next operations.
-    pub(super) scope: Scope,
+    pub(super) scope: ModuleScope,
     /// Group of the batch that the next operations process.
     pub(super) group: u32,
     pub(super) groups: Groups,
@@ -69,7 +69,7 @@ impl<'a> Builder<'a> {
             operations: Vec::new(),
             values: Vec::new(),
             weights: Vec::new(),
-            scope: Scope { module: Module::Embed, layer: None, prefix: String::new() },
+            scope: ModuleScope { module: Module::Embed, layer: None, prefix: String::new() },
             group: 0,
             groups: spec.groups(),
             stage_start: 0,
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
             Some(layer) => format!("L{layer}/{}/", module.as_str()),
             None => format!("{}/", module.as_str()),
         };
-        self.scope = Scope { module, layer, prefix };
+        self.scope = ModuleScope { module, layer, prefix };
         self.receives = 0;
     }
 

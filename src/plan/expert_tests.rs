@@ -239,7 +239,7 @@ fn kv_heads_are_copied_to_more_ranks_than_there_are() {
 #[test]
 fn a_window_limits_what_attention_reads() {
     let mut spec = spec(&Architecture::Standard, 4, 1, Phase::Decode);
-    spec.shape.attention.window = Some(Window { tokens: 16, full_every: 2, is_chunked: false });
+    spec.shape.attention.window = Some(AttentionWindow { tokens: 16, full_every: 2, is_chunked: false });
     spec.shape.attention.sinks = true;
     let plan = Plan::new(&spec).unwrap();
     let cost =

@@ -46,8 +46,8 @@ pub use operation::{
 };
 pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{
-    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Temperature,
-    Window, Yarn, division_problem,
+    AttentionShape, AttentionWindow, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling,
+    Temperature, Yarn, division_problem,
 };
 pub use step::{Groups, Step};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

@@ -212,7 +212,7 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
     }
 }
 
-/// Subtracts activation bytes.
+/// Subtracts the bytes per row and per sequence.
 fn less(all: Quantity, taken: Quantity) -> Quantity {
     Quantity { row: all.row - taken.row, sequence: all.sequence - taken.sequence, ..all }
 }

@@ -4,7 +4,7 @@ use super::builder::{Builder, PlanError};
 use super::{ExpertShape, HeadStep, Kind, Latent, Module, RouterBias, Shard, Tensor, ValueId, WeightId};
 
 /// Outputs of a module that have not been reduced.
-pub(super) struct Parts {
+pub(super) struct ModuleOutputs {
     /// Output of attention, of a dense MLP, or of shared experts.
     pub(super) own: Option<ValueId>,
     /// Output of routed experts.
@@ -188,11 +188,16 @@ impl Builder<'_> {
 
     /// Emits a mixture of experts. With data-parallel attention, shared experts run while tokens are on
     /// their way.
-    fn moe(&mut self, experts: &ExpertShape, layer: u32, x: ValueId) -> Result<Parts, PlanError> {
+    fn moe(
+        &mut self,
+        experts: &ExpertShape,
+        layer: u32,
+        x: ValueId,
+    ) -> Result<ModuleOutputs, PlanError> {
         let hidden = self.spec.shape.hidden;
         if !self.dispatches() {
             let own = self.shared(experts, layer, x)?;
-            return Ok(Parts { own, routed: self.routed_experts(layer, x)? });
+            return Ok(ModuleOutputs { own, routed: self.routed_experts(layer, x)? });
         }
         let choices = self.route(experts, layer, x)?;
         let copies = experts.top_k * hidden;
@@ -200,14 +205,19 @@ impl Builder<'_> {
         let own = self.shared(experts, layer, x)?;
         let outputs = self.routed(experts, layer, [sent, choices], copies)?;
         let routed = self.emit("combine", Kind::Combine, &[outputs, choices], hidden)?;
-        Ok(Parts { own, routed: Some(routed) })
+        Ok(ModuleOutputs { own, routed: Some(routed) })
     }
 
     /// Emits one module, from its (normed) input to its outputs.
-    pub(super) fn module(&mut self, module: Module, layer: u32, x: ValueId) -> Result<Parts, PlanError> {
+    pub(super) fn module(
+        &mut self,
+        module: Module,
+        layer: u32,
+        x: ValueId,
+    ) -> Result<ModuleOutputs, PlanError> {
         let shape = &self.spec.shape;
         let hidden = shape.hidden;
-        let whole = |own: ValueId| Parts { own: Some(own), routed: None };
+        let whole = |own: ValueId| ModuleOutputs { own: Some(own), routed: None };
         match (module, shape.experts_of(layer)) {
             (Module::Attn, _) => self.attention(layer, x).map(whole),
             (Module::Moe, Some(experts)) => self.moe(experts, layer, x),
@@ -221,7 +231,7 @@ impl Builder<'_> {
                     Some(own) => self.emit("sum", Kind::Add, &[attention, own], hidden)?,
                     None => attention,
                 };
-                Ok(Parts { own: Some(own), ..parts })
+                Ok(ModuleOutputs { own: Some(own), ..parts })
             }
             (Module::Block, _) => {
                 let qkv = [Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer)];

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use super::build::{Ends, GroupState, Residual, Walk};
+use super::build::{GroupState, PlanEndpoints, ResidualStream, Walk};
 use super::builder::{Builder, PlanError};
 use super::{
     Cost, Element, Groups, Kind, Lane, Module, Operation, Phase, Placement, Plan, Rows, Value, ValueId,
@@ -42,7 +42,7 @@ pub fn stage_problem(layers: u32, pp: u32) -> Option<String> {
 
 /// First module of the next stage.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
+pub(super) struct NextStage {
     module: Module,
     layer: u32,
     /// Newest outputs that the module does not see yet.
@@ -53,17 +53,15 @@ pub(super) struct Next {
 pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, PlanError> {
     let spec = b.spec;
     let stages = stage_layers(spec.shape.layers, spec.pp);
-    let mut ends = Ends::default();
+    let mut ends = PlanEndpoints::default();
     let mut states: Vec<GroupState> = Vec::new();
     let mut cuts = vec![0];
     for layers in &stages {
         b.stage_start = b.values.len();
         let own: Vec<usize> =
             (0..walk.modules.len()).filter(|&index| layers.contains(&walk.modules[index].1)).collect();
-        let next = own.last().and_then(|last| walk.modules.get(last + 1)).map(|&(module, layer)| Next {
-            module,
-            layer,
-            staleness: walk.wiring.unseen(module, layer),
+        let next = own.last().and_then(|last| walk.modules.get(last + 1)).map(|&(module, layer)| {
+            NextStage { module, layer, staleness: walk.wiring.unseen(module, layer) }
         });
         for group in 0..b.groups.count {
             b.group(group);
@@ -97,12 +95,12 @@ pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, Pl
     Ok(cuts.windows(2).map(|cut| part(&whole, cut[0]..cut[1])).collect())
 }
 
-impl Residual {
+impl ResidualStream {
     /// Sends the residual before the stage's last outputs exist: `to_come` newest outputs are not in the queue yet.
     pub(super) fn send_early(
         &mut self,
         b: &mut Builder<'_>,
-        next: Next,
+        next: NextStage,
         to_come: u32,
     ) -> Result<(), PlanError> {
         let scope = b.scope.clone();
@@ -113,7 +111,7 @@ impl Residual {
     }
 
     /// Sends the residual, unless [`Self::send_early`] did, and everything in flight.
-    fn hand_over(&mut self, b: &mut Builder<'_>, next: Next) -> Result<(), PlanError> {
+    fn hand_over(&mut self, b: &mut Builder<'_>, next: NextStage) -> Result<(), PlanError> {
         if !std::mem::take(&mut self.is_sent) {
             self.send_residual(b, next, 0)?;
         }
@@ -125,7 +123,12 @@ impl Residual {
     }
 
     /// Adds everything that the next stage's first module sees and sends the residual, in that module's scope.
-    fn send_residual(&mut self, b: &mut Builder<'_>, next: Next, to_come: u32) -> Result<(), PlanError> {
+    fn send_residual(
+        &mut self,
+        b: &mut Builder<'_>,
+        next: NextStage,
+        to_come: u32,
+    ) -> Result<(), PlanError> {
         b.set_scope(next.module, Some(next.layer));
         self.catch_up(b, next.staleness.saturating_sub(to_come))?;
         b.send(self.value, 0);

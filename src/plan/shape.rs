@@ -208,7 +208,7 @@ pub struct AttentionShape {
     /// True if each head has a learned logit that joins the softmax's denominator without a value.
     pub sinks: bool,
     /// Layers that attend to recent tokens only.
-    pub window: Option<Window>,
+    pub window: Option<AttentionWindow>,
     /// Multi-head latent attention (MLA) instead of keys and values per head.
     pub latent: Option<Latent>,
     /// Growth of queries in layers without RoPE.
@@ -237,7 +237,7 @@ impl AttentionShape {
 
 /// Local attention in all layers but every `full_every`-th: layer l is full if `full_every` divides l + 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct AttentionWindow {
     /// Tokens that a query sees, including its own.
     pub tokens: u32,
     pub full_every: u32,
@@ -317,8 +317,8 @@ impl ModelShape {
     }
 
     /// Window of a layer's attention; `None` if it is full.
-    pub fn window_of(&self, layer: u32) -> Option<Window> {
-        let is_local = |window: &Window| !(layer + 1).is_multiple_of(window.full_every.max(1));
+    pub fn window_of(&self, layer: u32) -> Option<AttentionWindow> {
+        let is_local = |window: &AttentionWindow| !(layer + 1).is_multiple_of(window.full_every.max(1));
         self.attention.window.filter(is_local)
     }
 

@@ -3,8 +3,10 @@
 
 use std::process::Command;
 
-use super::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
-use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared};
+use super::generate::{Emit, EvaluateRequest, GenerateOptions, StatusCallback};
+use super::{
+    BACKENDS, Feasibility, GenerateRequest, GenerationResult, GridContext, Job, RunEvent, RunResult,
+};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
@@ -131,20 +133,20 @@ pub trait PlanBackend: Sync {
     }
 
     /// Resolves options that depend on each other, after all others are filled in; rejects invalid cells.
-    fn complete(&self, _: &CellOptions, _: &Shared, _: &mut Spec) -> Result<()> {
+    fn complete(&self, _: &CellOptions, _: &GridContext, _: &mut Spec) -> Result<()> {
         Ok(())
     }
 
     /// Decides if `auto` picks this backend for a cell; the default never does. Options that are invalid on every
     /// backend are an error.
-    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<AutoFit> {
+    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &GridContext) -> Result<AutoFit> {
         Ok(Err(String::new()))
     }
 
     /// Checks if a cell can run here, with the arithmetic if it cannot. Its TP divides the model.
-    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility>;
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &GridContext) -> Result<Feasibility>;
 
-    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
+    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &GridContext) -> MemoryNeed {
         MemoryNeed::new(spec, shape, self.precision(spec.dtype))
     }
 
@@ -197,8 +199,8 @@ pub trait Execute: PlanBackend {
         request: &GenerateRequest,
         options: &GenerateOptions,
         on_token: &mut dyn FnMut(usize),
-        say: &mut Saying<'_>,
-    ) -> Result<Generated>;
+        say: &mut StatusCallback<'_>,
+    ) -> Result<GenerationResult>;
 
     /// Lowering of evaluated plans; part of the cache key, so backends with equal lowering share results.
     fn evaluation_lowering(&self) -> Lowering;

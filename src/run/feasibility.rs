@@ -1,6 +1,6 @@
 //! Feasibility of a cell, checked before anything starts.
 
-use super::Shared;
+use super::GridContext;
 use super::backend::backend;
 use base::error::Result;
 use plan::{CommDType, ExpertLoad, Groups, ModelShape, Phase, Step, stage_problem};
@@ -28,11 +28,11 @@ impl Feasibility {
 /// Checks a cell: TP must divide the model and the backend must support it. Returns an error if the model or hardware
 /// profile cannot be read.
 pub fn assess(spec: &Spec) -> Result<Feasibility> {
-    of_with(spec, &Shared::default())
+    of_with(spec, &GridContext::default())
 }
 
 /// Like [`of`] for one cell of many; reads models and profiles once.
-pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
+pub fn of_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
     let model = shared.simulator.model(&spec.model)?;
     let backend = backend(spec.backend)?;
     let problem = problem(spec, &model.shape)
@@ -291,7 +291,7 @@ mod tests {
     /// Smaller weights and caches fit where bf16 does not.
     #[test]
     fn memory_follows_the_formats_of_weights_and_cache() {
-        let shared = Shared::default();
+        let shared = GridContext::default();
         let need = |dtype, kv_dtype| {
             let cell = Spec { tp: 2, batch: 64, dtype, kv_dtype, ..spec("standard", "llama-3-70b") };
             let shape = shared.simulator.model(&cell.model).unwrap().shape.clone();

@@ -48,12 +48,12 @@ impl Default for GenerateOptions {
 
 /// Status message of a generation.
 #[derive(Clone, Copy, Debug)]
-pub enum Said<'a> {
+pub enum GenerationStatus<'a> {
     Phase(&'a str),
     Note(&'a str),
 }
 
-pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
+pub type StatusCallback<'a> = dyn FnMut(GenerationStatus<'_>) + 'a;
 
 /// Chooses the default backend for generation, and gives the reason.
 pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Execute, String)> {
@@ -73,7 +73,7 @@ pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Generated {
+pub struct GenerationResult {
     pub tokens: Vec<Vec<u32>>,
     /// Five highest logits at the prompt's last position, highest first.
     pub top_logits: Vec<Vec<(u32, f32)>>,
@@ -164,7 +164,7 @@ impl PromptLogits {
         }
     }
 
-    pub fn finish(self, prompt: &[u32], generated: &mut Generated) {
+    pub fn finish(self, prompt: &[u32], generated: &mut GenerationResult) {
         generated.top_logits.push(self.last);
         generated.nll.push((prompt.len() > 1).then(|| self.nll / (prompt.len() - 1) as f64));
     }
@@ -191,7 +191,7 @@ pub struct EvaluateRequest {
     /// Message format of partial sums; the reference `standard` sends activations.
     pub comm_dtype: CommDType,
     pub seed: u64,
-    pub windows: Vec<Window>,
+    pub windows: Vec<EvaluationWindow>,
 }
 
 impl EvaluateRequest {
@@ -224,7 +224,7 @@ impl EvaluateRequest {
 
 /// Independent window of the text. Its first token is not predicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct EvaluationWindow {
     /// At least two token ids.
     pub tokens: Vec<u32>,
     /// Indices of the request's architectures to evaluate on this window.

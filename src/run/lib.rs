@@ -18,12 +18,12 @@ pub use backend::{Execute, HOST, PlanBackend, backend, evaluator, executor, gene
 pub use comm::emulated_link;
 pub use feasibility::Feasibility;
 pub use generate::{
-    Emit, EvaluateRequest, Evaluated, GenerateOptions, GenerateRequest, Generated, Said, Window,
-    WindowQuality, choose_generator, evaluation_plan,
+    Emit, EvaluateRequest, Evaluated, EvaluationWindow, GenerateOptions, GenerateRequest,
+    GenerationResult, GenerationStatus, WindowQuality, choose_generator, evaluation_plan,
 };
 pub use recorder::StepLanes;
 pub use resolve::Resolve;
-pub use shared::Shared;
+pub use shared::GridContext;
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub struct Job {
     /// True to send [`RunEvent::Step`] events.
     pub watch: bool,
     /// Location of the ranks, on backends with several processes.
-    pub ranks: cuda::Ranks,
+    pub ranks: cuda::RankPlacement,
 }
 
 /// Default time after which a rank without progress ends a run.
@@ -52,7 +52,7 @@ pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Job {
     pub fn new(spec: Spec, record: bool, watch: bool) -> Self {
-        Self { spec, record, watch, ranks: cuda::Ranks::default() }
+        Self { spec, record, watch, ranks: cuda::RankPlacement::default() }
     }
 }
 

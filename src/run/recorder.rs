@@ -14,16 +14,16 @@ use trace::Span;
 
 /// Monotonic clock (CLOCK_MONOTONIC on Linux) with its own zero. Reading it costs about 25 ns.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct MonotonicClock {
     zero: Instant,
 }
 
-impl Clock {
+impl MonotonicClock {
     pub fn start() -> Self {
         Self { zero: Instant::now() }
     }
 
-    /// Nanoseconds since [`Clock::start`].
+    /// Nanoseconds since [`MonotonicClock::start`].
     #[inline]
     pub fn now(&self) -> i64 {
         self.zero.elapsed().as_nanos() as i64
@@ -131,27 +131,27 @@ impl SpanRecorder {
 /// NVTX range of this thread; ended on drop.
 #[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
-pub struct Range(());
+pub struct NvtxThreadRange(());
 
-impl Drop for Range {
+impl Drop for NvtxThreadRange {
     fn drop(&mut self) {
         nvtx::range_pop!();
     }
 }
 
-pub fn range(name: &str) -> Range {
+pub fn range(name: &str) -> NvtxThreadRange {
     // the crate would panic on NUL, which no plan's names contain
     debug_assert!(!name.contains('\0'));
     nvtx::range_push!("{name}");
-    Range(())
+    NvtxThreadRange(())
 }
 
 /// Range not bound to a thread, such as a collective in flight; ended on drop.
 #[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
-pub struct Started(i32);
+pub struct NvtxProcessRange(i32);
 
-impl Drop for Started {
+impl Drop for NvtxProcessRange {
     fn drop(&mut self) {
         let id = self.0;
         nvtx::range_end!(id);
@@ -159,9 +159,9 @@ impl Drop for Started {
 }
 
 /// Starts a range that may overlap others, named by lane and operation: `rank 0 comm: decode/L0/attn/all_reduce`.
-pub fn start(lane: &str, name: &str) -> Started {
+pub fn start(lane: &str, name: &str) -> NvtxProcessRange {
     debug_assert!(!name.contains('\0'));
-    Started(nvtx::range_start!("{lane}: {name}"))
+    NvtxProcessRange(nvtx::range_start!("{lane}: {name}"))
 }
 
 pub fn name_thread(name: &str) {
@@ -170,7 +170,7 @@ pub fn name_thread(name: &str) {
 
 /// One rank's times in one generation (ns), on a clock shared by all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Times {
+pub(super) struct GenerationTimes {
     pub started: i64,
     pub prefill_end: i64,
     pub step_ends: Vec<i64>,
@@ -192,7 +192,7 @@ pub(super) fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
 
 /// Merges the ranks' times into a sample: each step ends when its last rank ends. `spans` are the sample's spans, for
 /// its overlap; without spans there is none.
-pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
+pub(super) fn combine(times: &[GenerationTimes], spans: &[Span], ranks: u32) -> Sample {
     let ms = |ns: i64| ns as f64 / 1e6;
     let started = times.iter().map(|t| t.started).min().unwrap_or(0);
     let prefill_end = times.iter().map(|t| t.prefill_end).max().unwrap_or(0);

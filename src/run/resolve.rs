@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::BACKENDS;
 use super::backend::{HOST, PlanBackend, backend};
-use super::shared::Shared;
+use super::shared::GridContext;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Stack};
 use model::Model;
@@ -21,15 +21,15 @@ pub trait Resolve {
     /// Returns an input error for a value that is out of range or contradicts another, for an unknown model, hardware
     /// profile or stack, and if `auto` finds no backend.
     fn resolve(&self) -> Result<(Spec, Option<String>)> {
-        self.resolve_with(&Shared::default())
+        self.resolve_with(&GridContext::default())
     }
 
     /// Like [`Resolve::resolve`] for one cell of many; reads models and profiles once.
-    fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)>;
+    fn resolve_with(&self, shared: &GridContext) -> Result<(Spec, Option<String>)>;
 }
 
 impl Resolve for CellOptions {
-    fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
+    fn resolve_with(&self, shared: &GridContext) -> Result<(Spec, Option<String>)> {
         check_counts(self)?;
         let model = shared.simulator.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
         let mut notes = Vec::new();
@@ -70,7 +70,7 @@ impl Resolve for CellOptions {
 fn choose(
     options: &CellOptions,
     model: &Model,
-    shared: &Shared,
+    shared: &GridContext,
 ) -> Result<(&'static dyn PlanBackend, String)> {
     // options that only a predicting backend honors select it
     for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
@@ -128,7 +128,7 @@ pub(super) fn fill(
     options: &CellOptions,
     model: &Model,
     backend: &dyn PlanBackend,
-    shared: &Shared,
+    shared: &GridContext,
 ) -> Result<Spec> {
     let defaults = backend.defaults(model);
     let link = options.link.unwrap_or(Link::Native);
@@ -167,11 +167,11 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::{Gpus, made_up_gpus};
+    use crate::cuda::{AvailableGpus, made_up_gpus};
     use plan::Architecture;
 
-    fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
-        let shared = Shared::with_gpus(gpus.clone());
+    fn chosen(options: &CellOptions, gpus: &AvailableGpus) -> (Backend, String) {
+        let shared = GridContext::with_gpus(gpus.clone());
         let model = shared.simulator.model(options.model.as_deref().unwrap()).unwrap();
         let (backend, why) = choose(options, &model, &shared).unwrap();
         (backend.name(), why)
@@ -236,7 +236,7 @@ mod tests {
             (backend, why.as_str()),
             (Backend::Cuda, "NVIDIA H200 answers; it runs one rank's shard of 8")
         );
-        let none = Gpus { found: Err("no driver".into()), launched: Ok(None) };
+        let none = AvailableGpus { found: Err("no driver".into()), launched: Ok(None) };
         let (backend, why) = chosen(&of("tiny", 2), &none);
         assert_eq!(backend, Backend::Cpu);
         assert!(why.starts_with("no GPU found; tiny has"), "{why}");

@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cuda::Gpus;
+use crate::cuda::AvailableGpus;
 use crate::sim::Simulator;
 use crate::{HOST, cuda};
 use base::checksum::short_key;
@@ -23,16 +23,16 @@ use table::Spec;
 
 /// Shared state of a grid's cells: the simulator, hashes of files, and this machine's GPUs and memory.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct GridContext {
     pub simulator: Simulator,
-    files: Cache<PathBuf, String>,
-    gpus: Option<Gpus>,
+    files: BoundedCache<PathBuf, String>,
+    gpus: Option<AvailableGpus>,
     /// Memory need of a rank on a GPU, keyed by all its inputs.
-    on_gpu: Cache<String, MemoryNeed>,
+    on_gpu: BoundedCache<String, MemoryNeed>,
     elsewhere: bool,
 }
 
-impl Shared {
+impl GridContext {
     /// For cells that run on another machine: this machine's GPUs and memory do not limit them.
     pub fn elsewhere() -> Self {
         Self { elsewhere: true, ..Self::default() }
@@ -84,27 +84,27 @@ impl Shared {
         self.on_gpu.get(key, need).map(|need| *need)
     }
 
-    pub fn gpus(&self) -> &Gpus {
-        self.gpus.as_ref().unwrap_or_else(|| Gpus::of_machine())
+    pub fn gpus(&self) -> &AvailableGpus {
+        self.gpus.as_ref().unwrap_or_else(|| AvailableGpus::of_machine())
     }
 
     #[cfg(test)]
-    pub fn with_gpus(gpus: Gpus) -> Self {
+    pub fn with_gpus(gpus: AvailableGpus) -> Self {
         Self { gpus: Some(gpus), ..Self::default() }
     }
 }
 
 /// Cache of at most `MOST` entries, shared by threads.
 #[derive(Debug)]
-pub(crate) struct Cache<K, V, const MOST: usize = 1024>(RwLock<HashMap<K, Arc<V>>>);
+pub(crate) struct BoundedCache<K, V, const MOST: usize = 1024>(RwLock<HashMap<K, Arc<V>>>);
 
-impl<K, V, const MOST: usize> Default for Cache<K, V, MOST> {
+impl<K, V, const MOST: usize> Default for BoundedCache<K, V, MOST> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<K: Eq + Hash, V, const MOST: usize> Cache<K, V, MOST> {
+impl<K: Eq + Hash, V, const MOST: usize> BoundedCache<K, V, MOST> {
     /// Returns the value of `key`, computing it if missing. Errors are not cached: each cell reports its own.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         if let Some(there) = self.0.read().ok().and_then(|table| table.get(&key).cloned()) {
@@ -138,7 +138,7 @@ impl Computed {
 
 /// Compares the generations of a run; all are greedy and start from the same prompts.
 #[derive(Debug)]
-pub(super) struct Comparison {
+pub(super) struct TokenComparison {
     architecture: String,
     /// True if all ranks must choose the same tokens, that is, no rank has its own residual.
     ranks_agree: bool,
@@ -146,7 +146,7 @@ pub(super) struct Comparison {
     generations: u32,
 }
 
-impl Comparison {
+impl TokenComparison {
     pub fn new(spec: &Spec, layers: u32) -> Self {
         Self {
             architecture: spec.architecture.to_string(),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_cache_makes_a_value_once_and_never_holds_more_than_it_may() {
-        let cache: Cache<u32, u32, 4> = Cache::default();
+        let cache: BoundedCache<u32, u32, 4> = BoundedCache::default();
         for _ in 0..3 {
             assert_eq!(*cache.get(7, || Ok(49)).unwrap(), 49);
         }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_target_with_overrides_is_another_target() {
-        let shared = Shared::default();
+        let shared = GridContext::default();
         let of = |stack, pairs: &[(&str, &str)]| {
             let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             shared.simulator.target("h100_sxm", stack, &set)
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn samples_and_ranks_that_agree_pass() {
-        let mut all = Comparison::new(&spec("ladder", "tiny"), 4);
+        let mut all = TokenComparison::new(&spec("ladder", "tiny"), 4);
         for name in ["warm-up 1/1", "sample 1/2", "sample 2/2"] {
             all.take(name, &[computed(&[1, 2, 3]), computed(&[1, 2, 3])]).unwrap();
         }
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn other_tokens_of_a_rank_or_a_sample_fail() {
-        let mut all = Comparison::new(&spec("standard", "tiny"), 4);
+        let mut all = TokenComparison::new(&spec("standard", "tiny"), 4);
         let why = error(all.take("sample 1/2", &[computed(&[1, 2]), computed(&[1, 3])]));
         assert!(why.starts_with("sample 1/2: rank 1 chose other tokens than rank 0"), "{why}");
         all.take("sample 1/2", &[computed(&[1, 2]), computed(&[1, 2])]).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn ranks_with_residuals_of_their_own_may_differ_from_each_other_but_not_from_sample_to_sample() {
         for architecture in ["desync:2", "upper-bound"] {
-            let mut all = Comparison::new(&spec(architecture, "tiny"), 4);
+            let mut all = TokenComparison::new(&spec(architecture, "tiny"), 4);
             all.take("sample 1/2", &[computed(&[1]), computed(&[2])]).unwrap();
             assert_eq!(all.environment()["ranks_agree"], Value::Null);
             let why = error(all.take("sample 2/2", &[computed(&[1]), computed(&[1])]));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn logits_that_are_no_numbers_fail() {
-        let mut all = Comparison::new(&spec("upper-bound", "tiny"), 4);
+        let mut all = TokenComparison::new(&spec("upper-bound", "tiny"), 4);
         let why = error(all.take("sample 1/1", &[computed(&[1]), Computed::new(&[1], 5)]));
         assert!(why.starts_with("sample 1/1: 5 logits of rank 1 are infinite or NaN"), "{why}");
     }

@@ -27,20 +27,21 @@ pub fn simulated(spec: &Spec) -> Trace {
 /// Arithmetic of the cpu backend, with which kernels are compared.
 pub mod cpu {
     pub use crate::cpu::attention::{
-        Attention, Before, Heads, KvCache, Projected, RopeTable, RowRun, Sight, StepRows, Turn,
+        AttentionLimits, AttentionScratch, HeadPreprocessing, Heads, KvCache, PositionEncoding,
+        Projected, RopeTable, RowRun, StepRows,
     };
     pub use crate::cpu::experts::choose;
-    pub use crate::cpu::{Kernels, Panels, quantize};
+    pub use crate::cpu::{CpuKernels, Panels, quantize};
 }
 
 /// Kernels of the cuda backend: compilation and launches.
 pub mod cuda {
-    pub use crate::cuda::Eight;
+    pub use crate::cuda::EightBitFormat;
     pub use crate::cuda::fp8;
     pub use crate::cuda::kernels::compile::{
-        Defines, HEADERS, UNITS, Unit, cache_key, cubin, defines, options_for, unit_of,
+        Defines, HEADERS, TranslationUnit, UNITS, cache_key, cubin, defines, options_for, unit_of,
     };
-    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, geometry, matvec};
+    pub use crate::cuda::kernels::{GpuKernels, KernelOptions, Nvrtc, geometry, matvec};
     pub use crate::cuda::one_shot::HEAD_BYTES;
 }
 

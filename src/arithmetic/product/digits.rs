@@ -12,9 +12,9 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::lanes::Lanes;
-use super::panels::{LINE_SCALES, Line, Panels};
-use super::tile::{Arranged, Onto, To};
+use super::lanes::SimdLanes;
+use super::panels::{LINE_SCALES, PanelLine, Panels};
+use super::tile::{Arranged, ProductOutput, TileOutput};
 use super::x86::Avx512;
 use crate::mxfp4::{E2M1, MXFP4_BLOCK};
 
@@ -119,7 +119,7 @@ pub(super) fn product(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    mut onto: Onto<'_>,
+    mut onto: ProductOutput<'_>,
 ) {
     for panel in panels.clone() {
         let lines = w.scaled_lines(panel);
@@ -141,9 +141,9 @@ pub(super) fn product(
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vnni")]
 fn multiply<const M: usize>(
     lanes: Avx512,
-    [scales, numbers]: [&[Line]; 2],
+    [scales, numbers]: [&[PanelLine]; 2],
     x: &[Block],
-    mut to: To<'_>,
+    mut to: TileOutput<'_>,
 ) {
     let blocks = numbers.as_chunks::<4>().0;
     let rows: [&[Block]; M] = std::array::from_fn(|m| &x[m * blocks.len()..][..blocks.len()]);

@@ -1,10 +1,10 @@
 //! Abstraction of an instruction set for products: sixteen f32 lanes in registers.
 
-use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
+use super::panels::{MXFP4_LINE_INPUTS, PANEL_WIDTH, PanelLine};
 use crate::mxfp4::E2M1;
 
 /// Instruction set. A value exists only if the processor supports it.
-pub(super) trait Lanes: Copy {
+pub(super) trait SimdLanes: Copy {
     /// Sixteen f32 in one or more registers.
     type V: Copy;
     /// Maximum rows of a tile for which registers hold two sums per product; shorter chains round less.
@@ -18,28 +18,28 @@ pub(super) trait Lanes: Copy {
     fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V;
     /// Loads a line of f32.
     #[inline(always)]
-    fn line(self, from: &Line) -> Self::V {
+    fn line(self, from: &PanelLine) -> Self::V {
         self.load(bytemuck::cast_ref(&from.0))
     }
 
     /// Loads a line of bf16 pairs, widened: first numbers, then second numbers.
-    fn pairs(self, from: &Line) -> [Self::V; 2];
+    fn pairs(self, from: &PanelLine) -> [Self::V; 2];
     /// `sum + a b`, lane by lane.
     fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V;
     /// Loads a line of e2m1 numbers, eight inputs of sixteen outputs.
-    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS];
+    fn e2m1(self, from: &PanelLine) -> [Self::V; MXFP4_LINE_INPUTS];
     /// Powers of two from byte `at` of each lane; the lowest is 0, the highest infinity.
-    fn powers(self, from: &Line, at: usize) -> Self::V;
+    fn powers(self, from: &PanelLine, at: usize) -> Self::V;
     /// Prefetches lines behind this one, which need not exist.
-    fn prefetch(self, line: &Line);
+    fn prefetch(self, line: &PanelLine);
 }
 
 /// Instruction set with bf16 dot products: adds two products of bf16 to an f32 at once.
-pub(super) trait Dots: Lanes {
+pub(super) trait Dots: SimdLanes {
     /// Sixteen pairs of bf16.
     type Pairs: Copy;
 
-    fn pairs_of(self, from: &Line) -> Self::Pairs;
+    fn pairs_of(self, from: &PanelLine) -> Self::Pairs;
     /// `sum + w.0 x.0 + w.1 x.1`; the first of x is in the low half.
     fn dot(self, sum: Self::V, w: Self::Pairs, x: u32) -> Self::V;
 }
@@ -48,7 +48,7 @@ pub(super) trait Dots: Lanes {
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
-impl Lanes for Portable {
+impl SimdLanes for Portable {
     type V = [f32; PANEL_WIDTH];
 
     #[inline(always)]
@@ -83,7 +83,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn pairs(self, from: &Line) -> [Self::V; 2] {
+    fn pairs(self, from: &PanelLine) -> [Self::V; 2] {
         [
             from.0.map(|pair| f32::from_bits(pair << 16)),
             from.0.map(|pair| f32::from_bits(pair & 0xFFFF_0000)),
@@ -99,15 +99,15 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
+    fn e2m1(self, from: &PanelLine) -> [Self::V; MXFP4_LINE_INPUTS] {
         std::array::from_fn(|at| from.0.map(|eight| E2M1[(eight >> (4 * at)) as usize & 15]))
     }
 
     #[inline(always)]
-    fn powers(self, from: &Line, at: usize) -> Self::V {
+    fn powers(self, from: &PanelLine, at: usize) -> Self::V {
         from.0.map(|four| f32::from_bits((four >> (8 * at) & 0xFF) << 23))
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &Line) {}
+    fn prefetch(self, _: &PanelLine) {}
 }

@@ -32,10 +32,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use lanes::Portable;
-pub use panels::{Format, PANEL_WIDTH, Panels, with_large_pages};
+pub use panels::{PANEL_WIDTH, PanelFormat, Panels, with_large_pages};
 #[cfg(target_arch = "x86_64")]
 use tile::Dotted;
-pub use tile::{Arranged, Onto};
+pub use tile::{Arranged, ProductOutput};
 use tile::{Single, Widened, product};
 
 /// Environment variable that overrides the instruction set.
@@ -106,7 +106,7 @@ impl InstructionSet {
 
     /// True if rows are rounded to bf16 before the product with these weights.
     pub(super) fn rounds(self, w: &Panels) -> bool {
-        self == Self::Avx512Bf16 && matches!(w.format, Format::Bf16)
+        self == Self::Avx512Bf16 && matches!(w.format, PanelFormat::Bf16)
     }
 
     /// The fastest supported set, or the one named by `LADDERSCOPE_INSTRUCTION_SET` if supported.
@@ -121,7 +121,8 @@ impl InstructionSet {
     /// Instructions for products in integers, if this set multiplies these weights so.
     #[cfg(target_arch = "x86_64")]
     fn with_digits(self, w: &Panels) -> Option<x86::Avx512> {
-        x86::Avx512::with_integers().filter(|_| self == Self::Avx512Vnni && w.format == Format::Mxfp4)
+        x86::Avx512::with_integers()
+            .filter(|_| self == Self::Avx512Vnni && w.format == PanelFormat::Mxfp4)
     }
 
     /// Explains why `LADDERSCOPE_INSTRUCTION_SET` cannot be honored, if so.
@@ -143,17 +144,17 @@ impl InstructionSet {
         }
         match (self, w.format) {
             // sums of a block and of all blocks
-            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, Format::Mxfp4) => 8,
+            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, PanelFormat::Mxfp4) => 8,
             (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, _) => 16,
-            (Self::Avx2, Format::F32) => 6,
-            (Self::Avx2 | Self::Neon, Format::Mxfp4) => 3,
-            (Self::Avx2, Format::Bf16) | (Self::Neon, _) => 5,
+            (Self::Avx2, PanelFormat::F32) => 6,
+            (Self::Avx2 | Self::Neon, PanelFormat::Mxfp4) => 3,
+            (Self::Avx2, PanelFormat::Bf16) | (Self::Neon, _) => 5,
             (Self::Portable, _) => 2,
         }
     }
 
     /// `y = x W^T` for some of the weight's panels.
-    pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+    pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: ProductOutput<'_>) {
         #[cfg(target_arch = "x86_64")]
         if let Some(lanes) = self.with_digits(w) {
             // SAFETY: the value exists, so the processor supports the instructions
@@ -191,7 +192,13 @@ impl InstructionSet {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn with_avx512(lanes: x86::Avx512, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn with_avx512(
+    lanes: x86::Avx512,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: ProductOutput<'_>,
+) {
     either(lanes, x, w, panels, onto);
 }
 
@@ -202,28 +209,34 @@ fn with_avx512_bf16(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    onto: Onto<'_>,
+    onto: ProductOutput<'_>,
 ) {
     match w.format {
-        Format::F32 => product::<_, Single>(lanes, x, w, panels, onto),
-        Format::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
-        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
+        PanelFormat::F32 => product::<_, Single>(lanes, x, w, panels, onto),
+        PanelFormat::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
+        PanelFormat::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, onto: ProductOutput<'_>) {
     either(lanes, x, w, panels, onto);
 }
 
 /// Dispatches on the weights' format; inlined into a function with the target features.
 #[inline(always)]
-fn either<L: lanes::Lanes>(lanes: L, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+fn either<L: lanes::SimdLanes>(
+    lanes: L,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: ProductOutput<'_>,
+) {
     match w.format {
-        Format::F32 => product::<L, Single>(lanes, x, w, panels, onto),
-        Format::Bf16 => product::<L, Widened>(lanes, x, w, panels, onto),
-        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
+        PanelFormat::F32 => product::<L, Single>(lanes, x, w, panels, onto),
+        PanelFormat::Bf16 => product::<L, Widened>(lanes, x, w, panels, onto),
+        PanelFormat::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::arch::aarch64::*;
 
-use super::lanes::Lanes;
-use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
+use super::lanes::SimdLanes;
+use super::panels::{MXFP4_LINE_INPUTS, PANEL_WIDTH, PanelLine};
 
 /// NEON, present in every 64-bit Arm processor.
 #[derive(Clone, Copy)]
 pub(super) struct Neon;
 
-impl Lanes for Neon {
+impl SimdLanes for Neon {
     type V = [float32x4_t; 4];
 
     #[inline(always)]
@@ -54,7 +54,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn pairs(self, from: &Line) -> [Self::V; 2] {
+    fn pairs(self, from: &PanelLine) -> [Self::V; 2] {
         let mut wide = [self.zero(); 2];
         for (at, four) in from.0.as_chunks::<4>().0.iter().enumerate() {
             // SAFETY: as above; four pairs are read
@@ -77,7 +77,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
+    fn e2m1(self, from: &PanelLine) -> [Self::V; MXFP4_LINE_INPUTS] {
         // twice each number, as an integer
         const TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
         let mut wide = [self.zero(); MXFP4_LINE_INPUTS];
@@ -99,7 +99,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn powers(self, from: &Line, at: usize) -> Self::V {
+    fn powers(self, from: &PanelLine, at: usize) -> Self::V {
         let mut powers = self.zero();
         for (powers, four) in powers.iter_mut().zip(from.0.as_chunks::<4>().0) {
             // SAFETY: as above; four lanes are read
@@ -112,5 +112,5 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &Line) {}
+    fn prefetch(self, _: &PanelLine) {}
 }

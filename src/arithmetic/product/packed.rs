@@ -5,19 +5,19 @@
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
-use super::panels::{LINE_SCALES, Line, MXFP4_LINE_INPUTS, Panels};
-use super::tile::{Arranged, Onto, To};
+use super::lanes::SimdLanes;
+use super::panels::{LINE_SCALES, MXFP4_LINE_INPUTS, PanelLine, Panels};
+use super::tile::{Arranged, ProductOutput, TileOutput};
 use crate::mxfp4::MXFP4_BLOCK;
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
-pub(super) fn product<L: Lanes>(
+pub(super) fn product<L: SimdLanes>(
     lanes: L,
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    mut onto: Onto<'_>,
+    mut onto: ProductOutput<'_>,
 ) {
     for panel in panels.clone() {
         let lines = w.scaled_lines(panel);
@@ -42,11 +42,11 @@ pub(super) fn product<L: Lanes>(
 
 /// Multiplies `M` rows with one panel, the products of a block summed in `C` chains.
 #[inline(always)]
-fn multiply<L: Lanes, const M: usize, const C: usize>(
+fn multiply<L: SimdLanes, const M: usize, const C: usize>(
     lanes: L,
-    [scales, numbers]: [&[Line]; 2],
+    [scales, numbers]: [&[PanelLine]; 2],
     x: &[f32],
-    mut to: To<'_>,
+    mut to: TileOutput<'_>,
 ) {
     let mut totals = [lanes.zero(); M];
     let blocks = numbers.as_chunks::<{ MXFP4_BLOCK / MXFP4_LINE_INPUTS }>().0.iter();

@@ -20,10 +20,10 @@ pub const PANEL_WIDTH: usize = 16;
 /// low half of each u32, or e2m1 numbers for eight inputs, four bits each from the lowest on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub [u32; PANEL_WIDTH]);
+pub(super) struct PanelLine(pub [u32; PANEL_WIDTH]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PanelFormat {
     F32,
     /// bfloat16, in pairs.
     Bf16,
@@ -31,12 +31,12 @@ pub enum Format {
     Mxfp4,
 }
 
-/// Inputs in a line of [`Format::Mxfp4`].
+/// Inputs in a line of [`PanelFormat::Mxfp4`].
 pub(super) const MXFP4_LINE_INPUTS: usize = 8;
 /// Powers of two per output in a line of scales.
 pub(super) const LINE_SCALES: usize = 4;
 
-impl Format {
+impl PanelFormat {
     fn from_matrix(matrix: &Matrix) -> Self {
         match &matrix.data {
             MatrixData::F32(_) => Self::F32,
@@ -75,17 +75,17 @@ impl Format {
 pub struct Panels {
     pub outputs: usize,
     pub inputs: usize,
-    pub(super) format: Format,
+    pub(super) format: PanelFormat,
     pub(super) depth: usize,
     /// Index of the first line in the shared memory.
     first: usize,
-    memory: Arc<Vec<Line>>,
+    memory: Arc<Vec<PanelLine>>,
 }
 
 impl Panels {
     /// Copies a matrix into panels.
     pub fn from_matrix(matrix: &Matrix) -> Self {
-        let lines = lines_of((matrix.outputs, matrix.inputs, Format::from_matrix(matrix)));
+        let lines = lines_of((matrix.outputs, matrix.inputs, PanelFormat::from_matrix(matrix)));
         let mut memory = with_large_pages(lines);
         let (depth, format) = fill(&mut memory, matrix);
         let (outputs, inputs) = (matrix.outputs, matrix.inputs);
@@ -98,7 +98,7 @@ impl Panels {
     ///
     /// Returns the first error of the `matrices` iterator.
     pub fn of_all<E>(
-        sizes: impl Iterator<Item = (usize, usize, Format)>,
+        sizes: impl Iterator<Item = (usize, usize, PanelFormat)>,
         matrices: impl Iterator<Item = Result<Matrix, E>>,
     ) -> Result<Vec<Self>, E> {
         let lines = sizes.map(lines_of).sum();
@@ -118,18 +118,18 @@ impl Panels {
         Ok(made.collect())
     }
 
-    pub(super) fn lines(&self, panel: usize, lines: Range<usize>) -> &[Line] {
+    pub(super) fn lines(&self, panel: usize, lines: Range<usize>) -> &[PanelLine] {
         let first = self.first + panel * self.depth;
         &self.memory[first + lines.start..first + lines.end]
     }
 
-    /// Scales and numbers of a panel of [`Format::Mxfp4`].
-    pub(super) fn scaled_lines(&self, panel: usize) -> [&[Line]; 2] {
+    /// Scales and numbers of a panel of [`PanelFormat::Mxfp4`].
+    pub(super) fn scaled_lines(&self, panel: usize) -> [&[PanelLine]; 2] {
         self.lines(panel, 0..self.depth).split_at(self.format.scale_lines(self.inputs)).into()
     }
 
     pub fn panel_bytes(&self) -> usize {
-        self.depth * size_of::<Line>()
+        self.depth * size_of::<PanelLine>()
     }
 
     /// Writes one row of the matrix as f32, such as a row of the embedding.
@@ -137,12 +137,12 @@ impl Panels {
         let (panel, lane) = (row / PANEL_WIDTH, row % PANEL_WIDTH);
         let lines = self.lines(panel, 0..self.depth);
         match self.format {
-            Format::F32 => {
+            PanelFormat::F32 => {
                 for (out, line) in out[..self.inputs].iter_mut().zip(lines) {
                     *out = f32::from_bits(line.0[lane]);
                 }
             }
-            Format::Bf16 => {
+            PanelFormat::Bf16 => {
                 for (out, line) in out[..self.inputs].chunks_mut(2).zip(lines) {
                     let pair = line.0[lane];
                     for (out, bits) in out.iter_mut().zip([pair << 16, pair & 0xFFFF_0000]) {
@@ -150,7 +150,7 @@ impl Panels {
                     }
                 }
             }
-            Format::Mxfp4 => {
+            PanelFormat::Mxfp4 => {
                 let [scales, lines] = self.scaled_lines(panel);
                 for (input, out) in out[..self.inputs].iter_mut().enumerate() {
                     let block = input / MXFP4_BLOCK;
@@ -169,16 +169,16 @@ impl Panels {
     }
 }
 
-fn lines_of((outputs, inputs, format): (usize, usize, Format)) -> usize {
+fn lines_of((outputs, inputs, format): (usize, usize, PanelFormat)) -> usize {
     outputs.div_ceil(PANEL_WIDTH) * format.lines(inputs)
 }
 
 /// Appends the lines of a matrix; returns the lines per panel and the format.
-fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
-    let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::from_matrix(matrix));
+fn fill(memory: &mut Vec<PanelLine>, matrix: &Matrix) -> (usize, PanelFormat) {
+    let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, PanelFormat::from_matrix(matrix));
     let depth = format.lines(inputs);
     let start = memory.len();
-    memory.resize(start + lines_of((outputs, inputs, format)), Line([0; PANEL_WIDTH]));
+    memory.resize(start + lines_of((outputs, inputs, format)), PanelLine([0; PANEL_WIDTH]));
     let panels = memory[start..].chunks_exact_mut(depth.max(1));
     for (first, panel) in (0..outputs).step_by(PANEL_WIDTH).zip(panels) {
         let rows = first..(first + PANEL_WIDTH).min(outputs);

@@ -46,7 +46,7 @@ fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), T
             let mut arranged = Arranged::default();
             arranged.fill(&x, &panels, set);
             let mut y = vec![f32::NAN; rows * outputs];
-            let onto = Onto { y: &mut y, columns: outputs };
+            let onto = ProductOutput { y: &mut y, columns: outputs };
             set.product(&arranged, &panels, 0..outputs.div_ceil(PANEL_WIDTH), onto);
             for (at, (y, (wanted, size))) in y.iter().zip(wanted).enumerate() {
                 let error = (f64::from(*y) - wanted).abs();
@@ -100,7 +100,7 @@ fn packed_weights_keep_rows_with_outliers_and_what_is_not_finite() {
             let mut arranged = Arranged::default();
             arranged.fill(x, &panels, set);
             let mut y = vec![0.0; 20];
-            set.product(&arranged, &panels, 0..2, Onto { y: &mut y, columns: 20 });
+            set.product(&arranged, &panels, 0..2, ProductOutput { y: &mut y, columns: 20 });
             y
         };
         let mut x = numbers(INPUTS, 11);

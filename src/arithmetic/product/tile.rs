@@ -9,8 +9,8 @@ use half::bf16;
 use super::InstructionSet;
 #[cfg(target_arch = "x86_64")]
 use super::digits::{self, Block};
-use super::lanes::{Dots, Lanes};
-use super::panels::{Line, PANEL_WIDTH, Panels};
+use super::lanes::{Dots, SimdLanes};
+use super::panels::{PANEL_WIDTH, PanelLine, Panels};
 
 /// Lines of a panel reused by several tiles while in the L1 cache: 16 KB.
 const LINES_PER_BLOCK: usize = 256;
@@ -20,21 +20,21 @@ const LINES_PER_BLOCK: usize = 256;
 const ROWS_PER_GROUP: usize = 512;
 
 /// Multiplication of a line of weights with rows of x.
-pub(super) trait Unit<L: Lanes> {
+pub(super) trait LineProduct<L: SimdLanes> {
     const INPUTS: usize;
 
     /// Adds the products of a line with `x[input][row]` to the rows' sums.
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]);
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]);
 }
 
 /// f32 weights, multiplied as stored.
 pub(super) struct Single;
 
-impl<L: Lanes> Unit<L> for Single {
+impl<L: SimdLanes> LineProduct<L> for Single {
     const INPUTS: usize = 1;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let w = lanes.line(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.multiply_add(*sum, w, *x);
@@ -45,11 +45,11 @@ impl<L: Lanes> Unit<L> for Single {
 /// bf16 weights, widened in registers.
 pub(super) struct Widened;
 
-impl<L: Lanes> Unit<L> for Widened {
+impl<L: SimdLanes> LineProduct<L> for Widened {
     const INPUTS: usize = 2;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let [first, second] = lanes.pairs(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.multiply_add(*sum, first, *x);
@@ -63,12 +63,12 @@ impl<L: Lanes> Unit<L> for Widened {
 /// bf16 weights, multiplied with rows rounded to bf16, two inputs at once.
 pub(super) struct Dotted;
 
-impl<L: Dots> Unit<L> for Dotted {
+impl<L: Dots> LineProduct<L> for Dotted {
     /// Each number of a row holds a rounded pair.
     const INPUTS: usize = 1;
 
     #[inline(always)]
-    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+    fn accumulate<const M: usize>(lanes: L, line: &PanelLine, x: &[[f32; M]], sums: &mut [L::V; M]) {
         let w = lanes.pairs_of(line);
         for (sum, x) in sums.iter_mut().zip(&x[0]) {
             *sum = lanes.dot(*sum, w, x.to_bits());
@@ -167,30 +167,30 @@ impl Arranged {
 
 /// Destination of a product: `columns` numbers per row, starting with the first panel.
 #[derive(Debug)]
-pub struct Onto<'a> {
+pub struct ProductOutput<'a> {
     /// Output, `[rows, columns]`.
     pub y: &'a mut [f32],
     pub columns: usize,
 }
 
-impl Onto<'_> {
+impl ProductOutput<'_> {
     /// Place of some rows' sums of a panel, counted from the first.
     #[inline(always)]
-    pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> To<'_> {
+    pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> TileOutput<'_> {
         let (columns, column) = (self.columns, panel * PANEL_WIDTH);
         let y = &mut self.y[rows.start * columns + column..];
-        To { y, columns, wide: PANEL_WIDTH.min(columns - column), adds }
+        TileOutput { y, columns, wide: PANEL_WIDTH.min(columns - column), adds }
     }
 }
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
-pub(super) fn product<L: Lanes, U: Unit<L>>(
+pub(super) fn product<L: SimdLanes, U: LineProduct<L>>(
     lanes: L,
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    mut onto: Onto<'_>,
+    mut onto: ProductOutput<'_>,
 ) {
     let tiles = x.tiles();
     // a single tile reads each panel once, so blocking is useless
@@ -219,7 +219,7 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
 }
 
 /// Destination of a tile's sums.
-pub(super) struct To<'a> {
+pub(super) struct TileOutput<'a> {
     pub y: &'a mut [f32],
     pub columns: usize,
     /// Number of outputs in the panel.
@@ -228,10 +228,10 @@ pub(super) struct To<'a> {
     pub adds: bool,
 }
 
-impl To<'_> {
+impl TileOutput<'_> {
     /// Stores the panel's sums of row `m`.
     #[inline(always)]
-    pub fn write<L: Lanes>(&mut self, lanes: L, m: usize, sum: L::V) {
+    pub fn write<L: SimdLanes>(&mut self, lanes: L, m: usize, sum: L::V) {
         let row = &mut self.y[m * self.columns..][..self.wide];
         if let Some(whole) = row.first_chunk_mut::<PANEL_WIDTH>() {
             let sum = if self.adds { lanes.add(sum, lanes.load(whole)) } else { sum };
@@ -247,7 +247,13 @@ impl To<'_> {
 }
 
 #[inline(always)]
-fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usize, to: To<'_>) {
+fn one_tile<L: SimdLanes, U: LineProduct<L>>(
+    lanes: L,
+    lines: &[PanelLine],
+    x: &[f32],
+    rows: usize,
+    to: TileOutput<'_>,
+) {
     macro_rules! by_rows {
         ($($rows:literal in $chains:literal),*) => {
             match rows {
@@ -268,11 +274,11 @@ fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usi
 
 /// Multiplies `M` rows with one panel, each product summed in `C` chains.
 #[inline(always)]
-fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
+fn tile<L: SimdLanes, U: LineProduct<L>, const M: usize, const C: usize>(
     lanes: L,
-    lines: &[Line],
+    lines: &[PanelLine],
     x: &[f32],
-    mut to: To<'_>,
+    mut to: TileOutput<'_>,
 ) {
     let x = x.as_chunks::<M>().0;
     let mut sums = [[lanes.zero(); M]; C];

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Dots, Lanes};
-use super::panels::{Line, MXFP4_LINE_INPUTS, PANEL_WIDTH};
+use super::lanes::{Dots, SimdLanes};
+use super::panels::{MXFP4_LINE_INPUTS, PANEL_WIDTH, PanelLine};
 use crate::mxfp4::E2M1;
 
 /// Mask of the high half of each u32.
@@ -12,7 +12,7 @@ const HIGH: i32 = 0xFFFF_0000_u32.cast_signed();
 /// Prefetches a line for the L2 cache and a nearer one for L1. Distances are measured on Sapphire Rapids: 1.3 times the
 /// speed of bf16 weights with 8 lines ahead. Hardware prefetching stops at 4 KB boundaries.
 #[inline(always)]
-fn prefetch(line: &Line) {
+fn prefetch(line: &PanelLine) {
     const L2: usize = 128;
     const L1: usize = 32;
     let line = &raw const *line;
@@ -34,7 +34,7 @@ impl Avx2 {
     }
 }
 
-impl Lanes for Avx2 {
+impl SimdLanes for Avx2 {
     type V = [__m256; 2];
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn pairs(self, from: &Line) -> [Self::V; 2] {
+    fn pairs(self, from: &PanelLine) -> [Self::V; 2] {
         // SAFETY: as above; a line is aligned to 64 bytes and has sixteen pairs
         unsafe {
             let from = from.0.as_ptr().cast::<__m256i>();
@@ -97,7 +97,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
+    fn e2m1(self, from: &PanelLine) -> [Self::V; MXFP4_LINE_INPUTS] {
         // SAFETY: as above; a line is aligned to 64 bytes, and the table has eight numbers without a sign
         unsafe {
             let from = from.0.as_ptr().cast::<__m256i>();
@@ -122,7 +122,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn powers(self, from: &Line, at: usize) -> Self::V {
+    fn powers(self, from: &PanelLine, at: usize) -> Self::V {
         // SAFETY: as above; a line is aligned to 64 bytes
         unsafe {
             let from = from.0.as_ptr().cast::<__m256i>();
@@ -135,7 +135,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch(self, line: &Line) {
+    fn prefetch(self, line: &PanelLine) {
         prefetch(line);
     }
 }
@@ -164,7 +164,7 @@ impl Avx512<true> {
     }
 }
 
-impl<const BF16: bool> Lanes for Avx512<BF16> {
+impl<const BF16: bool> SimdLanes for Avx512<BF16> {
     type V = __m512;
     const TWO_SUMS: usize = 12;
 
@@ -199,7 +199,7 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn pairs(self, from: &Line) -> [Self::V; 2] {
+    fn pairs(self, from: &PanelLine) -> [Self::V; 2] {
         // SAFETY: as above; a line is aligned to 64 bytes and has sixteen pairs
         unsafe {
             let pairs = _mm512_load_si512(from.0.as_ptr().cast());
@@ -216,7 +216,7 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn e2m1(self, from: &Line) -> [Self::V; MXFP4_LINE_INPUTS] {
+    fn e2m1(self, from: &PanelLine) -> [Self::V; MXFP4_LINE_INPUTS] {
         // SAFETY: as above; a line is aligned to 64 bytes, and the table has sixteen numbers
         unsafe {
             let eights = _mm512_load_si512(from.0.as_ptr().cast());
@@ -230,7 +230,7 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn powers(self, from: &Line, at: usize) -> Self::V {
+    fn powers(self, from: &PanelLine, at: usize) -> Self::V {
         // SAFETY: as above; a line is aligned to 64 bytes
         unsafe {
             let four = _mm512_load_si512(from.0.as_ptr().cast());
@@ -241,7 +241,7 @@ impl<const BF16: bool> Lanes for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn prefetch(self, line: &Line) {
+    fn prefetch(self, line: &PanelLine) {
         prefetch(line);
     }
 }
@@ -250,7 +250,7 @@ impl Dots for Avx512<true> {
     type Pairs = __m512bh;
 
     #[inline(always)]
-    fn pairs_of(self, from: &Line) -> Self::Pairs {
+    fn pairs_of(self, from: &PanelLine) -> Self::Pairs {
         // SAFETY: a value of this type exists only if the processor has AVX-512 F and BF16; a line is
         // aligned to 64 bytes and has sixteen pairs, and both types are 64 bytes of any content
         unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(from.0.as_ptr().cast())) }

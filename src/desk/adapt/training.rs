@@ -14,7 +14,7 @@ use lab::store::{Store, TrainingFolder};
 use machine::environment::cpu_name;
 use model::{Model, NumbersFile, WeightSource, write_numbers};
 use plan::{CommDType, DType, Tensor, Weight};
-use run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
+use run::cpu::train::{BatchLoss, Optimiser, Trainer, TrainerSetup, gemm_peak};
 use run::evaluator;
 use table::{
     Backend, Curve, HeldOut, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
@@ -241,7 +241,7 @@ impl TrainingRun<'_> {
             None => true,
             Some(layers) => tensor.layer().is_some_and(|layer| layers.contains(&layer)),
         };
-        let setup = Setup {
+        let setup = TrainerSetup {
             shape: &model.shape,
             architecture: &spec.architecture,
             trains: &trains,
@@ -459,7 +459,7 @@ fn held_out_loss(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -
     Ok(mean_loss(lost, spec.distil.is_some()))
 }
 
-fn mean_loss(lost: Lost, distils: bool) -> HeldOut {
+fn mean_loss(lost: BatchLoss, distils: bool) -> HeldOut {
     let tokens = lost.predicted as f64;
     HeldOut { nll: lost.nll / tokens, kl: distils.then_some(lost.kl / tokens) }
 }

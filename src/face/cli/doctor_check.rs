@@ -4,7 +4,7 @@ use super::output::{self, Format};
 use super::stderr;
 use base::error::Result;
 use machine::driver::Gpu;
-use run::cuda::check::{self, CHECKS, Checked, Found};
+use run::cuda::check::{self, CHECKS, CheckOutcome, CheckResult};
 use run::cuda::usable_gpus;
 use table::render::{Shown, Sourced, Table};
 
@@ -31,11 +31,11 @@ pub(super) fn check_gpus(format: Format) -> Result<u8> {
 
 /// Lists the checks as not done, if there is no GPU.
 fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
-    let checks: Vec<Checked> = CHECKS
+    let checks: Vec<CheckResult> = CHECKS
         .iter()
-        .map(|(name, asks)| Checked {
+        .map(|(name, asks)| CheckResult {
             name: (*name).into(),
-            found: Found::NotDone,
+            found: CheckOutcome::NotDone,
             said: format!("not run; checks that {asks}"),
         })
         .collect();
@@ -56,12 +56,12 @@ struct PrintedGpuChecks {
     gpu: String,
     /// True if checks ran and none failed.
     passed: bool,
-    checks: Vec<Checked>,
+    checks: Vec<CheckResult>,
 }
 
 impl PrintedGpuChecks {
-    fn new(gpu: String, checks: Vec<Checked>) -> Self {
-        let is_any = checks.iter().any(|check| check.found == Found::Passed);
+    fn new(gpu: String, checks: Vec<CheckResult>) -> Self {
+        let is_any = checks.iter().any(|check| check.found == CheckOutcome::Passed);
         Self { gpu, passed: is_any && check::passed(&checks), checks }
     }
 }

@@ -10,7 +10,7 @@ use machine::driver::{self, Gpu as Device, GpuInfo, Peer};
 use machine::nvml;
 use machine::nvml::{GpuState, NvLink};
 use run::cuda::blas;
-use run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
+use run::cuda::kernels::{GpuKernels, KernelOptions, Nvrtc};
 use run::cuda::measure::{self, GemmRate, ReadBandwidth};
 
 /// State of CUDA on this machine.
@@ -156,7 +156,7 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
 }
 
 fn read_bandwidth(gpu: &Device) -> Result<ReadBandwidth> {
-    let kernels = Kernels::new(gpu, &KernelOptions::default())?;
+    let kernels = GpuKernels::new(gpu, &KernelOptions::default())?;
     measure::read_bandwidth(gpu, &kernels.get("read_bandwidth")?)
 }
 

@@ -10,9 +10,12 @@ use super::output::{self, Format, FormatArgs};
 use super::running::TimeoutArgs;
 use super::stderr;
 use base::error::{Error, Result};
-use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
+use model::{ChatMessage, ChatTemplate, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
-use run::{Execute, GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
+use run::{
+    Execute, GenerateOptions, GenerateRequest, GenerationResult, GenerationStatus, choose_generator,
+    generator,
+};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance};
 
@@ -111,9 +114,9 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let mut on_token = |done: usize| bar.set_position(done as u64);
     let options = GenerateOptions { graph: !args.no_graph, timeout: args.timeout.duration() };
-    let mut on_message = |message: Said<'_>| match message {
-        Said::Note(note) => bar.suspend(|| stderr::note(note)),
-        Said::Phase(phase) => bar.set_message(phase.to_owned()),
+    let mut on_message = |message: GenerationStatus<'_>| match message {
+        GenerationStatus::Note(note) => bar.suspend(|| stderr::note(note)),
+        GenerationStatus::Phase(phase) => bar.set_message(phase.to_owned()),
     };
     let generated = backend.generate(&request, &options, &mut on_token, &mut on_message);
     bar.finish_and_clear();
@@ -217,9 +220,9 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
     let encode = |text: &String| match &template {
         None => tokenizer.encode(text),
         Some(template) => {
-            let system = args.system.as_ref().map(|content| Message { role: "system", content });
-            let user = Message { role: "user", content: text };
-            let messages: Vec<Message<'_>> = system.into_iter().chain([user]).collect();
+            let system = args.system.as_ref().map(|content| ChatMessage { role: "system", content });
+            let user = ChatMessage { role: "user", content: text };
+            let messages: Vec<ChatMessage<'_>> = system.into_iter().chain([user]).collect();
             // the template contains its own special tokens
             tokenizer.encode_plain(&template.render(&messages)?)
         }
@@ -257,7 +260,7 @@ pub struct PrintedGeneration<'a> {
 
 fn print(
     request: &GenerateRequest,
-    generated: &Generated,
+    generated: &GenerationResult,
     text: &[String],
     format: Format,
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use super::{record_table, show, stderr};
 use base::error::{Error, Result};
 use lab::store::Store;
 use lab::sweep::Cell;
-use run::{Feasibility, Resolve, Shared};
+use run::{Feasibility, GridContext, Resolve};
 use table::{CellOptions, Record, Status};
 
 /// Arguments of `ladderscope run`.
@@ -32,7 +32,7 @@ pub struct Args {
 
 /// Runs the cell and prints its record. On ranks above 0 of a launcher, takes part in the run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let shared = Shared::default();
+    let shared = GridContext::default();
     let resolve = || {
         let (spec, note) = args.cell.resolve_with(&shared)?;
         Ok((vec![spec.clone()], (spec, note)))

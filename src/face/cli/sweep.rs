@@ -25,7 +25,7 @@ use lab::store::Baseline;
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
 use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
 use machine::environment::load;
-use run::Shared;
+use run::GridContext;
 use study::analysis::filter::Filter;
 use study::analysis::{Gate, judge};
 use study::answer::{Answer, CardLine};
@@ -105,7 +105,8 @@ impl Args {
 /// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let experiment = || {
-        let shared = if args.slurm.is_some() { Shared::elsewhere() } else { Shared::default() };
+        let shared =
+            if args.slurm.is_some() { GridContext::elsewhere() } else { GridContext::default() };
         Experiment::open_on(&args.file, args.model.as_deref(), &shared)
     };
     if args.dry_run {

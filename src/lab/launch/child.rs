@@ -12,7 +12,7 @@ use super::{Request, TRACE};
 use base::error::{Error, Result};
 use base::regular;
 use machine::driver::Gpu;
-use run::comm::{Meeting, Peers, Progress, Secret, start_watchdog};
+use run::comm::{Meeting, Peers, ProgressMonitor, Secret, start_watchdog};
 use run::launcher::Launched;
 use run::{Job, Outcome, RunEvent, executor, launcher};
 use table::shared_gpu;
@@ -71,7 +71,7 @@ pub fn child_main() -> ExitCode {
 /// State that the watchdog needs to abort a run.
 #[derive(Default)]
 struct Watched {
-    progress: Arc<Progress>,
+    progress: Arc<ProgressMonitor>,
     peers: OnceLock<Arc<Peers>>,
 }
 

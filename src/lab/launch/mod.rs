@@ -61,7 +61,7 @@ struct Request {
     pub spec: Spec,
     /// Report decode steps as they happen.
     pub watch: bool,
-    /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
+    /// Maximum time without progress of any rank (see [`run::cuda::RankPlacement::timeout`]).
     pub timeout: Duration,
     /// Id at which the children of all ranks meet, if each rank is a process.
     pub job: Option<u64>,
@@ -79,7 +79,7 @@ pub struct ProcessExecutor {
     pub trace_copy: Option<PathBuf>,
     /// Kills a run that does not exit this long after its result.
     pub exit_timeout: Duration,
-    /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
+    /// Maximum time without progress of any rank (see [`run::cuda::RankPlacement::timeout`]).
     pub timeout: Duration,
     /// Set if a launcher started several processes.
     pub ranks: Option<Arc<LaunchedRanks>>,

@@ -20,7 +20,7 @@ use crate::launch::{Cancel, ExecutorEvent};
 use base::checksum::short_key;
 use base::error::{Error, Result};
 use base::text::printable;
-use run::comm::{Late, Peers, Secret};
+use run::comm::{LateRanks, Peers, Secret};
 use run::launcher::{self, Launched, too_few};
 use run::{RunEvent, executor};
 use table::{Record, Spec, Status};
@@ -260,7 +260,7 @@ fn meet(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<Peers
     let report = |missing: &[usize]| {
         let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE_AFTER));
     };
-    let late = Late { after: LATE_AFTER, report: &report, stop: &|| cancel.is_all() };
+    let late = LateRanks { after: LATE_AFTER, report: &report, stop: &|| cancel.is_all() };
     Peers::connect(&launched.meeting, &Secret::of_job()?, timeout, Some(late))
 }
 

@@ -13,7 +13,7 @@ use base::input::InputKind;
 use base::text::{counted, same_name};
 use plan::division_problem;
 use run::sim::Simulator;
-use run::{Resolve, Shared, feasibility};
+use run::{GridContext, Resolve, feasibility};
 use table::Spec;
 
 /// Default rounds of a sweep with executed cells.
@@ -82,7 +82,7 @@ impl Experiment {
     ///
     /// Returns an input error with file, line, column and nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        Self::resolve(text, path, None, &Shared::default())
+        Self::resolve(text, path, None, &GridContext::default())
     }
 
     /// Checks each key and value of a text without planning its cells; fast enough for every key press.
@@ -100,7 +100,7 @@ impl Experiment {
     ///
     /// Fails like [`Experiment::from_str`], if the file cannot be read, and for an unknown word, with the nearest name.
     pub fn open(path_or_name: &Path) -> Result<Self> {
-        Self::open_on(path_or_name, None, &Shared::default())
+        Self::open_on(path_or_name, None, &GridContext::default())
     }
 
     pub(super) fn grid<'a>(&'a self, simulator: &'a Simulator) -> Grid<'a> {
@@ -110,7 +110,7 @@ impl Experiment {
     /// Like [`Experiment::open`], with `model`, if given, in all cells in place of the file's, and on the machine that
     /// `shared` describes. Also fails for a model that is neither built in nor a directory, and for backend `auto` on
     /// another machine than this one.
-    pub fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+    pub fn open_on(path: &Path, model: Option<&str>, shared: &GridContext) -> Result<Self> {
         let word = path.to_str().unwrap_or_default();
         let built_in = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
         // `sweep moe --dir moe` creates a directory named like the experiment
@@ -122,7 +122,7 @@ impl Experiment {
     }
 
     /// Like [`Experiment::from_str`], with `model`, if given, in all cells, and on the machine that `shared` describes.
-    pub fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+    pub fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &GridContext) -> Result<Self> {
         if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
             return Err(Error::input_help(
                 format!("{}: the experiment file is empty", path.display()),
@@ -222,7 +222,7 @@ fn resolve_cell(
     file: &ExperimentFile,
     index: usize,
     path: &Path,
-    shared: &Shared,
+    shared: &GridContext,
 ) -> Result<(Spec, Option<String>)> {
     let options = file.cell(index)?;
     options.resolve_with(shared).map_err(|error| {

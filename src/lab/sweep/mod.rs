@@ -27,7 +27,7 @@ use crate::store::{Claimed, Ended, Finished, Store};
 use base::checksum::short_key;
 use base::error::{Error, Result};
 use run::sim::Simulator;
-use run::{Feasibility, RunEvent, Shared, feasibility};
+use run::{Feasibility, GridContext, RunEvent, feasibility};
 use table::{Record, Spec, Status};
 
 /// Poll interval for cells that another process runs.
@@ -444,7 +444,7 @@ pub fn execute(
 /// Returns a failure if the store cannot be read or written. A failed run yields a record with the reason instead.
 pub fn run_one(
     spec: &Spec,
-    shared: &Shared,
+    shared: &GridContext,
     rounds: u32,
     store: &Store,
     executor: &dyn Executor,

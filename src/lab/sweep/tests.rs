@@ -422,7 +422,8 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
         let executor = mock(|_| Status::Ok);
         let (spec, cancel) = (sample_spec("ladder"), Cancel::default());
         let record =
-            run_one(&spec, &run::Shared::default(), 2, &store, &executor, &cancel, &mut |_| ()).unwrap();
+            run_one(&spec, &run::GridContext::default(), 2, &store, &executor, &cancel, &mut |_| ())
+                .unwrap();
         assert_eq!(executor.ran(), [(0, 0), (0, 1)]);
         assert_eq!((record.status, record.experiment), (Status::Ok, None));
     }
@@ -431,7 +432,7 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
     let executor = mock(|_| Status::Ok);
     let record = run_one(
         &impossible,
-        &run::Shared::default(),
+        &run::GridContext::default(),
         1,
         &store,
         &executor,
@@ -449,7 +450,7 @@ fn one_simulated_cell_is_stored_once_a_round() {
     let (_dir, store) = store();
     let executor = mock(|_| unreachable!("it is simulated"));
     let (spec, shared, cancel) =
-        (simulated("ladder", 1).spec, run::Shared::default(), Cancel::default());
+        (simulated("ladder", 1).spec, run::GridContext::default(), Cancel::default());
     let mut events = Vec::new();
     let mut emit = |event| {
         events.push(match event {

@@ -1,6 +1,6 @@
 //! Configs of mixtures of experts: what is read from each family's keys, and what is refused by name.
 
-use plan::{ExpertActivation, HeadStep, ModelShape, RouterBias, RouterScore, Window};
+use plan::{AttentionWindow, ExpertActivation, HeadStep, ModelShape, RouterBias, RouterScore};
 use serde_json::{Value, json};
 
 use super::{model_dir, refusal, resolve};
@@ -79,7 +79,10 @@ fn every_familys_keys_are_read() {
     let (experts, shape) = of(&gpt_oss());
     assert_eq!((experts.activation, experts.biased), (ExpertActivation::Clamped, true));
     assert_eq!(experts.routing.bias, RouterBias::Logits);
-    assert_eq!(shape.window_of(0), Some(Window { tokens: 128, full_every: 2, is_chunked: false }));
+    assert_eq!(
+        shape.window_of(0),
+        Some(AttentionWindow { tokens: 128, full_every: 2, is_chunked: false })
+    );
     assert_eq!((shape.window_of(1), shape.head_dim), (None, 64));
     assert!(shape.attention.sinks && shape.attention.output_bias);
     let yarn = shape.rope.yarn.expect("YaRN");
@@ -100,7 +103,7 @@ fn llama_4_has_chunks_beside_full_layers_without_rope() {
     let experts = of.experts.expect("experts");
     assert_eq!((experts.width, experts.shared_width, of.intermediate), (96, 96, 192));
     assert!(experts.routing.weighs_input && of.qkv == HeadStep::UnitNormed);
-    assert_eq!(of.window_of(0), Some(Window { tokens: 16, full_every: 4, is_chunked: true }));
+    assert_eq!(of.window_of(0), Some(AttentionWindow { tokens: 16, full_every: 4, is_chunked: true }));
     assert_eq!([0, 1, 2, 3].map(|layer| of.has_rope(layer)), [true, true, true, false]);
     let temperature = of.attention.temperature.expect("grows");
     assert_eq!((temperature.factor(8190), temperature.factor(8191)), (1.0, 1.0 + 0.1 * 2f64.ln()));

@@ -1,6 +1,6 @@
 //! Collectives and barrier between the ranks of one process.
 //!
-//! A collective is two calls: [`Group::give`] hands in a rank's buffer and returns at once, [`Group::take`] waits for
+//! A collective is two calls: [`RankGroup::give`] hands in a rank's buffer and returns at once, [`RankGroup::take`] waits for
 //! the result, and the rank computes in between. Buffers move instead of being shared, so there are no data races.
 //! The last rank to arrive sums in rank order, so results are bitwise equal in every run and on every rank. That rank
 //! reads and writes `(2 tp - 1) x bytes`, a few kilobytes per decode step. If every rank has its own core, no thread
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::link::{EmulatedLink, Occupancy};
-use crate::recorder::Clock;
+use crate::recorder::MonotonicClock;
 use plan::Rows;
 
 /// Spin time: the usual drift between ranks that do the same work, plus a margin.
@@ -67,14 +67,13 @@ impl SpinWait {
 /// Error after another rank died: pending collectives cannot complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(pub String);
+pub struct RankFailure(pub String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     AllReduce,
     /// Every rank gets its share of the rows of the sum ([`Rows::share`]).
     ReduceScatter {
-        /// Columns per row.
         columns: usize,
     },
     /// Every rank gets all buffers, concatenated in rank order.
@@ -140,9 +139,9 @@ pub struct Exchanged<T = f32> {
 
 /// Ranks of one process that exchange values of type `T`.
 #[derive(Debug)]
-pub struct Group<T = f32> {
+pub struct RankGroup<T = f32> {
     ranks: usize,
-    clock: Clock,
+    clock: MonotonicClock,
     link: Option<EmulatedLink>,
     /// Margin by which a sleep must end before the link completes (ns).
     early_ns: i64,
@@ -166,7 +165,7 @@ struct State<T> {
     barriers: u64,
     /// Number of waiting threads that sleep instead of spinning.
     sleeping: usize,
-    broken: Option<Broken>,
+    broken: Option<RankFailure>,
 }
 
 #[derive(Debug)]
@@ -181,9 +180,14 @@ struct Round<T> {
     end: i64,
 }
 
-impl<T: Copy + AddAssign> Group<T> {
+impl<T: Copy + AddAssign> RankGroup<T> {
     /// Creates a group of `ranks` ranks. With a link, every collective takes at least the link's time.
-    pub fn new(ranks: usize, link: Option<EmulatedLink>, spin_wait: SpinWait, clock: Clock) -> Self {
+    pub fn new(
+        ranks: usize,
+        link: Option<EmulatedLink>,
+        spin_wait: SpinWait,
+        clock: MonotonicClock,
+    ) -> Self {
         let state = State {
             rounds: VecDeque::new(),
             before: 0,
@@ -216,14 +220,14 @@ impl<T: Copy + AddAssign> Group<T> {
 
     /// Hands in a rank's buffer for its next collective without waiting; the last rank to arrive computes the result.
     /// All ranks must call it in the same order with the same exchange and message size, and for sums with buffers of
-    /// equal length. Returns [`Broken`] if a rank has left.
+    /// equal length. Returns [`RankFailure`] if a rank has left.
     pub fn give(
         &self,
         rank: usize,
         exchange: Exchange,
         message_bytes: u64,
         buffer: Vec<T>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RankFailure> {
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
@@ -261,8 +265,8 @@ impl<T: Copy + AddAssign> Group<T> {
     }
 
     /// Returns the result of the oldest collective that the rank has given to and not taken from; blocks until all
-    /// ranks have arrived and the link time is over. Returns [`Broken`] if a rank has left.
-    pub fn take(&self, rank: usize) -> Result<Exchanged<T>, Broken> {
+    /// ranks have arrived and the link time is over. Returns [`RankFailure`] if a rank has left.
+    pub fn take(&self, rank: usize) -> Result<Exchanged<T>, RankFailure> {
         let exchanged = self.until(|state| {
             let at = (state.fetched[rank] - state.before) as usize;
             let round = state.rounds.get_mut(at).filter(|round| round.done)?;
@@ -283,7 +287,7 @@ impl<T: Copy + AddAssign> Group<T> {
     }
 
     /// Waits until `done` returns a value; spins without the lock before it sleeps.
-    fn until<R>(&self, mut done: impl FnMut(&mut State<T>) -> Option<R>) -> Result<R, Broken> {
+    fn until<R>(&self, mut done: impl FnMut(&mut State<T>) -> Option<R>) -> Result<R, RankFailure> {
         loop {
             let seen = self.news.load(Ordering::Acquire);
             let mut state = self.lock();
@@ -306,7 +310,7 @@ impl<T: Copy + AddAssign> Group<T> {
         }
     }
 
-    pub fn barrier(&self) -> Result<(), Broken> {
+    pub fn barrier(&self) -> Result<(), RankFailure> {
         let mut state = self.lock();
         let mine = state.barriers;
         state.barrier_arrived += 1;
@@ -322,7 +326,7 @@ impl<T: Copy + AddAssign> Group<T> {
 
     pub fn abort(&self, why: impl Into<String>) {
         let mut state = self.lock();
-        state.broken.get_or_insert_with(|| Broken(why.into()));
+        state.broken.get_or_insert_with(|| RankFailure(why.into()));
         self.notify(state);
     }
 }
@@ -331,25 +335,26 @@ impl<T: Copy + AddAssign> Group<T> {
 const WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub struct Progress {
-    state: Mutex<Seen>,
+pub struct ProgressMonitor {
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ProgressState {
     latest: Instant,
     phase: String,
     ranks: BTreeMap<usize, String>,
 }
 
-impl Default for Progress {
+impl Default for ProgressMonitor {
     fn default() -> Self {
-        let state = Seen { latest: Instant::now(), phase: String::new(), ranks: BTreeMap::new() };
+        let state =
+            ProgressState { latest: Instant::now(), phase: String::new(), ranks: BTreeMap::new() };
         Self { state: Mutex::new(state) }
     }
 }
 
-impl Progress {
+impl ProgressMonitor {
     pub fn of_rank(&self, rank: usize, what: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.latest = Instant::now();
@@ -383,7 +388,7 @@ impl Progress {
 /// Watches until the process ends. After `timeout` without progress, and a margin because the waits inside the run
 /// have more precise messages, calls `end` once with a message.
 pub fn start_watchdog(
-    progress: Arc<Progress>,
+    progress: Arc<ProgressMonitor>,
     timeout: Duration,
     end: impl FnOnce(String) + Send + 'static,
 ) {
@@ -408,14 +413,19 @@ mod tests {
     use super::*;
 
     /// Gives and takes at once.
-    fn exchange(group: &Group, rank: usize, bytes: u64, buffer: Vec<f32>) -> Result<Exchanged, Broken> {
+    fn exchange(
+        group: &RankGroup,
+        rank: usize,
+        bytes: u64,
+        buffer: Vec<f32>,
+    ) -> Result<Exchanged, RankFailure> {
         group.give(rank, Exchange::AllReduce, bytes, buffer)?;
         group.take(rank)
     }
 
     fn run(ranks: usize, spin_wait: SpinWait, rounds: usize) -> Vec<Vec<Vec<f32>>> {
         let link = None;
-        let group: Group = Group::new(ranks, link, spin_wait, Clock::start());
+        let group: RankGroup = RankGroup::new(ranks, link, spin_wait, MonotonicClock::start());
         let group = &group;
         thread::scope(|scope| {
             let handles: Vec<_> = (0..ranks)
@@ -453,7 +463,7 @@ mod tests {
     /// A rank may be several collectives ahead of another, and gets their results in order.
     #[test]
     fn a_rank_gives_to_several_before_it_takes_from_the_first() {
-        let group: Group = Group::new(2, None, SpinWait::default(), Clock::start());
+        let group: RankGroup = RankGroup::new(2, None, SpinWait::default(), MonotonicClock::start());
         for round in 0..5 {
             group.give(0, Exchange::AllReduce, 4, vec![round as f32]).unwrap();
         }
@@ -497,8 +507,8 @@ mod tests {
 
     #[test]
     fn an_emulated_link_delays_completion() {
-        let clock = Clock::start();
-        let group: Group = Group::new(
+        let clock = MonotonicClock::start();
+        let group: RankGroup = RankGroup::new(
             1,
             Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }),
             SpinWait::default(),
@@ -512,12 +522,12 @@ mod tests {
 
     #[test]
     fn a_dead_rank_ends_the_others_waits() {
-        let group: Group = Group::new(2, None, SpinWait::default(), Clock::start());
+        let group: RankGroup = RankGroup::new(2, None, SpinWait::default(), MonotonicClock::start());
         thread::scope(|scope| {
             let waits = scope.spawn(|| exchange(&group, 0, 4, vec![1.0]));
             let waits_too = scope.spawn(|| group.barrier());
             group.abort("rank 1 panicked");
-            assert_eq!(waits.join().unwrap().unwrap_err(), Broken("rank 1 panicked".into()));
+            assert_eq!(waits.join().unwrap().unwrap_err(), RankFailure("rank 1 panicked".into()));
             assert!(waits_too.join().unwrap().is_err());
         });
         assert!(exchange(&group, 1, 4, vec![1.0]).is_err());
@@ -525,7 +535,7 @@ mod tests {
 
     #[test]
     fn it_tells_what_every_rank_was_doing() {
-        let progress = Progress::default();
+        let progress = ProgressMonitor::default();
         assert_eq!(progress.describe(), "it had not begun");
         std::thread::sleep(Duration::from_millis(30));
         assert!(progress.silence() >= Duration::from_millis(30));
@@ -539,7 +549,7 @@ mod tests {
 
     #[test]
     fn it_ends_what_stands_still_and_says_what_that_was() {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(ProgressMonitor::default());
         let (sender, abandoned) = crossbeam_channel::bounded(1);
         let timeout = Duration::from_millis(200);
         start_watchdog(Arc::clone(&progress), timeout, move |why| {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use serde_json::{Value, json};
 
-use super::group::Broken;
-use crate::recorder::Clock;
+use super::group::RankFailure;
+use crate::recorder::MonotonicClock;
 use base::error::{Error, Result};
 use machine::hardware::{CollectiveCost, CollectiveScale, Profile};
 use table::{Collective, Link, P2p, Spec};
@@ -98,7 +98,7 @@ pub struct Pipe {
     link: Option<EmulatedLink>,
     /// Stage that sends, and the number of stages.
     stage: (u32, u32),
-    clock: Clock,
+    clock: MonotonicClock,
     /// Margin by which a sleep must end before the link completes (ns).
     early_ns: i64,
     state: Mutex<State>,
@@ -107,12 +107,12 @@ pub struct Pipe {
 #[derive(Debug, Default)]
 struct State {
     occupancy: Occupancy,
-    broken: Option<Broken>,
+    broken: Option<RankFailure>,
 }
 
 impl Pipe {
     /// `stage` is the stage that sends, of how many.
-    pub fn new(link: Option<EmulatedLink>, stage: (u32, u32), clock: Clock) -> Self {
+    pub fn new(link: Option<EmulatedLink>, stage: (u32, u32), clock: MonotonicClock) -> Self {
         let early_ns = if link.is_some() { clock.sleep_overshoot() } else { 0 };
         Self { queue: unbounded(), link, stage, clock, early_ns, state: Mutex::default() }
     }
@@ -133,8 +133,8 @@ impl Pipe {
         arrives.max(self.clock.now())
     }
 
-    /// Waits for the oldest message. Returns [`Broken`] if a rank has left.
-    pub fn receive(&self) -> Result<Vec<f32>, Broken> {
+    /// Waits for the oldest message. Returns [`RankFailure`] if a rank has left.
+    pub fn receive(&self) -> Result<Vec<f32>, RankFailure> {
         loop {
             if let Ok((buffer, arrives)) = self.queue.1.recv_timeout(FAILED_RANK_CHECK_INTERVAL) {
                 if self.link.is_some() {
@@ -157,7 +157,7 @@ impl Pipe {
     /// Makes waiting receivers return with this reason.
     pub fn abort(&self, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.broken.get_or_insert_with(|| Broken(why.to_owned()));
+        state.broken.get_or_insert_with(|| RankFailure(why.to_owned()));
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_in_order_and_not_before_the_link_lets_them() {
-        let clock = Clock::start();
+        let clock = MonotonicClock::start();
         let link = EmulatedLink::Formula { alpha_us: 2000.0, gb_s: 1.0 };
         let pipe = Pipe::new(Some(link), (0, 2), clock);
         let begun = clock.now();
@@ -238,12 +238,12 @@ mod tests {
 
     #[test]
     fn a_failed_rank_ends_the_wait_with_its_reason() {
-        let pipe = Pipe::new(None, (0, 2), Clock::start());
+        let pipe = Pipe::new(None, (0, 2), MonotonicClock::start());
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| pipe.receive());
             pipe.abort("rank 1 panicked");
             pipe.abort("another reason");
-            assert_eq!(waits.join().unwrap().unwrap_err(), Broken("rank 1 panicked".into()));
+            assert_eq!(waits.join().unwrap().unwrap_err(), RankFailure("rank 1 panicked".into()));
         });
         pipe.send(vec![1.0], 4);
         pipe.drain();

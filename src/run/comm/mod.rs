@@ -6,8 +6,10 @@ mod link;
 pub mod nccl;
 mod peers;
 
-pub use group::{Broken, Exchange, Exchanged, Group, Progress, SpinWait, start_watchdog};
+pub use group::{
+    Exchange, Exchanged, ProgressMonitor, RankFailure, RankGroup, SpinWait, start_watchdog,
+};
 pub use link::{EmulatedLink, Pipe, emulated_link};
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
-pub use peers::{Late, Meeting, Peers, PingPong, Secret};
+pub use peers::{LateRanks, Meeting, Peers, PingPong, Secret};

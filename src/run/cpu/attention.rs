@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::kernels::Kernels;
+use super::kernels::CpuKernels;
 use arithmetic::product::Panels;
-use arithmetic::{CausalScores, OneQuery, Real, View, ViewMut, gemm};
+use arithmetic::{CausalScores, MatrixView, MatrixViewMut, OneQuery, Real, gemm};
 use model::Matrix;
 use plan::{Groups, ModelShape, Quantity, Temperature};
 
@@ -107,14 +107,14 @@ impl Heads {
 
 /// Preprocessing of one head before RoPE.
 #[derive(Clone, Copy, Debug)]
-pub enum Before<'a, T = f32> {
+pub enum HeadPreprocessing<'a, T = f32> {
     Nothing,
     Bias(&'a [T]),
     /// RMSNorm of queries and keys with weights `[2, dim]`, or without if they are empty, and epsilon.
     Norm(&'a [T], T),
 }
 
-impl<T: Real> Before<'_, T> {
+impl<T: Real> HeadPreprocessing<'_, T> {
     /// Applies the preprocessing to a head; `number` counts queries first, then keys, then values.
     pub(super) fn apply(self, heads: Heads, number: usize, head: &mut [T]) {
         let Heads { query, kv, dim } = heads;
@@ -146,18 +146,18 @@ pub struct Projected<'a> {
     /// Row-major values.
     pub x: &'a [f32],
     pub columns: usize,
-    pub before: Before<'a>,
+    pub before: HeadPreprocessing<'a>,
 }
 
 /// Effect of a token's position on queries and keys.
 #[derive(Clone, Copy, Debug)]
-pub enum Turn<'a> {
+pub enum PositionEncoding<'a> {
     Rope(&'a RopeTable),
     /// Nothing on keys; queries are multiplied, if there is a factor.
     Scale(Option<Temperature>),
 }
 
-impl Turn<'_> {
+impl PositionEncoding<'_> {
     fn query(self, position: usize, head: &mut [f32]) {
         match self {
             Self::Rope(table) => table.rotate(position, head),
@@ -312,7 +312,7 @@ impl KvCache {
         &mut self,
         layer: usize,
         rows: &StepRows,
-        turn: Turn<'_>,
+        turn: PositionEncoding<'_>,
         projected: Projected<'_>,
         queries: &mut [f32],
     ) {
@@ -347,7 +347,7 @@ impl KvCache {
 
 /// Limits of a layer's attention.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
+pub struct AttentionLimits<'a> {
     /// Last positions that a query sees, its own included.
     pub window: usize,
     /// True if a query sees its own chunk of `window` positions instead.
@@ -356,7 +356,7 @@ pub struct Sight<'a> {
     pub sinks: &'a [f32],
 }
 
-impl Sight<'_> {
+impl AttentionLimits<'_> {
     /// Attention to the whole context.
     pub const ALL: Self = Self { window: usize::MAX, is_chunked: false, sinks: &[] };
 
@@ -376,18 +376,18 @@ impl Sight<'_> {
 }
 
 #[derive(Debug, Default)]
-pub struct Attention {
+pub struct AttentionScratch {
     scores: Vec<f32>,
 }
 
-impl Attention {
+impl AttentionScratch {
     /// Writes `out[rows, query heads x dim]`: attention of each row's queries over the cache up to the row's
     /// position.
     pub fn attend(
         &mut self,
-        kernels: &Kernels,
+        kernels: &CpuKernels,
         (cache, layer): (&KvCache, usize),
-        sight: Sight<'_>,
+        sight: AttentionLimits<'_>,
         rows: &StepRows,
         queries: &[f32],
         out: &mut [f32],
@@ -406,7 +406,7 @@ impl Attention {
                 let (heads, scale) = (query, cache.scale);
                 for head in head * query / kv..(head + 1) * query / kv {
                     let of_head =
-                        OfHead { heads, dim, value_dim, scale, head, row, keys, values, queries };
+                        HeadOperands { heads, dim, value_dim, scale, head, row, keys, values, queries };
                     if run.count < MANY_QUERIES {
                         for i in 0..run.count {
                             self.one(kernels, sight, of_head, run.position + i, i, out);
@@ -423,14 +423,14 @@ impl Attention {
     /// Attention of the `i`-th query of a run, at `position`.
     fn one(
         &mut self,
-        kernels: &Kernels,
-        sight: Sight<'_>,
-        of: OfHead<'_>,
+        kernels: &CpuKernels,
+        sight: AttentionLimits<'_>,
+        of: HeadOperands<'_>,
         position: usize,
         i: usize,
         out: &mut [f32],
     ) {
-        let OfHead { dim, value_dim, scale, .. } = of;
+        let HeadOperands { dim, value_dim, scale, .. } = of;
         let seen = sight.positions(position);
         let (keys, values) =
             (&of.keys[seen.start * dim..seen.end * dim], &of.values[seen.start * dim..]);
@@ -444,13 +444,13 @@ impl Attention {
 
     fn many(
         &mut self,
-        kernels: &Kernels,
-        sight: Sight<'_>,
-        of: OfHead<'_>,
+        kernels: &CpuKernels,
+        sight: AttentionLimits<'_>,
+        of: HeadOperands<'_>,
         run: &RowRun,
         out: &mut [f32],
     ) {
-        let OfHead { heads, dim, value_dim, scale, .. } = of;
+        let HeadOperands { heads, dim, value_dim, scale, .. } = of;
         let mut next = 0;
         while next < run.count {
             let first = next;
@@ -461,26 +461,30 @@ impl Attention {
             let (context, seen) = (end - start + count - 1, end - start);
             self.scores.resize((count * context).max(self.scores.len()), 0.0);
             let scores = &mut self.scores[..count * context];
-            let q = View::rows(of.queries, of.query(first), heads * dim);
-            let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
-            gemm([count, context, dim], [q, keys.transposed()], ViewMut::rows(scores, 0, context));
+            let q = MatrixView::rows(of.queries, of.query(first), heads * dim);
+            let [keys, values] = [of.keys, of.values].map(|all| MatrixView::rows(all, start * dim, dim));
+            gemm([count, context, dim], [q, keys.transposed()], MatrixViewMut::rows(scores, 0, context));
             let (window, sink) = (sight.window, sight.sinks.get(of.head).copied());
             CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
-            let p = View::rows(scores, 0, context);
+            let p = MatrixView::rows(scores, 0, context);
             let stride = heads * value_dim;
-            gemm([count, value_dim, context], [p, values], ViewMut::rows(out, of.out(first), stride));
+            gemm(
+                [count, value_dim, context],
+                [p, values],
+                MatrixViewMut::rows(out, of.out(first), stride),
+            );
         }
     }
 }
 
 /// Operands of one of `heads` query heads in a run that starts at `row`. Positions of keys and values are `dim` apart.
 #[derive(Clone, Copy)]
-struct OfHead<'a> {
+struct HeadOperands<'a> {
     heads: usize,
     /// Columns of a key, and of a value.
     dim: usize,
     value_dim: usize,
-    /// Factor of scores.
+    /// Factor of the scores before the softmax.
     scale: f32,
     head: usize,
     row: usize,
@@ -489,7 +493,7 @@ struct OfHead<'a> {
     queries: &'a [f32],
 }
 
-impl OfHead<'_> {
+impl HeadOperands<'_> {
     /// Start of the run's `i`-th query.
     fn query(&self, i: usize) -> usize {
         ((self.row + i) * self.heads + self.head) * self.dim
@@ -504,7 +508,7 @@ impl OfHead<'_> {
 /// Norms the latents of new tokens, rotates their shared keys, and appends both to the cache: `[rows, kv_rank +
 /// rope_dim]`.
 pub(super) fn append(
-    kernels: &Kernels,
+    kernels: &CpuKernels,
     (cache, layer): (&mut KvCache, usize),
     rope: &RopeTable,
     rows: &StepRows,
@@ -527,7 +531,7 @@ pub(super) fn append(
 /// Attention of queries that are not rotated yet, `[rows, heads x (nope_dim + rope_dim)]`, over the cached latents:
 /// `[rows, heads x value_dim]`. `each` has two panels per head: keys' up projection, transposed, and values'.
 pub(super) fn attend(
-    (kernels, attention): (&mut Kernels, &mut Attention),
+    (kernels, attention): (&mut CpuKernels, &mut AttentionScratch),
     (cache, layer): (&KvCache, usize),
     rope: &RopeTable,
     rows: &StepRows,
@@ -558,7 +562,7 @@ pub(super) fn attend(
         }
     }
     let mut mixed = vec![0.0; count * heads * rank];
-    attention.attend(kernels, (cache, layer), Sight::ALL, rows, &absorbed, &mut mixed);
+    attention.attend(kernels, (cache, layer), AttentionLimits::ALL, rows, &absorbed, &mut mixed);
     let mut values = vec![0.0; count * value_dim];
     for (head, pair) in each.chunks_exact(2).enumerate() {
         for (at, product) in product.chunks_exact_mut(rank).enumerate() {

@@ -1,8 +1,10 @@
 //! Cpu backend: default options and feasibility of cells.
 
 use crate::backend::{AutoFit, Execute, PlanBackend, default_spec};
-use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
-use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, StatusCallback};
+use crate::{
+    Feasibility, GenerateRequest, GenerationResult, GridContext, Job, RunEvent, RunResult, resolve,
+};
 use arithmetic::product::InstructionSet;
 use base::error::Result;
 use machine::environment::available_memory;
@@ -34,7 +36,7 @@ impl PlanBackend for CpuBackend {
     }
 
     /// Weights stored in mxfp4 become bf16, with the same numbers, where ranks hold parts of blocks.
-    fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {
+    fn complete(&self, options: &CellOptions, shared: &GridContext, spec: &mut Spec) -> Result<()> {
         if options.dtype.is_none() && spec.dtype == DType::Mxfp4 {
             let shape = &shared.simulator.model(&spec.model)?.shape;
             if packed_problem(spec.dtype, [spec.tp, spec.ep], shape).is_some() {
@@ -44,7 +46,7 @@ impl PlanBackend for CpuBackend {
         Ok(())
     }
 
-    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<AutoFit> {
+    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &GridContext) -> Result<AutoFit> {
         let parameters = model.shape.parameters();
         let billions = parameters as f64 / 1e9;
         if parameters > MOST_PARAMETERS {
@@ -61,7 +63,7 @@ impl PlanBackend for CpuBackend {
         })
     }
 
-    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &GridContext) -> Result<Feasibility> {
         let problem = threads_problem(spec)
             .or_else(InstructionSet::problem)
             .or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape));
@@ -112,8 +114,8 @@ impl Execute for CpuBackend {
         request: &GenerateRequest,
         _: &GenerateOptions,
         on_token: &mut dyn FnMut(usize),
-        _: &mut Saying<'_>,
-    ) -> Result<Generated> {
+        _: &mut StatusCallback<'_>,
+    ) -> Result<GenerationResult> {
         super::run::generate(request, on_token)
     }
 
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn a_cell_that_all_ranks_together_have_no_memory_for_is_told_with_the_arithmetic() {
         let cell = Spec { tp: 4, dtype: DType::Bf16, ..spec("ladder", "llama-3-70b") };
-        let need = CpuBackend.memory(&cell, &shape_70b(), &Shared::default());
+        let need = CpuBackend.memory(&cell, &shape_70b(), &GridContext::default());
         assert_eq!(fits(&cell, &need, Some(4 * need.total())), Feasibility::Runs);
         assert_eq!(fits(&cell, &need, None), Feasibility::Runs);
         let Feasibility::Oom(why) = fits(&cell, &need, Some(64_000_000_000)) else {

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::unbounded;
 
-use super::attention::{Attention, KvCache, RopeTable};
-use super::kernels::Kernels;
-use super::program::{Program, Weights};
-use super::rank::{Bound, CommLane, Rank};
-use super::team::{Placement, Team};
-use crate::comm::{Broken, EmulatedLink, Group, Pipe};
+use super::attention::{AttentionScratch, KvCache, RopeTable};
+use super::kernels::CpuKernels;
+use super::program::{CpuProgram, CpuWeights};
+use super::rank::{BoundProgram, CommLane, Rank};
+use super::team::{CorePlacement, Team};
+use crate::comm::{EmulatedLink, Pipe, RankFailure, RankGroup};
 use crate::generate::Sampling;
-use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
+use crate::recorder::{MonotonicClock, SpanRecorder, name_thread, precise_sleep};
 use base::error::{Error, Result, catch_panic};
 use model::{Model, WeightSource};
 use plan::{
@@ -21,7 +21,7 @@ use plan::{
 };
 
 #[derive(Debug)]
-pub(super) struct Setup<'a> {
+pub(super) struct CpuSetup<'a> {
     pub model: &'a Model,
     pub architecture: &'a Architecture,
     pub dtype: DType,
@@ -43,7 +43,7 @@ pub(super) struct Setup<'a> {
     pub prefill_variant: Variant,
 }
 
-impl<'a> Setup<'a> {
+impl<'a> CpuSetup<'a> {
     /// One thread a rank, greedy, one sequence, no emulated link, no plan options.
     pub fn new(
         model: &'a Model,
@@ -73,9 +73,9 @@ impl<'a> Setup<'a> {
 
 pub(super) struct Worker<'a> {
     pub rank: Rank,
-    pub prefill: Bound<'a>,
-    pub decode: Bound<'a>,
-    pub weights: Weights,
+    pub prefill: BoundProgram<'a>,
+    pub decode: BoundProgram<'a>,
+    pub weights: CpuWeights,
 }
 
 /// Weights of all ranks, each loaded on first use; several groups of ranks may share them.
@@ -85,16 +85,16 @@ pub(super) struct Loaded<'a> {
     shape: ModelShape,
     plans: Vec<&'a Plan>,
     dtype: DType,
-    whole: Weights,
-    of_rank: Vec<Mutex<Option<Weights>>>,
+    whole: CpuWeights,
+    of_rank: Vec<Mutex<Option<CpuWeights>>>,
     rope: Arc<RopeTable>,
 }
 
 impl<'a> Loaded<'a> {
-    pub fn open(setup: &Setup<'_>, plans: Vec<&'a Plan>) -> Result<Self> {
+    pub fn open(setup: &CpuSetup<'_>, plans: Vec<&'a Plan>) -> Result<Self> {
         let source = WeightSource::open(setup.model, setup.seed)?;
         Ok(Self {
-            whole: Weights::shared(&source, setup.model, &plans, setup.dtype)?,
+            whole: CpuWeights::shared(&source, setup.model, &plans, setup.dtype)?,
             of_rank: (0..setup.tp).map(|_| Mutex::default()).collect(),
             rope: Arc::new(RopeTable::new(&setup.model.shape, setup.capacity)),
             shape: setup.model.shape.clone(),
@@ -105,7 +105,7 @@ impl<'a> Loaded<'a> {
     }
 
     /// Returns one rank's weights; concurrent callers wait while they are loaded.
-    pub fn rank(&self, index: u32) -> Result<Weights> {
+    pub fn rank(&self, index: u32) -> Result<CpuWeights> {
         let mut there = self.of_rank[index as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = &*there {
             return Ok(weights.clone());
@@ -120,24 +120,24 @@ impl<'a> Loaded<'a> {
 /// Programs and communication of one pipeline stage.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pub prefill: Program,
-    pub decode: Program,
-    pub group: Arc<Group>,
+    pub prefill: CpuProgram,
+    pub decode: CpuProgram,
+    pub group: Arc<RankGroup>,
     pub layers: Range<u32>,
     /// To the next stage, of the last to the first; empty without stages.
     to_next: Vec<Arc<Pipe>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct StageContext {
     pub stages: Vec<Stage>,
-    pub clock: Clock,
-    pub placement: Placement,
+    pub clock: MonotonicClock,
+    pub placement: CorePlacement,
 }
 
-impl Shared {
+impl StageContext {
     /// Weights of each stage.
-    pub fn weights(&self, setup: &Setup<'_>) -> Result<Vec<Loaded<'_>>> {
+    pub fn weights(&self, setup: &CpuSetup<'_>) -> Result<Vec<Loaded<'_>>> {
         self.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan])).collect()
     }
 
@@ -150,8 +150,8 @@ impl Shared {
     }
 }
 
-pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
-    let clock = Clock::start();
+pub(super) fn prepare(setup: &CpuSetup<'_>) -> Result<StageContext> {
+    let clock = MonotonicClock::start();
     let plans = |phase, all_logits| {
         let spec = PlanSpec {
             shape: setup.model.shape.clone(),
@@ -166,10 +166,10 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
         };
         Plan::stages(&spec).map_err(|problem| Error::input(problem.to_string()))
     };
-    let placement = Placement::here((setup.tp * setup.pp) as usize, setup.threads);
+    let placement = CorePlacement::here((setup.tp * setup.pp) as usize, setup.threads);
     let mut base = 0;
     let mut program = |plan: Plan| {
-        let program = Program::new(plan, base);
+        let program = CpuProgram::new(plan, base);
         base += program.plan.operations.len() as u32;
         program
     };
@@ -180,7 +180,7 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
         Stage {
             prefill: program(prefill),
             decode: program(decode),
-            group: Arc::new(Group::new(
+            group: Arc::new(RankGroup::new(
                 setup.tp as usize,
                 setup.link.clone(),
                 placement.spin_wait(),
@@ -190,17 +190,17 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
             to_next: (0..setup.tp).filter(|_| setup.pp > 1).map(pipe).collect(),
         }
     });
-    Ok(Shared { stages: stages.collect(), clock, placement })
+    Ok(StageContext { stages: stages.collect(), clock, placement })
 }
 
 /// Runs `body` on every rank's compute thread and `main` on this thread; returns results in rank order. `main` must
 /// return once its channel closes, when the ranks have ended. Other groups of ranks may use the stages' weights
 /// concurrently.
 pub(super) fn run_ranks<T: Send, E: Send>(
-    setup: &Setup<'_>,
-    shared: &Shared,
+    setup: &CpuSetup<'_>,
+    shared: &StageContext,
     loaded: &[Loaded<'_>],
-    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
+    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, RankFailure> + Sync,
     abort: &(dyn Fn(&str) + Sync),
     main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
 ) -> Result<Vec<T>> {
@@ -249,8 +249,8 @@ pub(super) fn run_ranks<T: Send, E: Send>(
 
 /// Rank `global` of all stages with its other threads, weights and buffers; called on the rank's own thread.
 fn worker<'a>(
-    setup: &Setup<'_>,
-    shared: &'a Shared,
+    setup: &CpuSetup<'_>,
+    shared: &'a StageContext,
     loaded: &[Loaded<'_>],
     global: u32,
 ) -> Result<Worker<'a>> {
@@ -267,8 +267,8 @@ fn worker<'a>(
             tp: setup.tp,
             first_layer: stage.layers.start as usize,
             shape: shape.clone(),
-            kernels: Kernels::with(team),
-            attention: Attention::default(),
+            kernels: CpuKernels::with(team),
+            attention: AttentionScratch::default(),
             cache: KvCache::from_shape(shape, setup.tp, layers, setup.sequences, setup.capacity),
             rope: Arc::clone(&loaded[at].rope),
             sampling: setup.sampling,
@@ -279,8 +279,8 @@ fn worker<'a>(
             to_next: stage.to_next.get(index as usize).cloned(),
             not_finite: 0,
         },
-        prefill: Bound::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
-        decode: Bound::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
+        prefill: BoundProgram::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
+        decode: BoundProgram::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
         weights,
     })
 }

@@ -15,13 +15,15 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::attention::{RowRun, StepRows};
 use super::backend::CpuBackend;
-use super::engine::{self, Loaded, Setup, Worker};
+use super::engine::{self, CpuSetup, Loaded, Worker};
 use super::loss::Loss;
-use super::program::{Program, Weights};
-use super::rank::{Bound, Kept};
-use super::team::Placement;
-use crate::comm::Broken;
-use crate::generate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
+use super::program::{CpuProgram, CpuWeights};
+use super::rank::{BoundProgram, KeptValues};
+use super::team::CorePlacement;
+use crate::comm::RankFailure;
+use crate::generate::{
+    Emit, EvaluateRequest, Evaluated, EvaluationWindow, WindowQuality, evaluation_plan,
+};
 use crate::recorder::StepPlace;
 use crate::{Execute, PlanBackend};
 use arithmetic::product::{InstructionSet, VARIABLE};
@@ -33,7 +35,7 @@ use plan::{Architecture, CommDType, DType, Kind, Plan, Precision, Tensor, Weight
 const ARCHITECTURES_PER_PASS: usize = 8;
 
 /// One rank's share of a window's predicted tokens, for some of the wanted architectures.
-struct Part {
+struct WindowShare {
     window: usize,
     quality: Vec<(usize, WindowQuality)>,
 }
@@ -42,7 +44,7 @@ struct Part {
 struct Branch {
     programs: Vec<usize>,
     from: usize,
-    kept: Kept,
+    kept: KeptValues,
 }
 
 /// Evaluates on this machine's cores and sends results to `emit` as they complete. Once `stop` returns true, running
@@ -69,18 +71,18 @@ pub fn evaluate(
     if context == 0 {
         return Ok(());
     }
-    let plans = Plans::from_request(request)?;
+    let plans = DistinctPlans::from_request(request)?;
     let of_reference =
         request.reference.as_ref().map_or(0, |_| weight_bytes(&plans.plans[..1], request));
     let weights = weight_bytes(&plans.plans, request) + of_reference;
     let standard = Architecture::Standard;
     // logits are computed in slices of the whole head
     let how = (request.dtype, request.tp, request.seed);
-    let setup_of = |model| Setup::new(model, &standard, how, context);
+    let setup_of = |model| CpuSetup::new(model, &standard, how, context);
     let setup = setup_of(&request.model);
     let given_up = AtomicBool::new(false);
     let stop = || given_up.load(Ordering::Relaxed) || stop();
-    let mut work = Work::new(request, plans, &stop);
+    let mut work = EvaluationJob::new(request, plans, &stop);
     let kept = u64::from(request.tp) * work.kept_bytes();
     let groups = groups_that_fit(groups(request), weights, kept, available_memory())?;
     work.queue = Queue::new(groups, request.windows.len(), &stop);
@@ -182,27 +184,35 @@ fn groups(request: &EvaluateRequest) -> usize {
 }
 
 fn one_group(
-    work: &Work<'_>,
+    work: &EvaluationJob<'_>,
     group: usize,
-    setup: &Setup<'_>,
+    setup: &CpuSetup<'_>,
     (loaded, reference): (&Loaded<'_>, Option<&Loaded<'_>>),
     results: &Sender<Evaluated>,
 ) -> Result<()> {
     let mut shared = engine::prepare(setup)?;
-    shared.placement = Placement::free();
-    let body =
-        |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, reference, parts);
+    shared.placement = CorePlacement::free();
+    let body = |worker: &mut Worker<'_>, parts: &Sender<WindowShare>| {
+        on_rank(worker, work, group, reference, parts)
+    };
     let tp = setup.tp as usize;
-    engine::run_ranks(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
-        gather(tp, parts, results);
-        Ok(())
-    })?;
+    engine::run_ranks(
+        setup,
+        &shared,
+        from_ref(loaded),
+        body,
+        &|_| (),
+        |parts: Receiver<WindowShare>| {
+            gather(tp, parts, results);
+            Ok(())
+        },
+    )?;
     Ok(())
 }
 
-fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
+fn gather(ranks: usize, parts: Receiver<WindowShare>, results: &Sender<Evaluated>) {
     let mut open: HashMap<(usize, usize), (usize, WindowQuality)> = HashMap::new();
-    for Part { window, quality } in parts {
+    for WindowShare { window, quality } in parts {
         for (architecture, quality) in quality {
             let (seen, sum) = open.entry((window, architecture)).or_default();
             *seen += 1;
@@ -218,19 +228,19 @@ fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
 
 fn on_rank(
     worker: &mut Worker<'_>,
-    work: &Work<'_>,
+    work: &EvaluationJob<'_>,
     group: usize,
     reference: Option<&Loaded<'_>>,
-    parts: &Sender<Part>,
-) -> Result<(), Broken> {
-    let no_head = || Broken("no head was loaded".into());
+    parts: &Sender<WindowShare>,
+) -> Result<(), RankFailure> {
+    let no_head = || RankFailure("no head was loaded".into());
     let head = worker.prefill.panels(Tensor::Head).ok_or_else(no_head)?;
     // weights and head of another reference model
-    let other = reference.map(|loaded| -> Result<_, Broken> {
-        let broken = |e: Error| Broken(e.to_string());
+    let other = reference.map(|loaded| -> Result<_, RankFailure> {
+        let broken = |e: Error| RankFailure(e.to_string());
         let program = &work.programs[REFERENCE];
         let weights = loaded.rank(worker.rank.index).map_err(broken)?;
-        let bound = Bound::new(program, weights.of_plan(&program.plan).map_err(broken)?);
+        let bound = BoundProgram::new(program, weights.of_plan(&program.plan).map_err(broken)?);
         Ok((bound.panels(Tensor::Head).ok_or_else(no_head)?, weights))
     });
     let (other, own) = (other.transpose()?, worker.weights.clone());
@@ -243,7 +253,7 @@ fn on_rank(
         let following = &window.tokens[1..][mine.clone()];
         // the reference is computed first
         let mut programs = work.programs_of(window);
-        let begun = |programs| Branch { programs, from: 0, kept: Kept::new() };
+        let begun = |programs| Branch { programs, from: 0, kept: KeptValues::new() };
         let mut branches = match &other {
             None => vec![begun(programs)],
             // no prefix is shared with another model
@@ -285,7 +295,7 @@ fn on_rank(
                 Some((*wanted, found[at]))
             };
             let quality = window.wanted.iter().filter_map(quality_of).collect();
-            let _ = parts.send(Part { window: at, quality });
+            let _ = parts.send(WindowShare { window: at, quality });
             others.clear();
         }
     }
@@ -296,17 +306,17 @@ fn on_rank(
 /// ([`Plan::selected_from`]). Programs that diverge on the way become new branches.
 fn forward(
     worker: &mut Worker<'_>,
-    work: &Work<'_>,
-    (branch, weights): (Branch, &Weights),
-    window: &Window,
+    work: &EvaluationJob<'_>,
+    (branch, weights): (Branch, &CpuWeights),
+    window: &EvaluationWindow,
     positions: Range<usize>,
     branches: &mut Vec<Branch>,
-) -> Result<Vec<f32>, Broken> {
+) -> Result<Vec<f32>, RankFailure> {
     let program = &work.programs[branch.programs[0]];
     let plan = &program.plan;
-    let weights = weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
+    let weights = weights.of_plan(plan).map_err(|e| RankFailure(e.to_string()))?;
     // only one architecture's buffers exist at a time
-    let mut bound = Bound::new(program, weights);
+    let mut bound = BoundProgram::new(program, weights);
     bound.restore(branch.kept);
     let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };
     let place = StepPlace::default();
@@ -317,7 +327,7 @@ fn forward(
         from = at;
     }
     // the head is applied later, in slices of the vocabulary
-    let no_select = || Broken("the plan selects nothing".into());
+    let no_select = || RankFailure("the plan selects nothing".into());
     let select = plan.operations.iter().rposition(|o| o.kind == Kind::SelectLast);
     let end = select.ok_or_else(no_select)?;
     worker.rank.run_operations(&mut bound, place, &run, &window.tokens, from..end)?;
@@ -328,29 +338,30 @@ fn forward(
 
 pub(super) const REFERENCE: usize = 0;
 
-pub(super) struct Work<'a> {
+pub(super) struct EvaluationJob<'a> {
     pub(super) request: &'a EvaluateRequest,
     /// Distinct programs, `standard` first; `program_of` maps each architecture to its program.
-    pub(super) programs: Vec<Program>,
+    pub(super) programs: Vec<CpuProgram>,
     pub(super) program_of: Vec<usize>,
     /// Length of the common prefix of each pair of programs.
     common: Vec<OnceLock<usize>>,
     pub(super) queue: Queue<'a>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> EvaluationJob<'a> {
     pub(super) fn new(
         request: &'a EvaluateRequest,
-        plans: Plans,
+        plans: DistinctPlans,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
-        let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::new(plan, 0)).collect();
+        let programs: Vec<CpuProgram> =
+            plans.plans.into_iter().map(|plan| CpuProgram::new(plan, 0)).collect();
         let common = (0..programs.len().pow(2)).map(|_| OnceLock::new()).collect();
         let queue = Queue::new(1, request.windows.len(), stop);
         Self { request, programs, program_of: plans.plan_of, common, queue }
     }
 
-    fn programs_of(&self, window: &Window) -> Vec<usize> {
+    fn programs_of(&self, window: &EvaluationWindow) -> Vec<usize> {
         let mut programs = vec![REFERENCE];
         for program in window.wanted.iter().map(|wanted| self.program_of[*wanted]) {
             if !programs.contains(&program) {
@@ -406,13 +417,13 @@ impl<'a> Work<'a> {
 }
 
 /// Distinct plans, `standard` first; `of` maps each architecture to its plan.
-pub(super) struct Plans {
+pub(super) struct DistinctPlans {
     pub(super) plans: Vec<Plan>,
     /// Index of the plan of each asked architecture.
     plan_of: Vec<usize>,
 }
 
-impl Plans {
+impl DistinctPlans {
     pub(super) fn from_request(request: &EvaluateRequest) -> Result<Self> {
         let plan = |architecture: &Architecture, sent: CommDType| {
             let precision = Precision::cpu(request.dtype);
@@ -496,7 +507,7 @@ mod tests {
                 seed: 0,
                 windows: Vec::new(),
             };
-            weight_bytes(&Plans::from_request(&request).unwrap().plans, &request)
+            weight_bytes(&DistinctPlans::from_request(&request).unwrap().plans, &request)
         };
         let parameters = model.shape.parameters();
         assert_eq!(bytes(&["ladder", "desync:2"], 1, DType::F32), 4 * parameters);
@@ -526,7 +537,8 @@ mod tests {
         let kept = |architectures: &[&str], lengths: &[usize]| {
             let model = Model::resolve("tiny").unwrap();
             let wanted: Vec<usize> = (0..architectures.len()).collect();
-            let window = |length: &usize| Window { tokens: vec![1; *length], wanted: wanted.clone() };
+            let window =
+                |length: &usize| EvaluationWindow { tokens: vec![1; *length], wanted: wanted.clone() };
             let request = EvaluateRequest {
                 model,
                 architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
@@ -537,7 +549,8 @@ mod tests {
                 seed: 0,
                 windows: lengths.iter().map(window).collect(),
             };
-            Work::new(&request, Plans::from_request(&request).unwrap(), &|| false).kept_bytes()
+            EvaluationJob::new(&request, DistinctPlans::from_request(&request).unwrap(), &|| false)
+                .kept_bytes()
         };
         let hidden = u64::from(Model::resolve("tiny").unwrap().shape.hidden);
         // the residual and the output of the module before, at each point where ladders leave standard

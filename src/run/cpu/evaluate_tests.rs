@@ -3,7 +3,7 @@
 use super::evaluate::evaluate;
 use super::run::generate;
 use super::tests::{Reference, SEED, architectures, request, tiny};
-use crate::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
+use crate::{EvaluateRequest, Evaluated, EvaluationWindow, GenerateRequest, WindowQuality};
 use base::error::Result;
 use model::{Model, WeightSource};
 use plan::{Architecture, DType, HeadStep};
@@ -11,10 +11,11 @@ use plan::{Architecture, DType, HeadStep};
 const CONTEXT: usize = 12;
 
 /// Windows of tokens that repeat nothing.
-fn windows(count: usize, wanted: usize) -> Vec<Window> {
+fn windows(count: usize, wanted: usize) -> Vec<EvaluationWindow> {
     let token = |at: usize| ((at * at * 31 + at * 7 + 3) % 256) as u32;
     let tokens: Vec<u32> = (0..count * CONTEXT).map(token).collect();
-    let window = |tokens: &[u32]| Window { tokens: tokens.to_vec(), wanted: (0..wanted).collect() };
+    let window =
+        |tokens: &[u32]| EvaluationWindow { tokens: tokens.to_vec(), wanted: (0..wanted).collect() };
     tokens.chunks(CONTEXT).map(window).collect()
 }
 

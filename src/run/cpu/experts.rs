@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::kernels::Kernels;
+use super::kernels::CpuKernels;
 use arithmetic::Real;
 use arithmetic::product::Panels;
 use plan::{CLAMP, CLAMP_SLOPE, ExpertActivation, RouterBias, RouterScore, Routing};
@@ -123,7 +123,7 @@ pub(super) fn by_expert<T: Real>(choices: &[T], own: Range<usize>) -> Vec<Vec<(u
 }
 
 /// Weights of a rank's experts, and the choices.
-pub(super) struct Experts<'a> {
+pub(super) struct ExpertWeights<'a> {
     /// Numbers of the rank's experts.
     pub own: Range<usize>,
     pub top_k: usize,
@@ -138,9 +138,15 @@ pub(super) struct Experts<'a> {
     pub weighs_input: bool,
 }
 
-impl Kernels {
+impl CpuKernels {
     /// For each row the sum of its experts' outputs times their weights, over the experts that the rank holds.
-    pub(super) fn experts(&mut self, of: &Experts<'_>, choices: &[f32], x: &[f32], out: &mut [f32]) {
+    pub(super) fn experts(
+        &mut self,
+        of: &ExpertWeights<'_>,
+        choices: &[f32],
+        x: &[f32],
+        out: &mut [f32],
+    ) {
         out.fill(0.0);
         let [mut gathered, mut projected, mut active, mut outputs] = [const { Vec::new() }; 4];
         for (expert, rows) in by_expert(choices, of.own.clone()).into_iter().enumerate() {

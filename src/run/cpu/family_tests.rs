@@ -156,7 +156,7 @@ fn every_family_computes_what_transformers_does() {
     }
 }
 
-/// What `tests/families/experts.py` wrote.
+/// Output of `tests/families/experts.py`.
 #[derive(Deserialize)]
 struct Mixtures {
     seed: u64,

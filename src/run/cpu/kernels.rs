@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
-use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
+use arithmetic::product::{Arranged, InstructionSet, PANEL_WIDTH, Panels, ProductOutput};
 use arithmetic::{Gated, Real, SiluMul};
 use pulp::Arch;
 
@@ -14,7 +14,7 @@ use model::Matrix;
 use plan::{CommDType, SCALED_TOGETHER};
 
 #[derive(Debug)]
-pub struct Kernels {
+pub struct CpuKernels {
     arch: Arch,
     set: InstructionSet,
     /// Rearranged input, shared with the rank's other threads during a product.
@@ -22,13 +22,13 @@ pub struct Kernels {
     team: Team,
 }
 
-impl Default for Kernels {
+impl Default for CpuKernels {
     fn default() -> Self {
         Self::with(Team::default())
     }
 }
 
-impl Kernels {
+impl CpuKernels {
     pub(super) fn with(team: Team) -> Self {
         Self { arch: Arch::new(), set: InstructionSet::chosen(), arranged: Arc::default(), team }
     }
@@ -43,13 +43,13 @@ impl Kernels {
         self.matmul_part(x, w, 0..w.outputs, y);
     }
 
-    /// [`Kernels::matmul`] with some of the weight's rows: `y[rows, part]`. The part must start at a panel boundary.
+    /// [`CpuKernels::matmul`] with some of the weight's rows: `y[rows, part]`. The part must start at a panel boundary.
     pub fn matmul_part(&mut self, x: &[f32], w: &Arc<Panels>, part: Range<usize>, y: &mut [f32]) {
         assert!(part.start.is_multiple_of(PANEL_WIDTH), "a part begins with a panel");
         let arranged = Arc::make_mut(&mut self.arranged);
         arranged.fill(x, w, self.set);
         let panels = part.start / PANEL_WIDTH..part.end.div_ceil(PANEL_WIDTH);
-        self.team.product(self.set, &self.arranged, w, panels, Onto { y, columns: part.len() });
+        self.team.product(self.set, &self.arranged, w, panels, ProductOutput { y, columns: part.len() });
     }
 
     /// RMSNorm of each row: `y = x / sqrt(mean(x^2) + eps) * weight`.
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn norm_and_activation() {
-        let kernels = Kernels::default();
+        let kernels = CpuKernels::default();
         let weight = Matrix { outputs: 1, inputs: 2, data: MatrixData::F32(vec![1.0, 2.0]) };
         let mut y = [0.0; 2];
         kernels.norm(&[3.0, 4.0], &weight, 0.0, &mut y);

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::product::Panels;
-use arithmetic::{Panel, Seen, TakeOther, TakeReference};
+use arithmetic::{LogitPanel, LogitStatistics, TakeOther, TakeReference};
 
-use super::kernels::Kernels;
+use super::kernels::CpuKernels;
 use crate::generate::WindowQuality;
 
 const ROWS_PER_PASS: usize = 512;
@@ -23,12 +23,12 @@ pub(super) struct Loss {
     /// `e^(reference - its max)`.
     weights: Vec<f32>,
     logits: Vec<f32>,
-    parts: Parts,
+    parts: RankBuffers,
 }
 
 /// Buffers for ranks with normed residuals of their own.
 #[derive(Debug, Default)]
-struct Parts {
+struct RankBuffers {
     normed: Vec<f32>,
     logits: Vec<f32>,
 }
@@ -40,7 +40,7 @@ impl Loss {
     /// reference's own.
     pub fn of(
         &mut self,
-        kernels: &mut Kernels,
+        kernels: &mut CpuKernels,
         heads: [&Arc<Panels>; 2],
         reference: &[f32],
         others: &[&[f32]],
@@ -64,14 +64,14 @@ impl Loss {
     /// Processes the whole vocabulary at some positions; returns the reference's statistics first, then the others'.
     fn slice(
         &mut self,
-        kernels: &mut Kernels,
+        kernels: &mut CpuKernels,
         [of_reference, head]: [&Arc<Panels>; 2],
         reference: &[f32],
         others: &[&[f32]],
         following: &[u32],
-    ) -> Vec<Vec<Seen>> {
+    ) -> Vec<Vec<LogitStatistics>> {
         let rows = following.len();
-        let mut seen = vec![vec![Seen::NOTHING; rows]; others.len() + 1];
+        let mut seen = vec![vec![LogitStatistics::NOTHING; rows]; others.len() + 1];
         for first in (0..head.outputs).step_by(COLUMNS) {
             let part = first..(first + COLUMNS).min(head.outputs);
             let columns = part.len();
@@ -82,7 +82,7 @@ impl Loss {
             let mut shrinks = vec![1.0; rows];
             let [ours, theirs @ ..] = &mut seen[..] else { return seen };
             let take = TakeReference {
-                panel: Panel { first, columns, following },
+                panel: LogitPanel { first, columns, following },
                 logits: &self.reference,
                 weights: &mut self.weights,
                 shrinks: &mut shrinks,
@@ -92,7 +92,7 @@ impl Loss {
             for (normed, theirs) in others.iter().zip(theirs) {
                 self.parts.product(kernels, normed, head, part.clone(), &mut self.logits);
                 let take = TakeOther {
-                    panel: Panel { first, columns, following },
+                    panel: LogitPanel { first, columns, following },
                     logits: &self.logits,
                     reference: &self.reference,
                     weights: &self.weights,
@@ -106,11 +106,11 @@ impl Loss {
     }
 }
 
-impl Parts {
+impl RankBuffers {
     /// Logits of a part of the vocabulary.
     fn product(
         &mut self,
-        kernels: &mut Kernels,
+        kernels: &mut CpuKernels,
         normed: &[f32],
         head: &Arc<Panels>,
         part: Range<usize>,
@@ -141,7 +141,7 @@ impl Parts {
 }
 
 /// Adds statistics of some positions to the sums, the reference's first.
-fn add(sums: &mut [WindowQuality], seen: &[Vec<Seen>]) {
+fn add(sums: &mut [WindowQuality], seen: &[Vec<LogitStatistics>]) {
     let Some(reference) = seen.first() else { return };
     for (at, (sum, seen)) in sums.iter_mut().zip(seen).enumerate() {
         for (one, p) in seen.iter().zip(reference) {
@@ -201,7 +201,7 @@ mod tests {
             let data = MatrixData::F32(head.clone());
             let matrix = Arc::new(Panels::from_matrix(&Matrix { outputs: vocab, inputs: width, data }));
             let mut loss = Loss::default();
-            let found = loss.of(&mut Kernels::default(), [&matrix, &matrix], &normed[0], &[&normed[1], &normed[0]], &following);
+            let found = loss.of(&mut CpuKernels::default(), [&matrix, &matrix], &normed[0], &[&normed[1], &normed[0]], &following);
             let [p, q] = [0, 1].map(|at| logits(&normed[at], &head, width));
             let mut wanted = [WindowQuality::default(); 2];
             for (row, token) in following.iter().enumerate() {

@@ -6,8 +6,8 @@ use super::tests::{PROMPT, Reference, agrees, request, tiny};
 use crate::GenerateRequest;
 use model::Model;
 use plan::{
-    AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope,
-    RouterBias, RouterScore, Routing, Temperature, Tensor, Variant, Window, Yarn,
+    AttentionShape, AttentionWindow, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape,
+    Rope, RouterBias, RouterScore, Routing, Temperature, Tensor, Variant, Yarn,
 };
 
 /// Rows of each rank.
@@ -264,7 +264,7 @@ fn models() -> [Model; 7] {
         };
     };
     let llama4 = |shape: &mut ModelShape, every: u32| {
-        let window = Some(Window { tokens: 3, full_every: 3, is_chunked: true });
+        let window = Some(AttentionWindow { tokens: 3, full_every: 3, is_chunked: true });
         let temperature = Some(Temperature { every: 2.0, scale: 0.4 });
         shape.attention = AttentionShape { window, temperature, ..AttentionShape::default() };
         shape.experts = experts(RouterScore::Sigmoid, |experts| {
@@ -292,7 +292,7 @@ fn models() -> [Model; 7] {
         model("gpt-oss", |shape| {
             shape.qkv = HeadStep::Biased;
             shape.rope = Rope { yarn: Some(YARN), ..Rope::plain(150_000.0) };
-            let window = Some(Window { tokens: 4, full_every: 2, is_chunked: false });
+            let window = Some(AttentionWindow { tokens: 4, full_every: 2, is_chunked: false });
             shape.attention =
                 AttentionShape { output_bias: true, sinks: true, window, ..AttentionShape::default() };
             shape.experts = experts(RouterScore::SoftmaxChosen, |experts| {

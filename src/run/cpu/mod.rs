@@ -34,7 +34,7 @@ pub use arithmetic::Real;
 pub use arithmetic::product::{InstructionSet, Panels};
 pub(crate) use attention::RopeTable;
 pub use backend::CpuBackend;
-pub use kernels::{Kernels, quantize};
+pub use kernels::{CpuKernels, quantize};
 
 #[cfg(test)]
 mod evaluate_tests;

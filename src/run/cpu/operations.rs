@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::attention::{self, Before, Projected, Sight, StepPart, StepRows, Turn};
-use super::experts::{Experts, add_bias, choose};
+use super::attention::{
+    self, AttentionLimits, HeadPreprocessing, PositionEncoding, Projected, StepPart, StepRows,
+};
+use super::experts::{ExpertWeights, add_bias, choose};
 use super::kernels::quantize;
 use super::program::StoredWeight;
-use super::rank::{Bound, Rank};
+use super::rank::{BoundProgram, Rank};
 use arithmetic::product::Panels;
 use model::Matrix;
 use plan::{Kind, Operation, Placement, Rows, Weight, WeightId};
@@ -15,7 +17,7 @@ impl Rank {
     /// Executes a compute operation. Appends to `next` the tokens that it samples.
     pub(super) fn execute(
         &mut self,
-        bound: &mut Bound<'_>,
+        bound: &mut BoundProgram<'_>,
         operation: &Operation,
         part: &StepPart<'_>,
         next: &mut Vec<u32>,
@@ -106,7 +108,7 @@ impl Rank {
     /// Samples each sequence's next token. With pipeline stages, also writes it, for the first stage.
     fn sample(
         &mut self,
-        bound: &mut Bound<'_>,
+        bound: &mut BoundProgram<'_>,
         operation: &Operation,
         rows: &StepRows,
         next: &mut Vec<u32>,
@@ -130,7 +132,7 @@ impl Rank {
     /// Embeds the rank's rows of the new tokens, which the last pipeline stage may have sent.
     fn embed(
         &self,
-        bound: &Bound<'_>,
+        bound: &BoundProgram<'_>,
         operation: &Operation,
         table: &Panels,
         tokens: &[u32],
@@ -153,7 +155,7 @@ impl Rank {
         }
     }
 
-    fn join(&self, bound: &Bound<'_>, operation: &Operation, root: bool, out: &mut [f32]) {
+    fn join(&self, bound: &BoundProgram<'_>, operation: &Operation, root: bool, out: &mut [f32]) {
         let scale = if root { (self.tp as f32).sqrt() } else { 1.0 };
         let read = |i: usize| bound.value(operation.reads[i]);
         let own = [read(0), read(1)];
@@ -177,16 +179,16 @@ impl Rank {
     ) {
         let weight = weight.and_then(StoredWeight::rows).map(Matrix::numbers);
         let before = match (kind, &weight) {
-            (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
+            (Kind::BiasRopeAppend, Some(bias)) => HeadPreprocessing::Bias(bias),
             (Kind::NormRopeAppend, norms) => {
                 let norms = norms.as_ref().map_or(&[][..], |norms| norms);
-                Before::Norm(norms, self.shape.norm_eps as f32)
+                HeadPreprocessing::Norm(norms, self.shape.norm_eps as f32)
             }
-            _ => Before::Nothing,
+            _ => HeadPreprocessing::Nothing,
         };
         let turn = match kind {
-            Kind::Append => Turn::Scale(self.shape.attention.temperature),
-            _ => Turn::Rope(&self.rope),
+            Kind::Append => PositionEncoding::Scale(self.shape.attention.temperature),
+            _ => PositionEncoding::Rope(&self.rope),
         };
         self.cache.append(layer, rows, turn, Projected { x, columns, before }, queries);
     }
@@ -204,7 +206,7 @@ impl Rank {
             _ => (usize::MAX, false),
         };
         let sinks = sinks.map_or(&[][..], StoredWeight::vector);
-        let sight = Sight { window, is_chunked, sinks };
+        let sight = AttentionLimits { window, is_chunked, sinks };
         let cached = (&self.cache, layer);
         self.attention.attend(&self.kernels, cached, sight, rows, queries, out);
     }
@@ -234,7 +236,7 @@ impl Rank {
         // with a slice of every expert, one rank adds the bias of the sum
         let is_alone = own.len() < of.count as usize || self.index == 0;
         let vector = |i: usize| further.get(i).map_or(&[][..], |weight| weight.vector());
-        let experts = Experts {
+        let experts = ExpertWeights {
             own: own.start as usize..own.end as usize,
             top_k: of.top_k as usize,
             gate_up: gate_up.each(),

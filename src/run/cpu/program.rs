@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use arithmetic::product::{Format, Panels};
+use arithmetic::product::{PanelFormat, Panels};
 use base::error::{Error, Result};
 use model::{Matrix, MatrixData, Model, WeightSource};
 use plan::{Buffer, BufferId, DType, Kind, Lane, Latent, ModelShape, Plan, Precision, Tensor, Weight};
 
 #[derive(Debug)]
-pub struct Program {
+pub struct CpuProgram {
     pub plan: Plan,
     pub(super) buffer_of: Vec<BufferId>,
     pub(super) buffers: Vec<Buffer>,
@@ -24,7 +24,7 @@ pub struct Program {
     pub(super) base: u32,
 }
 
-impl Program {
+impl CpuProgram {
     /// Compiles a plan; `base` is the number of operations before it in the trace's table.
     pub fn new(plan: Plan, base: u32) -> Self {
         let assigned = plan.buffers();
@@ -62,7 +62,7 @@ impl Program {
     }
 }
 
-/// Weight in memory.
+/// Weight in the form that its operation reads.
 #[derive(Clone, Debug)]
 pub(super) enum StoredWeight {
     /// Operand of products, and the embedding, which the head may share.
@@ -150,7 +150,7 @@ impl StoredWeight {
 
 /// One rank's weights by name. Unsharded tensors (norms, embedding, head) are shared between ranks.
 #[derive(Clone, Debug, Default)]
-pub struct Weights {
+pub struct CpuWeights {
     by_name: HashMap<String, StoredWeight>,
 }
 
@@ -195,7 +195,7 @@ fn of_heads(weight: &Weight, latent: Latent, read: &ReadRows<'_>) -> Result<Arc<
 /// Reads rows of a weight.
 type ReadRows<'a> = dyn Fn(&Weight, Range<usize>) -> Result<Matrix> + 'a;
 
-impl Weights {
+impl CpuWeights {
     pub fn shared(source: &WeightSource, model: &Model, plans: &[&Plan], dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
         let tied = |tensor: Tensor| tensor == Tensor::Head && model.shape.tied_embeddings;
@@ -243,9 +243,9 @@ impl Weights {
         let all = |weight: &Weight| read(weight, 0..weight.outputs as usize);
         let size = |weight: &Weight, outputs: usize| {
             let format = match Precision::cpu(dtype).of_weight(weight, shape) {
-                DType::Bf16 => Format::Bf16,
-                DType::Mxfp4 => Format::Mxfp4,
-                _ => Format::F32,
+                DType::Bf16 => PanelFormat::Bf16,
+                DType::Mxfp4 => PanelFormat::Mxfp4,
+                _ => PanelFormat::F32,
             };
             (outputs, weight.inputs as usize, format)
         };

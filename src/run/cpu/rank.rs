@@ -8,19 +8,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::attention::{Attention, KvCache, RopeTable, StepPart, StepRows};
-use super::kernels::Kernels;
-use super::program::{Program, StoredWeight};
-use crate::comm::{Broken, Exchange, Group, Pipe};
+use super::attention::{AttentionScratch, KvCache, RopeTable, StepPart, StepRows};
+use super::kernels::CpuKernels;
+use super::program::{CpuProgram, StoredWeight};
+use crate::comm::{Exchange, Pipe, RankFailure, RankGroup};
 use crate::generate::Sampling;
-use crate::recorder::{Clock, SpanRecorder, Started, StepPlace, range, start};
+use crate::recorder::{MonotonicClock, NvtxProcessRange, SpanRecorder, StepPlace, range, start};
 use arithmetic::product::Panels;
 use plan::{Element, Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use trace::Span;
 
 #[derive(Debug)]
-pub(super) struct Bound<'a> {
-    pub program: &'a Program,
+pub(super) struct BoundProgram<'a> {
+    pub program: &'a CpuProgram,
     pub weights: Vec<StoredWeight>,
     pub slots: Vec<Vec<f32>>,
     /// Values in each buffer in the current step.
@@ -31,8 +31,8 @@ pub(super) struct Bound<'a> {
     ready: Vec<i64>,
 }
 
-impl<'a> Bound<'a> {
-    pub fn new(program: &'a Program, weights: Vec<StoredWeight>) -> Self {
+impl<'a> BoundProgram<'a> {
+    pub fn new(program: &'a CpuProgram, weights: Vec<StoredWeight>) -> Self {
         Self {
             weights,
             slots: program.buffers.iter().map(|_| Vec::new()).collect(),
@@ -63,12 +63,12 @@ impl<'a> Bound<'a> {
         alone.find_map(|(_, held)| held.panels().cloned())
     }
 
-    pub fn kept(&self, values: &[ValueId]) -> Kept {
+    pub fn kept(&self, values: &[ValueId]) -> KeptValues {
         values.iter().map(|value| (*value, self.value(*value).to_vec())).collect()
     }
 
     /// Restores values computed by another plan with the same prefix.
-    pub fn restore(&mut self, kept: Kept) {
+    pub fn restore(&mut self, kept: KeptValues) {
         for (value, numbers) in kept {
             let slot = self.slot(value);
             self.slots[slot] = numbers;
@@ -111,7 +111,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-pub(super) type Kept = Vec<(ValueId, Vec<f32>)>;
+pub(super) type KeptValues = Vec<(ValueId, Vec<f32>)>;
 
 #[derive(Debug)]
 pub(super) struct Rank {
@@ -122,12 +122,12 @@ pub(super) struct Rank {
     pub tp: u32,
     pub first_layer: usize,
     pub shape: ModelShape,
-    pub kernels: Kernels,
-    pub attention: Attention,
+    pub kernels: CpuKernels,
+    pub attention: AttentionScratch,
     pub cache: KvCache,
     pub rope: Arc<RopeTable>,
     pub sampling: Sampling,
-    pub clock: Clock,
+    pub clock: MonotonicClock,
     pub compute: SpanRecorder,
     pub comm: CommLane,
     /// Channels from the previous pipeline stage (on the first: from the last) and to the next; `None` without stages.
@@ -140,11 +140,11 @@ impl Rank {
     /// Executes one step with one token per row; returns the next token of each run of rows.
     pub fn step(
         &mut self,
-        bound: &mut Bound<'_>,
+        bound: &mut BoundProgram<'_>,
         place: StepPlace,
         rows: &StepRows,
         tokens: &[u32],
-    ) -> Result<Vec<u32>, Broken> {
+    ) -> Result<Vec<u32>, RankFailure> {
         let all = 0..bound.program.plan.operations.len();
         self.run_operations(bound, place, rows, tokens, all)
     }
@@ -153,12 +153,12 @@ impl Rank {
     /// flight afterwards.
     pub fn run_operations(
         &mut self,
-        bound: &mut Bound<'_>,
+        bound: &mut BoundProgram<'_>,
         place: StepPlace,
         rows: &StepRows,
         tokens: &[u32],
         operations: Range<usize>,
-    ) -> Result<Vec<u32>, Broken> {
+    ) -> Result<Vec<u32>, RankFailure> {
         let program = bound.program;
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
@@ -237,12 +237,12 @@ impl Rank {
     /// is empty.
     fn transfer(
         &mut self,
-        bound: &mut Bound<'_>,
+        bound: &mut BoundProgram<'_>,
         at: u32,
         operation: &Operation,
         bytes: u64,
-    ) -> Result<(), Broken> {
-        let lacks = || Broken(format!("{} without pipeline stages", operation.name));
+    ) -> Result<(), RankFailure> {
+        let lacks = || RankFailure(format!("{} without pipeline stages", operation.name));
         if let Some(&value) = operation.reads.first() {
             let pipe = self.to_next.as_ref().ok_or_else(lacks)?;
             let start = self.clock.now().max(self.comm.free_at);
@@ -271,7 +271,7 @@ impl Rank {
     }
 
     /// Waits for collectives up to operation `wanted` and stores their results.
-    fn wait_for(&mut self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
+    fn wait_for(&mut self, bound: &mut BoundProgram<'_>, wanted: u32) -> Result<u32, RankFailure> {
         loop {
             let (operation, end, buffer) = self.comm.complete()?;
             let done = &bound.program.plan.operations[operation as usize];
@@ -298,12 +298,12 @@ impl Rank {
 }
 
 /// Collectives in flight, in order, with their times. The lane has no thread of its own: a posted collective completes
-/// in [`Group`], and the rank fetches the result when it needs it.
+/// in [`RankGroup`], and the rank fetches the result when it needs it.
 #[derive(Debug)]
 pub(super) struct CommLane {
     rank: usize,
-    group: Arc<Group>,
-    under_way: VecDeque<Posted>,
+    group: Arc<RankGroup>,
+    under_way: VecDeque<PostedCollective>,
     name: String,
     /// End of the last collective (ns).
     free_at: i64,
@@ -311,18 +311,18 @@ pub(super) struct CommLane {
 }
 
 #[derive(Debug)]
-struct Posted {
+struct PostedCollective {
     operation: u32,
     /// Times at which the operand was ready and the collective was posted (ns).
     ready: i64,
     posted: i64,
     /// Profiler range, if recorded; ends when the collective is removed from the lane.
-    _range: Option<Started>,
+    _range: Option<NvtxProcessRange>,
 }
 
 impl CommLane {
     /// `rank` within the group, and over all pipeline stages.
-    pub fn new((rank, global): (u32, u32), group: Arc<Group>) -> Self {
+    pub fn new((rank, global): (u32, u32), group: Arc<RankGroup>) -> Self {
         let recorder = SpanRecorder::new(global, Lane::Comm);
         let (name, under_way) = (format!("rank {global} comm"), VecDeque::new());
         Self { rank: rank as usize, group, under_way, name, free_at: 0, recorder }
@@ -337,17 +337,17 @@ impl CommLane {
         exchange: Exchange,
         bytes: u64,
         buffer: Vec<f32>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RankFailure> {
         let _range = named.map(|named| start(&self.name, named));
-        self.under_way.push_back(Posted { operation, ready, posted, _range });
+        self.under_way.push_back(PostedCollective { operation, ready, posted, _range });
         self.group.give(self.rank, exchange, bytes, buffer)
     }
 
     /// Waits for the oldest collective; returns its operation, end (ns) and result.
-    fn complete(&mut self) -> Result<(u32, i64, Vec<f32>), Broken> {
+    fn complete(&mut self) -> Result<(u32, i64, Vec<f32>), RankFailure> {
         let exchanged = self.group.take(self.rank)?;
-        let Some(Posted { operation, ready, posted, .. }) = self.under_way.pop_front() else {
-            return Err(Broken("no collective is under way".into()));
+        let Some(PostedCollective { operation, ready, posted, .. }) = self.under_way.pop_front() else {
+            return Err(RankFailure("no collective is under way".into()));
         };
         // the lane starts a collective when the one before it has ended
         let start = posted.max(self.free_at);

@@ -7,14 +7,14 @@
 use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
-use super::engine::{self, Setup, Worker};
+use super::engine::{self, CpuSetup, Worker};
 use super::rank::Rank;
-use super::team::Placement;
-use super::watch::{Gather, Note, Pace, Watch};
-use crate::comm::{Broken, Group, SpinWait, emulated_link};
-use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
-use crate::recorder::{StepPlace, Times, combine, phase_name, prompts, range};
-use crate::shared::{Comparison, Computed};
+use super::team::CorePlacement;
+use super::watch::{Gather, Pace, StepReport, Watch};
+use crate::comm::{RankFailure, RankGroup, SpinWait, emulated_link};
+use crate::generate::{CHUNK, GenerateRequest, GenerationResult, PromptLogits};
+use crate::recorder::{GenerationTimes, StepPlace, combine, phase_name, prompts, range};
+use crate::shared::{Computed, TokenComparison};
 use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
 use model::Model;
@@ -24,7 +24,7 @@ use trace::{Span, Trace, TraceMeta};
 
 struct RankReport {
     rank: u32,
-    times: Times,
+    times: GenerationTimes,
     computed: Computed,
     spans: Vec<Span>,
     memory_bytes: u64,
@@ -32,7 +32,7 @@ struct RankReport {
 
 enum Message {
     Done(RankReport),
-    Step(Note),
+    Step(StepReport),
 }
 
 /// Runs a job: warm-up, then samples. The last sample's spans become the trace. Returns an input error for a TP that
@@ -43,7 +43,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     super::CpuBackend.lacks(spec.collective).map_or(Ok(()), |why| Err(Error::input(why)))?;
     let model = Model::resolve(&spec.model)?;
     let capacity = (spec.prompt_tokens + spec.output_tokens) as usize;
-    let setup = Setup {
+    let setup = CpuSetup {
         threads: threads(spec),
         pp: spec.pp,
         shard_head: spec.shard_head,
@@ -51,12 +51,13 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         sequences: spec.batch as usize,
         variant: spec.variant(),
         prefill_variant: spec.variant(),
-        ..Setup::new(&model, &spec.architecture, (spec.dtype, spec.tp, spec.seed), capacity)
+        ..CpuSetup::new(&model, &spec.architecture, (spec.dtype, spec.tp, spec.seed), capacity)
     };
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
     // barrier of ranks and main thread before every generation
-    let gate: Group = Group::new(spec.ranks() as usize + 1, None, SpinWait::default(), shared.clock);
+    let gate: RankGroup =
+        RankGroup::new(spec.ranks() as usize + 1, None, SpinWait::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
     let watch = job.watch.then(Watch::default);
@@ -75,7 +76,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 sample: sample.unwrap_or(0),
                 step: 0,
             };
-            let watched = watch.as_ref().map(|watch| Watched { watch, generation, to_main });
+            let watched = watch.as_ref().map(|watch| GenerationWatch { watch, generation, to_main });
             let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
             // a closed channel means that the main thread has failed; the gate returns the error
             let _ = to_main.send(Message::Done(report));
@@ -83,7 +84,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         Ok(worker.rank.kernels.instruction_set())
     };
 
-    let mut collected = Collected::new(spec, model.shape.layers);
+    let mut collected = CollectedResults::new(spec, model.shape.layers);
     let loaded = shared.weights(&setup)?;
     let instruction_sets =
         engine::run_ranks(&setup, &shared, &loaded, body, &|why| gate.abort(why), |from_ranks| {
@@ -101,7 +102,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             }
             Ok(())
         })?;
-    let Collected { samples, spans, memory_bytes, compared, .. } = collected;
+    let CollectedResults { samples, spans, memory_bytes, compared, .. } = collected;
 
     let of_stage = |stage: &engine::Stage| [stage.prefill.plan.hash(), stage.decode.plan.hash()];
     let plan_hashes: Vec<String> = shared.stages.iter().flat_map(of_stage).collect();
@@ -138,19 +139,19 @@ fn reports_of_generation(
 }
 
 /// Results that the main thread collects over all generations.
-struct Collected<'a> {
+struct CollectedResults<'a> {
     spec: &'a Spec,
     samples: Vec<Sample>,
     /// Spans of the last sample.
     spans: Vec<Span>,
     /// Peak memory over ranks.
     memory_bytes: u64,
-    compared: Comparison,
+    compared: TokenComparison,
 }
 
-impl<'a> Collected<'a> {
+impl<'a> CollectedResults<'a> {
     fn new(spec: &'a Spec, layers: u32) -> Self {
-        let compared = Comparison::new(spec, layers);
+        let compared = TokenComparison::new(spec, layers);
         Self { spec, samples: Vec::new(), spans: Vec::new(), memory_bytes: 0, compared }
     }
 
@@ -169,7 +170,7 @@ impl<'a> Collected<'a> {
         self.memory_bytes = reports.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
         let Some(index) = generation.checked_sub(spec.warmup) else { return Ok(()) };
         self.spans.clear();
-        let times: Vec<Times> = reports
+        let times: Vec<GenerationTimes> = reports
             .into_iter()
             .map(|report| {
                 self.spans.extend(report.spans);
@@ -185,7 +186,7 @@ impl<'a> Collected<'a> {
 
 fn recorded_trace(
     spec: &Spec,
-    shared: &engine::Shared,
+    shared: &engine::StageContext,
     plan_hashes: Vec<String>,
     mut spans: Vec<Span>,
 ) -> Trace {
@@ -214,13 +215,13 @@ pub(super) fn threads(spec: &Spec) -> u32 {
 }
 
 #[derive(Clone, Copy)]
-struct Watched<'a> {
+struct GenerationWatch<'a> {
     watch: &'a Watch,
     generation: u32,
     to_main: &'a crossbeam_channel::Sender<Message>,
 }
 
-impl Watched<'_> {
+impl GenerationWatch<'_> {
     fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
         if rank.global == 0
             && let Some(note) = pace.prefilled(self.watch, self.generation, now)
@@ -236,7 +237,7 @@ impl Watched<'_> {
         done: u32,
         now: i64,
         recorded: bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RankFailure> {
         if !self.watch.wants(rank.global, self.generation, done) {
             return Ok(());
         }
@@ -244,7 +245,7 @@ impl Watched<'_> {
             0 => pace.stepped(self.watch, self.generation, done, now),
             // other ranks contribute only their lanes
             _ if !recorded => return Ok(()),
-            _ => Note { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
+            _ => StepReport { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
         };
         if recorded {
             note.spans = Some(rank.step_spans());
@@ -260,8 +261,8 @@ fn generate_once(
     prompts: &[u32],
     place: StepPlace,
     pace: &mut Pace,
-    watched: Option<Watched<'_>>,
-) -> Result<RankReport, Broken> {
+    watched: Option<GenerationWatch<'_>>,
+) -> Result<RankReport, RankFailure> {
     let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
     let rows = |position: usize, count: usize| StepRows {
         runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
@@ -306,7 +307,7 @@ fn generate_once(
     Ok(RankReport {
         rank,
         computed,
-        times: Times { started, prefill_end, step_ends },
+        times: GenerationTimes { started, prefill_end, step_ends },
         spans,
         memory_bytes,
     })
@@ -315,7 +316,7 @@ fn generate_once(
 fn environment(
     spec: &Spec,
     model: &Model,
-    placement: &Placement,
+    placement: &CorePlacement,
     instruction_sets: &[String],
     plan_hashes: &[String],
 ) -> Environment {
@@ -342,18 +343,18 @@ fn environment(
 
 /// Generates tokens on this machine's cores; calls `on_token` with the number of tokens per sequence so far. Returns
 /// an input error for f16 weights, a TP that does not divide the model, or an invalid checkpoint.
-pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
+pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<GenerationResult> {
     request.check()?;
     super::CpuBackend.check_format(request.dtype)?;
     let GenerateRequest { model, architecture, dtype, tp, seed, variant, .. } = request;
-    let setup = Setup {
+    let setup = CpuSetup {
         shard_head: shards_head(request),
         sampling: request.sampling(),
         sequences: request.prompts.len(),
         all_logits: true,
         variant: *variant,
         prefill_variant: variant.undivided(),
-        ..Setup::new(model, architecture, (*dtype, *tp, *seed), request.capacity())
+        ..CpuSetup::new(model, architecture, (*dtype, *tp, *seed), request.capacity())
     };
     let shared = engine::prepare(&setup)?;
     let body = |worker: &mut Worker<'_>, progress: &crossbeam_channel::Sender<usize>| {
@@ -380,11 +381,11 @@ fn on_rank(
     worker: &mut Worker<'_>,
     request: &GenerateRequest,
     progress: Option<&crossbeam_channel::Sender<usize>>,
-) -> Result<Generated, Broken> {
+) -> Result<GenerationResult, RankFailure> {
     let place = StepPlace::default();
     let vocab = request.model.shape.vocab as usize;
     let count = request.prompts.len();
-    let mut generated = Generated::default();
+    let mut generated = GenerationResult::default();
     // prompts differ in length: each is processed separately, in chunks
     for (sequence, prompt) in request.prompts.iter().enumerate() {
         let mut seen = PromptLogits::default();

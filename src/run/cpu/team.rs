@@ -1,7 +1,7 @@
-//! Threads of a rank: their cores ([`Placement`]), and additional compute threads that each compute their share of a
+//! Threads of a rank: their cores ([`CorePlacement`]), and additional compute threads that each compute their share of a
 //! product's panels ([`Team`]).
 //!
-//! Products follow each other within microseconds, so if every thread has its own core ([`Placement`]), a
+//! Products follow each other within microseconds, so if every thread has its own core ([`CorePlacement`]), a
 //! waiting thread spins briefly before it sleeps. Inputs are shared or moved, and each share of the result is copied:
 //! a few kilobytes compared with megabytes of weights.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
-use arithmetic::product::{Arranged, InstructionSet, Onto, PANEL_WIDTH, Panels};
+use arithmetic::product::{Arranged, InstructionSet, PANEL_WIDTH, Panels, ProductOutput};
 
 use crate::comm::SpinWait;
 use crate::recorder::name_thread;
@@ -35,7 +35,7 @@ struct Helper {
 #[derive(Debug, Default)]
 struct Handoff {
     state: AtomicU32,
-    work: Mutex<Work>,
+    work: Mutex<HelperProduct>,
 }
 
 const IDLE: u32 = 0;
@@ -45,14 +45,14 @@ const STOP: u32 = 3;
 const GONE: u32 = 4;
 
 #[derive(Debug, Default)]
-struct Work {
-    part: Option<Part>,
+struct HelperProduct {
+    part: Option<ProductTask>,
     /// `[rows, panels of the part x 16]`.
     y: Vec<f32>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ProductTask {
     set: InstructionSet,
     x: Arc<Arranged>,
     w: Arc<Panels>,
@@ -61,7 +61,7 @@ struct Part {
 }
 
 impl Handoff {
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, HelperProduct> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl Handoff {
 }
 
 impl Team {
-    pub fn start(rank: u32, threads: u32, placement: &Placement) -> Result<Self> {
+    pub fn start(rank: u32, threads: u32, placement: &CorePlacement) -> Result<Self> {
         let spin_wait = placement.spin_wait();
         let helpers = (1..threads).map(|number| -> Result<Helper> {
             let handoff = Arc::new(Handoff::default());
@@ -95,7 +95,7 @@ impl Team {
         x: &Arc<Arranged>,
         w: &Arc<Panels>,
         panels: Range<usize>,
-        onto: Onto<'_>,
+        onto: ProductOutput<'_>,
     ) {
         let threads = self.helpers.len() + 1;
         let is_small = panels.len() * w.panel_bytes() * x.rows() < LEAST_BYTES;
@@ -108,7 +108,7 @@ impl Team {
         };
         let requester = std::thread::current();
         for (number, helper) in self.helpers.iter().enumerate() {
-            helper.handoff.work().part = Some(Part {
+            helper.handoff.work().part = Some(ProductTask {
                 set,
                 x: Arc::clone(x),
                 w: Arc::clone(w),
@@ -120,8 +120,8 @@ impl Team {
                 thread.thread().unpark();
             }
         }
-        let Onto { y, columns } = onto;
-        set.product(x, w, part(0), Onto { y: &mut *y, columns });
+        let ProductOutput { y, columns } = onto;
+        set.product(x, w, part(0), ProductOutput { y: &mut *y, columns });
         for (number, helper) in self.helpers.iter().enumerate() {
             self.spin_wait.wait(|| !helper.handoff.is(REQUESTED), std::thread::park);
             assert!(helper.handoff.is(DONE), "a thread of the rank has ended");
@@ -169,11 +169,11 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
             return;
         }
         let mut work = handoff.work();
-        let Work { part, y } = &mut *work;
-        let Some(Part { set, x, w, panels, .. }) = part else { continue };
+        let HelperProduct { part, y } = &mut *work;
+        let Some(ProductTask { set, x, w, panels, .. }) = part else { continue };
         let columns = panels.len() * PANEL_WIDTH;
         y.resize(x.rows() * columns, 0.0);
-        set.product(x, w, panels.clone(), Onto { y, columns });
+        set.product(x, w, panels.clone(), ProductOutput { y, columns });
         // release the shared input before the main thread continues, because it overwrites it
         let requester = part.take().map(|part| part.requester);
         drop(work);
@@ -187,12 +187,12 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
 /// Cores of all threads of a run. With fewer cores than threads nothing is pinned and waiting threads sleep at once;
 /// waking them costs tens of microseconds per collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placement {
+pub(super) struct CorePlacement {
     /// Cores of each rank's threads; empty if not pinned.
     cores: Vec<Vec<usize>>,
 }
 
-impl Placement {
+impl CorePlacement {
     /// Places `ranks` ranks of `threads` threads each on the cores that this process may use.
     pub fn here(ranks: usize, threads: u32) -> Self {
         Self::on(&allowed(), ranks, threads)
@@ -275,7 +275,7 @@ mod tests {
         let w =
             Arc::new(Panels::from_matrix(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
         for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
-            let placement = Placement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
+            let placement = CorePlacement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
             let team = Team::start(0, threads, &placement).unwrap();
             for rows in [1, 5, 40] {
                 let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
@@ -286,8 +286,14 @@ mod tests {
                 let panels = 0..outputs.div_ceil(PANEL_WIDTH);
                 let mut y = vec![vec![f32::NAN; rows * outputs]; 2];
                 let [alone, together] = &mut y[..] else { unreachable!() };
-                set.product(&arranged, &w, panels.clone(), Onto { y: alone, columns: outputs });
-                team.product(set, &arranged, &w, panels, Onto { y: together, columns: outputs });
+                set.product(&arranged, &w, panels.clone(), ProductOutput { y: alone, columns: outputs });
+                team.product(
+                    set,
+                    &arranged,
+                    &w,
+                    panels,
+                    ProductOutput { y: together, columns: outputs },
+                );
                 assert_eq!(alone, together, "{threads} threads, {rows} rows");
                 assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
             }
@@ -296,11 +302,11 @@ mod tests {
 
     #[test]
     fn threads_are_pinned_and_spin_where_each_has_a_core() {
-        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
-        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
-        let few = Placement::on(&[3, 7, 9], 2, 2);
+        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
+        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
+        let few = CorePlacement::on(&[3, 7, 9], 2, 2);
         assert!(few.cores.is_empty() && few.spin_wait() == SpinWait::default());
-        assert_eq!(Placement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
-        assert_eq!(Placement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
+        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
+        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
     }
 }

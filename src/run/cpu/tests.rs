@@ -5,7 +5,7 @@ mod reference;
 pub(super) use reference::Reference;
 
 use super::run::{generate, run};
-use crate::{GenerateRequest, Generated, Job, RunEvent};
+use crate::{GenerateRequest, GenerationResult, Job, RunEvent};
 use model::{Model, WeightSource};
 use plan::testing::ARCHITECTURES;
 use plan::{Architecture, Channels, DType, Lane};
@@ -35,7 +35,7 @@ pub(super) fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> Ge
     }
 }
 
-fn generate_with(architecture: &str, tp: u32) -> Generated {
+fn generate_with(architecture: &str, tp: u32) -> GenerationResult {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
@@ -141,7 +141,7 @@ fn tp_changes_no_numbers_where_it_must_not() {
     }
 }
 
-fn close(a: &Generated, b: &Generated) -> bool {
+fn close(a: &GenerationResult, b: &GenerationResult) -> bool {
     let largest = a.top_logits[0].iter().fold(0.0f32, |m, (_, l)| m.max(l.abs()));
     a.top_logits[0]
         .iter()

@@ -1,9 +1,9 @@
 //! What options change in a plan must not change its numbers, or as little as they say.
 
 use super::attention::{RowRun, StepRows};
-use super::engine::{self, Setup, Worker};
-use super::rank::{Bound, Rank};
-use crate::comm::Broken;
+use super::engine::{self, CpuSetup, Worker};
+use super::rank::{BoundProgram, Rank};
+use crate::comm::RankFailure;
 use crate::recorder::StepPlace;
 use model::Model;
 use plan::testing::ARCHITECTURES;
@@ -19,10 +19,10 @@ type Logits = Vec<((usize, usize), Vec<f32>)>;
 /// One step; the logits of its rows in the order of sequences and positions, and the next tokens.
 fn step(
     rank: &mut Rank,
-    bound: &mut Bound<'_>,
+    bound: &mut BoundProgram<'_>,
     rows: &StepRows,
     tokens: &[u32],
-) -> Result<(Logits, Vec<u32>), Broken> {
+) -> Result<(Logits, Vec<u32>), RankFailure> {
     let place = StepPlace::default();
     let next = rank.step(bound, place, rows, tokens)?;
     let plan = &bound.program.plan;
@@ -57,14 +57,14 @@ fn logits_with(
 ) -> Logits {
     let model = Model::resolve("tiny").unwrap();
     let architecture = architecture.parse().unwrap();
-    let setup = Setup {
+    let setup = CpuSetup {
         threads,
         shard_head,
         sequences: batch,
         all_logits: true,
         variant,
         prefill_variant: variant,
-        ..Setup::new(&model, &architecture, (DType::F32, tp, 3), PROMPT + STEPS)
+        ..CpuSetup::new(&model, &architecture, (DType::F32, tp, 3), PROMPT + STEPS)
     };
     let token = |sequence: usize, at: usize| (sequence * 31 + at * 17 + 5) as u32 % 256;
     let body = |worker: &mut Worker<'_>, _: &crossbeam_channel::Sender<()>| {

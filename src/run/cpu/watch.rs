@@ -17,7 +17,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct StepReport {
     pub generation: u32,
     /// Completed decode steps; 0 means the end of prefill.
     pub done: u32,
@@ -61,17 +61,17 @@ impl Pace {
         watch.want(generation, self.next(0, now));
     }
 
-    pub fn prefilled(&mut self, watch: &Watch, generation: u32, now: i64) -> Option<Note> {
+    pub fn prefilled(&mut self, watch: &Watch, generation: u32, now: i64) -> Option<StepReport> {
         self.since = (0, now);
         let due = self.reported_ns.is_none_or(|reported| now - reported >= MIN_REPORT_INTERVAL_NS);
         if due {
             self.reported_ns = Some(now);
         }
         watch.want(generation, self.next(0, now));
-        due.then_some(Note { generation, done: 0, steps: 0, took_ns: 0, spans: None })
+        due.then_some(StepReport { generation, done: 0, steps: 0, took_ns: 0, spans: None })
     }
 
-    pub fn stepped(&mut self, watch: &Watch, generation: u32, done: u32, now: i64) -> Note {
+    pub fn stepped(&mut self, watch: &Watch, generation: u32, done: u32, now: i64) -> StepReport {
         let (before, from) = std::mem::replace(&mut self.since, (done, now));
         let (steps, took_ns) = (done.saturating_sub(before), (now - from).max(0));
         if steps > 0 {
@@ -79,7 +79,7 @@ impl Pace {
         }
         self.reported_ns = Some(now);
         watch.want(generation, self.next(done, now));
-        Note { generation, done, steps, took_ns, spans: None }
+        StepReport { generation, done, steps, took_ns, spans: None }
     }
 
     /// Next step to report: the first one that ends after the interval. The step time exists after the first
@@ -96,7 +96,7 @@ impl Pace {
 pub(super) struct Gather {
     ranks: u32,
     of: u32,
-    notes: Vec<Note>,
+    notes: Vec<StepReport>,
 }
 
 impl Gather {
@@ -105,8 +105,8 @@ impl Gather {
     }
 
     /// Adds a note; returns an event once all ranks have reported a step or a later step arrives.
-    pub fn take(&mut self, note: Note) -> Option<RunEvent> {
-        let same = |there: &Note| (there.generation, there.done) == (note.generation, note.done);
+    pub fn take(&mut self, note: StepReport) -> Option<RunEvent> {
+        let same = |there: &StepReport| (there.generation, there.done) == (note.generation, note.done);
         let before = if self.notes.iter().all(same) { None } else { self.finish() };
         let alone = note.spans.is_none();
         self.notes.push(note);
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn one_event_has_the_lanes_of_all_ranks_that_spoke_of_a_step() {
-        let note = |done, steps, spans| Note { generation: 0, done, steps, took_ns: 2_000_000, spans };
+        let note =
+            |done, steps, spans| StepReport { generation: 0, done, steps, took_ns: 2_000_000, spans };
         let mut gather = Gather::new(2, 9);
         assert!(gather.take(note(4, 2, Some(Vec::new()))).is_none());
         let event = gather.take(note(4, 0, Some(Vec::new()))).unwrap();

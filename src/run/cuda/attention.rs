@@ -2,7 +2,7 @@
 
 use super::kernels::matvec::NextProduct;
 use super::kernels::{KernelCall, geometry};
-use super::launches::{Binder, Call};
+use super::launches::{Binder, OperationCall};
 use super::program::StepSize;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, arguments};
@@ -37,7 +37,7 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         weight: DevicePtr,
-    ) -> Result<Call> {
+    ) -> Result<OperationCall> {
         let (heads, kv_heads) = self.heads();
         let (x, stride) = (self.value(operation.reads[0]), self.columns(operation.reads[0]));
         if operation.kind == Kind::BiasRopeAppend {
@@ -50,7 +50,7 @@ impl Binder<'_> {
         self.kernel("norm_heads", launch, arguments![x, weight, stride, heads, kv_heads, eps])
     }
 
-    pub(super) fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
+    pub(super) fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<OperationCall> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
         let (x, stride) = (self.value(operation.reads[0]), self.columns(operation.reads[0]));
@@ -62,7 +62,12 @@ impl Binder<'_> {
         self.kernel("rope_append", launch, arguments)
     }
 
-    pub(super) fn attend(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    pub(super) fn attend(
+        &self,
+        at: usize,
+        operation: &Operation,
+        size: &StepSize,
+    ) -> Result<Vec<OperationCall>> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
         let (queries, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));

@@ -1,13 +1,14 @@
 //! The cuda backend: which cells fit this machine's GPUs, defaults, and the environment of run processes.
 
-use super::program::Program;
+use super::program::GpuProgram;
 use super::{experts, one_shot};
 use crate::backend::{AutoFit, Execute, PlanBackend};
 use crate::comm::nccl::{self, Nccl};
-use crate::generate::{Emit, EvaluateRequest, GenerateOptions, Saying};
+use crate::generate::{Emit, EvaluateRequest, GenerateOptions, StatusCallback};
 use crate::launcher::too_few as too_few_ranks;
 use crate::{
-    Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, launcher, resolve,
+    Feasibility, GenerateRequest, GenerationResult, GridContext, Job, RunEvent, RunResult, launcher,
+    resolve,
 };
 use base::error::{Error, Result};
 use base::text::counted;
@@ -49,14 +50,14 @@ impl PlanBackend for CudaBackend {
         })
     }
 
-    fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
+    fn complete(&self, _: &CellOptions, _: &GridContext, spec: &mut Spec) -> Result<()> {
         if spec.tp == 1 {
             (spec.comm_sms, spec.shard_head) = (0, false);
         }
         Ok(())
     }
 
-    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<AutoFit> {
+    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &GridContext) -> Result<AutoFit> {
         let gpus = shared.gpus();
         let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU found".into())) };
         let spec = resolve::fill(options, model, self, shared)?;
@@ -84,7 +85,7 @@ impl PlanBackend for CudaBackend {
         })
     }
 
-    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &GridContext) -> Result<Feasibility> {
         if spec.pp > 1 {
             return Ok(Feasibility::Skipped(format!(
                 "no pipeline stages on cuda (pp {}): sends between GPUs were never tested on two GPUs; cpu runs this \
@@ -191,13 +192,13 @@ impl Execute for CudaBackend {
         request: &GenerateRequest,
         options: &GenerateOptions,
         on_token: &mut dyn FnMut(usize),
-        say: &mut Saying<'_>,
-    ) -> Result<Generated> {
+        say: &mut StatusCallback<'_>,
+    ) -> Result<GenerationResult> {
         super::generation::generate(request, options, on_token, say)
     }
 
     fn evaluation_lowering(&self) -> Lowering {
-        Program::lowering(true)
+        GpuProgram::lowering(true)
     }
 
     fn evaluate(
@@ -214,7 +215,7 @@ impl Execute for CudaBackend {
 const RESERVE: f64 = 0.05;
 
 /// Feasibility of a cell on these GPUs.
-fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Feasibility {
+fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &AvailableGpus, shared: &GridContext) -> Feasibility {
     let all = match &gpus.found {
         Ok(all) => all,
         Err(why) => return Feasibility::Skipped(format!("{why} (sim predicts this cell)")),
@@ -250,7 +251,7 @@ fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Fea
 }
 
 /// Returns the reason if there are fewer GPUs than ranks. An emulated link needs only one.
-fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
+fn too_few(spec: &Spec, gpus: &AvailableGpus, count: usize) -> Option<String> {
     if spec.tp < 2 || spec.link.is_emulated() {
         return None;
     }
@@ -278,17 +279,17 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Gpus {
+pub struct AvailableGpus {
     /// Usable GPUs, or the reason why there are none.
     pub found: Result<Vec<GpuInfo>, String>,
     /// Number of ranks started by a launcher, or the problem with its variables; `None` without a launcher.
     pub launched: Result<Option<usize>, String>,
 }
 
-impl Gpus {
+impl AvailableGpus {
     /// Queried once: the set of GPUs does not change within a process.
     pub fn of_machine() -> &'static Self {
-        static FOUND: OnceLock<Gpus> = OnceLock::new();
+        static FOUND: OnceLock<AvailableGpus> = OnceLock::new();
         FOUND.get_or_init(|| Self {
             found: usable_gpus().map_err(|e| e.to_string()),
             launched: launcher::of_process()
@@ -305,7 +306,7 @@ impl Gpus {
 
 /// Fictitious GPUs for tests.
 #[cfg(test)]
-pub fn made_up_gpus(count: usize, memory_bytes: u64) -> Gpus {
+pub fn made_up_gpus(count: usize, memory_bytes: u64) -> AvailableGpus {
     let gpu = |index| GpuInfo {
         index,
         name: "NVIDIA H200".into(),
@@ -319,10 +320,10 @@ pub fn made_up_gpus(count: usize, memory_bytes: u64) -> Gpus {
         pci: String::new(),
         clock_khz: 0,
     };
-    Gpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
+    AvailableGpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
 }
 
-/// Minimum compute capability.
+/// Minimum compute capability (major, minor).
 const OLDEST: (u32, u32) = (8, 0);
 
 /// GPUs visible to this process, if all can run the cuda backend.
@@ -364,8 +365,8 @@ mod tests {
         Spec { backend: Backend::Cuda, hardware: "host".into(), tp, dtype: DType::Bf16, ..spec }
     }
 
-    fn judged(spec: &Spec, gpus: &Gpus) -> Feasibility {
-        on_gpus(spec, &shape_70b(), gpus, &Shared::default())
+    fn judged(spec: &Spec, gpus: &AvailableGpus) -> Feasibility {
+        on_gpus(spec, &shape_70b(), gpus, &GridContext::default())
     }
 
     fn skipped(found: Feasibility) -> String {
@@ -423,14 +424,14 @@ mod tests {
 
     #[test]
     fn machines_without_gpus_and_old_ones_say_so() {
-        let none = Gpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
+        let none = AvailableGpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
         assert_eq!(skipped(judged(&cell(1), &none)), "no NVIDIA driver (sim predicts this cell)");
         let mut two = made_up_gpus(2, H200).found.unwrap();
         assert_eq!(too_old(&two), None);
         two[1].sm = (7, 5);
         let why = too_old(&two).unwrap();
         assert!(why.contains("GPU 1 (NVIDIA H200) has compute capability 7.5"), "{why}");
-        let old = Gpus { found: Err(why.clone()), launched: Ok(None) };
+        let old = AvailableGpus { found: Err(why.clone()), launched: Ok(None) };
         assert!(skipped(judged(&cell(2), &old)).starts_with(&why));
     }
 }

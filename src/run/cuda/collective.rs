@@ -1,11 +1,11 @@
 //! Collectives: the data that a step's collectives move (operands of the local ranks, elements, bytes), and their execution
 //! by a kernel on one device, NCCL, or an emulated link.
 
-use crate::comm::nccl::{Chosen, Communicator};
+use crate::comm::nccl::{NcclChoices, NcclCommunicator};
 use crate::comm::{EmulatedLink, Exchange};
-use crate::cuda::kernels::{Source, geometry};
-use crate::cuda::launches::Call;
-use crate::cuda::program::{Program, StepSize};
+use crate::cuda::kernels::{KernelSource, geometry};
+use crate::cuda::launches::OperationCall;
+use crate::cuda::program::{GpuProgram, StepSize};
 use base::error::{Error, Result};
 use machine::driver::{Arguments, DevicePtr, Gpu, Memory, Stream, arguments};
 use plan::{CommDType, Element, Kind, Operation, Rows, SCALED_TOGETHER, Step};
@@ -24,7 +24,7 @@ fn estimate(bytes: u64, ranks: u32) -> u32 {
 
 /// CTAs of an all-reduce: NCCL's choice for this or the next larger measured message size, or for the largest
 /// one; an estimate if NCCL reported nothing.
-fn blocks(chosen: Option<&Chosen>, bytes: u64, ranks: u32) -> u32 {
+fn blocks(chosen: Option<&NcclChoices>, bytes: u64, ranks: u32) -> u32 {
     let measured = chosen.map(|chosen| &chosen.blocks);
     let nearest =
         measured.and_then(|blocks| blocks.range(bytes..).next().or_else(|| blocks.iter().next_back()));
@@ -45,7 +45,7 @@ pub enum CollectiveTransport {
     /// A kernel that lasts as long as the collective would over this link; the other ranks do not exist.
     Emulated(EmulatedLink),
     /// NCCL over this communicator, with NCCL's choices if they were probed.
-    Nccl(Communicator, Option<Box<Chosen>>),
+    Nccl(NcclCommunicator, Option<Box<NcclChoices>>),
 }
 
 impl CollectiveTransport {
@@ -107,14 +107,14 @@ impl LoopbackTable {
 
 /// Format of `quantize` messages: 8-bit numbers, then their scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eight {
+pub struct EightBitFormat {
     /// True for e4m3, false for integers.
     pub is_float: bool,
     /// Columns of a row; each [`SCALED_TOGETHER`] of them share a scale.
     pub columns: u32,
 }
 
-impl Eight {
+impl EightBitFormat {
     /// Message size (bytes) of `numbers` elements in the layout of `kernels/eight.cu`, rounded up to 16.
     pub fn bytes(self, numbers: u64) -> u64 {
         let rows = numbers / u64::from(self.columns.max(1));
@@ -130,29 +130,29 @@ impl Eight {
     /// Sums `ranks` consecutive messages into `out`.
     pub(super) fn sum(
         self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         messages: DevicePtr,
         out: DevicePtr,
         ranks: u32,
         numbers: u64,
         multiprocessors: u32,
-    ) -> Result<Call> {
+    ) -> Result<OperationCall> {
         let mut arguments = arguments![messages, self.bytes(numbers), out, ranks];
         self.append(&mut arguments, numbers);
         let launch = geometry::elements(numbers, multiprocessors);
-        kernels.call("sum_eight", launch, arguments).map(Call::Kernel)
+        kernels.call("sum_eight", launch, arguments).map(OperationCall::Kernel)
     }
 }
 
 /// All-gather of logits whose columns are sharded over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Columns {
+pub(super) struct LogitGather {
     pub rows: u32,
     /// Columns per rank.
     pub each: u32,
 }
 
-impl Columns {
+impl LogitGather {
     /// Bytes sent per rank.
     fn bytes(self) -> u64 {
         4 * u64::from(self.rows) * u64::from(self.each)
@@ -166,11 +166,11 @@ impl Columns {
     /// Kernel that reorders the gathered parts of `ranks` ranks, if needed.
     fn order(
         self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         [from, to]: [DevicePtr; 2],
         ranks: u32,
         multiprocessors: u32,
-    ) -> Result<Option<Call>> {
+    ) -> Result<Option<OperationCall>> {
         if self.rows == 1 {
             return Ok(None);
         }
@@ -178,7 +178,7 @@ impl Columns {
         // four words per thread, whereas `elements` assumes eight numbers
         let launch = geometry::elements(2 * words, multiprocessors);
         let arguments = arguments![from, to, ranks, self.each, self.rows];
-        kernels.call("order_columns", launch, arguments).map(|call| Some(Call::Kernel(call)))
+        kernels.call("order_columns", launch, arguments).map(|call| Some(OperationCall::Kernel(call)))
     }
 }
 
@@ -191,9 +191,9 @@ pub(super) struct Transfer {
     pub whole: u64,
     /// Elements of the largest share of rows of a rank.
     pub share: u64,
-    pub eight: Option<Eight>,
+    pub eight: Option<EightBitFormat>,
     /// Columns of a sharded head, if gathered.
-    pub columns: Option<Columns>,
+    pub columns: Option<LogitGather>,
     /// Message size according to the plan.
     pub message_bytes: u64,
 }
@@ -201,7 +201,7 @@ pub(super) struct Transfer {
 impl Transfer {
     /// Returns the transfer of an operation, or `None` if it is not a collective.
     pub fn new(
-        program: &Program,
+        program: &GpuProgram,
         operation: &Operation,
         size: &StepSize,
         operands: Vec<(DevicePtr, DevicePtr)>,
@@ -224,17 +224,17 @@ impl Transfer {
         let message_bytes = program.message_bytes(operation, size);
         let columns = program
             .gathers_columns(operation)
-            .then(|| Columns { rows: part.rows_of(read.rows, 0, plan.tp), each: read.columns });
+            .then(|| LogitGather { rows: part.rows_of(read.rows, 0, plan.tp), each: read.columns });
         Some(Self { exchange, operands, whole, share, eight, columns, message_bytes })
     }
 
     /// Kernel for ranks on one device; `from` and `to` are tables of their addresses.
     pub fn on_one_device(
         &self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         [from, to]: [DevicePtr; 2],
         multiprocessors: u32,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let mut arguments = arguments![from, to, self.operands.len() as u32];
         let name = match (self.columns, self.eight, self.exchange) {
             (Some(columns), ..) => {
@@ -256,34 +256,34 @@ impl Transfer {
             }
         };
         let launch = geometry::elements(self.whole, multiprocessors);
-        Ok(vec![Call::Kernel(kernels.call(name, launch, arguments)?)])
+        Ok(vec![OperationCall::Kernel(kernels.call(name, launch, arguments)?)])
     }
 
     /// NCCL calls and the kernels after them. NCCL cannot sum 8-bit messages, so they are gathered at
     /// `gathered` first.
     pub fn over_nccl(
         &self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         gathered: Option<DevicePtr>,
         ranks: u32,
         multiprocessors: u32,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let (send, receive) = self.one()?;
         if let Some(columns) = self.columns {
             let to = columns.gathered(gathered, receive)?;
             let (exchange, count) = (Exchange::AllGather, columns.bytes());
-            let gather = Call::Exchange { exchange, send, receive: to, count, bytes: true };
+            let gather = OperationCall::Exchange { exchange, send, receive: to, count, bytes: true };
             let order = columns.order(kernels, [to, receive], ranks, multiprocessors)?;
             return Ok([gather].into_iter().chain(order).collect());
         }
         let Some(eight) = self.eight else {
             let exchange = self.exchange;
             let count = if exchange == Exchange::AllReduce { self.whole } else { self.share };
-            return Ok(vec![Call::Exchange { exchange, send, receive, count, bytes: false }]);
+            return Ok(vec![OperationCall::Exchange { exchange, send, receive, count, bytes: false }]);
         };
         let messages = gathered.ok_or_else(no_room)?;
         let (exchange, count) = (Exchange::AllGather, eight.bytes(self.whole));
-        let gather = Call::Exchange { exchange, send, receive: messages, count, bytes: true };
+        let gather = OperationCall::Exchange { exchange, send, receive: messages, count, bytes: true };
         Ok(vec![gather, eight.sum(kernels, messages, receive, ranks, self.whole, multiprocessors)?])
     }
 
@@ -295,12 +295,12 @@ impl Transfer {
     /// unpacking of an 8-bit message gathered at `gathered`. `launch_ns` is the launch overhead to subtract.
     pub fn emulated(
         &self,
-        kernels: Source<'_>,
-        (program, link, launch_ns): (&Program, &EmulatedLink, u64),
+        kernels: KernelSource<'_>,
+        (program, link, launch_ns): (&GpuProgram, &EmulatedLink, u64),
         [scratch, state]: [DevicePtr; 2],
         gathered: Option<DevicePtr>,
         multiprocessors: u32,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let (send, receive) = self.one()?;
         let ranks = program.plan.tp;
         let (to, numbers) = match (self.eight, self.columns) {
@@ -324,7 +324,7 @@ impl Transfer {
         let lasts = self.lasts_ns(link).saturating_sub(launch_ns);
         let arguments = arguments![send, to, scratch, numbers, copies, more, lasts, state];
         let launch = geometry::emulated_collective(emulated_blocks(link, self.message_bytes, ranks));
-        let waits = Call::Kernel(kernels.call("emulated_collective", launch, arguments)?);
+        let waits = OperationCall::Kernel(kernels.call("emulated_collective", launch, arguments)?);
         let unpacked =
             self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));
         let order =
@@ -345,10 +345,10 @@ fn no_room() -> Error {
     Error::failed("messages that are gathered before use, and no room for those of the other ranks")
 }
 
-impl Program {
+impl GpuProgram {
     /// Format of 8-bit messages with `columns` columns per row.
-    pub(super) fn eight(&self, columns: u32) -> Eight {
-        Eight { is_float: self.comm_dtype == CommDType::F8, columns }
+    pub(super) fn eight(&self, columns: u32) -> EightBitFormat {
+        EightBitFormat { is_float: self.comm_dtype == CommDType::F8, columns }
     }
 
     pub(super) fn message_bytes(&self, operation: &Operation, size: &StepSize) -> u64 {
@@ -375,7 +375,7 @@ impl Program {
             let read = &self.plan.values[operation.reads[0].index()];
             let rows =
                 size.of_group(self.plan.groups, operation.group).rows_of(read.rows, 0, self.plan.tp);
-            let columns = Columns { rows, each: read.columns };
+            let columns = LogitGather { rows, each: read.columns };
             if rows > 1 { columns.bytes() } else { 0 }
         });
         bytes.max().unwrap_or(0)
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn what_nccl_told_counts_before_any_estimate() {
-        let mut chosen = Chosen::default();
+        let mut chosen = NcclChoices::default();
         assert_eq!(blocks(None, 16 * 16_384, 8), 8);
         assert_eq!(blocks(Some(&chosen), 16 * 16_384, 8), 8);
         chosen.blocks = [(16_384, 2), (1 << 24, 16)].into();

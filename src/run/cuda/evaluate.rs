@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::engine::{Engine, Local, Programs, Setup, Timing};
+use super::engine::{Engine, EngineSetup, Local, Programs, Timing};
 use super::ranks::alive;
 use rayon::prelude::*;
 
@@ -70,14 +70,14 @@ fn engine(
     let context = request.context();
     let capacity = u32::try_from(context + 1)
         .map_err(|_| Error::input(format!("windows of {context} tokens are too long")))?;
-    let setup = Setup {
+    let setup = EngineSetup {
         seed: request.seed,
         capacity,
         prefill: (1, context.min(CHUNK) as u32),
         all_logits: true,
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
-        ..Setup::new(request.model.clone(), architecture.clone(), request.dtype, tp)?
+        ..EngineSetup::new(request.model.clone(), architecture.clone(), request.dtype, tp)?
     };
     let programs = Arc::new(Programs::new(&setup)?);
     Engine::new(gpu, &setup, programs, Local::on_one_gpu(tp), alive(None), &mut |_| ())

@@ -14,9 +14,9 @@ use super::engine::Engine;
 use super::fp8;
 use super::kernels::KernelCall;
 use super::kernels::geometry::{self, Grouped, MOST_CHOICES, MOST_EXPERTS, SLOT_ROWS};
-use super::launches::{Binder, Call};
-use super::matmul::{MatvecChoice, Product, ProductKernel};
-use super::program::{Program, StepSize};
+use super::launches::{Binder, OperationCall};
+use super::matmul::{MatrixProduct, MatvecChoice, ProductKernel};
+use super::program::{GpuProgram, StepSize};
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Function, Launch, Memory, Stream, arguments};
 use plan::{
@@ -80,7 +80,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(shape: &ModelShape, program: &Program, [gate_up, down]: [&Weight; 2], rows: u32) -> Self {
+    fn new(shape: &ModelShape, program: &GpuProgram, [gate_up, down]: [&Weight; 2], rows: u32) -> Self {
         let experts = shape.experts.as_ref();
         let own = gate_up.parts.first().map_or(0, |part| part.experts(shape, 0, program.plan.tp).len());
         let (top_k, count) = experts.map_or((0, 0), |e| (u64::from(e.top_k), u64::from(e.count)));
@@ -118,7 +118,7 @@ impl Scratch {
     }
 
     /// Scratch of a step's experts; `None` without experts.
-    fn of_step(shape: &ModelShape, program: &Program, size: &StepSize) -> Option<Self> {
+    fn of_step(shape: &ModelShape, program: &GpuProgram, size: &StepSize) -> Option<Self> {
         let plan = &program.plan;
         let operation = plan.operations.iter().find(|operation| operation.kind == Kind::Experts)?;
         let mut weights = operation.weights().map(|w| &plan.weights[w.index()]);
@@ -129,7 +129,7 @@ impl Scratch {
 }
 
 /// Scratch memory of a rank's experts (bytes).
-pub(super) fn scratch_bytes(shape: &ModelShape, program: &Program, size: &StepSize) -> u64 {
+pub(super) fn scratch_bytes(shape: &ModelShape, program: &GpuProgram, size: &StepSize) -> u64 {
     Scratch::of_step(shape, program, size).map_or(0, |scratch| scratch.bytes)
 }
 
@@ -158,7 +158,7 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         weight: DevicePtr,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let (experts, scratch) = self.scratch(size)?;
         let (hidden, routing) = (self.shape.hidden, &experts.routing);
         let bias = self.further(operation, 0)?;
@@ -177,7 +177,7 @@ impl Binder<'_> {
         let mut calls = Vec::new();
         for (first, rows) in Self::parts(size.rows(), scratch.rows) {
             let dtype = self.program.dtype;
-            let product = Product {
+            let product = MatrixProduct {
                 rows,
                 inputs: hidden,
                 outputs: experts.count,
@@ -191,9 +191,12 @@ impl Binder<'_> {
                 && product.fits_own_kernel();
             calls.push(match by_own {
                 true => self.with_early_start(product.call(self.kernels, [x, weight, logits], None)?),
-                false => {
-                    Call::MatMul { shape: product.by_library(dtype, None), x, w: weight, out: logits }
-                }
+                false => OperationCall::MatMul {
+                    shape: product.by_library(dtype, None),
+                    x,
+                    w: weight,
+                    out: logits,
+                },
             });
             let choices = choices.offset(8 * u64::from(first) * u64::from(experts.top_k));
             let mut arguments = arguments![logits, bias, choices, rows, experts.count, experts.top_k];
@@ -212,7 +215,7 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         gate_up: DevicePtr,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let plan = &self.program.plan;
         let (experts, scratch) = self.scratch(size)?;
         let ExpertShape { count, top_k, activation, .. } = *experts;
@@ -269,7 +272,7 @@ impl Binder<'_> {
                 let gather = kernels.call("embed", geometry::rows(1, hidden), arguments)?;
                 let arguments = arguments![outputs, experts_of, bias, active, width, clamped];
                 let launch = geometry::expert_rows(1, width);
-                calls.push(Call::PerExpert(Box::new(PerExpert {
+                calls.push(OperationCall::PerExpert(Box::new(PerExpert {
                     memory: Arc::clone(&self.rank.experts),
                     counts: scratch.counts,
                     own,
@@ -306,7 +309,7 @@ impl Binder<'_> {
         name: &str,
         chosen: Grouped,
         arguments: machine::driver::Arguments,
-    ) -> Result<Call> {
+    ) -> Result<OperationCall> {
         let function = self.kernels.get_with(name, &chosen.defines)?;
         function.set_shared(chosen.geometry.shared_bytes)?;
         Ok(self.with_early_start(KernelCall { function, launch: chosen.geometry, arguments }))
@@ -315,17 +318,17 @@ impl Binder<'_> {
 
 /// An expert with rows, and its slots: the first, and their number, a multiple of [`SLOT_ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Touched {
+struct OccupiedExpert {
     expert: u32,
     first: u32,
     slots: u32,
 }
 
 /// Slots of the experts with rows, as `place_choices` assigns them.
-fn touched(counts: &[u32]) -> Vec<Touched> {
+fn touched(counts: &[u32]) -> Vec<OccupiedExpert> {
     let mut first = 0;
     let all = (0..).zip(counts).map(|(expert, count)| {
-        let found = Touched { expert, first, slots: count.next_multiple_of(SLOT_ROWS) };
+        let found = OccupiedExpert { expert, first, slots: count.next_multiple_of(SLOT_ROWS) };
         first += found.slots;
         found
     });
@@ -411,7 +414,7 @@ impl ExpertProduct {
         &self,
         engine: &Engine,
         stream: &Stream,
-        touched: &Touched,
+        touched: &OccupiedExpert,
         (own, multiprocessors): (u32, u32),
     ) -> Result<()> {
         let MatMul { inputs, outputs, dtype, .. } = self.shape;
@@ -438,7 +441,7 @@ mod tests {
 
     #[test]
     fn slots_of_touched_experts_follow_each_other() {
-        let of = |expert, first, slots| Touched { expert, first, slots };
+        let of = |expert, first, slots| OccupiedExpert { expert, first, slots };
         assert_eq!(touched(&[0, 1, 64, 0, 65]), [of(1, 0, 64), of(2, 64, 64), of(4, 128, 128)]);
         assert_eq!(touched(&[0, 0]), []);
     }

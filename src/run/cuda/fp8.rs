@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::kernels::{KernelCall, geometry, matvec};
-use super::program::{Program, StepSize};
+use super::program::{GpuProgram, StepSize};
 use machine::driver::{DevicePtr, Function, arguments};
 use plan::{DType, Kind, ModelShape, Weight};
 
@@ -32,7 +32,7 @@ pub(super) fn own_rows(rows: u32, inputs: u32) -> Option<impl Iterator<Item = Ra
 }
 
 /// Size of the largest weight that a step of this size expands to bf16 (bytes).
-pub(super) fn expanded_bytes(program: &Program, shape: &ModelShape, size: &StepSize) -> u64 {
+pub(super) fn expanded_bytes(program: &GpuProgram, shape: &ModelShape, size: &StepSize) -> u64 {
     let plan = &program.plan;
     let products = plan.operations.iter().filter(|operation| operation.kind == Kind::MatMul);
     let expanded = products.filter_map(|operation| {
@@ -69,7 +69,7 @@ mod tests {
     use model::Model;
     use plan::{Phase, PlanSpec, Precision, Variant};
 
-    fn program(model: &str, phase: Phase, tp: u32) -> (Program, ModelShape) {
+    fn program(model: &str, phase: Phase, tp: u32) -> (GpuProgram, ModelShape) {
         let shape = Model::resolve(model).expect("built in").shape;
         let spec = PlanSpec {
             shape: shape.clone(),
@@ -77,12 +77,12 @@ mod tests {
             tp,
             phase,
             precision: Precision::gpu(DType::Fp8),
-            lowering: Program::lowering(false),
+            lowering: GpuProgram::lowering(false),
             variant: Variant::default(),
             batch: 1,
             pp: 1,
         };
-        (Program::new(&spec, 0).expect("a plan"), shape)
+        (GpuProgram::new(&spec, 0).expect("a plan"), shape)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cupti::{self, StepId};
-use super::engine::{Engine, Local, Programs, Setup, Step, Timing};
+use super::engine::{Engine, EngineSetup, Local, PreparedStep, Programs, Timing};
 use super::instrumented::Stamps;
 use super::kernels::geometry;
 use super::ranks::{alive, among_peers, on_threads};
@@ -12,9 +12,10 @@ use super::timing::collectives::{self, CollectiveEvents, CollectiveTime, EventCh
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
 use crate::generate::{
-    CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Sampling, Saying,
+    CHUNK, GenerateOptions, GenerateRequest, GenerationResult, GenerationStatus, PromptLogits, Sampling,
+    StatusCallback,
 };
-use crate::recorder::{Times, range};
+use crate::recorder::{GenerationTimes, range};
 use crate::{PlanBackend, RunEvent};
 use base::error::{Error, Result};
 use machine::driver::{Event, Gpu};
@@ -34,7 +35,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Purpose of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Undisturbed times.
+    /// Sample of a record: no stamps, no CUPTI.
     Sample,
     /// Kernels stamp their times.
     Stamped,
@@ -66,9 +67,9 @@ impl Purpose {
 
 pub(super) struct Generation {
     purpose: Purpose,
-    prefill: Step,
+    prefill: PreparedStep,
     /// `None` if only one token is generated.
-    decode: Option<Step>,
+    decode: Option<PreparedStep>,
     events: Option<CollectiveEvents>,
     started: Event,
     /// End of the prefill and of each decode step.
@@ -111,7 +112,7 @@ impl Generation {
     }
 
     /// Prefill step and decode step.
-    pub fn steps(&self) -> (&Step, Option<&Step>) {
+    pub fn steps(&self) -> (&PreparedStep, Option<&PreparedStep>) {
         (&self.prefill, self.decode.as_ref())
     }
 
@@ -161,7 +162,7 @@ impl Generation {
         name: &str,
         watch: bool,
         on_event: OnEvent<'_>,
-    ) -> Result<Times> {
+    ) -> Result<GenerationTimes> {
         let steps = self.ends.len().saturating_sub(1);
         let ([prefill, decode_step], ahead) = (self.purpose.ranges(), self.purpose.ahead());
         let is_recorded = self.purpose == Purpose::Recorded;
@@ -196,9 +197,9 @@ impl Generation {
 }
 
 /// End times of the steps, in ns since the start of the generation.
-pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
+pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<GenerationTimes> {
     // event times are f32: summing differences keeps resolution in long generations
-    let Some(first) = ends.first() else { return Ok(Times::default()) };
+    let Some(first) = ends.first() else { return Ok(GenerationTimes::default()) };
     let mut at = ns(first.elapsed_ms(started)?);
     let prefill_end = at;
     let mut after = Vec::with_capacity(ends.len() - 1);
@@ -206,7 +207,7 @@ pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
         at += ns(pair[1].elapsed_ms(&pair[0])?);
         after.push(at);
     }
-    Ok(Times { started: 0, prefill_end, step_ends: after })
+    Ok(GenerationTimes { started: 0, prefill_end, step_ends: after })
 }
 
 /// Converts a driver time in ms to whole ns.
@@ -272,8 +273,8 @@ pub fn generate(
     request: &GenerateRequest,
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(usize),
-    say: &mut Saying<'_>,
-) -> Result<Generated> {
+    say: &mut StatusCallback<'_>,
+) -> Result<GenerationResult> {
     request.check()?;
     super::CudaBackend.check_format(request.dtype)?;
     let longest = request.prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -281,7 +282,7 @@ pub fn generate(
         u32::try_from(number).map_err(|_| Error::input(format!("{number} {what} are too many")))
     };
     let GenerateRequest { model, architecture, dtype, tp, .. } = request;
-    let setup = Setup {
+    let setup = EngineSetup {
         seed: request.seed,
         sampling: request.sampling(),
         sequences: whole(request.prompts.len(), "prompts")?,
@@ -292,25 +293,26 @@ pub fn generate(
         variant: request.variant,
         graph: options.graph,
         timeout: options.timeout,
-        ..Setup::new(model.clone(), architecture.clone(), *dtype, *tp)?
+        ..EngineSetup::new(model.clone(), architecture.clone(), *dtype, *tp)?
     };
     if let Some(note) = slow_sampling(setup.sampling, request.model.shape.vocab) {
-        say(Said::Note(&note));
+        say(GenerationStatus::Note(&note));
     }
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
     if request.tp == 1 || gpus < request.tp as usize || shared_gpu::is_on() {
         if request.tp > 1 {
-            say(Said::Note(&format!(
+            say(GenerationStatus::Note(&format!(
                 "{} ranks share one GPU, and their all-reduces are a kernel on it",
                 request.tp
             )));
         }
-        let (local, mut on_phase) = (Local::on_one_gpu(request.tp), |what: &str| say(Said::Phase(what)));
+        let (local, mut on_phase) =
+            (Local::on_one_gpu(request.tp), |what: &str| say(GenerationStatus::Phase(what)));
         let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive(None), &mut on_phase)?;
         return on_engine(&engine, request, &Ok, on_token);
     }
-    over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
+    over_nccl(request, &setup, &programs, on_token, &mut |what| say(GenerationStatus::Phase(what)))
 }
 
 /// Warning if sampling among this many candidates is slow.
@@ -328,11 +330,11 @@ fn slow_sampling(sampling: Sampling, vocab: u32) -> Option<String> {
 /// Runs one thread and GPU per rank; rank 0 runs on this thread and returns the result.
 fn over_nccl(
     request: &GenerateRequest,
-    setup: &Setup,
+    setup: &EngineSetup,
     programs: &Arc<Programs>,
     on_token: &mut dyn FnMut(usize),
     on_phase: &mut dyn FnMut(&str),
-) -> Result<Generated> {
+) -> Result<GenerationResult> {
     let nccl = Nccl::load()?;
     let rank = |peers: &Arc<Peers>, on_token: &mut dyn FnMut(usize), on_phase: &mut dyn FnMut(&str)| {
         among_peers(nccl, peers.rank(), peers, None, |gpu, local| {
@@ -362,9 +364,9 @@ fn on_engine(
     request: &GenerateRequest,
     agree: &dyn Fn(bool) -> Result<bool>,
     on_token: &mut dyn FnMut(usize),
-) -> Result<Generated> {
+) -> Result<GenerationResult> {
     let vocab = request.model.shape.vocab as usize;
-    let mut generated = Generated::default();
+    let mut generated = GenerationResult::default();
     let steps = request.output_tokens - 1;
     // the trial run before the first capture changes the state, so it comes first
     let mut decode = if steps > 0 { Some(engine.decode_step(Timing::default())?) } else { None };

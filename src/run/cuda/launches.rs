@@ -3,11 +3,11 @@
 
 use super::blas::MatMul;
 use super::experts::PerExpert;
-use super::kernels::{KernelCall, Source, geometry};
+use super::kernels::{KernelCall, KernelSource, geometry};
 use super::matmul::MatvecChoice;
 use super::memory::RankMemory;
 use super::one_shot::OneShot;
-use super::program::{Program, StepSize};
+use super::program::{GpuProgram, StepSize};
 use crate::comm::Exchange;
 use crate::generate::Sampling;
 use base::error::{Error, Result};
@@ -16,7 +16,7 @@ use plan::{Element, Kind, ModelShape, Operation, Rows, ValueId};
 
 /// One call of an operation; calls are enqueued in order on its stream.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(super) enum OperationCall {
     /// Kernel of this project.
     Kernel(KernelCall),
     /// `out = x w^T` with cuBLASLt.
@@ -38,11 +38,11 @@ pub(super) struct OverlappedSms<'a> {
 /// Everything that the launches of a rank's step depend on, except the step's size.
 #[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
-    pub kernels: Source<'a>,
-    pub program: &'a Program,
+    pub kernels: KernelSource<'a>,
+    pub program: &'a GpuProgram,
     pub shape: &'a ModelShape,
     pub rank: &'a RankMemory,
-    /// Buffers by [`Program::buffer`].
+    /// Buffers by [`GpuProgram::buffer`].
     pub activations: &'a [Memory],
     pub sampling: Sampling,
     pub matvec: &'a MatvecChoice,
@@ -65,7 +65,7 @@ pub(super) struct Binder<'a> {
 
 impl Binder<'_> {
     /// Calls of each operation of the plan, for a step of this size.
-    pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<Call>>> {
+    pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<OperationCall>>> {
         let groups = self.program.plan.groups;
         let parts: Vec<StepSize> = (0..groups.count).map(|group| size.of_group(groups, group)).collect();
         // tokens of the groups are contiguous, group after group
@@ -92,14 +92,19 @@ impl Binder<'_> {
         self.program.plan.values[value.index()].columns
     }
 
-    pub(super) fn kernel(&self, name: &str, launch: Launch, arguments: Arguments) -> Result<Call> {
+    pub(super) fn kernel(
+        &self,
+        name: &str,
+        launch: Launch,
+        arguments: Arguments,
+    ) -> Result<OperationCall> {
         Ok(self.with_early_start(self.kernels.call(name, launch, arguments)?))
     }
 
     /// Lets a kernel start before its predecessor ends, if the step's kernels may.
-    pub(super) fn with_early_start(&self, mut call: KernelCall) -> Call {
+    pub(super) fn with_early_start(&self, mut call: KernelCall) -> OperationCall {
         call.launch.programmatic = self.programmatic;
-        Call::Kernel(call)
+        OperationCall::Kernel(call)
     }
 
     fn calls(
@@ -108,7 +113,7 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         tokens: DevicePtr,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let plan = &self.program.plan;
         let weight = || self.weight_of(operation);
         let written = &plan.values[operation.writes[0].index()];
@@ -174,7 +179,7 @@ impl Binder<'_> {
         size: &StepSize,
         tokens: DevicePtr,
         rows: u32,
-    ) -> Result<Call> {
+    ) -> Result<OperationCall> {
         let written = operation.writes[0];
         let tokens = match self.program.plan.values[written.index()].rows {
             Rows::Share => {
@@ -190,7 +195,7 @@ impl Binder<'_> {
     }
 
     /// RMS norm, also of a sum.
-    fn norm(&self, operation: &Operation, rows: u32) -> Result<Call> {
+    fn norm(&self, operation: &Operation, rows: u32) -> Result<OperationCall> {
         let read = |i: usize| self.value(operation.reads[i]);
         let write = |i: usize| self.value(operation.writes[i]);
         let (columns, eps) = (self.columns(operation.writes[0]), self.shape.norm_eps as f32);
@@ -203,7 +208,7 @@ impl Binder<'_> {
     }
 
     /// Kernel that computes each element of its output from the same element of its inputs.
-    fn elementwise(&self, operation: &Operation, rows: u32) -> Result<Call> {
+    fn elementwise(&self, operation: &Operation, rows: u32) -> Result<OperationCall> {
         let read = |i: usize| self.value(operation.reads[i]);
         let out = self.value(operation.writes[0]);
         let columns = self.columns(operation.writes[0]);
@@ -222,14 +227,14 @@ impl Binder<'_> {
         self.kernel(name, self.element_launch(elements), arguments)
     }
 
-    fn narrow(&self, operation: &Operation, rows: u32) -> Result<Call> {
+    fn narrow(&self, operation: &Operation, rows: u32) -> Result<OperationCall> {
         let (read, written) = (operation.reads[0], operation.writes[0]);
         let columns = self.columns(written);
         let arguments = arguments![self.value(read), self.value(written), self.columns(read), columns];
         self.kernel("narrow", geometry::rows(rows, columns), arguments)
     }
 
-    fn silu_mul(&self, operation: &Operation, size: &StepSize, offset: u32) -> Result<Call> {
+    fn silu_mul(&self, operation: &Operation, size: &StepSize, offset: u32) -> Result<OperationCall> {
         let (read, written) = (operation.reads[0], operation.writes[0]);
         let (stride, columns) = (self.columns(read), self.columns(written));
         let arguments = arguments![self.value(read), self.value(written), stride, offset, columns];
@@ -246,7 +251,7 @@ impl Binder<'_> {
         rows: u32,
         root: bool,
         norm: Option<DevicePtr>,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let eight = self.program.eight_of_join(operation);
         let own_part = self.activations[self.program.own_part()].ptr();
         let mut arguments = Arguments::default();
@@ -283,7 +288,7 @@ impl Binder<'_> {
         unpacked.into_iter().chain([self.kernel(name, launch, arguments)]).collect()
     }
 
-    fn select_last(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
+    fn select_last(&self, operation: &Operation, size: &StepSize) -> Result<OperationCall> {
         let (read, written) = (operation.reads[0], operation.writes[0]);
         let value = &self.program.plan.values[read.index()];
         // logits are always f32: copy them as `ratio` times more columns of the kernels' format
@@ -314,7 +319,7 @@ impl Binder<'_> {
         self.multiprocessors.saturating_sub(reserved).max(1)
     }
 
-    fn sample(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    fn sample(&self, operation: &Operation, size: &StepSize) -> Result<Vec<OperationCall>> {
         let vocab = self.columns(operation.reads[0]);
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::fp8;
-use super::kernels::{Kernels, geometry};
-use super::memory::Weights;
+use super::kernels::{GpuKernels, geometry};
+use super::memory::GpuWeights;
 use base::error::Result;
 use machine::driver::{Gpu, Memory, Stream, arguments};
 use model::{Fp8Rows, WeightSource};
@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 64 << 20;
 pub(super) struct Loader<'a> {
     pub gpu: &'a Gpu,
     pub stream: &'a Stream,
-    pub kernels: &'a Kernels,
+    pub kernels: &'a GpuKernels,
     pub source: &'a WeightSource,
     pub shape: &'a ModelShape,
     pub precision: Precision,
@@ -34,7 +34,7 @@ impl Loader<'_> {
         plan: &Plan,
         alive: &dyn Fn() -> Result<()>,
         on_phase: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Weights>> {
+    ) -> Result<Vec<GpuWeights>> {
         let bytes = |pick: fn(&Weight) -> bool| -> u64 {
             let weights = plan.weights.iter().filter(|weight| pick(weight));
             weights.map(|weight| self.precision.weight_bytes(weight, self.shape)).sum()
@@ -52,7 +52,7 @@ impl Loader<'_> {
             }
             alive()
         };
-        let mut shared = Weights::default();
+        let mut shared = GpuWeights::default();
         shared.add(self.shape, plan, 0, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
         let mut of_rank = |rank| {
             let mut weights = shared.clone();

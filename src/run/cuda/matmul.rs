@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::cuda::blas::{MatMul, Operands};
 use crate::cuda::engine::Engine;
 use crate::cuda::kernels::matvec::{self, NextProduct};
-use crate::cuda::kernels::{KernelCall, Source};
-use crate::cuda::launches::Call;
+use crate::cuda::kernels::{KernelCall, KernelSource};
+use crate::cuda::launches::OperationCall;
 use crate::cuda::program::StepSize;
 use crate::cuda::timing::clock::{CLEARLY, median_us};
 use base::error::Result;
@@ -32,7 +32,7 @@ pub struct ProductShape {
 pub enum ProductKernel {
     /// cuBLASLt.
     Library,
-    /// Our kernel.
+    /// Kernel `matvec`.
     Own,
 }
 
@@ -85,7 +85,7 @@ impl MatvecChoice {
 
 /// Matrix product of few rows, as both implementations need to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Product {
+pub(super) struct MatrixProduct {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
@@ -97,7 +97,7 @@ pub(super) struct Product {
     pub multiprocessors: u32,
 }
 
-impl Product {
+impl MatrixProduct {
     pub fn shape(&self) -> ProductShape {
         ProductShape { rows: self.rows, inputs: self.inputs, outputs: self.outputs }
     }
@@ -109,7 +109,7 @@ impl Product {
     /// Launch of our kernel, which prefetches the first weights of the `next` product.
     pub fn call(
         &self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         [x, weight, out]: [DevicePtr; 3],
         next: Option<NextProduct>,
     ) -> Result<KernelCall> {
@@ -145,7 +145,7 @@ impl Product {
 /// A product of a decode step, with memory to time it.
 #[derive(Clone, Debug)]
 pub(super) struct TimedProduct {
-    pub product: Product,
+    pub product: MatrixProduct,
     /// True if every rank computes the same product.
     pub is_replicated: bool,
     /// True if layers contain this product; false for the head.
@@ -161,8 +161,8 @@ impl TimedProduct {
         self.product.shape()
     }
 
-    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
-        self.product.call(kernels, [self.x, weight, self.out], None).map(Call::Kernel)
+    pub fn by_own_kernel(&self, kernels: KernelSource<'_>, weight: DevicePtr) -> Result<OperationCall> {
+        self.product.call(kernels, [self.x, weight, self.out], None).map(OperationCall::Kernel)
     }
 
     /// True if cuBLASLt is an alternative; only our kernel multiplies fp8 weights.
@@ -249,7 +249,8 @@ fn measure_one(
     times_own_kernel: bool,
     all: &[TimedProduct],
 ) -> Result<ProductTimes> {
-    let &TimedProduct { product: Product { rows, inputs, outputs, multiprocessors, .. }, .. } = product;
+    let &TimedProduct { product: MatrixProduct { rows, inputs, outputs, multiprocessors, .. }, .. } =
+        product;
     // this product as given, all others by default
     let layer = |kernel: ProductKernel| {
         let usual = MatvecChoice::usual(engine.setup.dtype);
@@ -283,7 +284,8 @@ fn measure_one(
 fn time_own(engine: &Engine, product: &TimedProduct) -> Result<f64> {
     let kernels = engine.kernels.plain();
     let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight)?));
-    let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
+    let mut calls: HashMap<DevicePtr, OperationCall> =
+        product.weights.iter().map(call).collect::<Result<_>>()?;
     median_us(&engine.gpu, engine.main(), &product.weights, |weight| {
         engine
             .launch(engine.main(), calls.get_mut(&weight).map(std::slice::from_mut).unwrap_or_default())
@@ -316,7 +318,7 @@ impl Engine {
             let reserved = if beside { self.collective_sms(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
-            let product = Product {
+            let product = MatrixProduct {
                 rows: size.rows_of(out.rows, rank.index, plan.tp),
                 inputs: weight.inputs,
                 outputs: weight.outputs,
@@ -327,7 +329,7 @@ impl Engine {
             let address = rank.weight(&weight.name)?;
             let same = |known: &&mut TimedProduct| {
                 let multiprocessors = product.multiprocessors;
-                Product { multiprocessors, ..known.product } == product
+                MatrixProduct { multiprocessors, ..known.product } == product
             };
             match products.iter_mut().find(same) {
                 Some(known) => {
@@ -366,14 +368,14 @@ impl Engine {
                 && operation.layer.is_some_and(|layer| layer < layers)
         };
         let calls = calls.into_iter().next().unwrap_or_default().into_iter().enumerate();
-        let mut chain: Vec<Call> =
+        let mut chain: Vec<OperationCall> =
             calls.filter(|(at, _)| of_layers(*at)).flat_map(|(_, calls)| calls).collect();
         let mut follows_a_kernel = false;
         for call in &mut chain {
-            if let Call::Kernel(kernel) = call {
+            if let OperationCall::Kernel(kernel) = call {
                 kernel.launch.programmatic &= follows_a_kernel;
             }
-            follows_a_kernel = matches!(call, Call::Kernel(_));
+            follows_a_kernel = matches!(call, OperationCall::Kernel(_));
         }
         self.reset()?;
         Ok(self.graph_us(&mut [], &mut chain, 1)? / f64::from(layers))
@@ -396,7 +398,7 @@ mod tests {
             layer_us: None,
         };
         let product = |rows, inputs| TimedProduct {
-            product: Product {
+            product: MatrixProduct {
                 rows,
                 inputs,
                 outputs: 64,

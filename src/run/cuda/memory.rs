@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::cuda::blas::WORKSPACE_BYTES;
 use crate::cuda::kernels::geometry;
-use crate::cuda::program::{Program, StepSize};
+use crate::cuda::program::{GpuProgram, StepSize};
 use crate::cuda::{experts, fp8};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
@@ -18,7 +18,7 @@ use table::Spec;
 
 /// Sizes that do not follow from the plans.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct MemorySizes {
     pub dtype: DType,
     pub tp: u32,
     /// Number of sequences decoded together.
@@ -34,7 +34,7 @@ pub(super) struct Sizes {
     pub multiprocessors: u32,
 }
 
-impl Sizes {
+impl MemorySizes {
     /// Size of one layer's keys, or of its values (bytes).
     fn cache_bytes(&self, shape: &ModelShape) -> u64 {
         let columns = u64::from(shape.kv_heads_of(self.tp)) * u64::from(shape.head_dim);
@@ -58,7 +58,7 @@ impl Sizes {
         u64::from(self.capacity) * u64::from(shape.head_dim) * 4
     }
 
-    fn step(&self, program: &Program) -> StepSize {
+    fn step(&self, program: &GpuProgram) -> StepSize {
         let (sequences, tokens) = match program.plan.phase {
             plan::Phase::Prefill => self.prefill,
             plan::Phase::Decode => (self.batch, 1),
@@ -66,14 +66,14 @@ impl Sizes {
         StepSize { first_sequence: 0, sequences, first_token: 0, tokens }
     }
 
-    pub fn buffers(&self, program: &Program) -> Vec<u64> {
+    pub fn buffers(&self, program: &GpuProgram) -> Vec<u64> {
         program.buffer_bytes(&self.step(program))
     }
 
     /// Gather buffer (bytes) for the 8-bit messages and sharded logits of all ranks; 0 if all ranks are
     /// local.
-    pub fn gathered_bytes(&self, prefill: &Program, decode: &Program, local_ranks: u32) -> u64 {
-        let of_program = |program: &Program| {
+    pub fn gathered_bytes(&self, prefill: &GpuProgram, decode: &GpuProgram, local_ranks: u32) -> u64 {
+        let of_program = |program: &GpuProgram| {
             let size = self.step(program);
             program.eight_bytes(&size).max(program.columns_bytes(&size))
         };
@@ -82,14 +82,15 @@ impl Sizes {
     }
 
     /// Largest fp8 weight of a rank that a step expands (bytes).
-    pub fn expanded_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
-        let of_program = |program: &Program| fp8::expanded_bytes(program, shape, &self.step(program));
+    pub fn expanded_bytes(&self, shape: &ModelShape, prefill: &GpuProgram, decode: &GpuProgram) -> u64 {
+        let of_program = |program: &GpuProgram| fp8::expanded_bytes(program, shape, &self.step(program));
         of_program(prefill).max(of_program(decode))
     }
 
     /// Scratch of a rank's experts (bytes).
-    pub fn expert_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
-        let of_program = |program: &Program| experts::scratch_bytes(shape, program, &self.step(program));
+    pub fn expert_bytes(&self, shape: &ModelShape, prefill: &GpuProgram, decode: &GpuProgram) -> u64 {
+        let of_program =
+            |program: &GpuProgram| experts::scratch_bytes(shape, program, &self.step(program));
         of_program(prefill).max(of_program(decode))
     }
 
@@ -97,8 +98,8 @@ impl Sizes {
     pub fn need(
         &self,
         shape: &ModelShape,
-        prefill: &Program,
-        decode: &Program,
+        prefill: &GpuProgram,
+        decode: &GpuProgram,
         local_ranks: u32,
         workspace: u64,
     ) -> MemoryNeed {
@@ -134,12 +135,12 @@ impl Sizes {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Weights {
+pub(super) struct GpuWeights {
     /// Memory and byte offset of each weight.
     by_name: HashMap<String, (Arc<Memory>, u64)>,
 }
 
-impl Weights {
+impl GpuWeights {
     /// Adds the plan's weights that `pick` selects for a rank, loading them with `load`.
     pub fn add(
         &mut self,
@@ -174,7 +175,7 @@ impl Weights {
 /// Tokens, positions and results of a rank. They are in memory instead of kernel arguments, so that a
 /// captured step can be replayed.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct RankState {
     /// Tokens of the next step: `[batch]`.
     pub tokens: Memory,
     /// Number of tokens in the KV cache per sequence: `[batch]`.
@@ -194,8 +195,8 @@ pub(super) struct State {
     pub parts: u32,
 }
 
-impl State {
-    fn new(gpu: &Gpu, shape: &ModelShape, sizes: &Sizes) -> Result<Self> {
+impl RankState {
+    fn new(gpu: &Gpu, shape: &ModelShape, sizes: &MemorySizes) -> Result<Self> {
         let batch = u64::from(sizes.batch);
         let parts = geometry::sample_parts(shape.vocab);
         let allocate = |numbers: u64, what: &str| gpu.allocate(4 * numbers, what);
@@ -224,11 +225,11 @@ impl State {
 pub(super) struct RankMemory {
     /// Global index of the rank.
     pub index: u32,
-    weights: Weights,
+    weights: GpuWeights,
     keys: Vec<Memory>,
     values: Vec<Memory>,
     pub rope: Arc<Memory>,
-    pub state: State,
+    pub state: RankState,
     /// Partial sums of decode attention.
     pub partial: Memory,
     /// Number of context splits in decode attention.
@@ -243,9 +244,9 @@ impl RankMemory {
     pub fn new(
         gpu: &Gpu,
         shape: &ModelShape,
-        sizes: &Sizes,
+        sizes: &MemorySizes,
         index: u32,
-        weights: Weights,
+        weights: GpuWeights,
         rope: Arc<Memory>,
         [expanded_bytes, expert_bytes]: [u64; 2],
     ) -> Result<Self> {
@@ -259,7 +260,7 @@ impl RankMemory {
             keys: cache("the keys")?,
             values: cache("the values")?,
             rope,
-            state: State::new(gpu, shape, sizes)?,
+            state: RankState::new(gpu, shape, sizes)?,
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
             splits: sizes.splits(shape),
             expanded: gpu.allocate(expanded_bytes, "an expanded weight")?,
@@ -289,9 +290,9 @@ impl RankMemory {
 /// model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
     let precision = Precision::gpu(spec.dtype);
-    let lowering = Lowering { shard_head: spec.shard_head, ..Program::lowering(false) };
-    let program = |phase| Program::new(&spec.plan(shape, phase, precision, lowering), 0);
-    let sizes = Sizes {
+    let lowering = Lowering { shard_head: spec.shard_head, ..GpuProgram::lowering(false) };
+    let program = |phase| GpuProgram::new(&spec.plan(shape, phase, precision, lowering), 0);
+    let sizes = MemorySizes {
         dtype: precision.activations,
         tp: spec.tp,
         batch: spec.batch,

@@ -49,9 +49,9 @@ pub mod timing;
 
 #[cfg(test)]
 pub(crate) use backend::made_up_gpus;
-pub use backend::{CudaBackend, Gpus, usable_gpus};
-pub use collective::{CollectiveTransport, Eight};
+pub use backend::{AvailableGpus, CudaBackend, usable_gpus};
+pub use collective::{CollectiveTransport, EightBitFormat};
 pub use engine::Tuning;
 pub use matmul::{MatvecChoice, ProductTimes};
 pub use memory::memory_need;
-pub use ranks::{Ranks, VERB as PROBE, probe_main};
+pub use ranks::{RankPlacement, VERB as PROBE, probe_main};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::kernels::geometry;
-use super::launches::{Binder, Call};
+use super::launches::{Binder, OperationCall};
 use super::program::StepSize;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory, arguments};
@@ -124,7 +124,7 @@ impl OneShot {
 }
 
 impl Binder<'_> {
-    pub(super) fn one_shot_sum(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
+    pub(super) fn one_shot_sum(&self, operation: &Operation, size: &StepSize) -> Result<OperationCall> {
         let (region, half) = self.region(operation)?;
         let (read, written) = (operation.reads[0], operation.writes[0]);
         let elements = self.elements(written, size);
@@ -140,7 +140,7 @@ impl Binder<'_> {
         operation: &Operation,
         rows: u32,
         weight: DevicePtr,
-    ) -> Result<Call> {
+    ) -> Result<OperationCall> {
         let (region, half) = self.region(operation)?;
         let columns = self.columns(operation.writes[0]);
         let mut arguments = arguments![region];

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::fp8;
 use super::kernels::matvec::NextProduct;
 use super::kernels::{geometry, matvec};
-use super::launches::{Binder, Call};
-use super::matmul::{Product, ProductKernel, ProductShape};
+use super::launches::{Binder, OperationCall};
+use super::matmul::{MatrixProduct, ProductKernel, ProductShape};
 use super::program::StepSize;
 use base::error::Result;
 use machine::driver::{DevicePtr, arguments};
@@ -14,7 +14,7 @@ use plan::{DType, Element, Kind, Operation, Phase, Placement};
 
 impl Binder<'_> {
     /// Adds the bias of a product, if it has one; of a sum, one rank adds it.
-    pub(super) fn output_bias(&self, operation: &Operation, rows: u32) -> Result<Option<Call>> {
+    pub(super) fn output_bias(&self, operation: &Operation, rows: u32) -> Result<Option<OperationCall>> {
         let written = operation.writes[0];
         let is_sum = self.program.plan.values[written.index()].placement == Placement::Partial;
         if operation.more.is_empty() || (is_sum && self.rank.index != 0) {
@@ -38,7 +38,7 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         weight: DevicePtr,
-    ) -> Result<Vec<Call>> {
+    ) -> Result<Vec<OperationCall>> {
         let plan = &self.program.plan;
         let named = operation.weight.map(|id| &plan.weights[id.index()]);
         let weights =
@@ -49,13 +49,13 @@ impl Binder<'_> {
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let free = self.free_multiprocessors(at);
-        let product = Product { rows, inputs, outputs, weights, logits, multiprocessors: free };
+        let product = MatrixProduct { rows, inputs, outputs, weights, logits, multiprocessors: free };
         let own_kernel = |part: Range<u32>| {
             let x_row = u64::from(inputs) * self.program.dtype.bytes();
             let out_row = u64::from(outputs) * if logits { 4 } else { self.program.dtype.bytes() };
             let first = u64::from(part.start);
             let operands = [x.offset(first * x_row), weight, out.offset(first * out_row)];
-            let product = Product { rows: part.len() as u32, ..product };
+            let product = MatrixProduct { rows: part.len() as u32, ..product };
             let call = product.call(self.kernels, operands, self.next_product(at, size)?)?;
             Ok(self.with_early_start(call))
         };
@@ -68,11 +68,14 @@ impl Binder<'_> {
             let expanded = self.rank.expanded.ptr();
             let (function, operands) = (self.kernels.get("expand_fp8")?, [weight, expanded]);
             let expand = fp8::expand(function, operands, [inputs, outputs], (0, 1), free);
-            return Ok(vec![self.with_early_start(expand), Call::MatMul { shape, x, w: expanded, out }]);
+            return Ok(vec![
+                self.with_early_start(expand),
+                OperationCall::MatMul { shape, x, w: expanded, out },
+            ]);
         }
         match self.product_kernel(product.shape()) {
             ProductKernel::Own => Ok(vec![own_kernel(0..rows)?]),
-            ProductKernel::Library => Ok(vec![Call::MatMul { shape, x, w: weight, out }]),
+            ProductKernel::Library => Ok(vec![OperationCall::MatMul { shape, x, w: weight, out }]),
         }
     }
 

@@ -13,7 +13,7 @@ use plan::{
 
 /// A plan with the data shared by all ranks.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct GpuProgram {
     /// Plan, lowered for the native stack.
     pub plan: Plan,
     /// Format of activations and KV cache.
@@ -29,7 +29,7 @@ pub struct Program {
     pub base: u32,
 }
 
-impl Program {
+impl GpuProgram {
     /// Builds a phase's program; `base` is the number of earlier operations in the trace's table. Returns an
     /// input error if TP does not divide the model.
     pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
@@ -107,7 +107,7 @@ impl Program {
     }
 
     /// Size of each buffer in a step of this size (bytes); 0 for tokens, which are in the step's state. The
-    /// last one is [`Program::own_part`].
+    /// last one is [`GpuProgram::own_part`].
     pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
         // collectives exchange equal shares of all ranks
         let shares = if self.buffers.iter().any(|b| b.rows == Rows::Share) { self.plan.tp } else { 1 };
@@ -199,10 +199,10 @@ mod tests {
     use super::*;
     use model::Model;
 
-    fn beside(architecture: &str, tp: u32) -> (Program, Vec<bool>) {
+    fn beside(architecture: &str, tp: u32) -> (GpuProgram, Vec<bool>) {
         let shape = Model::resolve("tiny").expect("built in").shape;
         let architecture: Architecture = architecture.parse().expect("an architecture");
-        let program = Program::plain(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false)
+        let program = GpuProgram::plain(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false)
             .expect("a plan");
         let beside = program.beside_collectives();
         (program, beside)

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::first_sums;
 use crate::PROGRESS_TIMEOUT;
-use crate::comm::nccl::{Chosen, Communicator, Nccl, PeerCheck, UniqueId};
-use crate::comm::{Peers, Progress, nccl};
+use crate::comm::nccl::{Nccl, NcclChoices, NcclCommunicator, PeerCheck, UniqueId};
+use crate::comm::{Peers, ProgressMonitor, nccl};
 use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::engine::Local;
 use base::cache::Cache;
@@ -23,7 +23,7 @@ use table::shared_gpu;
 
 /// Location of a [`crate::Job`]'s ranks. By default all are threads of this process, the first one on GPU 0.
 #[derive(Clone, Debug)]
-pub struct Ranks {
+pub struct RankPlacement {
     /// Timeout: the run fails if a rank makes no progress for this long.
     pub timeout: Duration,
     /// Other ranks, if this process is one of several. Then only rank 0 returns samples and a trace.
@@ -31,17 +31,17 @@ pub struct Ranks {
     /// GPU of this process's first rank.
     pub device: usize,
     /// Notified of all progress; the run fails after `timeout` without any. Counts run events, and each
-    /// [`Peers::phase`] of [`Ranks::threads`] and `peers`.
-    pub progress: Arc<Progress>,
+    /// [`Peers::phase`] of [`RankPlacement::threads`] and `peers`.
+    pub progress: Arc<ProgressMonitor>,
 }
 
-impl Default for Ranks {
+impl Default for RankPlacement {
     fn default() -> Self {
         Self { timeout: PROGRESS_TIMEOUT, peers: None, device: 0, progress: Arc::default() }
     }
 }
 
-impl Ranks {
+impl RankPlacement {
     /// Creates peers for ranks that are threads of this process.
     pub fn threads(&self, ranks: usize) -> Vec<Peers> {
         let watched = |peers: Peers| peers.with_progress(Arc::clone(&self.progress));
@@ -103,7 +103,7 @@ pub(super) fn among_peers<R>(
         };
         peers.phase("joining NCCL");
         let on = gpu.clone();
-        let communicator = Communicator::join(nccl, peers, move || on.bind())?;
+        let communicator = NcclCommunicator::join(nccl, peers, move || on.bind())?;
         let index = peers.rank() as u32;
         let transport = CollectiveTransport::Nccl(communicator, chosen.map(Box::new));
         part(&gpu, Local { ranks: index..index + 1, transport, one_shot: None })
@@ -167,7 +167,7 @@ struct Task {
 enum ProbeMessage {
     /// Rank 0's NCCL id in hexadecimal, sent before any input.
     Id(String),
-    Chosen(Box<Chosen>),
+    Chosen(Box<NcclChoices>),
     Error(String),
 }
 
@@ -182,7 +182,7 @@ pub(super) fn chosen(
     peers: &Arc<Peers>,
     gpu: &Gpu,
     messages: &[u64],
-) -> Result<Option<Chosen>> {
+) -> Result<Option<NcclChoices>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let all = peers.gather(format!("{host} {}", gpu.info().uuid).into_bytes())?;
     let cache = Cache::of_user("nccl");
@@ -203,10 +203,10 @@ pub(super) fn chosen(
     }
     // use rank 0's choices everywhere, so that all ranks leave the same number of SMs
     let first = broadcast(Some(peers), "account of NCCL's choices", found)?;
-    Ok((first != Chosen::default()).then_some(first))
+    Ok((first != NcclChoices::default()).then_some(first))
 }
 
-fn run_probe(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
+fn run_probe(peers: &Peers, device: usize, messages: &[u64]) -> Result<NcclChoices> {
     let task = Task {
         rank: peers.rank(),
         ranks: peers.ranks(),
@@ -317,7 +317,7 @@ fn print(message: &ProbeMessage) {
     }
 }
 
-fn probe(task: &Task) -> Result<Chosen> {
+fn probe(task: &Task) -> Result<NcclChoices> {
     let nccl = Nccl::load()?;
     let gpu = Gpu::open(task.device)?;
     if task.rank == 0 {
@@ -338,7 +338,7 @@ fn probe(task: &Task) -> Result<Chosen> {
     let (on, place) = (gpu.clone(), (task.rank, task.ranks));
     let timeout = Duration::from_secs_f64(task.timeout_s.clamp(1.0, 1e6));
     let communicator =
-        Communicator::join_with(nccl, id, place, timeout, move || on.bind(), Arc::new(|| Ok(())))?;
+        NcclCommunicator::join_with(nccl, id, place, timeout, move || on.bind(), Arc::new(|| Ok(())))?;
     first_sums(&gpu, &communicator, &task.messages)?;
     Ok(nccl::chosen().unwrap_or_default())
 }

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::collective::CollectiveTransport;
-use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
+use super::engine::{Engine, EngineSetup, LinkCheck, Local, Programs};
 use super::generation::Generation;
-use super::instrumented::{self, Context, Traced};
+use super::instrumented::{self, InstrumentedResult, InstrumentedRun};
 use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
 use super::one_shot::{self, GpuAllReduce, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
 use super::{blas, check, cupti};
-use crate::comm::nccl::{self, Chosen, Nccl};
+use crate::comm::nccl::{self, Nccl, NcclChoices};
 use crate::comm::{EmulatedLink, Peers, emulated_link};
-use crate::recorder::{Clock, Times, combine, phase_name, prompts};
-use crate::shared::{Comparison, Computed};
+use crate::recorder::{GenerationTimes, MonotonicClock, combine, phase_name, prompts};
+use crate::shared::{Computed, TokenComparison};
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
@@ -33,21 +33,21 @@ use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {
     job: &'a Job,
-    setup: Setup,
+    setup: EngineSetup,
     programs: Arc<Programs>,
     prompts: Vec<u32>,
     link: Option<EmulatedLink>,
-    clock: Clock,
+    clock: MonotonicClock,
 }
 
-struct Part {
+struct RankOutcome {
     /// Samples of all ranks, on rank 0.
     samples: Vec<Sample>,
     /// Peak memory of a rank (bytes); on rank 0, the maximum over all ranks.
     memory_bytes: u64,
     environment: Environment,
     /// Result of the instrumented pass, on rank 0.
-    traced: Option<Traced>,
+    traced: Option<InstrumentedResult>,
 }
 
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
@@ -60,7 +60,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let setup = setup(job, model)?;
     let programs = Arc::new(Programs::new(&setup)?);
     let link = emulated_link(spec)?;
-    let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
+    let shared = Shared { job, setup, programs, prompts, link, clock: MonotonicClock::start() };
     let part = match (&job.ranks.peers, shared.link.is_some(), spec.tp) {
         (_, true, _) | (None, false, 1) => alone(&shared, emit)?,
         (Some(peers), false, _) => one_of_many(&shared, peers, emit)?,
@@ -97,7 +97,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     Ok((outcome, Some(trace)))
 }
 
-fn setup(job: &Job, model: Model) -> Result<Setup> {
+fn setup(job: &Job, model: Model) -> Result<EngineSetup> {
     let spec = &job.spec;
     let rows = u64::from(spec.batch) * u64::from(spec.prompt_tokens);
     if u32::try_from(rows).is_err() {
@@ -106,7 +106,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
             spec.batch, spec.prompt_tokens
         )));
     }
-    Ok(Setup {
+    Ok(EngineSetup {
         seed: spec.seed,
         sequences: spec.batch,
         capacity: spec.prompt_tokens + spec.output_tokens,
@@ -119,12 +119,12 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         collective: spec.collective,
         timeout: job.ranks.timeout,
         progress: Arc::clone(&job.ranks.progress),
-        ..Setup::new(model, spec.architecture.clone(), spec.dtype, spec.tp)?
+        ..EngineSetup::new(model, spec.architecture.clone(), spec.dtype, spec.tp)?
     })
 }
 
 /// Runs a single rank without peers.
-fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<RankOutcome> {
     let gpu = Gpu::open(shared.job.ranks.device)?;
     let transport = match shared.link.clone() {
         Some(link) if shared.setup.tp > 1 => CollectiveTransport::Emulated(link),
@@ -135,7 +135,11 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 }
 
 /// Runs this process's rank among several processes.
-fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+fn one_of_many(
+    shared: &Shared<'_>,
+    peers: &Arc<Peers>,
+    emit: &mut dyn FnMut(RunEvent),
+) -> Result<RankOutcome> {
     let collective = shared.job.spec.collective;
     match GpuAllReduce::from_collective(collective)? {
         GpuAllReduce::Nccl => {}
@@ -148,7 +152,7 @@ fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(Run
 }
 
 /// Runs one thread and GPU per rank; rank 0 runs on this thread.
-fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<RankOutcome> {
     let nccl = Nccl::load()?;
     let tp = shared.setup.tp as usize;
     let gpus = Gpu::count()?;
@@ -160,7 +164,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
         ));
     }
     let device = shared.job.ranks.device;
-    let Setup { collective, sequences, dtype, .. } = shared.setup;
+    let EngineSetup { collective, sequences, dtype, .. } = shared.setup;
     let one_shot = match GpuAllReduce::from_collective(collective)? {
         GpuAllReduce::Nccl => None,
         GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
@@ -187,7 +191,7 @@ fn among(
     peers: &Arc<Peers>,
     one_shot: Option<&Arc<OneShot>>,
     emit: &mut dyn FnMut(RunEvent),
-) -> Result<Part> {
+) -> Result<RankOutcome> {
     let messages = shared.programs.messages(&shared.setup);
     among_peers(nccl, device, peers, Some(&messages), |gpu, local| {
         let local = Local { one_shot: one_shot.cloned(), ..local };
@@ -226,7 +230,7 @@ fn rank(
     local: Local,
     peers: Option<&Arc<Peers>>,
     emit: &mut dyn FnMut(RunEvent),
-) -> Result<Part> {
+) -> Result<RankOutcome> {
     let (spec, setup) = (&shared.job.spec, &shared.setup);
     crate::recorder::name_thread(&format!("rank {}", local.ranks.start));
     let is_first = local.ranks.start == 0;
@@ -264,12 +268,12 @@ fn rank(
         }
     });
     if let (P2p::Off, CollectiveTransport::Nccl(_, chosen)) = (spec.p2p, &engine.transport) {
-        report.warn(chosen.as_deref().and_then(Chosen::switch_without_p2p));
+        report.warn(chosen.as_deref().and_then(NcclChoices::switch_without_p2p));
     }
     let traced = match is_traced {
         true => {
             report.phase("timing operations");
-            instrumented::run(&Context {
+            instrumented::run(&InstrumentedRun {
                 engine: &engine,
                 spec,
                 prompts: &shared.prompts,
@@ -285,7 +289,7 @@ fn rank(
         // wait for the other ranks
         peers.barrier()?;
     }
-    Ok(Part { samples: sampled.samples, memory_bytes, environment, traced })
+    Ok(RankOutcome { samples: sampled.samples, memory_bytes, environment, traced })
 }
 
 /// Timed generations of one rank.
@@ -294,7 +298,7 @@ struct Samples {
     samples: Vec<Sample>,
     /// This rank's event timings of the collectives in each sample's last decode step.
     collectives: Vec<Vec<CollectiveTime>>,
-    compared: Comparison,
+    compared: TokenComparison,
     /// State of the GPU during the samples.
     clocks: Option<Sampled>,
 }
@@ -308,7 +312,7 @@ fn samples(
     let (spec, peers) = (&shared.job.spec, report.peers);
     let watch = shared.job.watch && engine.ranks.first().is_some_and(|rank| rank.index == 0);
     let info = engine.gpu.info();
-    let compared = Comparison::new(spec, shared.setup.model.shape.layers);
+    let compared = TokenComparison::new(spec, shared.setup.model.shape.layers);
     let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
     for number in 0..spec.warmup + spec.samples {
         let name = phase_name(spec, number);
@@ -330,9 +334,9 @@ fn samples(
             done.collectives.push(generation.collectives()?);
         }
         let computed = engine.computed(spec.output_tokens)?;
-        let all: Option<Vec<(Times, Computed)>> = gather(peers, "times", (times, computed))?;
+        let all: Option<Vec<(GenerationTimes, Computed)>> = gather(peers, "times", (times, computed))?;
         let Some(all) = all else { continue };
-        let (all, computed): (Vec<Times>, Vec<Computed>) = all.into_iter().unzip();
+        let (all, computed): (Vec<GenerationTimes>, Vec<Computed>) = all.into_iter().unzip();
         done.compared.take(&name, &computed)?;
         if let Some(index) = number.checked_sub(spec.warmup) {
             let sample = combine(&all, &[], spec.tp);
@@ -370,7 +374,7 @@ fn environment(
     spec: &Spec,
     engine: &Engine,
     generation: &Generation,
-    setup: &Setup,
+    setup: &EngineSetup,
     products: &[ProductTimes],
     checked: Option<&LinkCheck>,
 ) -> Environment {

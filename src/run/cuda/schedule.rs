@@ -1,7 +1,7 @@
 //! Conversion of a plan to an ordered list of stream operations. Pure: data, no driver.
 //!
 //! A rank has one stream per lane. If no computation may overlap any collective it has a single stream
-//! ([`Layout::chained`]); its collectives still belong to the comm lane. Work on a stream runs in order.
+//! ([`RankLayout::chained`]); its collectives still belong to the comm lane. Work on a stream runs in order.
 //! Streams synchronize only through events, and there is an event only for a plan dependency that no other
 //! one implies (a transitive reduction: every wait is necessary). A step begins and ends on the first rank's
 //! compute stream. The other streams fork from it and join it again, so the list can be captured into one
@@ -17,7 +17,7 @@ use plan::{Lane, Plan};
 
 /// Local ranks of one thread, and the execution of their collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct RankLayout {
     /// Number of local ranks on one device.
     pub ranks: u32,
     /// True if a collective is one launch for all local ranks, on the first one's comm stream (loopback);
@@ -28,7 +28,7 @@ pub struct Layout {
     pub chained: bool,
 }
 
-impl Layout {
+impl RankLayout {
     /// One local rank whose collectives involve other devices.
     pub const ONE: Self = Self { ranks: 1, joint: false, chained: true };
 
@@ -53,7 +53,7 @@ pub struct StreamId {
 
 /// One stream operation of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum StreamOperation {
     /// Launches an operation of a local rank; a joint collective belongs to rank 0.
     Launch {
         stream: StreamId,
@@ -77,7 +77,7 @@ pub enum Item {
 
 /// Position of a timing mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum EventPosition {
     /// Start of the step on the first local rank's compute stream, before other streams fork.
     Start,
     /// Directly before the operation, after its waits.
@@ -88,19 +88,19 @@ pub enum Place {
 }
 
 /// Lookup of the mark at a place.
-pub type Marks<'a> = &'a dyn Fn(Place) -> Option<u32>;
+pub type EventLookup<'a> = &'a dyn Fn(EventPosition) -> Option<u32>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Items in enqueue order.
-    pub items: Vec<Item>,
+    pub items: Vec<StreamOperation>,
     pub events: u32,
-    pub layout: Layout,
+    pub layout: RankLayout,
 }
 
 /// Work of a node: an operation, or the begin or end of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum ScheduledWork {
     Begin,
     Operation(u32),
     End,
@@ -109,7 +109,7 @@ enum Work {
 #[derive(Debug)]
 struct Node {
     stream: usize,
-    work: Work,
+    work: ScheduledWork,
     /// Position on its stream, from 1.
     position: u32,
     /// Vector clock: completed work of each stream when this node completes.
@@ -122,7 +122,7 @@ struct Node {
 
 impl Schedule {
     /// Schedules one step of `plan`, with timing marks if given.
-    pub fn new(plan: &Plan, layout: &Layout, marks: Option<Marks<'_>>) -> Self {
+    pub fn new(plan: &Plan, layout: &RankLayout, marks: Option<EventLookup<'_>>) -> Self {
         let streams = streams(plan, layout);
         let mut nodes = nodes(plan, layout, &streams);
         let events = number_events(&mut nodes);
@@ -132,18 +132,22 @@ impl Schedule {
         let mut items = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             let stream = streams[node.stream];
-            let mark =
-                |place| marks.and_then(|marks| marks(place)).map(|mark| Item::Mark { stream, mark });
-            let wait = |other: &usize| nodes[*other].event.map(|event| Item::Wait { stream, event });
-            let record = node.event.map(|event| Item::Record { stream, event });
+            let mark = |place| {
+                marks.and_then(|marks| marks(place)).map(|mark| StreamOperation::Mark { stream, mark })
+            };
+            let wait =
+                |other: &usize| nodes[*other].event.map(|event| StreamOperation::Wait { stream, event });
+            let record = node.event.map(|event| StreamOperation::Record { stream, event });
             match node.work {
-                Work::Begin => items.extend(mark(Place::Start).into_iter().chain(record)),
-                Work::End => items.extend(node.waits.iter().filter_map(wait)),
-                Work::Operation(operation) => {
+                ScheduledWork::Begin => {
+                    items.extend(mark(EventPosition::Start).into_iter().chain(record))
+                }
+                ScheduledWork::End => items.extend(node.waits.iter().filter_map(wait)),
+                ScheduledWork::Operation(operation) => {
                     items.extend(node.waits.iter().filter_map(wait));
-                    items.extend(mark(Place::Before(operation as usize)));
-                    items.push(Item::Launch { stream, operation });
-                    let after = mark(Place::After(operation as usize));
+                    items.extend(mark(EventPosition::Before(operation as usize)));
+                    items.push(StreamOperation::Launch { stream, operation });
+                    let after = mark(EventPosition::After(operation as usize));
                     let is_last = node.stream != 0 && last[node.stream] == index;
                     let order = if is_last { [after, record] } else { [record, after] };
                     items.extend(order.into_iter().flatten());
@@ -162,16 +166,17 @@ impl Schedule {
         let mut following = HashMap::new();
         for item in &self.items {
             match *item {
-                Item::Launch { stream, operation } if !is_launched(stream.rank, operation) => {}
-                Item::Launch { stream, operation } => {
+                StreamOperation::Launch { stream, operation }
+                    if !is_launched(stream.rank, operation) => {}
+                StreamOperation::Launch { stream, operation } => {
                     if let Some(before) = last.insert(stream, operation) {
                         following.insert((stream.rank, operation), before);
                     }
                 }
-                Item::Wait { stream, .. } | Item::Mark { stream, .. } => {
+                StreamOperation::Wait { stream, .. } | StreamOperation::Mark { stream, .. } => {
                     last.remove(&stream);
                 }
-                Item::Record { .. } => {}
+                StreamOperation::Record { .. } => {}
             }
         }
         following
@@ -182,7 +187,7 @@ impl Schedule {
         let first = StreamId { rank: 0, lane: Lane::Compute };
         let mut streams = vec![first];
         for item in &self.items {
-            if let Item::Launch { stream, .. } = item
+            if let StreamOperation::Launch { stream, .. } = item
                 && !streams.contains(stream)
             {
                 streams.push(*stream);
@@ -192,7 +197,7 @@ impl Schedule {
     }
 }
 
-fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
+fn streams(plan: &Plan, layout: &RankLayout) -> Vec<StreamId> {
     let communicates =
         plan.operations.iter().any(|o| o.lane == Lane::Comm) && layout.comm_lane(plan) == Lane::Comm;
     let compute = (0..layout.ranks).map(|rank| StreamId { rank, lane: Lane::Compute });
@@ -205,7 +210,7 @@ fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
 }
 
 /// Nodes in plan order: every operation on every local rank between the step's begin and end, with its waits.
-fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
+fn nodes(plan: &Plan, layout: &RankLayout, streams: &[StreamId]) -> Vec<Node> {
     let comm_lane = layout.comm_lane(plan);
     let place = |rank: u32, lane: Lane| {
         let lane = if lane == Lane::Comm { comm_lane } else { lane };
@@ -213,12 +218,12 @@ fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
     };
     let is_joint = |operation: usize| layout.joint && plan.operations[operation].kind.is_collective();
     let mut graph = Graph { nodes: Vec::new(), last: vec![None; streams.len()] };
-    let begin = graph.add(0, Work::Begin, &[]);
+    let begin = graph.add(0, ScheduledWork::Begin, &[]);
     // for each operation, its node on each local rank
     let mut of_operation: Vec<Vec<usize>> = Vec::with_capacity(plan.operations.len());
     for (index, waits) in plan.dependencies().iter().enumerate() {
         let operation = &plan.operations[index];
-        let work = Work::Operation(index as u32);
+        let work = ScheduledWork::Operation(index as u32);
         let on = |rank: u32| waits.iter().map(move |op| (op.index(), rank as usize));
         let mut added = Vec::with_capacity(layout.ranks as usize);
         if is_joint(index) {
@@ -236,7 +241,7 @@ fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
         of_operation.push(added);
     }
     let last: Vec<usize> = graph.last.iter().flatten().copied().collect();
-    graph.add(0, Work::End, &last);
+    graph.add(0, ScheduledWork::End, &last);
     graph.nodes
 }
 
@@ -247,7 +252,7 @@ struct Graph {
 
 impl Graph {
     /// Adds a node that depends on `needs`; returns its index.
-    fn add(&mut self, stream: usize, work: Work, needs: &[usize]) -> usize {
+    fn add(&mut self, stream: usize, work: ScheduledWork, needs: &[usize]) -> usize {
         let nodes = &self.nodes;
         let mut clock = match self.last[stream] {
             Some(last) => nodes[last].clock.clone(),

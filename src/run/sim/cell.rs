@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::cost::CostModel;
 use super::durations::{Durations, ExpertShares, TimeBySource};
-use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
+use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, mean_overlap};
 use super::link::{collective, environment};
-use super::routing::Routed;
-use super::serving::{CellTimes, Load, Served, serve};
-use super::simulator::{Plans, need, precision};
-use super::skew::Skewed;
+use super::routing::ExpertRouting;
+use super::serving::{CellTimes, Load, ServingLatency, serve};
+use super::simulator::{CellPlans, need, precision};
+use super::skew::SkewedRanks;
 use crate::{Outcome, RunResult};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
@@ -23,11 +23,11 @@ pub struct SimulatedCell<'a> {
     pub spec: &'a Spec,
     pub shape: ModelShape,
     pub target: Arc<Target>,
-    pub plans: Arc<Plans>,
+    pub plans: Arc<CellPlans>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub struct LatencyPrediction {
     /// Prefill latency: prompt to first token (ms).
     pub prefill_ms: f64,
     pub decode_ms: f64,
@@ -77,7 +77,7 @@ impl SimulatedCell<'_> {
 
     /// Simulates the closed loop of a cell with `concurrency`, whose prompts and outputs vary between
     /// `length_ratio` and 1 of their lengths; `None` for a static batch and for a stack without a scheduler.
-    pub fn serve(&self, length_ratio: f64) -> Option<Served> {
+    pub fn serve(&self, length_ratio: f64) -> Option<ServingLatency> {
         let engine = self.target.stack.serving.as_ref().filter(|_| self.spec.concurrency > 0)?;
         let load = Load {
             concurrency: self.spec.concurrency.div_ceil(self.spec.dp.max(1)),
@@ -139,7 +139,7 @@ impl SimulatedCell<'_> {
     }
 
     /// Outcome of a closed loop: mean latencies of a request, and the overlap of decode steps at the mean context.
-    fn served(&self, served: &Served, sources: &Sources) -> Outcome {
+    fn served(&self, served: &ServingLatency, sources: &Sources) -> Outcome {
         let steps = f64::from(self.decode_steps());
         let overlap = self.predict_middle_step().map(|step| step.overlap.times(steps));
         // a request's mean TPOT, as benchmarks report it: prefills are part of it
@@ -174,11 +174,11 @@ impl SimulatedCell<'_> {
     /// with the context, so the first, middle and last step are simulated and summed with Simpson's rule (exact with a
     /// static KV cache, otherwise within a thousandth). A pipeline's step is the interval between steps once it is
     /// full. Ranks that differ are all simulated, as in [`Self::run`].
-    pub fn predict(&self) -> Prediction {
+    pub fn predict(&self) -> LatencyPrediction {
         let steps = self.decode_steps();
         if let Some(served) = self.serve(1.0) {
             let decode_ms = served.tpot_ms * f64::from(steps);
-            return Prediction { prefill_ms: served.ttft_ms, decode_ms };
+            return LatencyPrediction { prefill_ms: served.ttft_ms, decode_ms };
         }
         let shares = self.expert_shares(Phase::Decode);
         let at = |step| self.one_step(Phase::Decode, step, &shares, |_| {}).0;
@@ -190,7 +190,7 @@ impl SimulatedCell<'_> {
         };
         let shares = self.expert_shares(Phase::Prefill);
         let prefill_ms = self.one_step(Phase::Prefill, 0, &shares, |_| {}).0;
-        Prediction { prefill_ms, decode_ms: mean * f64::from(steps) }
+        LatencyPrediction { prefill_ms, decode_ms: mean * f64::from(steps) }
     }
 
     /// Predicts the middle decode step: spans of the first rank, of the first stage in a pipeline, and the overlap of
@@ -200,7 +200,7 @@ impl SimulatedCell<'_> {
         let mut spans = Vec::with_capacity(self.plans.decode[0].operations.len());
         let shares = self.expert_shares(Phase::Decode);
         let (ms, overlap) = self.one_step(Phase::Decode, (steps - 1) / 2, &shares, |event| {
-            let Event { operation, lane, start, end, .. } = event;
+            let SimulatedOperation { operation, lane, start, end, .. } = event;
             spans.push(PredictedSpan { operation, lane, start_ns: start, end_ns: end });
         });
         Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap: overlap? })
@@ -215,7 +215,8 @@ impl SimulatedCell<'_> {
 
     /// True if ranks do different work or differ in speed, so that each is simulated.
     fn has_ranks_that_differ(&self) -> bool {
-        let is_uneven = Routed::new(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
+        let is_uneven =
+            ExpertRouting::new(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
         let is_skewed = is_uneven && self.spec.pp == 1 || !self.target.profile.skew.is_none();
         self.ranks() > 1 && is_skewed
     }
@@ -269,22 +270,22 @@ impl SimulatedCell<'_> {
         phase: Phase,
         step: u32,
         shares: &ExpertShares,
-        mut visit: impl FnMut(Event),
+        mut visit: impl FnMut(SimulatedOperation),
     ) -> (f64, Option<table::Overlap>) {
         if self.has_ranks_that_differ() {
             return self.one_step_of_ranks(phase, step, shares, visit);
         }
         // in a pipeline, a stage's wait for its input does not count as idle time of a single step
         let mut times = if self.spec.pp > 1 { LaneTimes::default() } else { LaneTimes::since(0) };
-        let count = |event: Event| {
+        let count = |event: SimulatedOperation| {
             times.count(&event);
             visit(event);
         };
         let (ms, both) = if self.spec.pp > 1 {
             self.one_stage_step(phase, step, count)
         } else {
-            let mut clock = Clock::default();
-            let mut lanes = Lanes::new(&self.plans.stages(phase)[0]);
+            let mut clock = LaneClock::default();
+            let mut lanes = LaneSimulation::new(&self.plans.stages(phase)[0]);
             let both = lanes.step(&self.durations(phase, step), &mut clock, count);
             (milliseconds(clock.tokens), both)
         };
@@ -299,15 +300,15 @@ impl SimulatedCell<'_> {
         phase: Phase,
         step: u32,
         shares: &ExpertShares,
-        mut visit: impl FnMut(Event),
+        mut visit: impl FnMut(SimulatedOperation),
     ) -> (f64, Option<table::Overlap>) {
         let plan = &self.plans.stages(phase)[0];
         // prefill is step 0 of the draws
         let number = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
         let durations = self.durations(phase, step);
-        let clocks = vec![Clock::default(); self.ranks() as usize];
+        let clocks = vec![LaneClock::default(); self.ranks() as usize];
         let skew = self.target.profile.skew;
-        let mut ranks = Skewed::new(plan, skew, self.spec.seed, number, &clocks);
+        let mut ranks = SkewedRanks::new(plan, skew, self.spec.seed, number, &clocks);
         ranks.route(shares.clone());
         let mut times = vec![LaneTimes::since(0); clocks.len()];
         ranks.step(&durations, |rank, event| {
@@ -336,13 +337,14 @@ impl SimulatedCell<'_> {
         recorder: &mut Recorder,
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let steps = self.decode_steps();
-        let mut clock = Clock::default();
-        Lanes::new(&self.plans.prefill[0]).step(prefill, &mut clock, |event| recorder.add(0, &event));
+        let mut clock = LaneClock::default();
+        LaneSimulation::new(&self.plans.prefill[0])
+            .step(prefill, &mut clock, |event| recorder.add(0, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = Vec::with_capacity(steps as usize + 1);
         tokens.push(clock.tokens);
         let mut times = LaneTimes::since(clock.tokens);
-        let mut lanes = Lanes::new(&self.plans.decode[0]);
+        let mut lanes = LaneSimulation::new(&self.plans.decode[0]);
         let mut step = 0;
         while step < steps {
             let grew = durations.grow(&self.step(Phase::Decode, step));
@@ -378,15 +380,15 @@ impl SimulatedCell<'_> {
         recorder: &mut Recorder,
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
-        let clocks = vec![Clock::default(); self.ranks() as usize];
-        let mut ranks = Skewed::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
+        let clocks = vec![LaneClock::default(); self.ranks() as usize];
+        let mut ranks = SkewedRanks::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
         ranks.route(prefill.expert_shares(&self.step(Phase::Prefill, 0)));
         ranks.step(prefill, |rank, event| recorder.add(rank, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = vec![ranks.tokens()];
         let mut times: Vec<LaneTimes> =
             ranks.clocks().iter().map(|clock| LaneTimes::since(clock.tokens)).collect();
-        let mut ranks = Skewed::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
+        let mut ranks = SkewedRanks::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
         ranks.route(durations.expert_shares(&self.step(Phase::Decode, 0)));
         for step in 0..self.decode_steps() {
             durations.grow(&self.step(Phase::Decode, step));
@@ -456,7 +458,7 @@ pub(super) struct Recorder {
     /// Offsets of the prefill and the decode plan in the trace's table of operations, by simulated unit.
     bases: Vec<[u32; 2]>,
     /// Events by simulated unit (a stage, a rank, or one for all identical ranks) and lane.
-    events: Vec<[Vec<Event>; 2]>,
+    events: Vec<[Vec<SimulatedOperation>; 2]>,
     ranks: usize,
     spans: Vec<Span>,
 }
@@ -464,7 +466,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// `simulated` is the number of simulated units: stages, ranks that differ, or one.
     fn new(cell: &SimulatedCell<'_>, simulated: usize, is_on: bool) -> Self {
-        let Plans { prefill, decode, .. } = &*cell.plans;
+        let CellPlans { prefill, decode, .. } = &*cell.plans;
         let count = |plan: &Plan| plan.operations.len();
         let (mut stage_bases, mut base, mut events) = (Vec::new(), 0, 0);
         for (prefill, decode) in prefill.iter().zip(decode) {
@@ -483,7 +485,7 @@ impl Recorder {
         }
     }
 
-    pub(super) fn add(&mut self, unit: usize, event: &Event) {
+    pub(super) fn add(&mut self, unit: usize, event: &SimulatedOperation) {
         if self.is_on {
             self.events[unit][event.lane as usize].push(*event);
         }

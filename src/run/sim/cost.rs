@@ -4,7 +4,7 @@
 //! everything else from rooflines plus a fixed time per kernel; collectives from the link.
 
 use super::quantities::StepQuantities;
-use super::routing::{Routed, Work};
+use super::routing::{ExpertRouting, RoutedWork};
 use super::simulator::precision;
 use machine::hardware::{
     ActivationScales, AllToAll, AttentionKind, AttentionSizes, CollectiveCost, CostSource, ExpertSizes,
@@ -42,7 +42,7 @@ pub(super) struct CostModel<'a> {
     head_dim: u64,
     kv_heads: u64,
     /// Routing of tokens to experts, in a model with experts.
-    routed: Option<Routed>,
+    routed: Option<ExpertRouting>,
     /// Slots of a static KV cache per sequence.
     slots: u64,
     groups: Groups,
@@ -110,7 +110,7 @@ impl<'a> CostModel<'a> {
             dtype: spec.dtype.activations(),
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads_of(spec.tp)),
-            routed: Routed::new(spec, shape),
+            routed: ExpertRouting::new(spec, shape),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
             groups: Groups::new(phase, spec.sequences_of_rank(), spec.micro_batches),
         }
@@ -292,7 +292,7 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// Attention in tables.
+    /// Cost of fused attention from measured tables; `None` without a fitting one, or for prompts in chunks.
     fn measured_attention(&self, class: &CostClass, step: &Step) -> Option<OperationCost> {
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let window = window(&class.kind);
@@ -434,7 +434,7 @@ impl<'a> CostModel<'a> {
             width: shape.width,
             top_k: shape.top_k,
             experts: shape.count,
-            tp: self.routed.as_ref().map_or(1, Routed::slices),
+            tp: self.routed.as_ref().map_or(1, ExpertRouting::slices),
             ep: weights.ep,
         };
         // tables may have experts that differ in width, top-k or number
@@ -531,7 +531,7 @@ impl<'a> CostModel<'a> {
 
 /// Latency (us) of a rank's experts: that of evenly spread tokens which touch as many experts, plus that of the tokens
 /// beyond those which touch all.
-fn expert_us(work: Work, full: f64, balanced: &dyn Fn(f64) -> OperationCost) -> f64 {
+fn expert_us(work: RoutedWork, full: f64, balanced: &dyn Fn(f64) -> OperationCost) -> f64 {
     let us = |tokens: f64| balanced(tokens).us;
     let beyond = if work.tokens > full { us(work.tokens) - us(full) } else { 0.0 };
     us(work.seen.clamp(1.0, full)) + beyond.max(0.0)

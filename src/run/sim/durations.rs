@@ -40,7 +40,7 @@ struct Growing {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loads<'a> {
+pub(super) struct ContendedDurations<'a> {
     pub(super) ns: &'a [i64],
     pub(super) contention: &'a [f64],
     pub(super) comm_loss: f64,
@@ -76,8 +76,8 @@ impl<'a> Durations<'a> {
         durations
     }
 
-    pub(super) fn loads(&self) -> Loads<'_> {
-        Loads { ns: &self.ns, contention: &self.contention, comm_loss: self.comm_loss }
+    pub(super) fn loads(&self) -> ContendedDurations<'_> {
+        ContendedDurations { ns: &self.ns, contention: &self.contention, comm_loss: self.comm_loss }
     }
 
     /// Updates to another step of the same plan.

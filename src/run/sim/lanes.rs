@@ -19,12 +19,12 @@ const PENDING: i64 = i64::MAX;
 
 /// State of a rank's lanes (ns since the run began).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock {
+pub(super) struct LaneClock {
     pub(super) free: [i64; 2],
     pub(super) tokens: i64,
 }
 
-impl Clock {
+impl LaneClock {
     /// Shifts every time by `ns` to earlier.
     pub(super) fn earlier(&self, ns: i64) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Clock {
 
 /// One executed operation of one rank; times in ns since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SimulatedOperation {
     pub(super) operation: usize,
     pub(super) lane: Lane,
     /// Time at which all producers had ended, and the host had launched the step; from here to `start` it waited for its
@@ -51,7 +51,7 @@ pub(super) struct Event {
 
 /// Dependencies of a plan in flat arrays.
 #[derive(Debug)]
-pub(super) struct Wiring {
+pub(super) struct PlanDependencies {
     pub(super) lanes: [Vec<u32>; 2],
     /// Producers of operation i: `producers[first[i]..first[i + 1]]`.
     first: Vec<u32>,
@@ -61,7 +61,7 @@ pub(super) struct Wiring {
     pub(super) inline: Vec<bool>,
 }
 
-impl Wiring {
+impl PlanDependencies {
     pub(super) fn new(plan: &Plan) -> Self {
         let writers = plan.writers();
         let mut first = Vec::with_capacity(plan.operations.len() + 1);
@@ -117,8 +117,8 @@ pub(super) struct Transfers {
 }
 
 #[derive(Debug)]
-pub(super) struct Lanes {
-    wiring: Wiring,
+pub(super) struct LaneSimulation {
+    wiring: PlanDependencies,
     lane: Vec<Lane>,
     /// True for each [`Kind::Send`] and [`Kind::Receive`].
     sends: Vec<bool>,
@@ -141,23 +141,23 @@ struct Transfer {
 
 /// Step in progress: the compute lane leads in plan order and advances the comm lane.
 struct Replay<'a, V> {
-    wiring: &'a Wiring,
+    wiring: &'a PlanDependencies,
     ends: &'a mut [i64],
     queue: &'a mut VecDeque<(usize, i64)>,
     sends: &'a [bool],
     receives: &'a [bool],
     transfers: &'a mut Transfers,
     durations: &'a Durations<'a>,
-    clock: &'a mut Clock,
+    clock: &'a mut LaneClock,
     transfer: Option<Transfer>,
     /// Time with both lanes busy (ns).
     both: i64,
     visit: V,
 }
 
-impl Lanes {
+impl LaneSimulation {
     pub(super) fn new(plan: &Plan) -> Self {
-        let wiring = Wiring::new(plan);
+        let wiring = PlanDependencies::new(plan);
         Self {
             ends: vec![PENDING; wiring.len()],
             wiring,
@@ -174,8 +174,8 @@ impl Lanes {
     pub(super) fn step(
         &mut self,
         durations: &Durations<'_>,
-        clock: &mut Clock,
-        visit: impl FnMut(Event),
+        clock: &mut LaneClock,
+        visit: impl FnMut(SimulatedOperation),
     ) -> i64 {
         let (both, tokens) = self.stage_step(durations, clock, &mut Transfers::default(), visit);
         clock.tokens = tokens.unwrap_or(clock.free[0].max(clock.free[1]));
@@ -190,9 +190,9 @@ impl Lanes {
     pub(super) fn stage_step(
         &mut self,
         durations: &Durations<'_>,
-        clock: &mut Clock,
+        clock: &mut LaneClock,
         transfers: &mut Transfers,
-        visit: impl FnMut(Event),
+        visit: impl FnMut(SimulatedOperation),
     ) -> (i64, Option<i64>) {
         let Self { wiring, lane, sends, receives, ends, queue } = self;
         let mut replay = Replay {
@@ -219,7 +219,7 @@ impl Lanes {
     }
 }
 
-impl<V: FnMut(Event)> Replay<'_, V> {
+impl<V: FnMut(SimulatedOperation)> Replay<'_, V> {
     /// Time at which all producers of `operation` have ended; completes the collectives it waits for.
     #[inline]
     fn ready(&mut self, operation: usize) -> i64 {
@@ -286,7 +286,15 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         };
         self.ends[operation] = end;
         self.clock.free[0] = end;
-        (self.visit)(Event { operation, lane: Lane::Compute, ready, start, arrival: start, end, work });
+        (self.visit)(SimulatedOperation {
+            operation,
+            lane: Lane::Compute,
+            ready,
+            start,
+            arrival: start,
+            end,
+            work,
+        });
     }
 
     #[inline]
@@ -310,7 +318,15 @@ impl<V: FnMut(Event)> Replay<'_, V> {
                 self.transfers.outgoing.push(end);
             }
             let work = self.durations.ns[operation];
-            (self.visit)(Event { operation, lane: Lane::Comm, ready, start, arrival: start, end, work });
+            (self.visit)(SimulatedOperation {
+                operation,
+                lane: Lane::Comm,
+                ready,
+                start,
+                arrival: start,
+                end,
+                work,
+            });
         }
     }
 
@@ -389,7 +405,7 @@ impl LaneTimes {
 
     /// Adds an event; [`Self::add_overlap`] adds its overlap with the other lane.
     #[inline]
-    pub(super) fn count(&mut self, event: &Event) {
+    pub(super) fn count(&mut self, event: &SimulatedOperation) {
         let begin = self.begin.unwrap_or(event.start);
         let (first, last) = self.span.unwrap_or((begin, event.end));
         self.span = Some((first.min(event.start), last.max(event.end)));

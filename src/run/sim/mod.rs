@@ -27,11 +27,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{PredictedSpan, PredictedStep, Prediction, QUEUED_NOTE, SimulatedCell};
+pub use cell::{LatencyPrediction, PredictedSpan, PredictedStep, QUEUED_NOTE, SimulatedCell};
 pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
     p2p_of, switches_in_words,
 };
-pub use serving::Served;
-pub use simulator::{Plans, SimBackend, Simulator};
-pub use skew::{Executed, Measured, replay};
+pub use serving::ServingLatency;
+pub use simulator::{CellPlans, SimBackend, Simulator};
+pub use skew::{MeasuredOperations, ReplayedOperation, replay};

@@ -6,7 +6,7 @@
 
 use super::cell::{Recorder, SimulatedCell, milliseconds};
 use super::durations::Durations;
-use super::lanes::{Clock, Event, LaneTimes, Lanes, Transfers, mean_overlap};
+use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, Transfers, mean_overlap};
 use super::link::transfers;
 use plan::{Lane, Phase};
 
@@ -15,21 +15,22 @@ const FILLING_STEPS: u32 = 3;
 
 /// Lanes and clocks of all stages.
 struct Stages {
-    lanes: Vec<Lanes>,
-    clocks: Vec<Clock>,
+    lanes: Vec<LaneSimulation>,
+    clocks: Vec<LaneClock>,
     transfers: Vec<Transfers>,
 }
 
 impl Stages {
     fn new(cell: &SimulatedCell<'_>, phase: Phase) -> Self {
-        let lanes: Vec<Lanes> = cell.plans.stages(phase).iter().map(Lanes::new).collect();
+        let lanes: Vec<LaneSimulation> =
+            cell.plans.stages(phase).iter().map(LaneSimulation::new).collect();
         let transfers = lanes.iter().map(|_| Transfers::default()).collect();
-        Self { clocks: vec![Clock::default(); lanes.len()], lanes, transfers }
+        Self { clocks: vec![LaneClock::default(); lanes.len()], lanes, transfers }
     }
 
     /// The same stages at the same time, with the plans of decode steps.
     fn decode(self, cell: &SimulatedCell<'_>) -> Self {
-        Self { lanes: cell.plans.decode.iter().map(Lanes::new).collect(), ..self }
+        Self { lanes: cell.plans.decode.iter().map(LaneSimulation::new).collect(), ..self }
     }
 
     /// Replays one step; `visit` gets the stage of each event. Returns the time of the last sampled token and each
@@ -37,7 +38,7 @@ impl Stages {
     fn step(
         &mut self,
         durations: &[Durations<'_>],
-        mut visit: impl FnMut(usize, Event),
+        mut visit: impl FnMut(usize, SimulatedOperation),
     ) -> (i64, Vec<i64>) {
         let stages = self.lanes.len();
         let (mut tokens, mut both) = (0, Vec::with_capacity(stages));
@@ -65,7 +66,7 @@ struct Tail {
 }
 
 impl Tail {
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &SimulatedOperation) {
         match event.lane {
             Lane::Comm => self.comm.push((event.start, event.end)),
             Lane::Compute => {
@@ -106,7 +107,7 @@ impl SimulatedCell<'_> {
         let prefill = self.stage_durations(Phase::Prefill, 0);
         let mut tokens = vec![stages.step(&prefill, |stage, event| recorder.add(stage, &event)).0];
         recorder.end_step(Phase::Prefill, 0);
-        let ended = |clock: &Clock| clock.free[0].max(clock.free[1]);
+        let ended = |clock: &LaneClock| clock.free[0].max(clock.free[1]);
         let mut times: Vec<LaneTimes> =
             stages.clocks.iter().map(|clock| LaneTimes::since(ended(clock))).collect();
         let mut tails: Vec<Tail> = times.iter().map(|_| Tail::default()).collect();
@@ -138,13 +139,13 @@ impl SimulatedCell<'_> {
         &self,
         phase: Phase,
         step: u32,
-        mut visit: impl FnMut(Event),
+        mut visit: impl FnMut(SimulatedOperation),
     ) -> (f64, i64) {
         let durations = self.stage_durations(phase, step);
         let mut stages = Stages::new(self, phase);
         let filling = if phase == Phase::Decode { FILLING_STEPS } else { 0 };
         let before = (0..filling).fold(0, |_, _| stages.step(&durations, |_, _| {}).0);
-        let earlier = |event: Event| Event {
+        let earlier = |event: SimulatedOperation| SimulatedOperation {
             ready: event.ready - before,
             start: event.start - before,
             arrival: event.arrival - before,
@@ -216,9 +217,9 @@ mod tests {
                 Durations::given(&ns)
             })
             .collect();
-        let lanes: Vec<Lanes> = plans.iter().map(Lanes::new).collect();
+        let lanes: Vec<LaneSimulation> = plans.iter().map(LaneSimulation::new).collect();
         let mut stages = Stages {
-            clocks: vec![Clock::default(); 2],
+            clocks: vec![LaneClock::default(); 2],
             transfers: vec![Transfers::default(), Transfers::default()],
             lanes,
         };
@@ -253,12 +254,12 @@ mod tests {
         })
         .unwrap();
         let receive = |free: i64, sent: i64| {
-            let mut clock = Clock { free: [free, 0], tokens: 0 };
+            let mut clock = LaneClock { free: [free, 0], tokens: 0 };
             let mut transfers = Transfers::default();
             transfers.incoming.push_back(sent);
             let durations = Durations::given(&vec![0; plans[1].operations.len()]);
             let mut found = None;
-            Lanes::new(&plans[1]).stage_step(&durations, &mut clock, &mut transfers, |event| {
+            LaneSimulation::new(&plans[1]).stage_step(&durations, &mut clock, &mut transfers, |event| {
                 if plans[1].operations[event.operation].kind == Kind::Receive {
                     found = Some((event.ready, event.start, event.end));
                 }

@@ -13,7 +13,7 @@ pub(super) const DRAWS: u64 = 8;
 const MOST_DRAWN: f64 = 128.0;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Routed {
+pub(super) struct ExpertRouting {
     load: ExpertLoad,
     experts: u32,
     pub(super) top_k: u32,
@@ -25,14 +25,14 @@ pub(super) struct Routed {
 
 /// Work of a rank, in tokens of all ranks whose choices, spread evenly, would make up as much.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Work {
+pub(super) struct RoutedWork {
     /// Tokens that would touch as many experts of the rank.
     pub(super) seen: f64,
     /// Tokens with as many choices of the rank's experts.
     pub(super) tokens: f64,
 }
 
-impl Routed {
+impl ExpertRouting {
     pub(super) fn new(spec: &Spec, shape: &ModelShape) -> Option<Self> {
         let experts = shape.experts.as_ref()?;
         Some(Self {
@@ -67,31 +67,32 @@ impl Routed {
     }
 
     /// Mean time of the busiest rank.
-    pub(super) fn busiest(&self, tokens: f64, us: &dyn Fn(Work) -> f64) -> f64 {
+    pub(super) fn busiest(&self, tokens: f64, us: &dyn Fn(RoutedWork) -> f64) -> f64 {
         if !self.is_uneven() {
             let seen = self.load.touched(self.experts, self.top_k, tokens) / f64::from(self.top_k);
-            return us(Work { seen, tokens });
+            return us(RoutedWork { seen, tokens });
         }
-        let most = |works: Vec<Work>| works.into_iter().map(us).fold(0.0, f64::max);
+        let most = |works: Vec<RoutedWork>| works.into_iter().map(us).fold(0.0, f64::max);
         self.draws(tokens).map(most).sum::<f64>() / DRAWS as f64
     }
 
     /// Time of each rank over the mean of the busiest, in each draw; empty if ranks do the same.
-    pub(super) fn shares(&self, tokens: f64, us: &dyn Fn(Work) -> f64) -> Vec<Vec<f64>> {
+    pub(super) fn shares(&self, tokens: f64, us: &dyn Fn(RoutedWork) -> f64) -> Vec<Vec<f64>> {
         if !self.is_uneven() {
             return Vec::new();
         }
         let busiest = self.busiest(tokens, us).max(f64::MIN_POSITIVE);
-        let rank_shares = |works: Vec<Work>| works.into_iter().map(|work| us(work) / busiest).collect();
+        let rank_shares =
+            |works: Vec<RoutedWork>| works.into_iter().map(|work| us(work) / busiest).collect();
         self.draws(tokens).map(rank_shares).collect()
     }
 
-    fn draws(&self, tokens: f64) -> impl Iterator<Item = Vec<Work>> {
+    fn draws(&self, tokens: f64) -> impl Iterator<Item = Vec<RoutedWork>> {
         let popularity = self.load.probabilities(self.experts, self.top_k, tokens);
         (0..DRAWS).map(move |draw| self.draw(tokens, popularity.clone(), draw))
     }
 
-    fn draw(&self, tokens: f64, mut popularity: Vec<f64>, draw: u64) -> Vec<Work> {
+    fn draw(&self, tokens: f64, mut popularity: Vec<f64>, draw: u64) -> Vec<RoutedWork> {
         let mut random =
             fastrand::Rng::with_seed(self.seed ^ (draw + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // measured counts belong to their experts
@@ -108,7 +109,7 @@ impl Routed {
             .chunks(each)
             .map(|own| {
                 let touched = own.iter().filter(|count| **count > 0.0).count() as f64;
-                Work { seen: touched * ranks, tokens: own.iter().sum::<f64>() * ranks }
+                RoutedWork { seen: touched * ranks, tokens: own.iter().sum::<f64>() * ranks }
             })
             .collect()
     }
@@ -154,12 +155,12 @@ fn about(tokens: f64, share: f64, random: &mut fastrand::Rng) -> f64 {
 mod tests {
     use super::*;
 
-    fn routed(load: ExpertLoad, ep: u32) -> Routed {
-        Routed { load, experts: 128, top_k: 4, tp: ep, ep, dp: 1, seed: 0 }
+    fn routed(load: ExpertLoad, ep: u32) -> ExpertRouting {
+        ExpertRouting { load, experts: 128, top_k: 4, tp: ep, ep, dp: 1, seed: 0 }
     }
 
     /// Time in proportion to experts touched.
-    fn seen(work: Work) -> f64 {
+    fn seen(work: RoutedWork) -> f64 {
         work.seen
     }
 
@@ -173,7 +174,7 @@ mod tests {
             assert!((mean - ExpertLoad::Uniform.touched(128, 4, tokens) / 4.0).abs() < 1e-9);
             let [uniform, skewed, balanced] =
                 [ExpertLoad::Uniform, ExpertLoad::PowerLaw(1.2), ExpertLoad::Balanced].map(|load| {
-                    let of = |seed| Routed { seed, ..routed(load.clone(), 8) };
+                    let of = |seed| ExpertRouting { seed, ..routed(load.clone(), 8) };
                     let busiest = |seed| of(seed).busiest(tokens, &|work| work.tokens);
                     (0..SEEDS).map(busiest).sum::<f64>() / SEEDS as f64
                 });

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::cell::SimulatedCell;
 use super::durations::Durations;
-use super::lanes::{Clock, Lanes};
+use super::lanes::{LaneClock, LaneSimulation};
 use machine::hardware::{Schedule, Serving};
 use plan::{Phase, Step};
 
@@ -36,7 +36,7 @@ pub struct Load {
 
 /// Means over the requests of a closed loop, as a benchmark of ten waves reports them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Served {
+pub struct ServingLatency {
     /// Time from arrival to the first token (ms).
     pub ttft_ms: f64,
     /// (latency - TTFT) / (output tokens - 1) (ms).
@@ -48,7 +48,7 @@ pub struct Served {
 }
 
 /// Latency of an engine's steps (us).
-pub(super) trait StepTimes {
+pub(super) trait StepLatencies {
     fn decode_us(&mut self, batch: u32, context: f64) -> f64;
     /// Latency of `tokens` prompt tokens, which may be several prompts or a part of one.
     fn prefill_us(&mut self, tokens: f64) -> f64;
@@ -222,7 +222,7 @@ impl Loop<'_> {
         }
     }
 
-    fn step(&mut self, times: &mut impl StepTimes) {
+    fn step(&mut self, times: &mut impl StepLatencies) {
         let (tokens, complete) = if self.is_gathering() { Default::default() } else { self.admit() };
         let batch = self.running.len() as u32;
         let context = self.context / f64::from(batch.max(1));
@@ -253,7 +253,7 @@ impl Loop<'_> {
 }
 
 /// Simulates a closed loop.
-pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -> Served {
+pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepLatencies) -> ServingLatency {
     let concurrency = load.concurrency.max(1) as usize;
     let mut state = Loop {
         engine,
@@ -282,7 +282,7 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -
     let mean_ms = |us: fn(&Request) -> f64| {
         state.requests[..counted].iter().map(us).sum::<f64>() / counted as f64 / 1e3
     };
-    Served {
+    ServingLatency {
         ttft_ms: mean_ms(|request| request.first - request.sent),
         tpot_ms: mean_ms(tpot_us),
         running: state.most as u32,
@@ -314,7 +314,7 @@ pub(super) struct CellTimes<'a> {
 impl<'a> CellTimes<'a> {
     pub(super) fn new(cell: &'a SimulatedCell<'a>, engine: &Serving, load: &Load) -> Self {
         let simulation = |phase| PhaseSimulation {
-            lanes: Lanes::new(&cell.plans.stages(phase)[0]),
+            lanes: LaneSimulation::new(&cell.plans.stages(phase)[0]),
             durations: cell.durations(phase, 0),
         };
         let shortest = f64::from(load.prompt_tokens) * load.length_ratio;
@@ -363,20 +363,20 @@ impl<'a> CellTimes<'a> {
 
 /// Lanes of a phase's plan, to simulate single steps.
 struct PhaseSimulation<'a> {
-    lanes: Lanes,
+    lanes: LaneSimulation,
     durations: Durations<'a>,
 }
 
 impl PhaseSimulation<'_> {
     fn step_us(&mut self, step: &Step) -> f64 {
         self.durations.set_step(step);
-        let mut clock = Clock::default();
+        let mut clock = LaneClock::default();
         self.lanes.step(&self.durations, &mut clock, |_| {});
         clock.tokens as f64 / 1e3
     }
 }
 
-impl StepTimes for CellTimes<'_> {
+impl StepLatencies for CellTimes<'_> {
     fn decode_us(&mut self, batch: u32, context: f64) -> f64 {
         let batch = batch.max(1);
         let least = 1 << batch.ilog2();
@@ -418,7 +418,7 @@ mod tests {
     /// Steps of 10 ms and prompts of 40 ms each 1,000 tokens.
     struct Flat;
 
-    impl StepTimes for Flat {
+    impl StepLatencies for Flat {
         fn decode_us(&mut self, _: u32, _: f64) -> f64 {
             10_000.0
         }

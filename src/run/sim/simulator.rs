@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use super::cell::SimulatedCell;
 use super::link::{collective, link_problem};
 use crate::backend::{AutoFit, HOST, PlanBackend, default_spec};
-use crate::shared::Cache;
-use crate::{Feasibility, Shared};
+use crate::shared::BoundedCache;
+use crate::{Feasibility, GridContext};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, PlanMemory, Profile, STACKS, Stack, Target};
 use model::Model;
@@ -23,17 +23,17 @@ type TargetKey = (String, String, BTreeMap<String, String>);
 /// cache is cleared, so memory does not grow with the grid.
 #[derive(Debug, Default)]
 pub struct Simulator {
-    models: Cache<String, Model>,
-    targets: Cache<TargetKey, Target>,
+    models: BoundedCache<String, Model>,
+    targets: BoundedCache<TargetKey, Target>,
     /// A large model's plans take about a megabyte.
-    plans: Cache<String, Plans, 64>,
+    plans: BoundedCache<String, CellPlans, 64>,
     /// Memory of plans; smaller than plans, so more entries are kept.
-    memory: Cache<String, PlanMemory>,
+    memory: BoundedCache<String, PlanMemory>,
 }
 
 /// Plans of a cell, one of each for every pipeline stage; shared by cells that differ in batch, tokens or link.
 #[derive(Debug)]
-pub struct Plans {
+pub struct CellPlans {
     pub prefill: Vec<Plan>,
     /// Plans of every decode step; costs depend on the step.
     pub decode: Vec<Plan>,
@@ -98,7 +98,7 @@ impl Simulator {
     }
 
     /// Builds both plans in parallel, or finds them.
-    fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
+    fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<CellPlans>> {
         self.plans.get(format!("{decode:?}"), || {
             let plan = |phase| {
                 Plan::stages(&PlanSpec { phase, ..decode.clone() })
@@ -106,7 +106,7 @@ impl Simulator {
             };
             let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
             let (hashes, memory) = (OnceLock::new(), OnceLock::new());
-            Ok(Plans { prefill: prefill?, decode: decode?, hashes, memory })
+            Ok(CellPlans { prefill: prefill?, decode: decode?, hashes, memory })
         })
     }
 }
@@ -154,7 +154,7 @@ pub(super) fn lowering(spec: &Spec, target: &Target) -> Lowering {
     Lowering { fuse_all_reduce: is_fused, shard_head: stack.shard_head || spec.shard_head, ..stack }
 }
 
-impl Plans {
+impl CellPlans {
     /// Memory of the plans; shape and precision must be those they were built with.
     pub(super) fn memory(&self, shape: &ModelShape, precision: Precision) -> &PlanMemory {
         self.memory.get_or_init(|| PlanMemory::new(shape, precision, &self.prefill, &self.decode))
@@ -226,7 +226,7 @@ impl PlanBackend for SimBackend {
         set.into_iter().chain(own.filter(asked).map(|option| option.name)).collect()
     }
 
-    fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {
+    fn complete(&self, options: &CellOptions, shared: &GridContext, spec: &mut Spec) -> Result<()> {
         if spec.hardware == HOST {
             return Err(Error::input_help(
                 "hardware 'host': the simulator needs a hardware profile",
@@ -242,11 +242,11 @@ impl PlanBackend for SimBackend {
         Ok(())
     }
 
-    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<AutoFit> {
+    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &GridContext) -> Result<AutoFit> {
         Ok(Ok(String::new()))
     }
 
-    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &GridContext) -> Result<Feasibility> {
         let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         if let Some(problem) = link_problem(spec, &target) {
             return Ok(Feasibility::Skipped(problem));
@@ -263,7 +263,7 @@ impl PlanBackend for SimBackend {
         })
     }
 
-    fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed {
+    fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &GridContext) -> MemoryNeed {
         let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set);
         let need = target.and_then(|target| shared.simulator.memory(spec, shape, &target));
         need.unwrap_or_default()

@@ -6,8 +6,8 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
-use super::durations::{Durations, ExpertShares, Loads};
-use super::lanes::{Clock, Event, Wiring};
+use super::durations::{ContendedDurations, Durations, ExpertShares};
+use super::lanes::{LaneClock, PlanDependencies, SimulatedOperation};
 use super::routing::DRAWS;
 use machine::hardware::Skew;
 use plan::{Lane, Plan};
@@ -15,7 +15,7 @@ use plan::{Lane, Plan};
 /// Lower bound of the random factors.
 const MIN_FACTOR: f64 = 0.05;
 
-/// Number of steps averaged by [`Skewed::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
+/// Number of steps averaged by [`SkewedRanks::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
 /// draw equally often.
 const PACED_STEPS: i64 = 2 * DRAWS as i64;
 
@@ -38,8 +38,8 @@ impl Normal {
     }
 }
 
-pub(super) struct Skewed {
-    wiring: Wiring,
+pub(super) struct SkewedRanks {
+    wiring: PlanDependencies,
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
@@ -66,7 +66,7 @@ pub(super) struct LaneOverlap {
 }
 
 struct Rank {
-    clock: Clock,
+    clock: LaneClock,
     speed: f64,
     ends: Vec<i64>,
     /// Durations of the current step's operations on this rank, and the host's time before each (ns).
@@ -75,13 +75,13 @@ struct Rank {
     /// Earliest end of each operation on this rank (ns); empty if unknown.
     floors: Vec<i64>,
     head: [usize; 2],
-    compute: Option<Running>,
-    comm: Option<Arrived>,
+    compute: Option<RunningOperation>,
+    comm: Option<CollectiveArrival>,
     overlap: LaneOverlap,
 }
 
 #[derive(Clone, Copy)]
-struct Running {
+struct RunningOperation {
     operation: usize,
     ready: i64,
     start: i64,
@@ -90,18 +90,18 @@ struct Running {
 
 /// A rank that has arrived at the current collective.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct CollectiveArrival {
     operation: usize,
     lane: Lane,
     ready: i64,
     start: i64,
 }
 
-impl Skewed {
+impl SkewedRanks {
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
-    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[Clock]) -> Self {
-        let wiring = Wiring::new(plan);
+    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
+        let wiring = PlanDependencies::new(plan);
         let ranks = clocks
             .iter()
             .zip(0_u64..)
@@ -128,7 +128,7 @@ impl Skewed {
         self.routed = routed;
     }
 
-    pub(super) fn clocks(&self) -> Vec<Clock> {
+    pub(super) fn clocks(&self) -> Vec<LaneClock> {
         self.ranks.iter().map(|rank| rank.clock).collect()
     }
 
@@ -141,7 +141,11 @@ impl Skewed {
     }
 
     /// Replays one step; passes every operation of every rank to `visit`, in order per lane.
-    pub(super) fn step(&mut self, durations: &Durations<'_>, visit: impl FnMut(usize, Event)) {
+    pub(super) fn step(
+        &mut self,
+        durations: &Durations<'_>,
+        visit: impl FnMut(usize, SimulatedOperation),
+    ) {
         self.draw(durations);
         self.replay(durations.loads(), visit);
     }
@@ -165,8 +169,8 @@ impl Skewed {
         &mut self,
         work: &[Vec<i64>],
         floors: &[Vec<i64>],
-        loads: Loads<'_>,
-        visit: impl FnMut(usize, Event),
+        loads: ContendedDurations<'_>,
+        visit: impl FnMut(usize, SimulatedOperation),
     ) {
         for ((rank, work), floors) in self.ranks.iter_mut().zip(work).zip(floors) {
             rank.durations.clone_from(work);
@@ -175,7 +179,11 @@ impl Skewed {
         self.replay(loads, visit);
     }
 
-    fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
+    fn replay(
+        &mut self,
+        durations: ContendedDurations<'_>,
+        mut visit: impl FnMut(usize, SimulatedOperation),
+    ) {
         for rank in &mut self.ranks {
             rank.ends.fill(i64::MAX);
             rank.head = [0; 2];
@@ -195,11 +203,11 @@ impl Skewed {
             self.advance(now, next, &mut transfer, durations);
             now = next;
             match ended {
-                Ended::Compute(index) => {
+                EarliestEnd::Compute(index) => {
                     let rank = &mut self.ranks[index];
                     if let Some(one) = rank.compute.take() {
                         let work = rank.durations[one.operation];
-                        let event = Event {
+                        let event = SimulatedOperation {
                             operation: one.operation,
                             lane: Lane::Compute,
                             ready: one.ready,
@@ -212,13 +220,13 @@ impl Skewed {
                         visit(index, event);
                     }
                 }
-                Ended::Collective => {
+                EarliestEnd::Collective => {
                     let arrival = transfer.take().map_or(now, |transfer| transfer.start);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
                         // waiting for peers on the compute lane is not contention
                         let waited = if one.lane == Lane::Compute { arrival - one.start } else { 0 };
-                        let event = Event {
+                        let event = SimulatedOperation {
                             operation: one.operation,
                             lane: one.lane,
                             ready: one.ready,
@@ -232,7 +240,7 @@ impl Skewed {
                     }
                 }
                 // something starts, so rates change
-                Ended::Nothing => {}
+                EarliestEnd::Nothing => {}
             }
         }
         for rank in &mut self.ranks {
@@ -264,13 +272,13 @@ impl Skewed {
 
     /// Arrival of the last rank at the current collective; `None` if a rank has not arrived.
     fn arrival(&self) -> Option<(i64, usize)> {
-        let arrived: Option<Vec<Arrived>> = self.ranks.iter().map(|rank| rank.comm).collect();
+        let arrived: Option<Vec<CollectiveArrival>> = self.ranks.iter().map(|rank| rank.comm).collect();
         let arrived = arrived?;
         Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
     }
 
     /// Rates of every rank's compute and of the transfer, valid until the next event.
-    fn rates(&self, now: i64, durations: Loads<'_>) -> (Vec<f64>, f64) {
+    fn rates(&self, now: i64, durations: ContendedDurations<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
                 1.0 - durations.contention[compute.operation] * durations.contention[comm.operation]
@@ -282,10 +290,15 @@ impl Skewed {
         (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
     }
 
-    fn next(&self, now: i64, transfer: Option<Transfer>, durations: Loads<'_>) -> Option<(i64, Ended)> {
+    fn next(
+        &self,
+        now: i64,
+        transfer: Option<Transfer>,
+        durations: ContendedDurations<'_>,
+    ) -> Option<(i64, EarliestEnd)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
-        let mut best: Option<(i64, Ended)> = None;
-        let mut consider = |time: i64, ended: Ended| {
+        let mut best: Option<(i64, EarliestEnd)> = None;
+        let mut consider = |time: i64, ended: EarliestEnd| {
             if best.is_none_or(|(known, _)| time < known) {
                 best = Some((time, ended));
             }
@@ -293,23 +306,29 @@ impl Skewed {
         let after = |left: f64, rate: f64| now.saturating_add((left / rate).ceil() as i64);
         for (index, (rank, rate)) in self.ranks.iter().zip(compute_rates).enumerate() {
             match rank.compute {
-                Some(one) if one.start > now => consider(one.start, Ended::Nothing),
-                Some(one) => consider(after(one.left, rate), Ended::Compute(index)),
+                Some(one) if one.start > now => consider(one.start, EarliestEnd::Nothing),
+                Some(one) => consider(after(one.left, rate), EarliestEnd::Compute(index)),
                 None => {}
             }
             if let Some(one) = rank.comm.filter(|one| one.start > now) {
-                consider(one.start, Ended::Nothing);
+                consider(one.start, EarliestEnd::Nothing);
             }
         }
         match transfer {
-            Some(Transfer { start, .. }) if start > now => consider(start, Ended::Nothing),
-            Some(Transfer { left, .. }) => consider(after(left, comm_rate), Ended::Collective),
+            Some(Transfer { start, .. }) if start > now => consider(start, EarliestEnd::Nothing),
+            Some(Transfer { left, .. }) => consider(after(left, comm_rate), EarliestEnd::Collective),
             None => {}
         }
         best
     }
 
-    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<Transfer>, durations: Loads<'_>) {
+    fn advance(
+        &mut self,
+        now: i64,
+        next: i64,
+        transfer: &mut Option<Transfer>,
+        durations: ContendedDurations<'_>,
+    ) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
         let is_waiting = transfer.is_none_or(|transfer| transfer.start > now);
@@ -330,14 +349,14 @@ impl Skewed {
 }
 
 #[derive(Clone, Copy)]
-enum Ended {
+enum EarliestEnd {
     Compute(usize),
     Collective,
     Nothing,
 }
 
 impl Rank {
-    fn start(&mut self, wiring: &Wiring) {
+    fn start(&mut self, wiring: &PlanDependencies) {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
             && !waits_inline
@@ -351,26 +370,26 @@ impl Rank {
             if !wiring.inline[operation] {
                 let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
                 let left = self.durations[operation].max(floor) as f64;
-                self.compute = Some(Running { operation, ready, start, left });
+                self.compute = Some(RunningOperation { operation, ready, start, left });
             } else if self.comm.is_none() {
-                self.comm = Some(Arrived { operation, lane: Lane::Compute, ready, start });
+                self.comm = Some(CollectiveArrival { operation, lane: Lane::Compute, ready, start });
             }
         }
         if self.comm.is_none()
             && let Some((operation, ready)) = self.startable(wiring, 1)
         {
             let start = ready.max(self.clock.free[1]);
-            self.comm = Some(Arrived { operation, lane: Lane::Comm, ready, start });
+            self.comm = Some(CollectiveArrival { operation, lane: Lane::Comm, ready, start });
         }
     }
 
-    fn startable(&self, wiring: &Wiring, lane: usize) -> Option<(usize, i64)> {
+    fn startable(&self, wiring: &PlanDependencies, lane: usize) -> Option<(usize, i64)> {
         let operation = *wiring.lanes[lane].get(self.head[lane])? as usize;
         let ready = wiring.ready(operation, &self.ends, self.clock.tokens);
         (ready != i64::MAX).then_some((operation, ready))
     }
 
-    fn end(&mut self, event: Event) {
+    fn end(&mut self, event: SimulatedOperation) {
         self.ends[event.operation] = event.end;
         self.clock.free[event.lane as usize] = event.end;
         self.head[event.lane as usize] += 1;
@@ -379,7 +398,7 @@ impl Rank {
 
 /// Measured times of a plan's operations in one step (ns).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredOperations {
     pub begin: Vec<i64>,
     /// Duration of each compute operation without contention, by rank, then by operation.
     pub work: Vec<Vec<i64>>,
@@ -397,7 +416,7 @@ pub struct Measured {
 
 /// One executed operation of a replayed step; times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Executed {
+pub struct ReplayedOperation {
     pub rank: u32,
     pub operation: usize,
     pub lane: Lane,
@@ -411,11 +430,11 @@ pub struct Executed {
 
 /// Replays one step of `plan` on all ranks. Returns every executed operation, in order per lane, and the time at
 /// which the last rank had the step's tokens (ns).
-pub fn replay(plan: &Plan, measured: &Measured) -> (Vec<Executed>, i64) {
-    let clocks: Vec<Clock> =
-        measured.begin.iter().map(|&at| Clock { free: [at; 2], tokens: at }).collect();
-    let mut ranks = Skewed::new(plan, Skew::default(), 0, 0, &clocks);
-    let loads = Loads {
+pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<ReplayedOperation>, i64) {
+    let clocks: Vec<LaneClock> =
+        measured.begin.iter().map(|&at| LaneClock { free: [at; 2], tokens: at }).collect();
+    let mut ranks = SkewedRanks::new(plan, Skew::default(), 0, 0, &clocks);
+    let loads = ContendedDurations {
         ns: &measured.transfer,
         contention: &measured.contention,
         comm_loss: measured.comm_loss,
@@ -427,7 +446,7 @@ pub fn replay(plan: &Plan, measured: &Measured) -> (Vec<Executed>, i64) {
         let work = measured.work[rank][event.operation];
         let held = floor.saturating_sub(event.start).saturating_sub(work);
         let start = event.start + held.clamp(0, event.end - event.start);
-        executed.push(Executed {
+        executed.push(ReplayedOperation {
             rank: rank as u32,
             operation: event.operation,
             lane: event.lane,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Simulator;
 use super::durations::Durations;
-use super::lanes::{Clock, Event, LaneTimes, Lanes};
+use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation};
 use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
 use machine::hardware::{CollectiveScale, Target};
@@ -46,9 +46,13 @@ fn three(wiring: [(Lane, Option<usize>); 3]) -> Plan {
 }
 
 /// The events of a step, in the plan's order, and the lanes' busy times.
-fn step(plan: &Plan, durations: &Durations<'_>, clock: &mut Clock) -> (Vec<Event>, LaneTimes) {
+fn step(
+    plan: &Plan,
+    durations: &Durations<'_>,
+    clock: &mut LaneClock,
+) -> (Vec<SimulatedOperation>, LaneTimes) {
     let (mut events, mut times) = (Vec::new(), LaneTimes::default());
-    let both = Lanes::new(plan).step(durations, clock, |event| {
+    let both = LaneSimulation::new(plan).step(durations, clock, |event| {
         times.count(&event);
         events.push(event);
     });
@@ -57,18 +61,18 @@ fn step(plan: &Plan, durations: &Durations<'_>, clock: &mut Clock) -> (Vec<Event
     (events, times)
 }
 
-fn events(plan: &Plan, durations: &[i64], clock: &mut Clock) -> Vec<Event> {
+fn events(plan: &Plan, durations: &[i64], clock: &mut LaneClock) -> Vec<SimulatedOperation> {
     step(plan, &Durations::given(durations), clock).0
 }
 
-fn starts(events: &[Event]) -> Vec<(i64, i64)> {
+fn starts(events: &[SimulatedOperation]) -> Vec<(i64, i64)> {
     events.iter().map(|e| (e.start, e.end)).collect()
 }
 
 #[test]
 fn a_chain_over_both_lanes_waits_at_each_link() {
     let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(1))]);
-    let mut clock = Clock::default();
+    let mut clock = LaneClock::default();
     assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut clock)), [(0, 10), (10, 30), (30, 35)]);
     // the next step begins with the token sampled at 35
     assert_eq!(clock.tokens, 35);
@@ -78,7 +82,7 @@ fn a_chain_over_both_lanes_waits_at_each_link() {
 #[test]
 fn compute_that_does_not_read_the_message_overlaps_it() {
     let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
-    let (events, times) = step(&plan, &Durations::given(&[10, 20, 5]), &mut Clock::default());
+    let (events, times) = step(&plan, &Durations::given(&[10, 20, 5]), &mut LaneClock::default());
     assert_eq!(starts(&events), [(0, 10), (10, 30), (10, 15)]);
     let overlap = times.overlap().unwrap();
     assert_eq!((overlap.comm_ms, overlap.exposed_comm_ms), (20e-6, 15e-6));
@@ -88,7 +92,7 @@ fn compute_that_does_not_read_the_message_overlaps_it() {
 #[test]
 fn a_lane_does_one_thing_at_a_time_in_order() {
     let plan = three([(Lane::Comm, None), (Lane::Comm, None), (Lane::Compute, Some(0))]);
-    let events = events(&plan, &[10, 20, 5], &mut Clock::default());
+    let events = events(&plan, &[10, 20, 5], &mut LaneClock::default());
     assert_eq!(starts(&events), [(0, 10), (10, 30), (10, 15)]);
     // it was ready long before its lane was
     assert_eq!((events[1].ready, events[1].start), (0, 10));
@@ -98,7 +102,7 @@ fn a_lane_does_one_thing_at_a_time_in_order() {
 fn an_explicit_edge_is_obeyed() {
     let mut plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
     plan.operations[2].after = vec![OpId(1)];
-    assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut Clock::default()))[2], (30, 35));
+    assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut LaneClock::default()))[2], (30, 35));
 }
 
 #[test]
@@ -337,7 +341,7 @@ fn lanes_that_are_busy_together_slow_each_other() {
     // compute 0 ends at 10; then 1 (comm, 20 us alone) and 2 (compute, 5 alone) run side by side
     let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
     let durations = Durations::contending(&[10_000, 20_000, 5_000], &[0.5, 1.0, 0.5], 0.2);
-    let (events, times) = step(&plan, &durations, &mut Clock::default());
+    let (events, times) = step(&plan, &durations, &mut LaneClock::default());
     // half its rate: 5 us of work take 10; meanwhile the transfer does 8 of its 20 us, then 12 alone
     assert_eq!(starts(&events), [(0, 10_000), (10_000, 32_000), (10_000, 20_000)]);
     let overlap = times.overlap().unwrap();
@@ -352,7 +356,7 @@ fn a_small_message_contends_less() {
     let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
     let end = |intensity: f64| {
         let durations = Durations::contending(&[10, 20_000, 5_000], &[0.5, intensity, 0.5], 0.0);
-        step(&plan, &durations, &mut Clock::default()).0[2].end
+        step(&plan, &durations, &mut LaneClock::default()).0[2].end
     };
     assert_eq!([end(0.0), end(0.4), end(1.0)], [5_010, 6_260, 10_010]);
 }

@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use base::text::natural_order;
 use machine::hardware::{CollectiveScale, LinkTable, Profile};
 use plan::Architecture;
-use run::{Shared, backend, emulated_link, sim};
+use run::{GridContext, backend, emulated_link, sim};
 use table::{Collective, Link, P2p, Provenance, Record, Spec, host};
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub(crate) type GroupKey = (Provenance, Option<String>, String);
 /// and machine. Returns an error if no cell has a `standard` on the same link, if a link's latency is unknown, or if a
 /// model is missing (its hidden size gives the message size).
 pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
-    let shared = Shared::default();
+    let shared = GridContext::default();
     let hosts: HashMap<&str, Option<String>> =
         records.iter().map(|record| (record.run.as_str(), host(record))).collect();
     let mut groups: BTreeMap<GroupKey, (Spec, GainGroup)> = BTreeMap::new();
@@ -120,7 +120,7 @@ pub(crate) fn group_names(groups: &[(&GroupKey, &Spec)]) -> Vec<String> {
 }
 
 /// Latency of one all-reduce of a message on a cell's link (us), and the stack's scale for collective times.
-fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveScale)> {
+fn link_us(spec: &Spec, bytes: f64, shared: &GridContext) -> Result<(f64, CollectiveScale)> {
     if spec.backend.is_simulated() {
         let target = shared.simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
         let scale = target.stack.collective;

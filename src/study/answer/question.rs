@@ -108,7 +108,7 @@ impl<'a> Question<'a> {
             several => format!(" in {}", share_of_settings(several, several)),
         };
         let spec = &pair.side.spec;
-        let model = run::Shared::default().simulator.model(&spec.model).ok();
+        let model = run::GridContext::default().simulator.model(&spec.model).ok();
         let experts = model.as_ref().and_then(|model| model.shape.experts.as_ref());
         let is_bare = experts.is_some_and(|experts| experts.shared_width == 0);
         let why =

@@ -15,7 +15,7 @@ use base::statistics::{interval95, median};
 use base::text::counted;
 use machine::hardware::{CollectiveCost, CollectiveScale, Target};
 use plan::{Architecture, Kind, Lane, Phase, Plan};
-use run::sim::{Executed, replay};
+use run::sim::{ReplayedOperation, replay};
 use table::render::{Shown, Table};
 use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 use trace::overlap::StepKey;
@@ -331,7 +331,7 @@ impl Rewiring {
         &self,
         choice: &Choice,
         number: u32,
-    ) -> Result<(Assigned, Vec<Executed>, &Step)> {
+    ) -> Result<(Assigned, Vec<ReplayedOperation>, &Step)> {
         let ready = Ready::new(self, &self.changed(choice))?;
         let step = self.step(number)?;
         let losses = self.losses(choice).unwrap_or_default();
@@ -340,7 +340,11 @@ impl Rewiring {
     }
 
     /// Plan and executed operations of one step with a choice; see [`beneath`] for errors.
-    pub(crate) fn replayed(&self, choice: &Choice, number: u32) -> Result<(Plan, Vec<Executed>)> {
+    pub(crate) fn replayed(
+        &self,
+        choice: &Choice,
+        number: u32,
+    ) -> Result<(Plan, Vec<ReplayedOperation>)> {
         self.executed(choice, number).map(|(assigned, executed, _)| (assigned.plan, executed))
     }
 
@@ -470,7 +474,7 @@ impl Rewiring {
 
 /// A replayed step (ns).
 struct Replayed {
-    executed: Vec<Executed>,
+    executed: Vec<ReplayedOperation>,
     length: i64,
     /// Sum of the kernels' times, of the rank with the most.
     work: i64,
@@ -515,7 +519,7 @@ impl Ready {
 }
 
 /// Communication and its exposed part, averaged over ranks (us).
-pub(crate) fn lanes_us(executed: &[Executed], ranks: u32) -> [f64; 2] {
+pub(crate) fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
     let of_rank = |rank: u32| {
         let lane = |lane: Lane| {
             let of_lane = executed.iter().filter(move |one| one.rank == rank && one.lane == lane);

@@ -17,7 +17,7 @@ use plan::{
     ModelShape, Module, Operation, Phase, Plan, PlanSpec, Precision, Rope, RouterScore, Routing,
     Variant,
 };
-use run::sim::Measured;
+use run::sim::MeasuredOperations;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wired {
@@ -260,7 +260,13 @@ impl Assigned {
 
     /// Times of the plan's operations for a step. `transfers` are the latencies of the step's all-reduces
     /// (ns); with `host`, kernels wait for their launches as measured.
-    pub fn times(&self, step: &Step, transfers: &[i64], losses: Losses, host: bool) -> Measured {
+    pub fn times(
+        &self,
+        step: &Step,
+        transfers: &[i64],
+        losses: Losses,
+        host: bool,
+    ) -> MeasuredOperations {
         let share = if self.wired.micro_batches > 1 { self.wired.share } else { 1.0 };
         let of_share = |ns: i64| (ns as f64 * share).round() as i64;
         let usual = middle(transfers.iter().copied());
@@ -316,7 +322,7 @@ impl Assigned {
             Lane::Compute => losses.compute,
             Lane::Comm => 1.0,
         };
-        Measured {
+        MeasuredOperations {
             begin: step.ranks.iter().map(|rank| rank.begin).collect(),
             work,
             floors,

@@ -27,7 +27,7 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::{extent, mean};
 use plan::Architecture;
-use run::sim::{Prediction, Simulator};
+use run::sim::{LatencyPrediction, Simulator};
 use table::Spec;
 use table::render::{Shown, Table};
 
@@ -286,7 +286,7 @@ struct Predicted {
 }
 
 fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Result<Predicted> {
-    let mut known: Vec<(&Spec, Prediction)> = Vec::new();
+    let mut known: Vec<(&Spec, LatencyPrediction)> = Vec::new();
     let (mut values, mut is_queued) = (Vec::with_capacity(runs.len()), false);
     for run in runs {
         let spec = &run.spec;
@@ -299,7 +299,7 @@ fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Resu
             }
         };
         known.push((spec, prediction));
-        let Prediction { prefill_ms, decode_ms } = prediction;
+        let LatencyPrediction { prefill_ms, decode_ms } = prediction;
         let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
         let column = &set.measured[run.column];
         values.push(match column.measure {
@@ -321,7 +321,7 @@ fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Resu
 
 /// Prefill and decode latency of a run, and whether its requests wait for KV cache. Skips the memory check: the run was
 /// measured, so it fits.
-fn prediction(run: &MeasuredRun, simulator: &Simulator) -> Result<(Prediction, bool)> {
+fn prediction(run: &MeasuredRun, simulator: &Simulator) -> Result<(LatencyPrediction, bool)> {
     let cell = match (&run.shape, &run.served) {
         (_, Some(ServedRow { problem: Some(problem), .. })) => return Err(Error::input(problem)),
         (Some(shape), _) => {
@@ -335,7 +335,7 @@ fn prediction(run: &MeasuredRun, simulator: &Simulator) -> Result<(Prediction, b
         Some(served) => {
             let steps = f64::from(run.spec.output_tokens.saturating_sub(1));
             let prediction =
-                Prediction { prefill_ms: served.ttft_ms, decode_ms: served.tpot_ms * steps };
+                LatencyPrediction { prefill_ms: served.ttft_ms, decode_ms: served.tpot_ms * steps };
             (prediction, served.is_queued)
         }
         None => (cell.predict(), false),

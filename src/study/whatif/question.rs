@@ -20,7 +20,7 @@ use base::text::latency;
 use machine::hardware::{LinkTable, Profile, Target};
 use plan::{Architecture, ModelShape, Precision};
 use run::feasibility;
-use run::sim::{Prediction, SimulatedCell, Simulator, link_problem, link_times};
+use run::sim::{LatencyPrediction, SimulatedCell, Simulator, link_problem, link_times};
 use table::{Collective, Link, Spec, hidden_share};
 
 /// TP sizes to choose from.
@@ -231,7 +231,7 @@ impl<'a> Question<'a> {
         if let Some(problem) = cell.out_of_memory() {
             return Err(problem);
         }
-        let Prediction { prefill_ms, decode_ms } = cell.predict();
+        let LatencyPrediction { prefill_ms, decode_ms } = cell.predict();
         let Some(step) = cell.predict_middle_step() else {
             return Err("one output token has no decode steps; ask for two or more".into());
         };
@@ -301,7 +301,7 @@ impl<'a> Question<'a> {
     fn point(&self, architecture: &Architecture, batch: u32) -> Option<FrontierPoint> {
         let concurrency = if self.spec.concurrency > 0 { batch } else { 0 };
         let spec = Spec { architecture: architecture.clone(), batch, concurrency, ..self.spec.clone() };
-        let Prediction { prefill_ms, decode_ms } = self.cell(&spec).ok()?.predict();
+        let LatencyPrediction { prefill_ms, decode_ms } = self.cell(&spec).ok()?.predict();
         let completion_ms = prefill_ms + decode_ms;
         Some(FrontierPoint {
             batch,

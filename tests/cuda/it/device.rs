@@ -18,7 +18,7 @@ use crate::support::{Done, Place, finish_within};
 /// A test that hangs fails. Kernels are compiled by a C++ compiler on the first use of each.
 const PATIENCE: Duration = Duration::from_secs(500);
 
-/// The libraries, built.
+/// Folder with the built libraries of the software device.
 pub struct Device {
     folder: PathBuf,
 }

@@ -145,7 +145,7 @@ mod inside {
     };
     use plan::DType;
     use run::cuda::blas::{Blas, MatMul, Operands};
-    use run::cuda::kernels::{KernelOptions, Kernels};
+    use run::cuda::kernels::{GpuKernels, KernelOptions};
 
     use super::INSIDE;
 
@@ -197,7 +197,7 @@ mod inside {
     impl Add {
         fn new(gpu: &Gpu) -> Self {
             let options = KernelOptions { dtype: DType::F32, ..KernelOptions::default() };
-            Self(Kernels::new(gpu, &options).and_then(|kernels| kernels.get("add")).expect("add"))
+            Self(GpuKernels::new(gpu, &options).and_then(|kernels| kernels.get("add")).expect("add"))
         }
 
         fn run(&self, stream: &Stream, a: DevicePtr, b: DevicePtr, out: DevicePtr, n: u64) {

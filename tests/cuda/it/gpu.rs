@@ -7,7 +7,7 @@ use std::time::Duration;
 use machine::driver::Gpu;
 use model::Model;
 use plan::{Architecture, DType};
-use run::{Execute, GenerateOptions, GenerateRequest, Generated, cpu, cuda};
+use run::{Execute, GenerateOptions, GenerateRequest, GenerationResult, cpu, cuda};
 
 const ARCHITECTURES: [&str; 16] = [
     "standard",
@@ -58,21 +58,21 @@ fn request(model: &str, architecture: &str, tp: u32, dtype: DType) -> GenerateRe
     }
 }
 
-fn on_gpu(request: &GenerateRequest, graph: bool) -> Generated {
+fn on_gpu(request: &GenerateRequest, graph: bool) -> GenerationResult {
     let options = GenerateOptions { graph, timeout: Duration::from_secs(60) };
     cuda::CudaBackend
         .generate(request, &options, &mut |_| (), &mut |_| ())
         .expect("generated on the GPU")
 }
 
-fn on_cpu(request: &GenerateRequest) -> Generated {
+fn on_cpu(request: &GenerateRequest) -> GenerationResult {
     cpu::CpuBackend
         .generate(request, &GenerateOptions::default(), &mut |_| (), &mut |_| ())
         .expect("generated on the cpu")
 }
 
 /// The largest difference of logits of the same tokens, as a share of the largest logit of each prompt.
-fn difference(one: &Generated, other: &Generated) -> f32 {
+fn difference(one: &GenerationResult, other: &GenerationResult) -> f32 {
     let mut worst: f32 = 0.0;
     for (one, other) in one.top_logits.iter().zip(&other.top_logits) {
         let largest = one.iter().map(|(_, logit)| logit.abs()).fold(f32::MIN_POSITIVE, f32::max);

@@ -55,7 +55,6 @@ pub fn read(path: &std::path::Path) -> Vec<Line> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// A captured graph.
 #[derive(Default)]
 struct Graph {
     names: Vec<String>,

@@ -20,7 +20,7 @@ use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use base::{atomic, regular};
 use plan::Architecture;
-use run::{Shared, executor, feasibility};
+use run::{GridContext, executor, feasibility};
 use table::{Link, P2p, Spec, Status};
 
 const SLURM_FOLDER: &str = ".slurm";
@@ -279,7 +279,7 @@ impl TaskCells {
         let cells = tasks.and_then(|tasks| tasks.get(task)).ok_or_else(|| {
             Error::failed(format!("{}: array {array} has no task {task}", file.display()))
         })?;
-        let shared = Shared::default();
+        let shared = GridContext::default();
         let cells = cells.iter().map(|cell| {
             let spec = submitted.cells[*cell].clone();
             let feasibility = feasibility::of_with(&spec, &shared)?;

@@ -19,11 +19,11 @@ functions! {
     #[derive(Clone, Copy, Debug)]
     pub(super) struct Functions;
     fn ncclGetUniqueId(id: *mut UniqueId) -> c_int;
-    fn ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config) -> c_int;
+    fn ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut NcclConfig) -> c_int;
     fn ncclCommGetAsyncError(comm: Comm, error: *mut c_int) -> c_int;
-    fn ncclAllReduce(from: *const c_void, to: *mut c_void, count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
-    fn ncclReduceScatter(from: *const c_void, to: *mut c_void, receive_count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
-    fn ncclAllGather(from: *const c_void, to: *mut c_void, send_count: usize, data_type: c_int, comm: Comm, stream: Stream) -> c_int;
+    fn ncclAllReduce(from: *const c_void, to: *mut c_void, count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: RawStream) -> c_int;
+    fn ncclReduceScatter(from: *const c_void, to: *mut c_void, receive_count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: RawStream) -> c_int;
+    fn ncclAllGather(from: *const c_void, to: *mut c_void, send_count: usize, data_type: c_int, comm: Comm, stream: RawStream) -> c_int;
     fn ncclCommFinalize(comm: Comm) -> c_int;
     fn ncclCommDestroy(comm: Comm) -> c_int;
     fn ncclCommAbort(comm: Comm) -> c_int;
@@ -168,7 +168,7 @@ fn why(name: &str, error: &libloading::Error) -> String {
 pub(super) type Comm = *mut c_void;
 
 /// CUDA driver stream (`CUstream`, the same as `cudaStream_t`).
-pub(super) type Stream = *mut c_void;
+pub(super) type RawStream = *mut c_void;
 
 /// `ncclSuccess` of `ncclResult_t`: the call has completed.
 pub(super) const SUCCESS: c_int = 0;
@@ -212,7 +212,7 @@ impl std::fmt::Debug for UniqueId {
 /// `ncclConfig_t` as of 2.18. Later versions read `size` and `version` and accept the shorter struct.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Config {
+pub(super) struct NcclConfig {
     size: usize,
     magic: c_uint,
     version: c_uint,
@@ -226,7 +226,7 @@ pub(super) struct Config {
     later: c_int,
 }
 
-impl Config {
+impl NcclConfig {
     /// Blocking calls; all other values are left to NCCL, and its environment variables override this.
     pub fn blocking() -> Self {
         Self {
@@ -283,20 +283,20 @@ mod tests {
     #[test]
     fn structures_lie_in_memory_as_nccl_expects_them() {
         assert_eq!((size_of::<UniqueId>(), align_of::<UniqueId>()), (128, 1));
-        assert_eq!((size_of::<Config>(), align_of::<Config>()), (48, 8));
+        assert_eq!((size_of::<NcclConfig>(), align_of::<NcclConfig>()), (48, 8));
         let offsets = [
-            offset_of!(Config, magic),
-            offset_of!(Config, version),
-            offset_of!(Config, blocking),
-            offset_of!(Config, cga_cluster_size),
-            offset_of!(Config, min_ctas),
-            offset_of!(Config, max_ctas),
-            offset_of!(Config, net_name),
-            offset_of!(Config, split_share),
-            offset_of!(Config, later),
+            offset_of!(NcclConfig, magic),
+            offset_of!(NcclConfig, version),
+            offset_of!(NcclConfig, blocking),
+            offset_of!(NcclConfig, cga_cluster_size),
+            offset_of!(NcclConfig, min_ctas),
+            offset_of!(NcclConfig, max_ctas),
+            offset_of!(NcclConfig, net_name),
+            offset_of!(NcclConfig, split_share),
+            offset_of!(NcclConfig, later),
         ];
         assert_eq!(offsets, [8, 12, 16, 20, 24, 28, 32, 40, 44]);
-        let config = Config::blocking();
+        let config = NcclConfig::blocking();
         assert_eq!((config.size, config.blocking, config.version), (48, 1, 21_800));
     }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
-use self::library::{BYTE, Comm, Config, Functions, IN_PROGRESS, SUCCESS, SUM, data_type};
+use self::library::{BYTE, Comm, Functions, IN_PROGRESS, NcclConfig, SUCCESS, SUM, data_type};
 use crate::comm::{Exchange, Peers};
 use base::error::{Error, Result};
 use plan::DType;
@@ -36,7 +36,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(50);
 pub type PeerCheck = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 #[derive(Debug)]
-pub struct Communicator {
+pub struct NcclCommunicator {
     shared: Arc<Shared>,
     rank: usize,
     _watched: Sender<()>,
@@ -58,7 +58,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Communicator {
+impl NcclCommunicator {
     /// Joins the ranks of `peers` with rank 0's id; every rank must call this. `bind` makes the rank's GPU current on
     /// the calling thread.
     ///
@@ -104,7 +104,7 @@ impl Communicator {
         let init = nccl.functions.ncclCommInitRankConfig;
         let join = move || {
             let mut comm: Comm = null_mut();
-            let mut config = Config::blocking();
+            let mut config = NcclConfig::blocking();
             let code = bind().map(|()| {
                 // SAFETY: the pointers are to live values of the right types; NCCL copies the configuration.
                 unsafe { init(&mut comm, c_ranks, id, c_rank, &mut config) }
@@ -299,7 +299,7 @@ fn lock_within(mutex: &Mutex<()>, limit: Duration) -> Option<MutexGuard<'_, ()>>
     }
 }
 
-impl Drop for Communicator {
+impl Drop for NcclCommunicator {
     /// Finalizes the communicator if it is healthy, else aborts it. Takes a few seconds at most and never panics.
     fn drop(&mut self) {
         let functions = self.shared.nccl.functions;
@@ -341,7 +341,7 @@ pub const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
 
 /// NCCL's choices, as far as its log reports them; that differs by version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct NcclChoices {
     /// NCCL version with its CUDA version: `2.27.3+cuda12.9`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -365,7 +365,7 @@ pub struct Chosen {
     pub warnings: Vec<String>,
 }
 
-impl Chosen {
+impl NcclChoices {
     /// Sizes (bytes) of all-reduces that use in-switch reduction (NVLS); empty if NVLS is available but the log lists
     /// no sizes, `None` if it is not used.
     pub fn through_the_switch(&self) -> Option<Vec<u64>> {
@@ -395,7 +395,7 @@ impl Chosen {
 const WARNINGS: usize = 20;
 
 /// Parses the log that this process's NCCL wrote to `NCCL_DEBUG_FILE`; `None` if there is no log.
-pub fn chosen() -> Option<Chosen> {
+pub fn chosen() -> Option<NcclChoices> {
     let name = std::env::var(DEBUG_FILE).ok()?;
     // NCCL's placeholders: %p is the process id, %h the host name
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -414,8 +414,8 @@ pub fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-fn parse(text: &str) -> Chosen {
-    let mut chosen = Chosen::default();
+fn parse(text: &str) -> NcclChoices {
+    let mut chosen = NcclChoices::default();
     for line in text.lines() {
         if let Some((_, message)) = line.split_once("NCCL INFO ") {
             information(&mut chosen, message.trim());
@@ -430,7 +430,7 @@ fn parse(text: &str) -> Chosen {
     chosen
 }
 
-fn information(chosen: &mut Chosen, message: &str) {
+fn information(chosen: &mut NcclChoices, message: &str) {
     if let Some(version) = message.strip_prefix("NCCL version ") {
         chosen.version.get_or_insert_with(|| first_word(version));
     } else if let Some((channels, _)) = message.split_once(" coll channels") {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PeerCheck;
-use super::library::{Comm, Config, Functions, SUCCESS, Stream};
+use super::library::{Comm, Functions, NcclConfig, RawStream, SUCCESS};
 use super::*;
 use crate::comm::{Exchange, Peers};
 use base::error::{Error, Result};
@@ -50,7 +50,7 @@ unsafe extern "C" fn init_rank(
     ranks: c_int,
     id: UniqueId,
     rank: c_int,
-    _: *mut Config,
+    _: *mut NcclConfig,
 ) -> c_int {
     assert!(rank < ranks);
     let behaviour = id.bytes[0];
@@ -81,7 +81,7 @@ unsafe extern "C" fn all_reduce(
     dtype: c_int,
     operation: c_int,
     comm: Comm,
-    _: Stream,
+    _: RawStream,
 ) -> c_int {
     assert_eq!((dtype, operation), (9, 0));
     let fake = fake(comm);
@@ -108,7 +108,7 @@ unsafe extern "C" fn all_gather(
     _: usize,
     _: c_int,
     _: Comm,
-    _: Stream,
+    _: RawStream,
 ) -> c_int {
     SUCCESS
 }
@@ -160,16 +160,16 @@ fn nccl() -> &'static Nccl {
     })))
 }
 
-fn join(behaviour: u8, timeout: Duration) -> Result<Communicator> {
+fn join(behaviour: u8, timeout: Duration) -> Result<NcclCommunicator> {
     join_among(behaviour, timeout, Arc::new(|| Ok(())))
 }
 
-fn join_among(behaviour: u8, timeout: Duration, alive: PeerCheck) -> Result<Communicator> {
+fn join_among(behaviour: u8, timeout: Duration, alive: PeerCheck) -> Result<NcclCommunicator> {
     let id = UniqueId::from_bytes(&[behaviour; 128]).unwrap();
-    Communicator::join_with(nccl(), id, (1, 4), timeout, || Ok(()), alive)
+    NcclCommunicator::join_with(nccl(), id, (1, 4), timeout, || Ok(()), alive)
 }
 
-fn sum(communicator: &Communicator) -> Result<()> {
+fn sum(communicator: &NcclCommunicator) -> Result<()> {
     let (sum, bf16) = (Exchange::AllReduce, Some(DType::Bf16));
     // SAFETY: the functions here look at no address.
     unsafe { communicator.exchange(sum, [8, 8], 4, bf16, std::ptr::null_mut()) }
@@ -300,7 +300,7 @@ fn ranks_join_through_their_peers_and_fail_together() {
         .map(|peers| {
             let join = move || {
                 let peers = Arc::new(peers);
-                Communicator::join(nccl, &peers, || Ok(())).map(|_| peers.rank())
+                NcclCommunicator::join(nccl, &peers, || Ok(())).map(|_| peers.rank())
             };
             std::thread::spawn(join)
         })
@@ -312,7 +312,7 @@ fn ranks_join_through_their_peers_and_fail_together() {
     let dies = peers.pop().unwrap();
     let waits = peers.pop().unwrap();
     dies.abort("rank 1: no GPU");
-    assert_eq!(text(Communicator::join(nccl, &Arc::new(waits), || Ok(()))), "rank 1: no GPU");
+    assert_eq!(text(NcclCommunicator::join(nccl, &Arc::new(waits), || Ok(()))), "rank 1: no GPU");
 }
 
 /// With a real library: `LADDERSCOPE_NCCL=/path/libnccl.so.2 cargo test -- --ignored a_real_nccl`.
@@ -326,7 +326,7 @@ fn a_real_nccl_loads_and_joins_or_says_why_not() {
     assert!(nccl.version().starts_with("2."), "{}", nccl.version());
     let result = nccl.unique_id().and_then(|id| {
         let limit = Duration::from_secs(20);
-        Communicator::join_with(nccl, id, (0, 1), limit, || Ok(()), Arc::new(|| Ok(())))
+        NcclCommunicator::join_with(nccl, id, (0, 1), limit, || Ok(()), Arc::new(|| Ok(())))
     });
     println!("version {} from {:?}: {:?}", nccl.version(), probed.library, result);
     println!("{:?}", chosen());
@@ -361,7 +361,7 @@ no line of NCCL's at all";
     assert_eq!(chosen.all_reduce, by_size.into());
     assert_eq!(chosen.blocks, [(16_384, 2)].into(), "older versions do not tell");
     assert_eq!(chosen.warnings, ["socketStart: Connect failed"]);
-    assert_eq!(parse(""), Chosen::default());
+    assert_eq!(parse(""), NcclChoices::default());
 }
 
 #[test]

@@ -35,13 +35,13 @@ enum Message {
         nonce: [u8; 32],
     },
     /// Identity of the connecting process, followed by its proof.
-    Join(Member),
+    Join(MeetingMember),
     Welcome,
     Refused(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Member {
+pub(super) struct MeetingMember {
     /// Version of the program.
     pub version: String,
     pub rank: usize,
@@ -99,7 +99,7 @@ impl<R: Read, W: Write> Handshake<R, W> {
     }
 
     /// Rank 0's side up to the identity of the other process. [`Admission::send`] ends the handshake.
-    pub fn accept(&mut self) -> io::Result<Member> {
+    pub fn accept(&mut self) -> io::Result<MeetingMember> {
         match self.receive()? {
             Message::Hello { protocol: PROTOCOL, .. } => {}
             Message::Hello { protocol, .. } => {
@@ -129,7 +129,7 @@ impl<R: Read, W: Write> Handshake<R, W> {
 
     /// The connecting side. A refusal that comes before rank 0's proof may be anyone's, so it is an error like a
     /// failed connection.
-    pub fn join(&mut self, member: Member) -> io::Result<Admission> {
+    pub fn join(&mut self, member: MeetingMember) -> io::Result<Admission> {
         self.send(&Message::Hello { protocol: PROTOCOL, nonce: nonce()? })?;
         match self.receive()? {
             Message::Challenge { .. } => {}
@@ -212,8 +212,8 @@ mod tests {
         Handshake::new((from, Vec::new()), &Secret::from_text(secret), job, port)
     }
 
-    fn member() -> Member {
-        Member { version: "1".into(), rank: 3, ranks: 8 }
+    fn member() -> MeetingMember {
+        MeetingMember { version: "1".into(), rank: 3, ranks: 8 }
     }
 
     const SHARED: &str = "what the ranks of these tests know";

@@ -11,14 +11,14 @@ use base::text::printable;
 const MAX_FRAME: u32 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum PeerOperation {
     Barrier,
     Gather,
     Broadcast,
     Clock,
 }
 
-impl Operation {
+impl PeerOperation {
     const ALL: [Self; 4] = [Self::Barrier, Self::Gather, Self::Broadcast, Self::Clock];
 
     pub fn name(self) -> &'static str {
@@ -34,7 +34,7 @@ impl Operation {
 /// A message: over TCP `kind: u8, operation: u8, number: u64, length: u32`, little-endian, and `length` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    Data { operation: Operation, number: u64, bytes: Vec<u8> },
+    Data { operation: PeerOperation, number: u64, bytes: Vec<u8> },
     Phase(String),
     Leave,
     Abort(String),
@@ -67,7 +67,7 @@ impl Frame {
         let text = |bytes: Vec<u8>| printable(&String::from_utf8_lossy(&bytes)).into_owned();
         match kind {
             0 => {
-                let operation = Operation::ALL
+                let operation = PeerOperation::ALL
                     .get(usize::from(operation))
                     .copied()
                     .ok_or_else(|| malformed(format!("unknown operation {operation}")))?;
@@ -119,7 +119,7 @@ struct State {
 
 #[derive(Debug)]
 struct Sender {
-    messages: VecDeque<(Operation, u64, Vec<u8>)>,
+    messages: VecDeque<(PeerOperation, u64, Vec<u8>)>,
     /// Latest activity, as ` (loading weights)`; empty if never reported.
     phase: String,
     progress: Instant,
@@ -128,7 +128,7 @@ struct Sender {
 
 /// Reason why a wait for a message failed.
 #[derive(Debug)]
-pub(super) enum Missing {
+pub(super) enum ReceiveError {
     Broken(String),
     Left,
     /// The rank made no progress for `silent`; `phase` is its latest activity.
@@ -209,19 +209,19 @@ impl Mailbox {
         &self,
         from: usize,
         patience: Option<Duration>,
-    ) -> Result<(Operation, u64, Vec<u8>), Missing> {
+    ) -> Result<(PeerOperation, u64, Vec<u8>), ReceiveError> {
         let began = Instant::now();
         let mut state = self.lock();
         loop {
             if let Some(why) = &state.broken {
-                return Err(Missing::Broken(why.clone()));
+                return Err(ReceiveError::Broken(why.clone()));
             }
             let sender = &mut state.from[from];
             if let Some(message) = sender.messages.pop_front() {
                 return Ok(message);
             }
             if sender.left {
-                return Err(Missing::Left);
+                return Err(ReceiveError::Left);
             }
             // activity before this wait does not count as progress
             let since = sender.progress.max(began);
@@ -230,7 +230,7 @@ impl Mailbox {
                 Some(patience) => {
                     let Some(left) = patience.checked_sub(since.elapsed()) else {
                         let phase = sender.phase.clone();
-                        return Err(Missing::Late { phase, silent: patience });
+                        return Err(ReceiveError::Late { phase, silent: patience });
                     };
                     let woken = self.changed.wait_timeout(state, left);
                     woken.unwrap_or_else(PoisonError::into_inner).0
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let data =
-            Frame::Data { operation: Operation::Clock, number: u64::MAX, bytes: vec![7; 100_000] };
+            Frame::Data { operation: PeerOperation::Clock, number: u64::MAX, bytes: vec![7; 100_000] };
         let frames = [data, Frame::Phase("löst".into()), Frame::Leave, Frame::Abort("why".into())];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| frame.write(&mut bytes).unwrap());

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mailbox::{Frame, Mailbox, Missing, Operation};
+use mailbox::{Frame, Mailbox, PeerOperation, ReceiveError};
 use rendezvous::Wires;
 #[cfg(fuzzing)]
 pub use rendezvous::read_any_message;
-pub use rendezvous::{Late, Meeting};
+pub use rendezvous::{LateRanks, Meeting};
 pub use secret::Secret;
 
-use crate::comm::Progress;
+use crate::comm::ProgressMonitor;
 use base::error::{Error, Result};
 
 /// Extra time that other ranks wait for rank 0, so that its error, which names the missing ranks, arrives first.
@@ -42,7 +42,7 @@ pub struct Peers {
     transport: Transport,
     /// Number of collective operations so far; received messages must have the same number.
     number: AtomicU64,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<ProgressMonitor>>,
 }
 
 /// Transport of messages to other ranks.
@@ -92,7 +92,7 @@ impl Peers {
         meeting: &Meeting,
         secret: &Secret,
         timeout: Duration,
-        late: Option<Late<'_>>,
+        late: Option<LateRanks<'_>>,
     ) -> Result<Self> {
         let mine = Arc::new(Mailbox::new(meeting.ranks));
         let wires = rendezvous::connect(meeting, secret, timeout, late, &mine)?;
@@ -109,7 +109,7 @@ impl Peers {
         self
     }
 
-    pub fn with_progress(mut self, progress: Arc<Progress>) -> Self {
+    pub fn with_progress(mut self, progress: Arc<ProgressMonitor>) -> Self {
         self.progress = Some(progress);
         self
     }
@@ -146,20 +146,20 @@ impl Peers {
     /// Blocks until every rank has called it. Fails like every collective operation of [`Peers`].
     pub fn barrier(&self) -> Result<()> {
         let number = self.next();
-        self.to_first(Operation::Barrier, number, Vec::new())?;
-        self.by_first(Operation::Barrier, number, Vec::new()).map(|_| ())
+        self.to_first(PeerOperation::Barrier, number, Vec::new())?;
+        self.by_first(PeerOperation::Barrier, number, Vec::new()).map(|_| ())
     }
 
     /// Collects every rank's bytes on rank 0, by rank; returns `None` at once on the others. Fails like every
     /// collective operation of [`Peers`].
     pub fn gather(&self, bytes: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
-        self.to_first(Operation::Gather, self.next(), bytes)
+        self.to_first(PeerOperation::Gather, self.next(), bytes)
     }
 
     /// Sends rank 0's bytes to every rank; the other ranks' argument is ignored. Fails like every collective
     /// operation of [`Peers`].
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        self.by_first(Operation::Broadcast, self.next(), bytes)
+        self.by_first(PeerOperation::Broadcast, self.next(), bytes)
     }
 
     /// Broadcasts like [`Peers::broadcast`] but without a timeout: the wait ends only with rank 0's bytes or when a
@@ -167,9 +167,9 @@ impl Peers {
     pub fn broadcast_unhurried(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let number = self.next();
         if self.rank == 0 {
-            return self.by_first(Operation::Broadcast, number, bytes);
+            return self.by_first(PeerOperation::Broadcast, number, bytes);
         }
-        self.receive(0, Operation::Broadcast, number, None)
+        self.receive(0, PeerOperation::Broadcast, number, None)
     }
 
     /// Compares every other rank's clock with rank 0's in `rounds` queries each. Returns the replies by rank on rank
@@ -179,8 +179,8 @@ impl Peers {
         let number = self.next();
         if self.rank != 0 {
             for _ in 0..rounds {
-                self.receive(0, Operation::Clock, number, Some(self.timeout + FIRST_RANK_GRACE))?;
-                self.deliver(0, Operation::Clock, number, now().to_le_bytes().to_vec())?;
+                self.receive(0, PeerOperation::Clock, number, Some(self.timeout + FIRST_RANK_GRACE))?;
+                self.deliver(0, PeerOperation::Clock, number, now().to_le_bytes().to_vec())?;
             }
             return Ok(Vec::new());
         }
@@ -189,8 +189,8 @@ impl Peers {
             let mut questions = Vec::with_capacity(rounds);
             for _ in 0..rounds {
                 let sent = now();
-                self.deliver(rank, Operation::Clock, number, Vec::new())?;
-                let answer = self.receive(rank, Operation::Clock, number, Some(self.timeout))?;
+                self.deliver(rank, PeerOperation::Clock, number, Vec::new())?;
+                let answer = self.receive(rank, PeerOperation::Clock, number, Some(self.timeout))?;
                 let received = now();
                 let theirs = <[u8; 8]>::try_from(answer.as_slice()).map_err(|_| {
                     self.fail(format!("rank {rank} answered {} bytes for its clock", answer.len()))
@@ -227,7 +227,7 @@ impl Peers {
 
     fn to_first(
         &self,
-        operation: Operation,
+        operation: PeerOperation,
         number: u64,
         bytes: Vec<u8>,
     ) -> Result<Option<Vec<Vec<u8>>>> {
@@ -242,7 +242,7 @@ impl Peers {
         Ok(Some(all))
     }
 
-    fn by_first(&self, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    fn by_first(&self, operation: PeerOperation, number: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         if self.rank != 0 {
             return self.receive(0, operation, number, Some(self.timeout + FIRST_RANK_GRACE));
         }
@@ -252,7 +252,7 @@ impl Peers {
         Ok(bytes)
     }
 
-    fn deliver(&self, to: usize, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<()> {
+    fn deliver(&self, to: usize, operation: PeerOperation, number: u64, bytes: Vec<u8>) -> Result<()> {
         self.check()?;
         self.send(to, Frame::Data { operation, number, bytes }).map_err(|e| {
             // the rank may have aborted in the meantime, with a better reason
@@ -276,21 +276,21 @@ impl Peers {
     fn receive(
         &self,
         from: usize,
-        operation: Operation,
+        operation: PeerOperation,
         number: u64,
         patience: Option<Duration>,
     ) -> Result<Vec<u8>> {
         let (their_operation, their_number, bytes) = match self.mine.wait(from, patience) {
             Ok(message) => message,
-            Err(Missing::Broken(why)) => return Err(Error::failed(why)),
-            Err(Missing::Left) => {
+            Err(ReceiveError::Broken(why)) => return Err(Error::failed(why)),
+            Err(ReceiveError::Left) => {
                 return Err(self.fail(format!(
                     "rank {from} ended while rank {} waited for it ({})",
                     self.rank,
                     operation.name()
                 )));
             }
-            Err(Missing::Late { phase, silent }) => {
+            Err(ReceiveError::Late { phase, silent }) => {
                 let late = self.late(from, operation, &phase, silent);
                 return Err(self.fail(late));
             }
@@ -306,7 +306,7 @@ impl Peers {
         Ok(bytes)
     }
 
-    fn late(&self, from: usize, operation: Operation, phase: &str, silent: Duration) -> String {
+    fn late(&self, from: usize, operation: PeerOperation, phase: &str, silent: Duration) -> String {
         let mut who = format!("rank {from}{phase}");
         if self.rank == 0 {
             // later ranks may be missing too

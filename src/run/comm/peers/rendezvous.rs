@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use super::handshake::{Admission, Handshake, Member};
+use super::handshake::{Admission, Handshake, MeetingMember};
 use super::mailbox::{Frame, Mailbox};
 use super::secret::Secret;
 use base::error::{Error, Result};
@@ -42,7 +42,7 @@ pub struct Meeting {
 /// Handling of late ranks: `report` gets them once, after this time; the rendezvous goes on until its timeout or until
 /// `stop` returns true.
 #[derive(Clone, Copy)]
-pub struct Late<'a> {
+pub struct LateRanks<'a> {
     pub after: Duration,
     pub report: &'a dyn Fn(&[usize]),
     pub stop: &'a dyn Fn() -> bool,
@@ -96,7 +96,7 @@ pub(super) fn connect(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
     mine: &Arc<Mailbox>,
 ) -> Result<Wires> {
     let Meeting { rank, ranks, .. } = *meeting;
@@ -169,12 +169,12 @@ fn receive(rank: usize, mut stream: TcpStream, mine: &Mailbox, relay: Option<&Wi
 }
 
 /// Reader with a deadline for the whole handshake, however slowly the peer sends.
-struct Until<'a> {
+struct DeadlineReader<'a> {
     stream: &'a TcpStream,
     end: Instant,
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -186,13 +186,13 @@ impl Read for Until<'_> {
 }
 
 /// Both directions of a connection for a handshake.
-fn bounded(stream: &TcpStream) -> io::Result<(Until<'_>, &TcpStream)> {
+fn bounded(stream: &TcpStream) -> io::Result<(DeadlineReader<'_>, &TcpStream)> {
     stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    Ok((Until { stream, end: Instant::now() + HANDSHAKE_TIMEOUT }, stream))
+    Ok((DeadlineReader { stream, end: Instant::now() + HANDSHAKE_TIMEOUT }, stream))
 }
 
 /// Connection whose handshake has ended, with the identity of the process or the reason of a failure.
-type Greeted = (Arc<TcpStream>, Result<Member, String>);
+type Greeted = (Arc<TcpStream>, Result<MeetingMember, String>);
 
 /// Handshakes in progress on rank 0, oldest first. Each runs on its own thread so that a slow peer does not delay
 /// others; above the limit the oldest is dropped, so many silent peers cannot block the rendezvous.
@@ -221,7 +221,7 @@ impl Handshakes {
     }
 }
 
-fn accept(stream: &TcpStream, secret: &Secret, job: u64) -> io::Result<Member> {
+fn accept(stream: &TcpStream, secret: &Secret, job: u64) -> io::Result<MeetingMember> {
     stream.set_nonblocking(false)?;
     let port = stream.local_addr()?.port();
     let mut handshake = Handshake::new(bounded(stream)?, secret, job, port);
@@ -263,7 +263,7 @@ fn gather_all(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
 ) -> Result<Vec<Option<TcpStream>>> {
     let began = Instant::now();
     let mut is_reported = false;
@@ -329,7 +329,7 @@ fn gather_all(
 /// Reports late ranks once. Returns an error if the rendezvous is to stop.
 fn wait_on(
     began: Instant,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
     is_reported: &mut bool,
     missing: &[usize],
 ) -> Result<()> {
@@ -363,8 +363,8 @@ fn tell_all(streams: &[Option<TcpStream>], why: &str) {
 }
 
 /// Contradiction between this job's parameters and those of a process that knows its secret: the rendezvous fails.
-fn contradiction(meeting: &Meeting, member: &Member) -> Option<String> {
-    let Member { version, rank, ranks } = member;
+fn contradiction(meeting: &Meeting, member: &MeetingMember) -> Option<String> {
+    let MeetingMember { version, rank, ranks } = member;
     if version != VERSION {
         return Some(format!(
             "rank {rank} is ladderscope {version}, rank 0 is {VERSION}: start the same version everywhere"
@@ -429,7 +429,7 @@ fn join(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    late: Option<Late<'_>>,
+    late: Option<LateRanks<'_>>,
 ) -> Result<TcpStream> {
     let began = Instant::now();
     let mut is_reported = false;
@@ -471,7 +471,7 @@ fn try_join(
 ) -> io::Result<(TcpStream, Admission)> {
     let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     let Meeting { job, rank, ranks, .. } = *meeting;
-    let member = Member { version: VERSION.to_owned(), rank, ranks };
+    let member = MeetingMember { version: VERSION.to_owned(), rank, ranks };
     let admission = Handshake::new(bounded(&stream)?, secret, job, address.port()).join(member)?;
     Ok((stream, admission))
 }
@@ -491,5 +491,5 @@ pub fn read_any_message(bytes: &[u8]) {
     while Frame::read(&mut from).is_ok() {}
     let handshake = || Handshake::new((bytes, io::sink()), &Secret::from_text("s"), 9, 23_000);
     let _ = handshake().accept();
-    let _ = handshake().join(Member { version: VERSION.to_owned(), rank: 1, ranks: 2 });
+    let _ = handshake().join(MeetingMember { version: VERSION.to_owned(), rank: 1, ranks: 2 });
 }

@@ -249,7 +249,8 @@ fn ranks_that_are_late_are_reported_and_still_let_in() {
             scope.spawn(move || {
                 let report = |missing: &[usize]| said.lock().unwrap().push(note(missing));
                 // time enough for rank 2 to come to rank 0
-                let late = Late { after: SHORT * (3 - rank as u32), report: &report, stop: &|| false };
+                let late =
+                    LateRanks { after: SHORT * (3 - rank as u32), report: &report, stop: &|| false };
                 Peers::connect(&meeting(port, rank, 3), &secret(), TIMEOUT, Some(late)).map(|_| ())
             })
         };
@@ -271,7 +272,7 @@ fn ranks_that_are_late_are_reported_and_still_let_in() {
 #[test]
 fn a_rank_that_waits_for_others_can_be_stopped() {
     for rank in [0, 1] {
-        let late = Late { after: TIMEOUT, report: &|_| (), stop: &|| true };
+        let late = LateRanks { after: TIMEOUT, report: &|_| (), stop: &|| true };
         let found = Peers::connect(&meeting(port(), rank, 2), &secret(), TIMEOUT, Some(late));
         assert!(matches!(found, Err(Error::Interrupted)), "rank {rank}: {found:?}");
     }
@@ -298,7 +299,7 @@ fn those_who_came_hear_that_rank_0_was_stopped() {
         scope.spawn(move || {
             let began = Instant::now();
             let stop = || began.elapsed() > SHORT * 2;
-            let late = Late { after: TIMEOUT, report: &|_| (), stop: &stop };
+            let late = LateRanks { after: TIMEOUT, report: &|_| (), stop: &stop };
             let first = Peers::connect(&meeting(port, 0, 3), &secret(), TIMEOUT, Some(late));
             assert!(matches!(first, Err(Error::Interrupted)), "{first:?}");
         });

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, ViewMut, gemm, gemm_onto};
+use arithmetic::{CausalSoftmax, MatrixView, MatrixViewMut, Real, SoftmaxBack, gemm, gemm_onto};
 use pulp::Arch;
 
-use crate::cpu::attention::{Before, Heads, RopeTable};
+use crate::cpu::attention::{HeadPreprocessing, Heads, RopeTable};
 
 const BLOCK: usize = 128;
 
@@ -29,7 +29,7 @@ impl Windows {
     pub fn rotate<T: Real>(
         self,
         rotation: &RopeTable<T>,
-        before: Before<'_, T>,
+        before: HeadPreprocessing<'_, T>,
         (x, columns): (&[T], usize),
         queries: &mut [T],
         keys: &mut [T],
@@ -106,9 +106,9 @@ impl Windows {
         self.blocks(queries.len() / width, |block| {
             block.probabilities(self, arch, scores, queries, keys);
             let (count, seen) = (block.count, block.first + block.count);
-            let p = View::rows(scores, 0, seen);
-            let values = View::rows(keys, block.values(self), key_width);
-            gemm([count, dim, seen], [p, values], ViewMut::rows(out, block.queries(self), width));
+            let p = MatrixView::rows(scores, 0, seen);
+            let values = MatrixView::rows(keys, block.values(self), key_width);
+            gemm([count, dim, seen], [p, values], MatrixViewMut::rows(out, block.queries(self), width));
         });
     }
 
@@ -128,23 +128,23 @@ impl Windows {
             let (count, seen) = (block.count, block.first + block.count);
             let (of_queries, of_keys, of_values) =
                 (block.queries(self), block.keys(self), block.values(self));
-            let dy = View::rows(dy, of_queries, width);
-            let probabilities = View::rows(p, 0, seen);
+            let dy = MatrixView::rows(dy, of_queries, width);
+            let probabilities = MatrixView::rows(p, 0, seen);
             // dV += P^T dO
-            let dv = ViewMut::rows(dkeys, of_values, key_width);
+            let dv = MatrixViewMut::rows(dkeys, of_values, key_width);
             gemm_onto([seen, dim, count], [probabilities.transposed(), dy], dv);
             // dP = dO V^T, and from it dS = scale x P (dP - sum of P dP over the row)
             ds.resize(count * seen, T::ZERO);
-            let values = View::rows(keys, of_values, key_width);
-            gemm([count, seen, dim], [dy, values.transposed()], ViewMut::rows(ds, 0, seen));
+            let values = MatrixView::rows(keys, of_values, key_width);
+            gemm([count, seen, dim], [dy, values.transposed()], MatrixViewMut::rows(ds, 0, seen));
             let scale = T::ONE / T::from_f64(dim as f64).sqrt();
             T::softmax_back(arch, SoftmaxBack { p, ds, seen, scale });
             // dQ = dS K, dK += dS^T Q
-            let ds = View::rows(ds, 0, seen);
-            let k = View::rows(keys, of_keys, key_width);
-            gemm([count, dim, seen], [ds, k], ViewMut::rows(dqueries, of_queries, width));
-            let q = View::rows(queries, of_queries, width);
-            let dk = ViewMut::rows(dkeys, of_keys, key_width);
+            let ds = MatrixView::rows(ds, 0, seen);
+            let k = MatrixView::rows(keys, of_keys, key_width);
+            gemm([count, dim, seen], [ds, k], MatrixViewMut::rows(dqueries, of_queries, width));
+            let q = MatrixView::rows(queries, of_queries, width);
+            let dk = MatrixViewMut::rows(dkeys, of_keys, key_width);
             gemm_onto([seen, dim, count], [ds.transposed(), q], dk);
         });
     }
@@ -186,9 +186,9 @@ impl Block {
         let dim = of.heads.dim;
         let seen = self.first + self.count;
         scores.resize(self.count * seen, T::ZERO);
-        let q = View::rows(queries, self.queries(of), width);
-        let k = View::rows(keys, self.keys(of), key_width);
-        gemm([self.count, seen, dim], [q, k.transposed()], ViewMut::rows(scores, 0, seen));
+        let q = MatrixView::rows(queries, self.queries(of), width);
+        let k = MatrixView::rows(keys, self.keys(of), key_width);
+        gemm([self.count, seen, dim], [q, k.transposed()], MatrixViewMut::rows(scores, 0, seen));
         let scale = T::ONE / T::from_f64(dim as f64).sqrt();
         T::causal_softmax(arch, CausalSoftmax { scores, seen, first: self.first, scale });
     }

@@ -1,12 +1,14 @@
 //! Backward pass of one rank.
 
-use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, ViewMut, gemm, gemm_onto};
+use arithmetic::{
+    Gated, MatrixView, MatrixViewMut, NormOperand, NormWeight, Real, SiluMulOperand, gemm, gemm_onto,
+};
 
 use super::attention::Windows;
 use super::experts::ExpertGradients;
-use super::pass::{Pass, RankContext, Stopped, combine, experts, router, weight_of};
-use super::program::{Program, Slot};
-use crate::comm::Broken;
+use super::pass::{Pass, RankContext, TrainingError, combine, experts, router, weight_of};
+use super::program::{TrainingProgram, TrainingSlot};
+use crate::comm::RankFailure;
 use crate::cpu::attention::Heads;
 use plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
 
@@ -16,9 +18,9 @@ impl<T: Real> Pass<T> {
         context: &RankContext<'_, T>,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
-    ) -> Result<(), Stopped> {
-        let read = |at: usize| Slot::Gradient(operation.reads[at]);
-        let written = |at: usize| Slot::Gradient(operation.writes[at]);
+    ) -> Result<(), TrainingError> {
+        let read = |at: usize| TrainingSlot::Gradient(operation.reads[at]);
+        let written = |at: usize| TrainingSlot::Gradient(operation.writes[at]);
         for at in 0..operation.reads.len() {
             self.fetch(context, read(at))?;
         }
@@ -70,27 +72,27 @@ impl<T: Real> Pass<T> {
         context: &RankContext<'_, T>,
         forward: &Operation,
         operation: &BackwardOperation,
-    ) -> Result<(), Stopped> {
-        let Program { plan, shape, .. } = context.program;
+    ) -> Result<(), TrainingError> {
+        let TrainingProgram { plan, shape, .. } = context.program;
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let slot = |at: usize| Slot::Gradient(operation.reads[at]);
+        let slot = |at: usize| TrainingSlot::Gradient(operation.reads[at]);
         let weight = weight_of(context, forward);
         let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
         let arch = self.arch;
         let mut dx = self.buffer(rows * width(0));
         let mut beside =
             if operation.writes.len() > 1 { self.buffer(rows * width(1)) } else { Vec::new() };
-        let operand = Slot::Value(forward.reads[0]);
-        let written = Slot::Value(forward.writes[0]);
+        let operand = TrainingSlot::Value(forward.reads[0]);
+        let written = TrainingSlot::Value(forward.writes[0]);
         let eps = T::from_f64(shape.norm_eps);
         let windows = context.windows();
         let dy = self.buffers[&slot(0)].as_slice();
         match forward.kind {
             Kind::MatMul => {
-                let (dy, w) = (View::rows(dy, 0, outputs), View::rows(weight, 0, inputs));
-                gemm([rows, inputs, outputs], [dy, w], ViewMut::rows(&mut dx, 0, inputs));
+                let (dy, w) = (MatrixView::rows(dy, 0, outputs), MatrixView::rows(weight, 0, inputs));
+                gemm([rows, inputs, outputs], [dy, w], MatrixViewMut::rows(&mut dx, 0, inputs));
             }
             // each rank's part of the gathered rows
             Kind::AllGather => {
@@ -109,7 +111,8 @@ impl<T: Real> Pass<T> {
                 T::silu_mul_operand(self.arch, SiluMulOperand { of: gated, dy, dx: &mut dx });
             }
             Kind::Attend => {
-                let keys = self.buffers[&Slot::Keys(forward.layer.unwrap_or_default())].as_slice();
+                let keys =
+                    self.buffers[&TrainingSlot::Keys(forward.layer.unwrap_or_default())].as_slice();
                 let operands = [self.buffers[&operand].as_slice(), keys, dy];
                 windows.attend_back(self.arch, &mut self.scratch, operands, [&mut dx, &mut beside]);
             }
@@ -118,11 +121,12 @@ impl<T: Real> Pass<T> {
                 let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
-                let (logits, w) = (View::rows(&logits, 0, experts), View::rows(weight, 0, inputs));
-                gemm([rows, inputs, experts], [logits, w], ViewMut::rows(&mut dx, 0, inputs));
+                let (logits, w) =
+                    (MatrixView::rows(&logits, 0, experts), MatrixView::rows(weight, 0, inputs));
+                gemm([rows, inputs, experts], [logits, w], MatrixViewMut::rows(&mut dx, 0, inputs));
             }
             Kind::Experts => {
-                let choices = Slot::Value(forward.reads[1]);
+                let choices = TrainingSlot::Value(forward.reads[1]);
                 let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
                 let gradients = ExpertGradients::Operands { rows: &mut dx, weights: &mut beside };
                 experts(context, forward, inputs).back(self.arch, [x, choices, dy], gradients);
@@ -144,11 +148,11 @@ impl<T: Real> Pass<T> {
                     }
                 });
             }
-            _ => return Err(Broken(format!("{} has no derivative", forward.name)).into()),
+            _ => return Err(RankFailure(format!("{} has no derivative", forward.name)).into()),
         }
-        self.buffers.insert(Slot::Gradient(operation.writes[0]), dx);
+        self.buffers.insert(TrainingSlot::Gradient(operation.writes[0]), dx);
         if let Some(id) = operation.writes.get(1) {
-            self.buffers.insert(Slot::Gradient(*id), beside);
+            self.buffers.insert(TrainingSlot::Gradient(*id), beside);
         }
         Ok(())
     }
@@ -160,19 +164,19 @@ impl<T: Real> Pass<T> {
         forward: &Operation,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
-    ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, .. } = context.program;
+    ) -> Result<(), TrainingError> {
+        let TrainingProgram { plan, parameter, shape, .. } = context.program;
         let rows = context.batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
-        let dy = self.buffers[&Slot::Gradient(operation.reads[0])].as_slice();
-        let operand = Slot::Value(forward.reads[0]);
+        let dy = self.buffers[&TrainingSlot::Gradient(operation.reads[0])].as_slice();
+        let operand = TrainingSlot::Value(forward.reads[0]);
         let windows = context.windows();
         let eps = T::from_f64(shape.norm_eps);
         let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
         if let (Kind::Experts, Some(down)) = (&forward.kind, weights.next()) {
-            let choices = Slot::Value(forward.reads[1]);
+            let choices = TrainingSlot::Value(forward.reads[1]);
             let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
             let mut of_down = std::mem::take(&mut gradients[down]);
             let wanted =
@@ -184,13 +188,14 @@ impl<T: Real> Pass<T> {
         let dw = &mut gradients[weight];
         match forward.kind {
             Kind::Router => {
-                let written = Slot::Value(forward.writes[0]);
+                let written = TrainingSlot::Value(forward.writes[0]);
                 let [x, choices] = [operand, written].map(|slot| self.buffers[&slot].as_slice());
                 let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
-                let (dy, x) = (View::rows(&logits, 0, experts).transposed(), View::rows(x, 0, inputs));
-                gemm_onto([experts, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
+                let (dy, x) =
+                    (MatrixView::rows(&logits, 0, experts).transposed(), MatrixView::rows(x, 0, inputs));
+                gemm_onto([experts, inputs, rows], [dy, x], MatrixViewMut::rows(dw, 0, inputs));
             }
             Kind::Embed => {
                 for (dy, token) in dy.chunks_exact(outputs).zip(&context.batch.tokens) {
@@ -200,9 +205,9 @@ impl<T: Real> Pass<T> {
                 }
             }
             Kind::MatMul => {
-                let dy = View::rows(dy, 0, outputs).transposed();
-                let x = View::rows(&self.buffers[&operand], 0, inputs);
-                gemm_onto([outputs, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
+                let dy = MatrixView::rows(dy, 0, outputs).transposed();
+                let x = MatrixView::rows(&self.buffers[&operand], 0, inputs);
+                gemm_onto([outputs, inputs, rows], [dy, x], MatrixViewMut::rows(dw, 0, inputs));
             }
             Kind::Norm => {
                 let x = self.buffers[&operand].as_slice();
@@ -211,7 +216,7 @@ impl<T: Real> Pass<T> {
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
                 let x = self.buffers.get(&operand);
-                let keys = &self.buffers[&Slot::Gradient(operation.reads[1])];
+                let keys = &self.buffers[&TrainingSlot::Gradient(operation.reads[1])];
                 windows.rotate_back(context.rotation, [dy, keys], |row, number, head| {
                     let to = match (&forward.kind, x) {
                         (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],
@@ -232,7 +237,7 @@ impl<T: Real> Pass<T> {
                     }
                 });
             }
-            _ => return Err(Broken(format!("{} has no weight to train", forward.name)).into()),
+            _ => return Err(RankFailure(format!("{} has no weight to train", forward.name)).into()),
         }
         Ok(())
     }

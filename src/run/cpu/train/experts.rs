@@ -3,7 +3,7 @@
 //! A choice has the form of decoding ([`crate::cpu::experts`]): pairs of an expert's number and its weight. The backward
 //! pass computes gate, up and activation again instead of keeping them.
 
-use arithmetic::{Gated, Real, SiluMul, SiluMulOperand, View, ViewMut, gemm, gemm_onto};
+use arithmetic::{Gated, MatrixView, MatrixViewMut, Real, SiluMul, SiluMulOperand, gemm, gemm_onto};
 use pulp::Arch;
 
 use crate::cpu::experts::{by_expert, choose, choose_back};
@@ -23,9 +23,9 @@ impl<T: Real> Router<'_, T> {
     fn logits(&self, x: &[T]) -> (usize, Vec<T>) {
         let (rows, experts) = (x.len() / self.hidden, self.weight.len() / self.hidden);
         let mut logits = vec![T::ZERO; rows * experts];
-        let weight = View::rows(self.weight, 0, self.hidden).transposed();
-        let x = View::rows(x, 0, self.hidden);
-        gemm([rows, experts, self.hidden], [x, weight], ViewMut::rows(&mut logits, 0, experts));
+        let weight = MatrixView::rows(self.weight, 0, self.hidden).transposed();
+        let x = MatrixView::rows(x, 0, self.hidden);
+        gemm([rows, experts, self.hidden], [x, weight], MatrixViewMut::rows(&mut logits, 0, experts));
         (experts, logits)
     }
 
@@ -48,7 +48,7 @@ impl<T: Real> Router<'_, T> {
 
 /// A rank's slice of every expert: `[gate; up]` one below the other, and down.
 #[derive(Clone, Copy)]
-pub(super) struct Experts<'a, T> {
+pub(super) struct TrainedExperts<'a, T> {
     pub gate_up: &'a [T],
     pub down: &'a [T],
     pub count: usize,
@@ -78,7 +78,7 @@ struct RoutedRows<T> {
     activated: Vec<T>,
 }
 
-impl<T: Real> Experts<'_, T> {
+impl<T: Real> TrainedExperts<'_, T> {
     fn width(&self) -> usize {
         self.down.len() / (self.count * self.hidden)
     }
@@ -98,9 +98,13 @@ impl<T: Real> Experts<'_, T> {
             }
             let x = self.gather(&choices, x);
             let mut projected = vec![T::ZERO; count * 2 * width];
-            let w = View::rows(self.gate_up, expert * 2 * width * hidden, hidden).transposed();
-            let rows = View::rows(&x, 0, hidden);
-            gemm([count, 2 * width, hidden], [rows, w], ViewMut::rows(&mut projected, 0, 2 * width));
+            let w = MatrixView::rows(self.gate_up, expert * 2 * width * hidden, hidden).transposed();
+            let rows = MatrixView::rows(&x, 0, hidden);
+            gemm(
+                [count, 2 * width, hidden],
+                [rows, w],
+                MatrixViewMut::rows(&mut projected, 0, 2 * width),
+            );
             let mut activated = vec![T::ZERO; count * width];
             let gated = Gated { x: &projected, columns: 2 * width, offset: 0, width };
             T::silu_mul(arch, SiluMul { of: gated, y: &mut activated });
@@ -114,9 +118,9 @@ impl<T: Real> Experts<'_, T> {
         y.fill(T::ZERO);
         self.each(arch, x, choices, |expert, routed| {
             let mut outputs = vec![T::ZERO; routed.choices.len() * hidden];
-            let w = View::rows(self.down, expert * hidden * width, width).transposed();
-            let active = View::rows(&routed.activated, 0, width);
-            let to = ViewMut::rows(&mut outputs, 0, hidden);
+            let w = MatrixView::rows(self.down, expert * hidden * width, width).transposed();
+            let active = MatrixView::rows(&routed.activated, 0, width);
+            let to = MatrixViewMut::rows(&mut outputs, 0, hidden);
             gemm([routed.choices.len(), hidden, width], [active, w], to);
             for ((at, weight), output) in routed.choices.iter().zip(outputs.chunks_exact(hidden)) {
                 let y = &mut y[at / self.top_k * hidden..][..hidden];
@@ -134,10 +138,10 @@ impl<T: Real> Experts<'_, T> {
         self.each(arch, x, choices, |expert, routed| {
             let count = routed.choices.len();
             let mut dy = self.gather(&routed.choices, dy);
-            let down = View::rows(self.down, expert * hidden * width, width);
+            let down = MatrixView::rows(self.down, expert * hidden * width, width);
             let mut d_active = vec![T::ZERO; count * width];
-            let outputs = View::rows(&dy, 0, hidden);
-            gemm([count, width, hidden], [outputs, down], ViewMut::rows(&mut d_active, 0, width));
+            let outputs = MatrixView::rows(&dy, 0, hidden);
+            gemm([count, width, hidden], [outputs, down], MatrixViewMut::rows(&mut d_active, 0, width));
             if let ExpertGradients::Operands { weights, .. } = &mut gradients {
                 let rows = d_active.chunks_exact(width).zip(routed.activated.chunks_exact(width));
                 for ((at, _), (gradient, active)) in routed.choices.iter().zip(rows) {
@@ -152,12 +156,12 @@ impl<T: Real> Experts<'_, T> {
             let operand = SiluMulOperand { of: gated, dy: &d_active, dx: &mut projected };
             T::silu_mul_operand(arch, operand);
             let first = expert * 2 * width * hidden;
-            let projected = View::rows(&projected, 0, 2 * width);
+            let projected = MatrixView::rows(&projected, 0, 2 * width);
             match &mut gradients {
                 ExpertGradients::Operands { rows, .. } => {
                     let mut dx = vec![T::ZERO; count * hidden];
-                    let gate_up = View::rows(self.gate_up, first, hidden);
-                    let to = ViewMut::rows(&mut dx, 0, hidden);
+                    let gate_up = MatrixView::rows(self.gate_up, first, hidden);
+                    let to = MatrixViewMut::rows(&mut dx, 0, hidden);
                     gemm([count, hidden, 2 * width], [projected, gate_up], to);
                     for ((at, _), dx) in routed.choices.iter().zip(dx.chunks_exact(hidden)) {
                         let row = &mut rows[at / self.top_k * hidden..][..hidden];
@@ -166,17 +170,17 @@ impl<T: Real> Experts<'_, T> {
                 }
                 ExpertGradients::Weights { gate_up, down } => {
                     if !gate_up.is_empty() {
-                        let x = View::rows(&routed.x, 0, hidden);
-                        let to = ViewMut::rows(gate_up, first, hidden);
+                        let x = MatrixView::rows(&routed.x, 0, hidden);
+                        let to = MatrixViewMut::rows(gate_up, first, hidden);
                         gemm_onto([2 * width, hidden, count], [projected.transposed(), x], to);
                     }
                     if !down.is_empty() {
                         for ((_, weight), dy) in routed.choices.iter().zip(dy.chunks_exact_mut(hidden)) {
                             dy.iter_mut().for_each(|dy| *dy *= *weight);
                         }
-                        let dy = View::rows(&dy, 0, hidden).transposed();
-                        let active = View::rows(&routed.activated, 0, width);
-                        let to = ViewMut::rows(down, expert * hidden * width, width);
+                        let dy = MatrixView::rows(&dy, 0, hidden).transposed();
+                        let active = MatrixView::rows(&routed.activated, 0, width);
+                        let to = MatrixViewMut::rows(down, expert * hidden * width, width);
                         gemm_onto([hidden, width, count], [dy, active], to);
                     }
                 }

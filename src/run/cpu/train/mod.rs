@@ -17,12 +17,12 @@ mod program;
 mod tests;
 mod trainer;
 
-pub use arithmetic::Lost;
-pub use trainer::{Optimiser, Setup, Stepped, Trainer};
+pub use arithmetic::BatchLoss;
+pub use trainer::{Optimiser, OptimiserStep, Trainer, TrainerSetup};
 
 use std::time::{Duration, Instant};
 
-use arithmetic::{View, ViewMut, gemm};
+use arithmetic::{MatrixView, MatrixViewMut, gemm};
 
 /// Matrix side: large enough to be fast, small enough for a core's cache.
 const MATRIX_SIDE: usize = 384;
@@ -40,8 +40,9 @@ pub fn gemm_peak(threads: usize) -> f64 {
         while began.elapsed() < PEAK_TIME {
             let (part, mut products) = (Instant::now(), 0.0);
             while part.elapsed() < PEAK_TIME / 5 {
-                let (a, b) = (View::rows(&a, 0, MATRIX_SIDE), View::rows(&b, 0, MATRIX_SIDE));
-                gemm([MATRIX_SIDE; 3], [a, b], ViewMut::rows(&mut out, 0, MATRIX_SIDE));
+                let (a, b) =
+                    (MatrixView::rows(&a, 0, MATRIX_SIDE), MatrixView::rows(&b, 0, MATRIX_SIDE));
+                gemm([MATRIX_SIDE; 3], [a, b], MatrixViewMut::rows(&mut out, 0, MATRIX_SIDE));
                 products += 1.0;
             }
             best =

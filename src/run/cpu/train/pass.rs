@@ -4,22 +4,23 @@
 use std::collections::{HashMap, VecDeque};
 
 use arithmetic::{
-    Gated, LossRows, Lost, Norm, Real, SiluMul, View, ViewMut, all_finite, gemm, gemm_onto,
+    BatchLoss, Gated, LossRows, MatrixView, MatrixViewMut, Norm, Real, SiluMul, all_finite, gemm,
+    gemm_onto,
 };
 use pulp::Arch;
 
 use super::attention::Windows;
-use super::experts::{Experts, Router};
-use super::program::{Program, Slot};
-use crate::comm::{Broken, Exchange, Group};
-use crate::cpu::attention::{Before, Heads, RopeTable};
+use super::experts::{Router, TrainedExperts};
+use super::program::{TrainingProgram, TrainingSlot};
+use crate::comm::{Exchange, RankFailure, RankGroup};
+use crate::cpu::attention::{HeadPreprocessing, Heads, RopeTable};
 use crate::cpu::rank::side_by_side;
 use plan::{Kind, Operation};
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Stopped {
+pub(super) enum TrainingError {
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] RankFailure),
     /// First forward operation whose result is not finite.
     #[error("{0} is not finite")]
     NotFinite(String),
@@ -47,10 +48,10 @@ impl Batch {
 
 /// Program, weights, peers and windows of one rank.
 pub(super) struct RankContext<'a, T> {
-    pub program: &'a Program,
+    pub program: &'a TrainingProgram,
     pub weights: &'a [Vec<T>],
     pub rank: usize,
-    pub group: Option<&'a Group<T>>,
+    pub group: Option<&'a RankGroup<T>>,
     pub rotation: &'a RopeTable<T>,
     pub batch: &'a Batch,
 }
@@ -77,7 +78,7 @@ pub(super) struct PassRequest<'a, T> {
 #[derive(Debug)]
 struct InFlight {
     /// Destination of the result.
-    slot: Slot,
+    slot: TrainingSlot,
     /// For a gather, the columns of one rank and of all ranks.
     gathers: Option<[usize; 2]>,
 }
@@ -86,7 +87,7 @@ struct InFlight {
 pub(super) struct Pass<T> {
     pub(super) arch: Arch,
     /// Values of the pass that are complete and still read.
-    pub(super) buffers: HashMap<Slot, Vec<T>>,
+    pub(super) buffers: HashMap<TrainingSlot, Vec<T>>,
     pool: HashMap<usize, Vec<Vec<T>>>,
     /// Collectives in flight, in order.
     in_flight: VecDeque<InFlight>,
@@ -108,9 +109,9 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, Stopped> {
+    pub fn normed(&mut self, context: &RankContext<'_, T>) -> Result<Vec<T>, TrainingError> {
         self.forward(context, false)?;
-        let normed = self.take(context, Slot::Value(context.program.plan.normed))?;
+        let normed = self.take(context, TrainingSlot::Value(context.program.plan.normed))?;
         self.clear();
         Ok(normed)
     }
@@ -119,12 +120,12 @@ impl<T: Real> Pass<T> {
         &mut self,
         context: &RankContext<'_, T>,
         mut request: PassRequest<'_, T>,
-    ) -> Result<Lost, Stopped> {
-        let Program { plan, parameter, shape, .. } = context.program;
+    ) -> Result<BatchLoss, TrainingError> {
+        let TrainingProgram { plan, parameter, shape, .. } = context.program;
         self.forward(context, request.checks_finite)?;
         let hidden = shape.hidden as usize;
         let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
-        let slot = Slot::Value(plan.normed);
+        let slot = TrainingSlot::Value(plan.normed);
         let student = self.take(context, slot)?;
         let head = parameter[plan.head.index()];
         let mut seed = match (&request.gradients, plan.seed) {
@@ -138,7 +139,7 @@ impl<T: Real> Pass<T> {
             head: trains_head.then(|| all[head].as_mut_slice()),
             share: T::from_f64(request.share),
         });
-        let normed = Normed {
+        let normed = LossOperands {
             student: &student,
             head: &context.weights[head],
             teacher: request.teacher,
@@ -149,7 +150,7 @@ impl<T: Real> Pass<T> {
         self.logits = logits;
         self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
-            self.buffers.insert(Slot::Gradient(id), seed);
+            self.buffers.insert(TrainingSlot::Gradient(id), seed);
         }
         if let Some(gradients) = request.gradients {
             self.release(context.program, plan.forward);
@@ -162,15 +163,19 @@ impl<T: Real> Pass<T> {
         Ok(lost)
     }
 
-    fn forward(&mut self, context: &RankContext<'_, T>, checks_finite: bool) -> Result<(), Stopped> {
+    fn forward(
+        &mut self,
+        context: &RankContext<'_, T>,
+        checks_finite: bool,
+    ) -> Result<(), TrainingError> {
         let plan = &context.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
             self.operation(context, operation)?;
             if checks_finite {
-                let slot = Slot::Value(operation.writes[0]);
+                let slot = TrainingSlot::Value(operation.writes[0]);
                 self.fetch(context, slot)?;
                 if self.buffers.get(&slot).is_some_and(|value| !all_finite(value)) {
-                    return Err(Stopped::NotFinite(operation.name.clone()));
+                    return Err(TrainingError::NotFinite(operation.name.clone()));
                 }
             }
             self.release(context.program, at);
@@ -191,7 +196,7 @@ impl<T: Real> Pass<T> {
     }
 
     /// Frees the buffers whose last read was in this step.
-    fn release(&mut self, program: &Program, step: usize) {
+    fn release(&mut self, program: &TrainingProgram, step: usize) {
         for slot in &program.last[step] {
             if let Some(buffer) = self.buffers.remove(slot) {
                 self.recycle(buffer);
@@ -205,10 +210,14 @@ impl<T: Real> Pass<T> {
         }
     }
 
-    pub(super) fn fetch(&mut self, context: &RankContext<'_, T>, slot: Slot) -> Result<(), Stopped> {
+    pub(super) fn fetch(
+        &mut self,
+        context: &RankContext<'_, T>,
+        slot: TrainingSlot,
+    ) -> Result<(), TrainingError> {
         while !self.buffers.contains_key(&slot) {
             let (Some(next), Some(group)) = (self.in_flight.pop_front(), context.group) else {
-                return Err(Broken(format!("{slot:?} was read before it was written")).into());
+                return Err(RankFailure(format!("{slot:?} was read before it was written")).into());
             };
             let result = group.take(context.rank)?.buffer;
             let result = match next.gathers {
@@ -221,7 +230,11 @@ impl<T: Real> Pass<T> {
     }
 
     /// Moves a buffer out; the caller must put it back.
-    fn take(&mut self, context: &RankContext<'_, T>, slot: Slot) -> Result<Vec<T>, Stopped> {
+    fn take(
+        &mut self,
+        context: &RankContext<'_, T>,
+        slot: TrainingSlot,
+    ) -> Result<Vec<T>, TrainingError> {
         self.fetch(context, slot)?;
         Ok(self.buffers.remove(&slot).unwrap_or_default())
     }
@@ -229,9 +242,9 @@ impl<T: Real> Pass<T> {
     pub(super) fn all_reduce(
         &mut self,
         context: &RankContext<'_, T>,
-        from: Slot,
-        to: Slot,
-    ) -> Result<(), Stopped> {
+        from: TrainingSlot,
+        to: TrainingSlot,
+    ) -> Result<(), TrainingError> {
         self.exchange(context, Exchange::AllReduce, from, InFlight { slot: to, gathers: None })
     }
 
@@ -239,23 +252,27 @@ impl<T: Real> Pass<T> {
         &mut self,
         context: &RankContext<'_, T>,
         exchange: Exchange,
-        from: Slot,
+        from: TrainingSlot,
         to: InFlight,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), TrainingError> {
         let part = self.take(context, from)?;
         let mut sent = self.buffer(part.len());
         sent.copy_from_slice(&part);
         self.buffers.insert(from, part);
-        let group = context.group.ok_or_else(|| Broken("one rank reduces nothing".into()))?;
+        let group = context.group.ok_or_else(|| RankFailure("one rank reduces nothing".into()))?;
         let bytes = size_of_val(sent.as_slice()) as u64;
         group.give(context.rank, exchange, bytes, sent)?;
         self.in_flight.push_back(to);
         Ok(())
     }
 
-    fn operation(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
-        let value = |at: usize| Slot::Value(operation.reads[at]);
-        let to = Slot::Value(operation.writes[0]);
+    fn operation(
+        &mut self,
+        context: &RankContext<'_, T>,
+        operation: &Operation,
+    ) -> Result<(), TrainingError> {
+        let value = |at: usize| TrainingSlot::Value(operation.reads[at]);
+        let to = TrainingSlot::Value(operation.writes[0]);
         let width = || context.program.numbers_per_row(operation.writes[0]);
         match operation.kind {
             Kind::AllReduce => self.all_reduce(context, value(0), to),
@@ -278,10 +295,14 @@ impl<T: Real> Pass<T> {
     }
 
     /// Operation on values of this rank.
-    fn compute(&mut self, context: &RankContext<'_, T>, operation: &Operation) -> Result<(), Stopped> {
-        let Program { plan, shape, tp, .. } = context.program;
-        let value = |at: usize| Slot::Value(operation.reads[at]);
-        let to = Slot::Value(operation.writes[0]);
+    fn compute(
+        &mut self,
+        context: &RankContext<'_, T>,
+        operation: &Operation,
+    ) -> Result<(), TrainingError> {
+        let TrainingProgram { plan, shape, tp, .. } = context.program;
+        let value = |at: usize| TrainingSlot::Value(operation.reads[at]);
+        let to = TrainingSlot::Value(operation.writes[0]);
         let rows = context.batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = context.program.numbers_per_row(operation.writes[0]);
@@ -297,7 +318,7 @@ impl<T: Real> Pass<T> {
             }
             _ => Vec::new(),
         };
-        let layer = Slot::Keys(operation.layer.unwrap_or_default());
+        let layer = TrainingSlot::Keys(operation.layer.unwrap_or_default());
         let read = |at: usize| self.buffers[&value(at)].as_slice();
         let eps = T::from_f64(shape.norm_eps);
         match operation.kind {
@@ -332,15 +353,15 @@ impl<T: Real> Pass<T> {
                 }
             }
             Kind::MatMul => {
-                let w = View::rows(weight, 0, columns(0)).transposed();
-                let x = View::rows(read(0), 0, columns(0));
-                gemm([rows, width, columns(0)], [x, w], ViewMut::rows(&mut y, 0, width));
+                let w = MatrixView::rows(weight, 0, columns(0)).transposed();
+                let x = MatrixView::rows(read(0), 0, columns(0));
+                gemm([rows, width, columns(0)], [x, w], MatrixViewMut::rows(&mut y, 0, width));
             }
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let before = match operation.kind {
-                    Kind::BiasRopeAppend => Before::Bias(weight),
-                    Kind::NormRopeAppend => Before::Norm(weight, eps),
-                    _ => Before::Nothing,
+                    Kind::BiasRopeAppend => HeadPreprocessing::Bias(weight),
+                    Kind::NormRopeAppend => HeadPreprocessing::Norm(weight, eps),
+                    _ => HeadPreprocessing::Nothing,
                 };
                 let x = (read(0), columns(0));
                 context.windows().rotate(context.rotation, before, x, &mut y, &mut keys);
@@ -362,7 +383,7 @@ impl<T: Real> Pass<T> {
             Kind::Experts => {
                 experts(context, operation, columns(0)).forward(self.arch, read(0), read(1), &mut y);
             }
-            _ => return Err(Broken(format!("{} is in no training plan", operation.name)).into()),
+            _ => return Err(RankFailure(format!("{} is in no training plan", operation.name)).into()),
         }
         if !keys.is_empty() {
             self.buffers.insert(layer, keys);
@@ -394,11 +415,11 @@ pub(super) fn experts<'a, T: Real>(
     context: &RankContext<'a, T>,
     operation: &Operation,
     hidden: usize,
-) -> Experts<'a, T> {
+) -> TrainedExperts<'a, T> {
     let [gate_up, down] = weights(context, operation);
     let experts = context.program.shape.experts;
     let (count, top_k) = experts.map_or((1, 1), |of| (of.count as usize, of.top_k as usize));
-    Experts { gate_up, down, count, hidden, top_k }
+    TrainedExperts { gate_up, down, count, hidden, top_k }
 }
 
 /// First two weights of an operation; empty if it has fewer.
@@ -418,7 +439,7 @@ pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], join: impl Fn(T, 
 /// Approximate memory for the logits of one slice of rows.
 const LOGIT_BYTES: usize = 32 << 20;
 
-struct Normed<'a, T> {
+struct LossOperands<'a, T> {
     student: &'a [T],
     head: &'a [T],
     teacher: Option<Teacher<'a, T>>,
@@ -459,14 +480,14 @@ impl<T: Real> Logits<T> {
     fn loss(
         &mut self,
         arch: Arch,
-        of: &Normed<'_, T>,
+        of: &LossOperands<'_, T>,
         targets: &[u32],
         mut gradients: Option<Gradients<'_, T>>,
-    ) -> Lost {
-        let Normed { hidden, ranks, .. } = *of;
+    ) -> BatchLoss {
+        let LossOperands { hidden, ranks, .. } = *of;
         let vocab = of.head.len() / hidden;
         let together = (LOGIT_BYTES / (vocab * size_of::<T>())).clamp(16, 512);
-        let mut lost = Lost::default();
+        let mut lost = BatchLoss::default();
         for (at, targets) in targets.chunks(together).enumerate() {
             let (first, rows) = (at * together * hidden, targets.len());
             // of each rank: its first column among the student's, and its first logit
@@ -475,15 +496,19 @@ impl<T: Real> Logits<T> {
             let parts = || (0..ranks).map(move |rank| (ranks * first + rank * hidden, rank * each));
             self.student.resize(rows * vocab, T::ZERO);
             for (x, part) in parts() {
-                let head = View::rows(of.head, part * hidden, hidden).transposed();
-                let x = View::rows(of.student, x, stride);
-                gemm([rows, each, hidden], [x, head], ViewMut::rows(&mut self.student, part, vocab));
+                let head = MatrixView::rows(of.head, part * hidden, hidden).transposed();
+                let x = MatrixView::rows(of.student, x, stride);
+                gemm(
+                    [rows, each, hidden],
+                    [x, head],
+                    MatrixViewMut::rows(&mut self.student, part, vocab),
+                );
             }
             if let Some(teacher) = of.teacher {
                 self.teacher.resize(rows * vocab, T::ZERO);
-                let head = View::rows(teacher.head, 0, hidden).transposed();
-                let x = View::rows(teacher.normed, first, hidden);
-                gemm([rows, vocab, hidden], [x, head], ViewMut::rows(&mut self.teacher, 0, vocab));
+                let head = MatrixView::rows(teacher.head, 0, hidden).transposed();
+                let x = MatrixView::rows(teacher.normed, first, hidden);
+                gemm([rows, vocab, hidden], [x, head], MatrixViewMut::rows(&mut self.teacher, 0, vocab));
             }
             let share = gradients.as_ref().map_or(T::ZERO, |gradients| gradients.share);
             lost += T::loss(
@@ -499,14 +524,14 @@ impl<T: Real> Logits<T> {
             );
             let Some(gradients) = &mut gradients else { continue };
             for (x, part) in parts() {
-                let logits = View::rows(&self.student, part, vocab);
+                let logits = MatrixView::rows(&self.student, part, vocab);
                 if let Some(normed) = &mut gradients.normed {
-                    let head = View::rows(of.head, part * hidden, hidden);
-                    gemm([rows, hidden, each], [logits, head], ViewMut::rows(normed, x, stride));
+                    let head = MatrixView::rows(of.head, part * hidden, hidden);
+                    gemm([rows, hidden, each], [logits, head], MatrixViewMut::rows(normed, x, stride));
                 }
                 if let Some(head) = &mut gradients.head {
-                    let x = View::rows(of.student, x, stride);
-                    let to = ViewMut::rows(head, part * hidden, hidden);
+                    let x = MatrixView::rows(of.student, x, stride);
+                    let to = MatrixViewMut::rows(head, part * hidden, hidden);
                     gemm_onto([each, hidden, rows], [logits.transposed(), x], to);
                 }
             }

@@ -5,14 +5,14 @@ use plan::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Slot {
+pub(super) enum TrainingSlot {
     Value(ValueId),
     Keys(u32),
     Gradient(GradientId),
 }
 
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct TrainingProgram {
     pub plan: TrainingPlan,
     pub shape: ModelShape,
     pub tp: u32,
@@ -20,10 +20,10 @@ pub(super) struct Program {
     pub parameter: Vec<usize>,
     pub parameters: Vec<WeightId>,
     /// Slots with their last read in each step: forward operations, the loss, backward operations.
-    pub last: Vec<Vec<Slot>>,
+    pub last: Vec<Vec<TrainingSlot>>,
 }
 
-impl Program {
+impl TrainingProgram {
     pub fn new(plan: TrainingPlan, shape: &ModelShape) -> Self {
         let is_tied = shape.tied_embeddings;
         let stored = |tensor| if is_tied && tensor == Tensor::Head { Tensor::Embedding } else { tensor };
@@ -126,27 +126,27 @@ impl Program {
 }
 
 /// Forward values that a derivative reads in addition to its gradients.
-fn again(plan: &TrainingPlan, does: &Derivative) -> Vec<Slot> {
+fn again(plan: &TrainingPlan, does: &Derivative) -> Vec<TrainingSlot> {
     let (id, is_weight) = match *does {
         Derivative::Operand(id) => (id, false),
         Derivative::Weight(id) => (id, true),
         Derivative::Scale(..) | Derivative::Sum | Derivative::AllReduce => return Vec::new(),
     };
     let operation = &plan.plan.operations[id.index()];
-    let operand = Slot::Value(operation.reads[0]);
+    let operand = TrainingSlot::Value(operation.reads[0]);
     match operation.kind {
         Kind::MatMul if is_weight => vec![operand],
-        Kind::Experts => operation.reads.iter().map(|value| Slot::Value(*value)).collect(),
-        Kind::Router => vec![operand, Slot::Value(operation.writes[0])],
+        Kind::Experts => operation.reads.iter().map(|value| TrainingSlot::Value(*value)).collect(),
+        Kind::Router => vec![operand, TrainingSlot::Value(operation.writes[0])],
         Kind::Norm | Kind::SiluMul { .. } | Kind::NormRopeAppend => vec![operand],
-        Kind::Attend => vec![operand, Slot::Keys(operation.layer.unwrap_or_default())],
+        Kind::Attend => vec![operand, TrainingSlot::Keys(operation.layer.unwrap_or_default())],
         _ => Vec::new(),
     }
 }
 
-fn last_reads(plan: &TrainingPlan) -> Vec<Vec<Slot>> {
+fn last_reads(plan: &TrainingPlan) -> Vec<Vec<TrainingSlot>> {
     let forward = plan.plan.operations[..plan.forward].iter().map(|operation| {
-        let keys = operation.layer.map(Slot::Keys);
+        let keys = operation.layer.map(TrainingSlot::Keys);
         let keys = keys.filter(|_| {
             matches!(
                 operation.kind,
@@ -154,18 +154,19 @@ fn last_reads(plan: &TrainingPlan) -> Vec<Vec<Slot>> {
             )
         });
         let values = operation.reads.iter().chain(&operation.writes);
-        values.map(|value| Slot::Value(*value)).chain(keys).collect::<Vec<_>>()
+        values.map(|value| TrainingSlot::Value(*value)).chain(keys).collect::<Vec<_>>()
     });
-    let of_gradients = |ids: &[GradientId]| ids.iter().map(|id| Slot::Gradient(*id)).collect::<Vec<_>>();
-    let mut loss = vec![Slot::Value(plan.normed)];
-    loss.extend(plan.seed.map(Slot::Gradient));
+    let of_gradients =
+        |ids: &[GradientId]| ids.iter().map(|id| TrainingSlot::Gradient(*id)).collect::<Vec<_>>();
+    let mut loss = vec![TrainingSlot::Value(plan.normed)];
+    loss.extend(plan.seed.map(TrainingSlot::Gradient));
     let backward = plan.backward.iter().map(|operation| {
         let mut slots = of_gradients(&operation.reads);
         slots.extend(of_gradients(&operation.writes));
         slots.extend(again(plan, &operation.does));
         slots
     });
-    let steps: Vec<Vec<Slot>> = forward.chain([loss]).chain(backward).collect();
+    let steps: Vec<Vec<TrainingSlot>> = forward.chain([loss]).chain(backward).collect();
     let mut last = vec![Vec::new(); steps.len()];
     let mut seen = std::collections::HashSet::new();
     for (at, slots) in steps.iter().enumerate().rev() {

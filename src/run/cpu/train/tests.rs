@@ -5,7 +5,7 @@ use arithmetic::Real;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::trainer::{Optimiser, Setup, Trainer, assemble};
+use super::trainer::{Optimiser, Trainer, TrainerSetup, assemble};
 use base::error::Result;
 use model::{Model, WeightSource};
 use plan::testing::ARCHITECTURES;
@@ -79,7 +79,8 @@ fn trainer<T: Real>(
 ) -> Trainer<T> {
     let architecture: Architecture = architecture.parse().unwrap();
     let trains = &|_: Tensor| true;
-    let setup = Setup { shape, architecture: &architecture, trains, tp, replicas, context, distil };
+    let setup =
+        TrainerSetup { shape, architecture: &architecture, trains, tp, replicas, context, distil };
     let load = random::<T>(shape, golden().seed);
     Trainer::new(setup, &|weight, rank| load(weight, rank, tp)).unwrap()
 }
@@ -280,7 +281,7 @@ fn only_what_is_to_be_trained_moves_and_nothing_below_it_is_computed() {
     let shape = shape(HeadStep::Plain, true);
     let architecture: Architecture = "ladder:1".parse().unwrap();
     let trains = &|tensor: Tensor| tensor.layer() == Some(2);
-    let setup = Setup {
+    let setup = TrainerSetup {
         shape: &shape,
         architecture: &architecture,
         trains,

@@ -4,12 +4,12 @@
 //! cores than ranks, each replica processes its share of a step's windows and synchronizes only at the end. Sums
 //! follow the order of replicas and values, so a step on the same number of threads is bitwise reproducible.
 
-use super::pass::{Batch, Pass, PassRequest, RankContext, Stopped, Teacher};
-use super::program::Program;
-use crate::comm::{Broken, Group, SpinWait};
+use super::pass::{Batch, Pass, PassRequest, RankContext, Teacher, TrainingError};
+use super::program::TrainingProgram;
+use crate::comm::{RankFailure, RankGroup, SpinWait};
 use crate::cpu::attention::RopeTable;
-use crate::recorder::Clock;
-use arithmetic::{Lost, Real};
+use crate::recorder::MonotonicClock;
+use arithmetic::{BatchLoss, Real};
 use base::error::{Error, Result, catch_panic};
 use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ const ROWS_PER_PASS: usize = 1024;
 const VALUES_PER_TASK: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
-pub struct Setup<'a> {
+pub struct TrainerSetup<'a> {
     pub shape: &'a ModelShape,
     pub architecture: &'a Architecture,
     pub trains: &'a dyn Fn(Tensor) -> bool,
@@ -39,20 +39,20 @@ type Numbers<T> = Vec<Vec<T>>;
 
 /// Frozen teacher model with the weight of its loss.
 #[derive(Debug)]
-struct Taught<T> {
-    program: Program,
+struct TeacherModel<T> {
+    program: TrainingProgram,
     weights: Vec<Numbers<T>>,
     weight: f64,
 }
 
 #[derive(Debug)]
 pub struct Trainer<T> {
-    pub(super) program: Program,
+    pub(super) program: TrainingProgram,
     /// Indexed by rank.
     pub(super) weights: Vec<Numbers<T>>,
     /// Indexed by rank and parameter; empty for parameters that are not trained.
     moments: Vec<Vec<Moments<T>>>,
-    teacher: Option<Taught<T>>,
+    teacher: Option<TeacherModel<T>>,
     /// Indexed by replica and rank.
     gradients: Vec<Vec<Numbers<T>>>,
     passes: Vec<Vec<Pass<T>>>,
@@ -61,31 +61,31 @@ pub struct Trainer<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stepped {
-    pub lost: Lost,
+pub struct OptimiserStep {
+    pub lost: BatchLoss,
     pub gradient_norm: f64,
 }
 
 impl<T: Real> Trainer<T> {
     /// `load` returns a rank's slice of a weight. Returns an input error if TP does not divide the model or the
     /// architecture cannot be trained.
-    pub fn new(setup: Setup<'_>, load: &dyn Fn(&Weight, u32) -> Result<Vec<T>>) -> Result<Self> {
-        let Setup { shape, architecture, trains, tp, replicas, context, distil } = setup;
+    pub fn new(setup: TrainerSetup<'_>, load: &dyn Fn(&Weight, u32) -> Result<Vec<T>>) -> Result<Self> {
+        let TrainerSetup { shape, architecture, trains, tp, replicas, context, distil } = setup;
         let program = |architecture: &Architecture, trains: &dyn Fn(Tensor) -> bool| {
             TrainingPlan::new(shape, architecture, tp, trains)
-                .map(|plan| Program::new(plan, shape))
+                .map(|plan| TrainingProgram::new(plan, shape))
                 .map_err(|problem| Error::input(problem.to_string()))
         };
-        let all = |program: &Program| -> Result<Vec<Numbers<T>>> {
+        let all = |program: &TrainingProgram| -> Result<Vec<Numbers<T>>> {
             let of_rank = |rank| -> Result<Numbers<T>> {
                 (0..program.parameters.len()).map(|at| load(program.weight(at), rank)).collect()
             };
             (0..tp).map(of_rank).collect()
         };
-        let teacher = distil.map(|weight| -> Result<Taught<T>> {
+        let teacher = distil.map(|weight| -> Result<TeacherModel<T>> {
             let program = program(&Architecture::Standard, &|_| false)?;
             let weights = all(&program)?;
-            Ok(Taught { program, weights, weight })
+            Ok(TeacherModel { program, weights, weight })
         });
         let program = program(architecture, trains)?;
         let weights = all(&program)?;
@@ -110,7 +110,7 @@ impl<T: Real> Trainer<T> {
     }
 
     /// Computes the loss of windows, each one token longer than its positions.
-    pub fn loss(&mut self, windows: &[&[u32]]) -> Result<Lost> {
+    pub fn loss(&mut self, windows: &[&[u32]]) -> Result<BatchLoss> {
         self.passes(windows, false, false).map_err(|stopped| Error::failed(stopped.to_string()))
     }
 
@@ -126,11 +126,13 @@ impl<T: Real> Trainer<T> {
         optimiser: &Optimiser,
         step: u32,
         steps: u32,
-    ) -> Result<Stepped> {
+    ) -> Result<OptimiserStep> {
         let lost = self.gradients(windows)?;
         if !(lost.nll + lost.kl).is_finite() {
             let first = match self.passes(windows, false, true) {
-                Err(Stopped::NotFinite(operation)) => format!("{operation} is the first of its layers"),
+                Err(TrainingError::NotFinite(operation)) => {
+                    format!("{operation} is the first of its layers")
+                }
                 _ => "its logits are the first".into(),
             };
             return Err(not_finite(step, "the loss", &first));
@@ -147,7 +149,7 @@ impl<T: Real> Trainer<T> {
             let parameters = weights.iter_mut().zip(moments).zip(gradients).enumerate();
             for (at, ((weights, moments), gradient)) in parameters {
                 let decay = if self.program.decays(at) { optimiser.weight_decay } else { 0.0 };
-                let one = Move { step, rate, decay, scale };
+                let one = OptimiserUpdate { step, rate, decay, scale };
                 let moments = moments
                     .first
                     .par_chunks_mut(VALUES_PER_TASK)
@@ -161,10 +163,10 @@ impl<T: Real> Trainer<T> {
                 });
             }
         }
-        Ok(Stepped { lost, gradient_norm })
+        Ok(OptimiserStep { lost, gradient_norm })
     }
 
-    pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<Lost> {
+    pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<BatchLoss> {
         for numbers in self.gradients.iter_mut().flatten().flatten() {
             numbers.par_chunks_mut(VALUES_PER_TASK).for_each(|chunk| chunk.fill(T::ZERO));
         }
@@ -276,14 +278,14 @@ impl<T: Real> Trainer<T> {
         windows: &[&[u32]],
         learns: bool,
         checks_finite: bool,
-    ) -> Result<Lost, Stopped> {
+    ) -> Result<BatchLoss, TrainingError> {
         let replicas = self.passes.len();
         let share = 1.0 / (windows.len() * self.context) as f64;
         let Self { program, weights, teacher, gradients, passes, rotation, context, .. } = self;
-        let (ranks, spin_wait, clock) = (weights.len(), SpinWait::default(), Clock::start());
-        let groups: Vec<Group<T>> =
-            (0..replicas).map(|_| Group::new(ranks, None, spin_wait, clock)).collect();
-        let work = Work {
+        let (ranks, spin_wait, clock) = (weights.len(), SpinWait::default(), MonotonicClock::start());
+        let groups: Vec<RankGroup<T>> =
+            (0..replicas).map(|_| RankGroup::new(ranks, None, spin_wait, clock)).collect();
+        let work = LossPass {
             program,
             weights,
             teacher: teacher.as_ref(),
@@ -293,7 +295,7 @@ impl<T: Real> Trainer<T> {
             share,
             checks_finite,
         };
-        let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {
+        let results: Vec<Result<BatchLoss, TrainingError>> = std::thread::scope(|scope| {
             let mut started = Vec::new();
             let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
             for (number, ((passes, gradients), group)) in of_replicas {
@@ -305,7 +307,7 @@ impl<T: Real> Trainer<T> {
                         let gradients = learns.then_some(&mut gradients[..]);
                         let result = catch_panic(|| work.on_rank(place, part, pass, gradients));
                         let result = result.unwrap_or_else(|text| {
-                            Err(Broken(format!("rank {rank} panicked: {text}")).into())
+                            Err(RankFailure(format!("rank {rank} panicked: {text}")).into())
                         });
                         // a rank that fails must not leave the others waiting
                         if let Err(stopped) = &result {
@@ -317,16 +319,19 @@ impl<T: Real> Trainer<T> {
                 }
             }
             let ended = started.into_iter().map(|(rank, thread)| {
-                (rank, thread.join().unwrap_or_else(|_| Err(Broken("a rank panicked".into()).into())))
+                (
+                    rank,
+                    thread.join().unwrap_or_else(|_| Err(RankFailure("a rank panicked".into()).into())),
+                )
             });
             // every rank reports its whole replica's loss, so rank 0's is enough
             ended.filter(|(rank, ended)| *rank == 0 || ended.is_err()).map(|(_, ended)| ended).collect()
         });
-        let (mut lost, mut broken) = (Lost::default(), None);
+        let (mut lost, mut broken) = (BatchLoss::default(), None);
         for result in results {
             match result {
                 Ok(part) => lost += part,
-                Err(Stopped::Broken(why)) => broken = Some(Stopped::Broken(why)),
+                Err(TrainingError::Broken(why)) => broken = Some(TrainingError::Broken(why)),
                 // the original error says more than the aborts that it caused
                 Err(found) => return Err(found),
             }
@@ -335,10 +340,10 @@ impl<T: Real> Trainer<T> {
     }
 }
 
-struct Work<'a, T> {
-    program: &'a Program,
+struct LossPass<'a, T> {
+    program: &'a TrainingProgram,
     weights: &'a [Numbers<T>],
-    teacher: Option<&'a Taught<T>>,
+    teacher: Option<&'a TeacherModel<T>>,
     rotation: &'a RopeTable<T>,
     windows: &'a [&'a [u32]],
     context: usize,
@@ -346,29 +351,29 @@ struct Work<'a, T> {
     checks_finite: bool,
 }
 
-impl<T: Real> Work<'_, T> {
+impl<T: Real> LossPass<'_, T> {
     /// Loss of a part of the windows on a rank, which is alone without a group.
     fn on_rank(
         &self,
-        (rank, group): (usize, Option<&Group<T>>),
+        (rank, group): (usize, Option<&RankGroup<T>>),
         part: Range<usize>,
         pass: &mut Pass<T>,
         mut gradients: Option<&mut [Vec<T>]>,
-    ) -> Result<Lost, Stopped> {
-        let mut lost = Lost::default();
+    ) -> Result<BatchLoss, TrainingError> {
+        let mut lost = BatchLoss::default();
         for windows in self.windows[part].chunks((ROWS_PER_PASS / self.context).max(1)) {
             let batch = &Batch::new(windows, self.context);
             let Self { program, weights, rotation, .. } = *self;
             let context = RankContext { program, weights: &weights[rank], rank, group, rotation, batch };
             let taught = match self.teacher {
-                Some(Taught { program, weights, .. }) => {
+                Some(TeacherModel { program, weights, .. }) => {
                     let context = RankContext { program, weights: &weights[rank], ..context };
                     Some(pass.normed(&context)?)
                 }
                 None => None,
             };
             let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
-                let Taught { program, weights, weight } = taught;
+                let TeacherModel { program, weights, weight } = taught;
                 let head = program.parameter[program.plan.head.index()];
                 Teacher { normed, head: &weights[rank][head], weight: *weight }
             });
@@ -398,7 +403,7 @@ fn not_finite(step: u32, what: &str, first: &str) -> Error {
 /// Assembles a whole tensor from all ranks' `numbers` (parameters or gradients); `None` if the program does not
 /// contain it.
 pub(super) fn assemble<T: Real>(
-    program: &Program,
+    program: &TrainingProgram,
     numbers: &[&[Vec<T>]],
     tensor: Tensor,
 ) -> Option<Vec<T>> {
@@ -469,14 +474,14 @@ pub struct Moments<T> {
 
 /// Update of one step; `scale` multiplies the gradients.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
+pub(super) struct OptimiserUpdate {
     pub step: u32,
     pub rate: f64,
     pub decay: f64,
     pub scale: f64,
 }
 
-impl Move {
+impl OptimiserUpdate {
     pub fn apply<T: Real>(self, weights: &mut [T], gradient: &[T], first: &mut [T], second: &mut [T]) {
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
         let [one, two] = BETAS.map(|beta| 1.0 - beta.powi(number));
@@ -516,7 +521,7 @@ mod tests {
     fn steps_are_those_of_pytorch() {
         let (mut weights, mut first, mut second) = ([1.0f64, -2.0], [0.0; 2], [0.0; 2]);
         for (step, gradient) in [[0.5, -1.0], [0.25, 3.0]].iter().enumerate() {
-            let step = Move { step: step as u32, rate: 0.1, decay: 0.5, scale: 1.0 };
+            let step = OptimiserUpdate { step: step as u32, rate: 0.1, decay: 0.5, scale: 1.0 };
             step.apply(&mut weights, gradient, &mut first, &mut second);
         }
         for (weight, wanted) in weights.iter().zip(PYTORCH) {

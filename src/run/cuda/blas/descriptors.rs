@@ -13,7 +13,7 @@ use plan::DType;
 /// `cublasLtMatmulHeuristicResult_t`. The state is a plain integer because newer libraries may add states.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(super) struct AlgorithmCandidate {
     pub algorithm: sys::cublasLtMatmulAlgo_t,
     pub workspace_bytes: usize,
     pub state: u32,
@@ -22,11 +22,11 @@ pub(super) struct Candidate {
 }
 
 const _: () = {
-    assert!(size_of::<Candidate>() == size_of::<sys::cublasLtMatmulHeuristicResult_t>());
-    assert!(align_of::<Candidate>() == align_of::<sys::cublasLtMatmulHeuristicResult_t>());
+    assert!(size_of::<AlgorithmCandidate>() == size_of::<sys::cublasLtMatmulHeuristicResult_t>());
+    assert!(align_of::<AlgorithmCandidate>() == align_of::<sys::cublasLtMatmulHeuristicResult_t>());
 };
 
-impl Candidate {
+impl AlgorithmCandidate {
     pub fn empty() -> Self {
         Self {
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
@@ -66,7 +66,7 @@ functions! {
         a: sys::cublasLtMatrixLayout_t, b: sys::cublasLtMatrixLayout_t,
         c: sys::cublasLtMatrixLayout_t, d: sys::cublasLtMatrixLayout_t,
         preference: sys::cublasLtMatmulPreference_t, wanted: c_int,
-        candidates: *mut Candidate, given: *mut c_int,
+        candidates: *mut AlgorithmCandidate, given: *mut c_int,
     ) -> u32;
     fn cublasLtMatmul(
         handle: sys::cublasLtHandle_t, description: sys::cublasLtMatmulDesc_t,
@@ -256,10 +256,10 @@ impl Descriptors {
         matmul: &MatMul,
         alignment: Alignment,
         wanted: usize,
-    ) -> Result<Vec<Candidate>> {
+    ) -> Result<Vec<AlgorithmCandidate>> {
         let what = || format!("choosing an algorithm for {matmul}");
         let preference = Preference::new(self.lt, alignment)?;
-        let mut candidates = vec![Candidate::empty(); wanted.max(1)];
+        let mut candidates = vec![AlgorithmCandidate::empty(); wanted.max(1)];
         let mut given: c_int = 0;
         // SAFETY: all handles exist; `candidates` has room for the requested count.
         let status = unsafe {
@@ -302,7 +302,7 @@ impl Descriptors {
     pub unsafe fn run(
         &self,
         handle: sys::cublasLtHandle_t,
-        candidate: &Candidate,
+        candidate: &AlgorithmCandidate,
         (x, w, out): (u64, u64, u64),
         workspace: u64,
         stream: sys::cudaStream_t,

@@ -13,7 +13,7 @@ use cudarc::cublaslt::sys;
 
 use crate::cuda::timing::clock::{CLEARLY, median_us};
 use base::error::{Error, Result};
-use descriptors::{Alignment, Candidate, Descriptors, Lt};
+use descriptors::{AlgorithmCandidate, Alignment, Descriptors, Lt};
 use machine::driver::{DevicePtr, Gpu, Memory, Stream};
 use plan::DType;
 
@@ -76,7 +76,7 @@ pub struct Blas {
 
 struct Plan {
     descriptors: Descriptors,
-    candidate: Candidate,
+    candidate: AlgorithmCandidate,
 }
 
 struct Handle {
@@ -151,7 +151,7 @@ impl Blas {
         stream: &Stream,
         matmul: &MatMul,
         descriptors: &Descriptors,
-        candidate: &Candidate,
+        candidate: &AlgorithmCandidate,
         (x, w, out): (DevicePtr, DevicePtr, DevicePtr),
     ) -> Result<()> {
         let workspace = self.workspace(stream)?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blas;
 use super::kernels::Nvrtc;
-use crate::comm::nccl::{Communicator, Nccl};
+use crate::comm::nccl::{Nccl, NcclCommunicator};
 use crate::comm::{Exchange, Peers, nccl};
 use crate::cuda::ranks::on_threads;
 use crate::cuda::timing::clock::collective_us;
@@ -46,7 +46,8 @@ pub const CHECKS: [(&str, &str); 8] = [
 
 words! {
     /// Outcome of a check.
-    Found, "finding" {
+    #[schemars(rename = "Found")]
+    CheckOutcome, "finding" {
         /// The check passed.
         Passed = "passed",
         /// Something is unusual, but results are valid.
@@ -60,18 +61,19 @@ words! {
 
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Checked {
+#[schemars(rename = "Checked")]
+pub struct CheckResult {
     /// Name of the check in [`CHECKS`].
     pub name: String,
     /// Outcome: passed, warned, failed or not done.
-    pub found: Found,
+    pub found: CheckOutcome,
     /// Explanation with the measured numbers.
     pub said: String,
 }
 
 /// True if checks ran and none failed.
-pub fn passed(all: &[Checked]) -> bool {
-    !all.is_empty() && all.iter().all(|check| check.found != Found::Failed)
+pub fn passed(all: &[CheckResult]) -> bool {
+    !all.is_empty() && all.iter().all(|check| check.found != CheckOutcome::Failed)
 }
 
 /// Cache key of a GPU's outcome: everything it depends on.
@@ -90,11 +92,11 @@ fn key(gpu: &Gpu) -> String {
 }
 
 /// Cached results for this GPU and binary.
-pub fn known(gpu: &Gpu) -> Option<Vec<Checked>> {
+pub fn known(gpu: &Gpu) -> Option<Vec<CheckResult>> {
     serde_json::from_slice(&Cache::of_user("checks")?.load(&key(gpu))?).ok()
 }
 
-pub fn keep(gpu: &Gpu, all: &[Checked]) {
+pub fn keep(gpu: &Gpu, all: &[CheckResult]) {
     if let (Some(cache), Ok(bytes)) = (Cache::of_user("checks"), serde_json::to_vec(all)) {
         cache.store(&key(gpu), &bytes);
     }
@@ -102,7 +104,7 @@ pub fn keep(gpu: &Gpu, all: &[Checked]) {
 
 /// Returns the cached results, or runs the checks if there are none. Returns `None` if automatic checks are
 /// disabled. `say` receives progress messages.
-pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<Checked>> {
+pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<CheckResult>> {
     if let Some(known) = known(gpu) {
         return Some(known);
     }
@@ -117,12 +119,12 @@ pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<C
 }
 
 /// Warning for results on a GPU that has not passed; `None` if it has.
-pub(super) fn warning(known: Option<&[Checked]>) -> Option<String> {
+pub(super) fn warning(known: Option<&[CheckResult]>) -> Option<String> {
     let all = known.unwrap_or_default();
     if passed(all) {
         return None;
     }
-    let failed = all.iter().filter(|check| check.found == Found::Failed);
+    let failed = all.iter().filter(|check| check.found == CheckOutcome::Failed);
     let failed: Vec<String> = failed.map(|check| format!("{}: {}", check.name, check.said)).collect();
     Some(match failed.as_slice() {
         [] => "unverified: no self-check on this GPU yet; run `ladderscope doctor --check`".into(),
@@ -134,9 +136,9 @@ pub(super) fn warning(known: Option<&[Checked]>) -> Option<String> {
 }
 
 /// Converts an outcome to a result; a check that ends in an error has failed.
-fn concluded(name: &str, outcome: Result<(Found, String)>) -> Checked {
-    let (found, said) = outcome.unwrap_or_else(|error: Error| (Found::Failed, error.to_string()));
-    Checked { name: name.into(), found, said }
+fn concluded(name: &str, outcome: Result<(CheckOutcome, String)>) -> CheckResult {
+    let (found, said) = outcome.unwrap_or_else(|error: Error| (CheckOutcome::Failed, error.to_string()));
+    CheckResult { name: name.into(), found, said }
 }
 
 /// Message size of a decode step of a 70B model, and one for bandwidth (bytes).
@@ -158,18 +160,18 @@ fn given(rank: usize, at: usize) -> f32 {
 }
 
 /// Checks eager and captured sums over this many GPUs, with latency and bandwidth.
-fn on_own_gpus(gpus: usize) -> Result<(Found, String)> {
+fn on_own_gpus(gpus: usize) -> Result<(CheckOutcome, String)> {
     let [latency_us, gb_s] = over(gpus, |gpu, communicator, peers| {
         sums(gpu, communicator, peers)?;
         times(gpu, communicator, peers)
     })?;
     let checked = checked(&format!("{gpus} GPUs"));
     let said = format!("{checked}; 16 KB take {latency_us:.1} us, 64 MB go at {gb_s:.0} GB/s");
-    Ok((Found::Passed, said))
+    Ok((CheckOutcome::Passed, said))
 }
 
 /// Checks sums over ranks that share one GPU; their latency is meaningless.
-fn on_one_gpu() -> Result<(Found, String)> {
+fn on_one_gpu() -> Result<(CheckOutcome, String)> {
     for ranks in SHARING {
         over(ranks, sums)
             .map_err(|error| Error::failed(format!("{ranks} ranks on one GPU: {error}")))?;
@@ -177,7 +179,7 @@ fn on_one_gpu() -> Result<(Found, String)> {
     let [few, many] = SHARING;
     let version = Nccl::load()?.version();
     let checked = checked(&format!("{few} and over {many} ranks on one GPU"));
-    Ok((Found::Passed, format!("{checked} (NCCL {version})")))
+    Ok((CheckOutcome::Passed, format!("{checked} (NCCL {version})")))
 }
 
 fn checked(ranks: &str) -> String {
@@ -191,14 +193,14 @@ fn checked(ranks: &str) -> String {
 /// Runs one thread per rank and returns the first rank's result.
 fn over<R: Send>(
     ranks: usize,
-    part: impl Fn(&Gpu, &Communicator, &Arc<Peers>) -> Result<R> + Sync,
+    part: impl Fn(&Gpu, &NcclCommunicator, &Arc<Peers>) -> Result<R> + Sync,
 ) -> Result<R> {
     let nccl = Nccl::load()?;
     let rank = |peers: &Arc<Peers>| -> Result<R> {
         let check_rank = || {
             let gpu = Gpu::open(shared_gpu::device(peers.rank()))?;
             let on = gpu.clone();
-            let communicator = Communicator::join(nccl, peers, move || on.bind())?;
+            let communicator = NcclCommunicator::join(nccl, peers, move || on.bind())?;
             let done = part(&gpu, &communicator, peers)?;
             // free no memory while other ranks still sum
             peers.barrier()?;
@@ -211,7 +213,7 @@ fn over<R: Send>(
 
 /// Enqueues an in-place sum of `count` elements over all ranks.
 fn sum(
-    communicator: &Communicator,
+    communicator: &NcclCommunicator,
     memory: &Memory,
     (count, format): (usize, DType),
     stream: &Stream,
@@ -233,7 +235,7 @@ fn bytes_of(format: DType, numbers: impl Iterator<Item = f32>) -> Vec<u8> {
 /// Checks sums of all formats and sizes, eager and captured. With a shared GPU, allocating, freeing or
 /// preparing work waits for the whole GPU and could deadlock with another rank's sum, so it only happens
 /// behind a barrier.
-fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()> {
+fn sums(gpu: &Gpu, communicator: &NcclCommunicator, peers: &Arc<Peers>) -> Result<()> {
     let stream = gpu.stream(Priority::High)?;
     let memory = gpu.allocate(SIZES[3], "a message")?;
     for format in [DType::Bf16, DType::F32] {
@@ -278,7 +280,7 @@ fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()
 }
 
 /// Latency of a decode step's message (us) and bandwidth of a large one (GB/s).
-fn times(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<[f64; 2]> {
+fn times(gpu: &Gpu, communicator: &NcclCommunicator, peers: &Arc<Peers>) -> Result<[f64; 2]> {
     let stream = gpu.stream(Priority::High)?;
     let memory = gpu.allocate(SMALL, "a message")?;
     stream.fill(memory.ptr(), 0, SMALL)?;
@@ -301,22 +303,26 @@ fn times(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<[
 mod tests {
     use super::*;
 
-    fn checked(found: Found) -> Checked {
-        Checked { name: "graph".into(), found, said: "12 of 20 tokens".into() }
+    fn checked(found: CheckOutcome) -> CheckResult {
+        CheckResult { name: "graph".into(), found, said: "12 of 20 tokens".into() }
     }
 
     #[test]
     fn one_failure_is_no_pass_and_no_check_is_none_either() {
         assert!(!passed(&[]));
-        let fine = [checked(Found::Passed), checked(Found::Warned), checked(Found::NotDone)];
+        let fine = [
+            checked(CheckOutcome::Passed),
+            checked(CheckOutcome::Warned),
+            checked(CheckOutcome::NotDone),
+        ];
         assert!(passed(&fine));
         assert_eq!(warning(Some(&fine)), None);
-        let wrong = [checked(Found::Passed), checked(Found::Failed)];
+        let wrong = [checked(CheckOutcome::Passed), checked(CheckOutcome::Failed)];
         assert!(!passed(&wrong));
         let told = warning(Some(&wrong)).unwrap_or_default();
         assert!(told.starts_with("unverified") && told.contains("graph: 12 of 20 tokens"), "{told}");
         assert!(warning(None).is_some_and(|told| told.contains("doctor --check")));
         let error = concluded("graph", Err(Error::failed("no memory")));
-        assert_eq!((error.found, error.said.as_str()), (Found::Failed, "no memory"));
+        assert_eq!((error.found, error.said.as_str()), (CheckOutcome::Failed, "no memory"));
     }
 }

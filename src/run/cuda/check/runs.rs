@@ -4,15 +4,15 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CHECKS, Checked, Found, concluded};
+use super::{CHECKS, CheckOutcome, CheckResult, concluded};
 use crate::comm::EmulatedLink;
 use crate::cuda::collective::CollectiveTransport;
-use crate::cuda::engine::{Engine, Local, Programs, Setup, Tuning};
+use crate::cuda::engine::{Engine, EngineSetup, Local, Programs, Tuning};
 use crate::cuda::fp8;
 use crate::cuda::generation::Generation;
 use crate::cuda::instrumented::Stamps;
 use crate::cuda::kernels::matvec;
-use crate::cuda::matmul::{Product, TimedProduct};
+use crate::cuda::matmul::{MatrixProduct, TimedProduct};
 use crate::cuda::measure::read_bandwidth;
 use crate::cuda::ranks::alive;
 use crate::cuda::timing::Tick;
@@ -53,7 +53,7 @@ const PLAIN: Case = Case {
 };
 
 /// Tokens, logits and latency of one generation.
-struct Ran {
+struct CheckGeneration {
     /// True if kernels start early, and the number of such edges in the graph (`None` if the driver does not
     /// report it).
     programmatic: bool,
@@ -72,14 +72,14 @@ struct Bench<'a> {
     tokens: u32,
     /// Engine and baseline generation shared by several checks, created by the first of them.
     engine: OnceCell<Engine>,
-    plain: OnceCell<Ran>,
+    plain: OnceCell<CheckGeneration>,
 }
 
 /// One check: returns the outcome and its explanation.
-type Check = fn(&Bench<'_>) -> Result<(Found, String)>;
+type Check = fn(&Bench<'_>) -> Result<(CheckOutcome, String)>;
 
 /// Runs all checks in order; `say` receives progress messages.
-pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
+pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<CheckResult> {
     let small = gpu.info().multiprocessors < SMALL;
     let (model, tokens) = if small { ("tiny", 6) } else { ("llama-3.2-1b", 21) };
     let bench = Bench { gpu, model, tokens, engine: OnceCell::new(), plain: OnceCell::new() };
@@ -96,7 +96,7 @@ pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
 impl Bench<'_> {
     fn engine_of(&self, case: &Case) -> Result<Engine> {
         let model = Model::resolve(self.model)?;
-        let setup = Setup {
+        let setup = EngineSetup {
             seed: 1,
             capacity: PROMPT + self.tokens,
             output_tokens: self.tokens,
@@ -104,7 +104,7 @@ impl Bench<'_> {
             graph: case.graph,
             tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
             timeout: Duration::from_secs(60),
-            ..Setup::new(model, case.architecture.parse::<Architecture>()?, case.weights, case.tp)?
+            ..EngineSetup::new(model, case.architecture.parse::<Architecture>()?, case.weights, case.tp)?
         };
         let programs = Arc::new(Programs::new(&setup)?);
         let transport = match &case.link {
@@ -119,15 +119,15 @@ impl Bench<'_> {
         kept(&self.engine, || self.engine_of(&PLAIN))
     }
 
-    fn plain(&self) -> Result<&Ran> {
+    fn plain(&self) -> Result<&CheckGeneration> {
         kept(&self.plain, || self.generate(self.engine()?))
     }
 
-    fn ran(&self, case: &Case) -> Result<Ran> {
+    fn ran(&self, case: &Case) -> Result<CheckGeneration> {
         self.generate(&self.engine_of(case)?)
     }
 
-    fn generate(&self, engine: &Engine) -> Result<Ran> {
+    fn generate(&self, engine: &Engine) -> Result<CheckGeneration> {
         let mut generation = Generation::new(engine, 1, PROMPT, self.tokens)?;
         let prompt: Vec<u32> = (1..=PROMPT).collect();
         let mut steps = Vec::new();
@@ -147,7 +147,7 @@ impl Bench<'_> {
         // a step reads only one row of the embedding per token
         let weights =
             weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
-        Ok(Ran {
+        Ok(CheckGeneration {
             programmatic: engine.programmatic(),
             edges: generation.programmatic_edges(),
             tokens,
@@ -167,11 +167,11 @@ fn kept<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     Ok(cell.get_or_init(|| made))
 }
 
-fn verdict(is_good: bool, text: String) -> Result<(Found, String)> {
-    Ok((if is_good { Found::Passed } else { Found::Failed }, text))
+fn verdict(is_good: bool, text: String) -> Result<(CheckOutcome, String)> {
+    Ok((if is_good { CheckOutcome::Passed } else { CheckOutcome::Failed }, text))
 }
 
-fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn products(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let fp8 = bench.engine_of(&Case { weights: DType::Fp8, ..PLAIN })?;
     let many = 2 * matvec::MOST_ROWS;
     let (mut worst, mut count, mut good) = (0.0f64, 0, true);
@@ -199,8 +199,8 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
 fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f64>> {
     let gpu = &engine.gpu;
     let all = gpu.info().multiprocessors;
-    let asked = Product { rows, multiprocessors: all, ..product.product };
-    let Product { inputs, outputs, weights: format, logits, .. } = asked;
+    let asked = MatrixProduct { rows, multiprocessors: all, ..product.product };
+    let MatrixProduct { inputs, outputs, weights: format, logits, .. } = asked;
     if rows > matvec::most_rows(format, inputs) {
         return Ok(None);
     }
@@ -245,7 +245,7 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
     Ok(Some(off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) })))
 }
 
-fn graph(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn graph(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let eager = bench.ran(&Case { graph: false, programmatic: false, ..PLAIN })?;
     let graph = bench.plain()?;
     let logits = &eager.logits;
@@ -256,14 +256,14 @@ fn graph(bench: &Bench<'_>) -> Result<(Found, String)> {
     )
 }
 
-fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn early_starts(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let with = bench.plain()?;
     if !with.programmatic {
         let why = "needs compute capability 9.0 and a driver for CUDA 12.3";
-        return Ok((Found::NotDone, why.into()));
+        return Ok((CheckOutcome::NotDone, why.into()));
     }
     let Some(edges) = with.edges else {
-        return Ok((Found::NotDone, "the driver does not report graph edges".into()));
+        return Ok((CheckOutcome::NotDone, "the driver does not report graph edges".into()));
     };
     let with_us = with.tpot_us;
     let without_us = bench.ran(&Case { programmatic: false, ..PLAIN })?.tpot_us;
@@ -271,15 +271,15 @@ fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
         format!("{edges} edges; {with_us:.1} us per step with them, {without_us:.1} us without");
     Ok((
         match (edges, with_us < without_us) {
-            (0, _) => Found::Failed,
-            (_, true) => Found::Passed,
-            (_, false) => Found::Warned,
+            (0, _) => CheckOutcome::Failed,
+            (_, true) => CheckOutcome::Passed,
+            (_, false) => CheckOutcome::Warned,
         },
         detail,
     ))
 }
 
-fn bandwidth(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn bandwidth(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let ran = bench.plain()?;
     let read = read_bandwidth(bench.gpu, &bench.engine()?.kernels.get("read_bandwidth")?)?;
     let gb_s = ran.bytes as f64 / ran.tpot_us / 1e3;
@@ -287,20 +287,20 @@ fn bandwidth(bench: &Bench<'_>) -> Result<(Found, String)> {
     let detail = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
     Ok((
         match share {
-            share if share > BANDWIDTH[0] => Found::Failed,
-            share if share < BANDWIDTH[1] => Found::Warned,
-            _ => Found::Passed,
+            share if share > BANDWIDTH[0] => CheckOutcome::Failed,
+            share if share < BANDWIDTH[1] => CheckOutcome::Warned,
+            _ => CheckOutcome::Passed,
         },
         detail,
     ))
 }
 
-fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn overlap(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let link = Some(EmulatedLink::Formula { alpha_us: 500.0, gb_s: 1000.0 });
     let mut engine = bench.engine_of(&Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
     engine.check_link()?;
     let Some([communication, products, both]) = engine.time_beside()? else {
-        return Ok((Found::NotDone, "nothing was emulated".into()));
+        return Ok((CheckOutcome::NotDone, "nothing was emulated".into()));
     };
     let detail = format!(
         "{communication:.0} us of communication and {products:.0} us of matrix products take {both:.0} us in parallel"
@@ -309,21 +309,21 @@ fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
 }
 
 /// Judges the latency of two chains that ran in parallel, given their latencies alone.
-fn beside(communication: f64, products: f64, both: f64) -> Found {
+fn beside(communication: f64, products: f64, both: f64) -> CheckOutcome {
     let longer = communication.max(products);
     match both {
         // a wait was skipped, or the chains ran sequentially
-        both if both < 0.97 * longer || both > 0.9 * (communication + products) => Found::Failed,
-        both if both > 1.15 * longer => Found::Warned,
-        _ => Found::Passed,
+        both if both < 0.97 * longer || both > 0.9 * (communication + products) => CheckOutcome::Failed,
+        both if both > 1.15 * longer => CheckOutcome::Warned,
+        _ => CheckOutcome::Passed,
     }
 }
 
-fn link(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn link(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let link = Some(EmulatedLink::Formula { alpha_us: 25.0, gb_s: 200.0 });
     let mut engine = bench.engine_of(&Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
     let Some(checked) = engine.check_link()? else {
-        return Ok((Found::NotDone, "nothing was emulated".into()));
+        return Ok((CheckOutcome::NotDone, "nothing was emulated".into()));
     };
     let tick_us = checked.tick.longest_ns.max(500.0) / 1e3;
     let off = checked.checked.iter().map(|size| (size.took_us - size.target_us).abs());
@@ -335,7 +335,7 @@ fn link(bench: &Bench<'_>) -> Result<(Found, String)> {
     )
 }
 
-fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
+fn stamps(bench: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     let gpu = bench.gpu;
     let engine = bench.engine()?;
     let tick = Tick::measure(gpu, engine.main(), &engine.kernels.get("clock_probe")?)?;
@@ -346,16 +346,16 @@ fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
         "clock resolution {:.0} ns; a timestamp costs {stamp_us:.2} us, an event {event_us:.2} us",
         tick.ns
     );
-    Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, detail))
+    Ok((if tick.ns <= 2_100.0 { CheckOutcome::Passed } else { CheckOutcome::Warned }, detail))
 }
 
-fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {
+fn nccl(_: &Bench<'_>) -> Result<(CheckOutcome, String)> {
     if shared_gpu::is_on() {
         return super::on_one_gpu();
     }
     let gpus = Gpu::count()?;
     if gpus < 2 {
-        return Ok((Found::NotDone, format!("needs 2 GPUs, found {gpus}")));
+        return Ok((CheckOutcome::NotDone, format!("needs 2 GPUs, found {gpus}")));
     }
     super::on_own_gpus(gpus)
 }
@@ -367,9 +367,9 @@ mod tests {
     #[test]
     fn two_chains_beside_each_other_take_as_long_as_the_longer_one() {
         let found = |both| beside(500.0, 520.0, both);
-        assert_eq!([found(521.0), found(590.0)], [Found::Passed; 2]);
-        assert_eq!(found(700.0), Found::Warned);
+        assert_eq!([found(521.0), found(590.0)], [CheckOutcome::Passed; 2]);
+        assert_eq!(found(700.0), CheckOutcome::Warned);
         // one after the other, and as if one had not been
-        assert_eq!([found(1000.0), found(480.0)], [Found::Failed; 2]);
+        assert_eq!([found(1000.0), found(480.0)], [CheckOutcome::Failed; 2]);
     }
 }

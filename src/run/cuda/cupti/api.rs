@@ -10,9 +10,9 @@ pub(super) use inject::records::kind;
 use machine::driver::libraries::{self, Library, functions};
 
 /// CUPTI buffer callbacks: one requests an empty buffer, one returns it with `valid` bytes of records.
-pub(super) type RequestBuffer =
+pub(super) type RequestBufferCallback =
     unsafe extern "C" fn(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize);
-pub(super) type CompleteBuffer =
+pub(super) type CompleteBufferCallback =
     unsafe extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize);
 /// CUPTI event callback; the type of `data` depends on domain and id.
 pub(super) type Callback =
@@ -20,7 +20,7 @@ pub(super) type Callback =
 
 functions! {
     /// CUPTI functions that a recording needs. All return a status, 0 on success.
-    pub(super) struct Api;
+    pub(super) struct CuptiRecordingApi;
     fn cuptiGetVersion(version: *mut u32) -> u32;
     fn cuptiGetResultString(result: u32, text: *mut *const c_char) -> u32;
     fn cuptiGetTimestamp(timestamp: *mut u64) -> u32;
@@ -28,7 +28,7 @@ functions! {
     fn cuptiUnsubscribe(subscriber: *mut c_void) -> u32;
     fn cuptiEnableCallback(enable: u32, subscriber: *mut c_void, domain: u32, id: u32) -> u32;
     fn cuptiGetGraphNodeId(node: *mut c_void, id: *mut u64) -> u32;
-    fn cuptiActivityRegisterCallbacks(request: RequestBuffer, complete: CompleteBuffer) -> u32;
+    fn cuptiActivityRegisterCallbacks(request: RequestBufferCallback, complete: CompleteBufferCallback) -> u32;
     fn cuptiActivityEnable(kind: u32) -> u32;
     fn cuptiActivityDisable(kind: u32) -> u32;
     fn cuptiActivityFlushAll(flag: u32) -> u32;
@@ -46,11 +46,11 @@ const MULTIPLE_SUBSCRIBERS: u32 =
     sys::CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED as u32;
 
 /// Loads CUPTI once per process.
-pub(super) fn api() -> Result<&'static Api> {
-    static API: OnceLock<Result<Api, String>> = OnceLock::new();
+pub(super) fn api() -> Result<&'static CuptiRecordingApi> {
+    static API: OnceLock<Result<CuptiRecordingApi, String>> = OnceLock::new();
     let loaded = API.get_or_init(|| {
         let found = libraries::found(Library::Cupti).map_err(|e| e.to_string())?;
-        Api::load(&found.library).map_err(|missing| {
+        CuptiRecordingApi::load(&found.library).map_err(|missing| {
             format!(
                 "CUPTI at {} lacks {}: it is older than CUDA 12; --recorder stamps needs no CUPTI",
                 found.path.display(),
@@ -73,7 +73,7 @@ pub fn version() -> Option<u32> {
     (unsafe { (api().ok()?.cuptiGetVersion)(&mut version) } == 0).then_some(version)
 }
 
-impl Api {
+impl CuptiRecordingApi {
     /// Converts a status to an error with CUPTI's text and, for common causes, the remedy.
     pub fn check(&self, code: u32, action: &str) -> Result<()> {
         if code == 0 {

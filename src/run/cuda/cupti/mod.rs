@@ -4,15 +4,13 @@
 //! each kernel has to be matched to its operation. Eager kernels carry an external correlation id pushed
 //! around the launch. Graph kernels carry their node id: nodes are mapped to operations when captured, and
 //! again when the graph is instantiated. A session captures all GPU activity of the process between start and stop; `api`
-//! has the library's functions, `activity` what is kept of a record.
+//! has the library's functions.
 //!
 //! CUPTI calls back on its own threads and supports one subscriber per process, so the state is global behind
 //! a lock. Buffers and stored activities are bounded; the overflow is counted.
 
-mod activity;
 mod api;
 
-pub use activity::Activity;
 pub use api::{check, version};
 
 use std::alloc::Layout as Allocation;
@@ -23,10 +21,12 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use self::api::{Api, api, kind};
-use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
+use self::api::{CuptiRecordingApi, api, kind};
+use crate::cuda::timing::{ClockMapping, RoundTrip, Skeleton, Tie};
 use base::error::{Error, Result};
-use inject::records::{self, ActivityRecord, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN};
+use inject::records::{
+    self, ActivityRecord, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, WorkRecord, WorkRecordKind,
+};
 
 /// Size of one buffer (bytes), about ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -42,7 +42,7 @@ const ROUND_TRIPS: usize = 200;
 const EXTERNAL_KIND: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Label {
+pub struct OperationLabel {
     /// Rank, up to 255.
     pub rank: u8,
     /// Index in the plan.
@@ -55,23 +55,23 @@ pub struct StepId(pub u32);
 
 impl StepId {
     /// Packs step and label into the external correlation id.
-    fn external(self, label: Option<Label>) -> u64 {
+    fn external(self, label: Option<OperationLabel>) -> u64 {
         let label = label.map_or(0, |l| u64::from(l.rank) << 32 | (u64::from(l.operation) + 1));
         u64::from(self.0) << 40 | label
     }
 
     /// Inverse of [`StepId::external`].
-    fn parse(external: u64) -> (Self, Option<Label>) {
+    fn parse(external: u64) -> (Self, Option<OperationLabel>) {
         let operation = (external & 0xffff_ffff) as u32;
         let rank = (external >> 32 & 0xff) as u8;
-        let label = operation.checked_sub(1).map(|operation| Label { rank, operation });
+        let label = operation.checked_sub(1).map(|operation| OperationLabel { rank, operation });
         (Self((external >> 40) as u32), label)
     }
 }
 
 thread_local! {
     /// Operation this thread is enqueueing or capturing.
-    static LABEL: Cell<Option<Label>> = const { Cell::new(None) };
+    static LABEL: Cell<Option<OperationLabel>> = const { Cell::new(None) };
     /// Step this thread is launching during a recording.
     static STEP: Cell<Option<StepId>> = const { Cell::new(None) };
 }
@@ -79,14 +79,14 @@ thread_local! {
 /// Guard that assigns this thread's launches to a step, or to an operation of a step.
 #[derive(Debug)]
 #[must_use = "launches belong to it for as long as this exists"]
-pub struct Belongs {
+pub struct CorrelationGuard {
     pushed: bool,
     step: Option<StepId>,
-    label: Option<Label>,
+    label: Option<OperationLabel>,
 }
 
-impl Belongs {
-    fn to(step: Option<StepId>, label: Option<Label>) -> Self {
+impl CorrelationGuard {
+    fn to(step: Option<StepId>, label: Option<OperationLabel>) -> Self {
         // no id is needed outside a recorded step
         let api = step.and_then(|step| Some((step, api().ok()?)));
         // SAFETY: takes plain numbers; if the push fails, the kernels have no step and are counted as
@@ -104,12 +104,12 @@ impl Belongs {
 
     /// Step and label currently set on this thread.
     #[cfg(test)]
-    fn said() -> (Option<StepId>, Option<Label>) {
+    fn said() -> (Option<StepId>, Option<OperationLabel>) {
         (STEP.get(), LABEL.get())
     }
 }
 
-impl Drop for Belongs {
+impl Drop for CorrelationGuard {
     fn drop(&mut self) {
         let _ = STEP.try_with(|step| step.set(self.step));
         let _ = LABEL.try_with(|label| label.set(self.label));
@@ -122,21 +122,57 @@ impl Drop for Belongs {
 }
 
 /// Assigns this thread's launches to a step; graph kernels map to operations by node. Only during a
-/// [`Session`].
-pub fn step(step: StepId) -> Belongs {
-    Belongs::to(Some(step), None)
+/// [`CuptiSession`].
+pub fn step(step: StepId) -> CorrelationGuard {
+    CorrelationGuard::to(Some(step), None)
 }
 
 /// Assigns what this thread enqueues or captures to an operation of its current step, if any.
-pub fn operation(label: Label) -> Belongs {
-    Belongs::to(STEP.try_with(Cell::get).ok().flatten(), Some(label))
+pub fn operation(label: OperationLabel) -> CorrelationGuard {
+    CorrelationGuard::to(STEP.try_with(Cell::get).ok().flatten(), Some(label))
+}
+
+/// Kernel, copy or fill on a GPU: subset of its CUPTI activity record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// False for copies and fills.
+    pub is_kernel: bool,
+    /// Start on CUPTI's clock (ns); 0 if unknown.
+    pub start_ns: u64,
+    /// End on CUPTI's clock (ns).
+    pub end_ns: u64,
+    /// CUDA device index within this process.
+    pub device: u32,
+    pub stream: u32,
+    /// Correlation id of the launching call; shared by all kernels of a graph launch.
+    pub correlation: u32,
+    /// Node id in the executable graph; 0 for eager launches.
+    pub graph_node: u64,
+    /// Mangled kernel name; `None` for copies and memsets.
+    pub name: Option<String>,
+}
+
+impl From<WorkRecord<'_>> for Activity {
+    fn from(work: WorkRecord<'_>) -> Self {
+        let name = if let WorkRecordKind::Kernel(name) = work.what { name } else { None };
+        Self {
+            is_kernel: matches!(work.what, WorkRecordKind::Kernel(_)),
+            start_ns: work.start_ns,
+            end_ns: work.end_ns,
+            device: work.device,
+            stream: work.stream,
+            correlation: work.correlation,
+            graph_node: work.node,
+            name: name.map(|name| name.to_string_lossy().into_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     activities: Vec<Activity>,
     external: HashMap<u32, u64>,
-    nodes: HashMap<u64, Label>,
+    nodes: HashMap<u64, OperationLabel>,
     /// Number of buffers CUPTI currently holds.
     held: usize,
     /// Number of activities beyond [`MAX_ACTIVITIES`], not stored.
@@ -147,24 +183,24 @@ static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 /// Everything recorded between start and stop, not yet sorted by operation.
 #[derive(Clone, Debug)]
-pub struct Recording {
+pub struct CuptiRecording {
     /// Unsorted activities on CUPTI's clock.
     pub activities: Vec<Activity>,
     /// External id by correlation id.
     pub external: HashMap<u32, u64>,
     /// Operation by node of the executable graph.
-    pub nodes: HashMap<u64, Label>,
+    pub nodes: HashMap<u64, OperationLabel>,
     /// Records lost for lack of space.
     pub dropped: u64,
     /// Mapping from CUPTI's clock (ns since `zero`) to the host's.
-    pub timeline: Timeline,
+    pub timeline: ClockMapping,
     /// CUPTI's clock at the start.
     pub zero: u64,
 }
 
 /// An active recording; dropping it stops the recording.
 #[derive(Debug)]
-pub struct Session {
+pub struct CuptiSession {
     subscriber: *mut c_void,
     start: (u64, Tie),
 }
@@ -180,7 +216,7 @@ const KINDS: [u32; 6] = [
     kind::MEMSET,
 ];
 
-impl Session {
+impl CuptiSession {
     /// Starts recording for the whole process. `now` returns the host's clock (ns). Graphs must be captured
     /// and instantiated after this call to be recorded.
     ///
@@ -222,7 +258,7 @@ impl Session {
     }
 
     /// Stops recording and returns the data. The GPUs must be idle.
-    pub fn finish(self, now: impl Fn() -> i64) -> Result<Recording> {
+    pub fn finish(self, now: impl Fn() -> i64) -> Result<CuptiRecording> {
         let api = api()?;
         let (zero, start) = self.start;
         let (last, end) = tie(api, &now)?;
@@ -237,18 +273,18 @@ impl Session {
         let state = STATE.lock().map_err(|_| poisoned())?.as_mut().map(std::mem::take);
         let state = state.unwrap_or_default();
         let device_ns = i64::try_from(last.saturating_sub(zero)).unwrap_or(i64::MAX);
-        Ok(Recording {
+        Ok(CuptiRecording {
             activities: state.activities,
             external: state.external,
             nodes: state.nodes,
             dropped: dropped as u64 + state.beyond,
-            timeline: Timeline::between(start, end, device_ns),
+            timeline: ClockMapping::between(start, end, device_ns),
             zero,
         })
     }
 }
 
-impl Drop for Session {
+impl Drop for CuptiSession {
     fn drop(&mut self) {
         let Ok(api) = api() else { return };
         for kind in KINDS {
@@ -268,7 +304,7 @@ impl Drop for Session {
 }
 
 /// CUPTI's clock with the host's clock at the same moment.
-fn tie(api: &Api, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
+fn tie(api: &CuptiRecordingApi, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
     RoundTrip::quickest(ROUND_TRIPS, now, |_| {
         let mut stamp = 0;
         // SAFETY: writes one number to a valid address.
@@ -398,15 +434,18 @@ impl CuptiReport {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assembled {
+pub struct AssembledSteps {
     /// Spans per step; steps without spans are left out.
-    pub steps: BTreeMap<StepId, BTreeMap<Label, OperationSpan>>,
+    pub steps: BTreeMap<StepId, BTreeMap<OperationLabel, OperationSpan>>,
     pub report: CuptiReport,
 }
 
 /// Assembles a recording. `expected(step)` lists the operations that launch something in a step.
-pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) -> Assembled {
-    let mut result = Assembled::default();
+pub fn assemble(
+    recording: &CuptiRecording,
+    expected: impl Fn(StepId) -> Vec<OperationLabel>,
+) -> AssembledSteps {
+    let mut result = AssembledSteps::default();
     let report = &mut result.report;
     report.dropped = recording.dropped;
     for activity in &recording.activities {
@@ -441,7 +480,7 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
         .or_insert(OperationSpan { start_ns, end_ns });
     }
     for (step, found) in &result.steps {
-        let wanted: BTreeSet<Label> = expected(*step).into_iter().collect();
+        let wanted: BTreeSet<OperationLabel> = expected(*step).into_iter().collect();
         result.report.missing += wanted.iter().filter(|label| !found.contains_key(label)).count() as u64;
     }
     result

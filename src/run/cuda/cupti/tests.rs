@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use cudarc::cupti::sys;
 
 use super::*;
-use crate::cuda::timing::{Skeleton, Tie, Timeline};
+use crate::cuda::timing::{ClockMapping, Skeleton, Tie};
 use inject::records::{self, ActivityRecord, RecordLayout, read};
 use plan::Lane;
 
@@ -101,9 +101,11 @@ fn records_are_read_whatever_their_alignment() {
 #[test]
 fn ids_come_back_as_they_were_pushed() {
     for step in [0, 1, 511, (1 << 24) - 1] {
-        for label in
-            [None, Some(Label { rank: 0, operation: 0 }), Some(Label { rank: 255, operation: 4_000 })]
-        {
+        for label in [
+            None,
+            Some(OperationLabel { rank: 0, operation: 0 }),
+            Some(OperationLabel { rank: 255, operation: 4_000 }),
+        ] {
             let step = StepId(step);
             assert_eq!(StepId::parse(step.external(label)), (step, label));
         }
@@ -112,8 +114,9 @@ fn ids_come_back_as_they_were_pushed() {
 
 #[test]
 fn what_is_launched_belongs_to_what_was_said_last_until_that_ends() {
-    let (one, other) = (Label { rank: 1, operation: 7 }, Label { rank: 1, operation: 8 });
-    let said = super::Belongs::said;
+    let (one, other) =
+        (OperationLabel { rank: 1, operation: 7 }, OperationLabel { rank: 1, operation: 8 });
+    let said = super::CorrelationGuard::said;
     // captured, or outside of a recorded step
     let capturing = operation(one);
     assert_eq!(said(), (None, Some(one)));
@@ -146,9 +149,9 @@ fn activity(correlation: u32, graph_node: u64, start_ns: u64, end_ns: u64) -> Ac
 
 #[test]
 fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
-    let op = |operation| Label { rank: 0, operation };
+    let op = |operation| OperationLabel { rank: 0, operation };
     let tie = Tie { at_ns: 50_000, uncertainty_ns: 10 };
-    let recording = Recording {
+    let recording = CuptiRecording {
         activities: vec![
             // eager prefill: two kernels of operation 0
             activity(1, 0, 1_100, 1_200),
@@ -167,7 +170,7 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
         external: HashMap::from([(1, StepId(0).external(Some(op(0)))), (2, StepId(4).external(None))]),
         nodes: HashMap::from([(5, op(0)), (6, op(1))]),
         dropped: 9,
-        timeline: Timeline::between(tie, tie, 0),
+        timeline: ClockMapping::between(tie, tie, 0),
         zero: 1_000,
     };
     let assembled = assemble(&recording, |_| vec![op(0), op(1)]);
@@ -203,7 +206,7 @@ fn early_starters_count_from_the_end_of_those_they_wait_for() {
 #[test]
 fn without_a_driver_a_recording_is_an_error_and_leaves_nothing_on() {
     for _ in 0..2 {
-        match Session::start(|| 0) {
+        match CuptiSession::start(|| 0) {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains("CUPTI"), "{text}");
@@ -218,6 +221,6 @@ fn without_a_driver_a_recording_is_an_error_and_leaves_nothing_on() {
     }
     // saying what launches belong to does no harm without a recording
     let outer = step(StepId(1));
-    drop(operation(Label { rank: 0, operation: 3 }));
+    drop(operation(OperationLabel { rank: 0, operation: 3 }));
     drop(outer);
 }

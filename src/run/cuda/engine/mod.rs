@@ -13,10 +13,10 @@ mod setup;
 mod step;
 
 pub(super) use setup::first_sums;
-pub use setup::{Local, Programs, Setup, Tuning, lacks};
+pub use setup::{EngineSetup, Local, Programs, Tuning, lacks};
 use setup::{can_overlap, check_memory, sizes};
 use step::transfers;
-pub use step::{Checked, LinkCheck, Step, Timing};
+pub use step::{EmulatedLatency, LinkCheck, PreparedStep, Timing};
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 use crate::comm::nccl::PeerCheck;
 use crate::cuda::blas::Blas;
 use crate::cuda::collective::{CollectiveTransport, LoopbackTable, emulated_scratch};
-use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
+use crate::cuda::kernels::{GpuKernels, KernelOptions, WeightPrefetch};
 use crate::cuda::load::Loader;
-use crate::cuda::memory::{RankMemory, Sizes};
+use crate::cuda::memory::{MemorySizes, RankMemory};
 use crate::cuda::one_shot::OneShot;
-use crate::cuda::program::{Program, StepSize};
-use crate::cuda::schedule::{Layout, Schedule, StreamId};
+use crate::cuda::program::{GpuProgram, StepSize};
+use crate::cuda::schedule::{RankLayout, Schedule, StreamId};
 use crate::shared::Computed;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Memory, PartitionedGpu, Priority, Stream};
@@ -42,7 +42,7 @@ use plan::{DType, Lane, ModelShape, Phase};
 
 pub(in crate::cuda) struct PhaseState {
     pub(in crate::cuda) schedule: Schedule,
-    /// Buffers of each local rank, by [`Program::buffer`].
+    /// Buffers of each local rank, by [`GpuProgram::buffer`].
     pub(in crate::cuda) activations: Vec<Vec<Memory>>,
     pub(in crate::cuda) table: Option<LoopbackTable>,
 }
@@ -52,7 +52,7 @@ impl PhaseState {
     fn new(
         gpu: &Gpu,
         stream: &Stream,
-        program: &Program,
+        program: &GpuProgram,
         schedule: Schedule,
         bytes: &[u64],
     ) -> Result<Self> {
@@ -76,7 +76,7 @@ impl PhaseState {
 
 /// One GPU and its ranks.
 pub struct Engine {
-    pub(in crate::cuda) setup: Setup,
+    pub(in crate::cuda) setup: EngineSetup,
     pub(in crate::cuda) programs: Arc<Programs>,
     pub(in crate::cuda) transport: CollectiveTransport,
     /// All-reduce of decode steps instead of `transport`, if requested.
@@ -89,12 +89,12 @@ pub struct Engine {
     pub(in crate::cuda) decode: PhaseState,
     pub(in crate::cuda) ranks: Vec<RankMemory>,
     pub(in crate::cuda) prompt: Memory,
-    pub(in crate::cuda) kernels: Kernels,
+    pub(in crate::cuda) kernels: GpuKernels,
     pub(in crate::cuda) blas: Blas,
     pub(in crate::cuda) streams: HashMap<StreamId, Stream>,
     /// Separate SM partitions for compute and communication; `None` if they share all SMs.
     divided: Option<PartitionedGpu>,
-    pub(in crate::cuda) layout: Layout,
+    pub(in crate::cuda) layout: RankLayout,
     pub(in crate::cuda) gpu: Gpu,
     /// Free GPU memory before loading (bytes).
     free_before: u64,
@@ -132,7 +132,7 @@ impl Engine {
     /// is missing, a checkpoint cannot be read, or a driver call fails.
     pub fn new(
         gpu: &Gpu,
-        setup: &Setup,
+        setup: &EngineSetup,
         programs: Arc<Programs>,
         local: Local,
         alive: PeerCheck,
@@ -160,7 +160,7 @@ impl Engine {
         let (free_before, total) = gpu.memory()?;
         check_memory(gpu, setup, &sizes, &programs, ranks, (free_before, total))?;
         on_phase("compiling kernels");
-        let kernels = Kernels::new(gpu, &kernel_options(gpu, setup))?;
+        let kernels = GpuKernels::new(gpu, &kernel_options(gpu, setup))?;
         let blas = Blas::new(gpu)?;
         let [of_prefill, of_decode] =
             [prefill, decode].map(|program| Schedule::new(&program.plan, &layout, None));
@@ -180,7 +180,7 @@ impl Engine {
         };
         let memories =
             rank_memories(&loader, setup, &programs, &sizes, local.ranks.clone(), &alive, on_phase)?;
-        let phase = |program: &Program, schedule: Schedule| {
+        let phase = |program: &GpuProgram, schedule: Schedule| {
             PhaseState::new(gpu, main, program, schedule, &sizes.buffers(program))
         };
         let (of_prefill, of_decode) = (phase(prefill, of_prefill)?, phase(decode, of_decode)?);
@@ -395,7 +395,7 @@ impl Engine {
     }
 }
 
-fn kernel_options(gpu: &Gpu, setup: &Setup) -> KernelOptions {
+fn kernel_options(gpu: &Gpu, setup: &EngineSetup) -> KernelOptions {
     let (shape, tuning) = (&setup.model.shape, &setup.tuning);
     KernelOptions {
         dtype: setup.dtype,
@@ -405,7 +405,7 @@ fn kernel_options(gpu: &Gpu, setup: &Setup) -> KernelOptions {
         programmatic: tuning.programmatic && can_overlap(gpu),
         prefetch: tuning.prefetch,
         // fp8 weights are read in other steps, for which the prefetch was not designed
-        ahead: if setup.weights == DType::Fp8 { Ahead::default() } else { tuning.ahead },
+        ahead: if setup.weights == DType::Fp8 { WeightPrefetch::default() } else { tuning.ahead },
     }
 }
 
@@ -434,10 +434,10 @@ fn open_streams(
 }
 
 /// Layout of the local ranks' streams. Collectives with SMs of their own keep their own stream.
-fn layout(ranks: u32, is_loopback: bool, is_divided: bool) -> Result<Layout> {
+fn layout(ranks: u32, is_loopback: bool, is_divided: bool) -> Result<RankLayout> {
     match is_loopback {
-        true => Ok(Layout::loopback(ranks)),
-        false if ranks == 1 => Ok(Layout { chained: !is_divided, ..Layout::ONE }),
+        true => Ok(RankLayout::loopback(ranks)),
+        false if ranks == 1 => Ok(RankLayout { chained: !is_divided, ..RankLayout::ONE }),
         false => Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
     }
 }
@@ -445,9 +445,9 @@ fn layout(ranks: u32, is_loopback: bool, is_divided: bool) -> Result<Layout> {
 /// Loads the weights of the local ranks and allocates their caches and scratch memory.
 fn rank_memories(
     loader: &Loader<'_>,
-    setup: &Setup,
+    setup: &EngineSetup,
     programs: &Programs,
-    sizes: &Sizes,
+    sizes: &MemorySizes,
     ranks: Range<u32>,
     alive: &PeerCheck,
     on_phase: &mut dyn FnMut(&str),

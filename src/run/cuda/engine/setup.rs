@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::GenerateOptions;
-use crate::comm::nccl::Communicator;
-use crate::comm::{Exchange, Progress};
+use crate::comm::nccl::NcclCommunicator;
+use crate::comm::{Exchange, ProgressMonitor};
 use crate::cuda::blas;
 use crate::cuda::collective::CollectiveTransport;
-use crate::cuda::kernels::{Ahead, geometry};
+use crate::cuda::kernels::{WeightPrefetch, geometry};
 use crate::cuda::matmul::{MatvecChoice, ProductKernel};
-use crate::cuda::memory::Sizes;
+use crate::cuda::memory::MemorySizes;
 use crate::cuda::one_shot::{GpuAllReduce, OneShot};
-use crate::cuda::program::{Program, StepSize};
+use crate::cuda::program::{GpuProgram, StepSize};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Priority};
@@ -25,7 +25,7 @@ const RESERVE_BYTES: u64 = 1 << 30;
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct EngineSetup {
     /// Model, with its checkpoint if it has one.
     pub model: Model,
     pub architecture: Architecture,
@@ -60,10 +60,10 @@ pub struct Setup {
     /// Timeout: the run fails if nothing makes progress for this long.
     pub timeout: Duration,
     /// Notified after every step.
-    pub progress: Arc<Progress>,
+    pub progress: Arc<ProgressMonitor>,
 }
 
-impl Setup {
+impl EngineSetup {
     /// One greedily decoded sequence of one token, with random weights of seed 0.
     pub fn new(model: Model, architecture: Architecture, weights: DType, tp: u32) -> Result<Self> {
         Ok(Self {
@@ -112,12 +112,12 @@ impl Local {
 
 #[derive(Clone, Debug)]
 pub struct Programs {
-    pub prefill: Program,
-    pub decode: Program,
+    pub prefill: GpuProgram,
+    pub decode: GpuProgram,
 }
 
 impl Programs {
-    pub fn new(setup: &Setup) -> Result<Self> {
+    pub fn new(setup: &EngineSetup) -> Result<Self> {
         if let Some(why) = lacks(setup.tp, setup.variant) {
             return Err(Error::input(why));
         }
@@ -133,13 +133,13 @@ impl Programs {
                 lowering: Lowering {
                     shard_head: setup.shard_head,
                     fuse_all_reduce: phase == Phase::Decode && setup.collective == Collective::Fused,
-                    ..Program::lowering(all_logits)
+                    ..GpuProgram::lowering(all_logits)
                 },
                 variant: if alone { setup.variant.undivided() } else { setup.variant },
                 batch: setup.sequences,
                 pp: 1,
             };
-            Program::new(&spec, base)
+            GpuProgram::new(&spec, base)
         };
         let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
         let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
@@ -147,12 +147,12 @@ impl Programs {
     }
 
     /// Distinct message sizes of both phases' all-reduces (bytes), ascending.
-    pub(in crate::cuda) fn messages(&self, setup: &Setup) -> Vec<u64> {
+    pub(in crate::cuda) fn messages(&self, setup: &EngineSetup) -> Vec<u64> {
         let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
         let (sequences, tokens) = setup.prefill;
         let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
         let decode = StepSize::decode(setup.sequences);
-        let sizes = |program: &Program, size: StepSize| {
+        let sizes = |program: &GpuProgram, size: StepSize| {
             let groups = program.plan.groups;
             let rows = (0..groups.count).map(move |group| size.of_group(groups, group).rows());
             rows.map(move |rows| u64::from(rows) * row)
@@ -164,7 +164,7 @@ impl Programs {
         all
     }
 
-    pub fn program(&self, phase: Phase) -> &Program {
+    pub fn program(&self, phase: Phase) -> &GpuProgram {
         match phase {
             Phase::Prefill => &self.prefill,
             Phase::Decode => &self.decode,
@@ -181,7 +181,7 @@ pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
 
 /// SMs that kernels leave to a collective of `rows` rows running in parallel; 0 if communication has its own
 /// SMs.
-pub(super) fn collective_sms(setup: &Setup, transport: &CollectiveTransport, rows: u32) -> u32 {
+pub(super) fn collective_sms(setup: &EngineSetup, transport: &CollectiveTransport, rows: u32) -> u32 {
     let hidden = setup.model.shape.hidden;
     let row = u64::from(hidden) * setup.dtype.bytes();
     let is_decode = rows <= setup.sequences && matches!(transport, CollectiveTransport::Nccl(..));
@@ -208,17 +208,17 @@ pub(super) fn can_overlap(gpu: &Gpu) -> bool {
 }
 
 pub(super) fn sizes(
-    setup: &Setup,
+    setup: &EngineSetup,
     multiprocessors: u32,
     programs: &Programs,
     transport: &CollectiveTransport,
-) -> Sizes {
+) -> MemorySizes {
     let decode = &programs.decode;
     let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
     // attention that overlaps a collective leaves it SMs, too
     let beside = operations.any(|(operation, beside)| operation.kind.is_attention() && beside);
     let reserved = if beside { collective_sms(setup, transport, setup.sequences) } else { 0 };
-    Sizes {
+    MemorySizes {
         dtype: setup.dtype,
         tp: setup.tp,
         batch: setup.sequences,
@@ -235,7 +235,7 @@ pub(super) fn sizes(
 /// a rank does not join or memory is too small.
 pub(in crate::cuda) fn first_sums(
     gpu: &Gpu,
-    communicator: &Communicator,
+    communicator: &NcclCommunicator,
     messages: &[u64],
 ) -> Result<u64> {
     let (before, _) = gpu.memory()?;
@@ -273,8 +273,8 @@ pub(in crate::cuda) fn first_sums(
 /// Returns an error if the weights and buffers do not fit, before anything is loaded.
 pub(super) fn check_memory(
     gpu: &Gpu,
-    setup: &Setup,
-    sizes: &Sizes,
+    setup: &EngineSetup,
+    sizes: &MemorySizes,
     programs: &Programs,
     ranks: u32,
     (free, all): (u64, u64),
@@ -328,7 +328,7 @@ pub struct Tuning {
     /// Implementation of all products that have a choice; `None` means the fastest.
     pub products: Option<ProductKernel>,
     /// Prefetch of the next product's weights; off by default.
-    pub ahead: Ahead,
+    pub ahead: WeightPrefetch,
 }
 
 impl Default for Tuning {
@@ -338,7 +338,7 @@ impl Default for Tuning {
             prefetch: true,
             sms_for_comm: None,
             products: None,
-            ahead: Ahead::default(),
+            ahead: WeightPrefetch::default(),
         }
     }
 }
@@ -382,7 +382,7 @@ impl Tuning {
                 Err(Error::input(format!("{name} is '{text}'; {wanted}")))
             }
         };
-        let ahead = Ahead { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
+        let ahead = WeightPrefetch { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
         Ok(Self { programmatic, prefetch, sms_for_comm, products, ahead })
     }
 }
@@ -413,9 +413,9 @@ mod tests {
         }
         let products = |text: &str| Tuning::parse(|name| (name == PRODUCTS).then(|| text.to_owned()));
         let ahead = |name: &str, kb: &str| Tuning::parse(|known| (known == name).then(|| kb.to_owned()));
-        let wanted = Ahead { product_kb: 128, attention_kb: 0 };
+        let wanted = WeightPrefetch { product_kb: 128, attention_kb: 0 };
         assert_eq!(ahead(AHEAD, " 128 ").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
-        let wanted = Ahead { product_kb: 0, attention_kb: 384 };
+        let wanted = WeightPrefetch { product_kb: 0, attention_kb: 384 };
         assert_eq!(ahead(AHEAD_ATTEND, "384").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
         for (name, kb) in [(AHEAD, "385"), (AHEAD_ATTEND, "-1"), (AHEAD, "64 KB")] {
             let error = ahead(name, kb).expect_err("wrong").to_string();

@@ -10,13 +10,13 @@ use super::{Engine, PhaseState};
 use crate::cuda::collective::{CollectiveTransport, Transfer};
 use crate::cuda::cupti;
 use crate::cuda::instrumented::Stamps;
-use crate::cuda::kernels::Source;
-use crate::cuda::launches::{Binder, Call, OverlappedSms};
+use crate::cuda::kernels::KernelSource;
+use crate::cuda::launches::{Binder, OperationCall, OverlappedSms};
 use crate::cuda::matmul::MatvecChoice;
-use crate::cuda::program::{Program, StepSize};
-use crate::cuda::schedule::{Item, Schedule, StreamId};
+use crate::cuda::program::{GpuProgram, StepSize};
+use crate::cuda::schedule::{Schedule, StreamId, StreamOperation};
 use crate::cuda::timing::clock::{LIMIT, median_us, rounds_us};
-use crate::cuda::timing::{Marks, Tick};
+use crate::cuda::timing::{StepEvents, Tick};
 use crate::recorder::range;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Event, Graph, GraphExec, Memory, Stream};
@@ -24,32 +24,32 @@ use plan::{Kind, Lane, Phase};
 use table::shared_gpu;
 
 /// A step ready to run: bound to memory, scheduled, and captured unless eager.
-pub struct Step {
+pub struct PreparedStep {
     phase: Phase,
     size: StepSize,
     schedule: Schedule,
     events: Vec<Event>,
     /// Calls per local rank and operation.
-    calls: Vec<Vec<Vec<Call>>>,
+    calls: Vec<Vec<Vec<OperationCall>>>,
     /// Calls per collective, launched once for all local ranks.
-    collectives: HashMap<usize, Vec<Call>>,
+    collectives: HashMap<usize, Vec<OperationCall>>,
     /// Timing events by local rank and mark.
     marks: Vec<Vec<Event>>,
     graph: Option<(Graph, GraphExec)>,
     /// Launch that copies the kernels' stamps at the end.
-    keep: Vec<Call>,
+    keep: Vec<OperationCall>,
 }
 
 /// Timing of a step's operations; off by default.
 #[derive(Clone, Copy, Default)]
 pub struct Timing<'a> {
     /// Events on every local rank.
-    pub marks: Option<&'a Marks>,
+    pub marks: Option<&'a StepEvents>,
     /// Stamps written by the kernels of one local rank.
     pub stamps: Option<&'a Stamps>,
 }
 
-impl Step {
+impl PreparedStep {
     /// Timing events of a local rank, by mark; each run records them again.
     pub fn marks(&self, local_rank: usize) -> &[Event] {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)
@@ -64,7 +64,7 @@ impl Step {
     }
 
     /// True if `rank` (global index) has rows of the operation's output, or takes part in it as a collective.
-    pub fn concerns(&self, program: &Program, operation: u32, rank: u32) -> bool {
+    pub fn concerns(&self, program: &GpuProgram, operation: u32, rank: u32) -> bool {
         let (plan, at) = (&program.plan, operation as usize);
         let Some(found) = plan.operations.get(at) else { return false };
         let rows = found.writes.first().map(|written| plan.values[written.index()].rows);
@@ -82,7 +82,7 @@ impl Step {
 impl Engine {
     /// Creates a decode step, captured unless graphs are off. Runs the step once before the first capture,
     /// which discards generated tokens.
-    pub fn decode_step(&self, timing: Timing<'_>) -> Result<Step> {
+    pub fn decode_step(&self, timing: Timing<'_>) -> Result<PreparedStep> {
         let size = StepSize::decode(self.setup.sequences);
         let mut step = self.step(Phase::Decode, &size, timing)?;
         // stamped kernels are different kernels and need a trial run of their own
@@ -105,7 +105,7 @@ impl Engine {
         sequences: u32,
         tokens: u32,
         timing: Timing<'_>,
-    ) -> Result<Step> {
+    ) -> Result<PreparedStep> {
         let most = u64::from(self.setup.prefill.0) * u64::from(self.setup.prefill.1);
         let rows = u64::from(sequences) * u64::from(tokens);
         if rows > most || first_sequence + sequences > self.setup.sequences {
@@ -124,11 +124,11 @@ impl Engine {
     /// and selects algorithms on the way.
     pub(in crate::cuda) fn bind(
         &self,
-        kernels: Source<'_>,
+        kernels: KernelSource<'_>,
         phase: Phase,
         size: &StepSize,
         matvec: &MatvecChoice,
-    ) -> Result<Vec<Vec<Vec<Call>>>> {
+    ) -> Result<Vec<Vec<Vec<OperationCall>>>> {
         let program = self.programs.program(phase);
         let state = self.state(phase);
         let beside = program.beside_collectives();
@@ -162,16 +162,16 @@ impl Engine {
         }
         for call in calls.iter().flatten().flatten() {
             match call {
-                Call::MatMul { shape, .. } => self.blas.prepare(shape)?,
-                Call::PerExpert(experts) => experts.prepare(&self.blas)?,
-                Call::Kernel(_) | Call::Exchange { .. } => {}
+                OperationCall::MatMul { shape, .. } => self.blas.prepare(shape)?,
+                OperationCall::PerExpert(experts) => experts.prepare(&self.blas)?,
+                OperationCall::Kernel(_) | OperationCall::Exchange { .. } => {}
             }
         }
         Ok(calls)
     }
 
     /// Binds a step to memory. Everything that is forbidden during a capture happens here.
-    fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
+    fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<PreparedStep> {
         let is_stamped = timing.stamps.is_some();
         let kernels = if is_stamped { self.kernels.stamped() } else { self.kernels.plain() };
         let (program, state) = (self.programs.program(phase), self.state(phase));
@@ -203,9 +203,9 @@ impl Engine {
                 let before = follows.get(&(rank as u32, operation as u32));
                 let own = before
                     .and_then(|before| calls[*before as usize].last())
-                    .is_some_and(|before| matches!(before, Call::Kernel(_)));
+                    .is_some_and(|before| matches!(before, OperationCall::Kernel(_)));
                 for (at, call) in calls[operation].iter_mut().enumerate() {
-                    if let Call::Kernel(kernel) = call {
+                    if let OperationCall::Kernel(kernel) = call {
                         kernel.launch.programmatic &= at > 0 || own;
                     }
                 }
@@ -223,7 +223,7 @@ impl Engine {
         }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
         let size = *size;
-        Ok(Step { phase, size, schedule, events, calls, collectives, marks, graph: None, keep })
+        Ok(PreparedStep { phase, size, schedule, events, calls, collectives, marks, graph: None, keep })
     }
 
     /// Names of the all-reduces, for records.
@@ -254,11 +254,11 @@ impl Engine {
 
     fn collectives(
         &self,
-        kernels: Source<'_>,
-        program: &Program,
+        kernels: KernelSource<'_>,
+        program: &GpuProgram,
         state: &PhaseState,
         size: &StepSize,
-    ) -> Result<HashMap<usize, Vec<Call>>> {
+    ) -> Result<HashMap<usize, Vec<OperationCall>>> {
         let multiprocessors = self.gpu.info().multiprocessors;
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let calls = |index: usize, transfer: &Transfer| {
@@ -280,10 +280,10 @@ impl Engine {
     /// Calls of a collective over the emulated link; `None` if none is emulated.
     fn emulated_calls(
         &self,
-        kernels: Source<'_>,
-        program: &Program,
+        kernels: KernelSource<'_>,
+        program: &GpuProgram,
         transfer: &Transfer,
-    ) -> Result<Option<Vec<Call>>> {
+    ) -> Result<Option<Vec<OperationCall>>> {
         let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
         else {
             return Ok(None);
@@ -297,7 +297,7 @@ impl Engine {
     /// Runs a step once outside a capture. Libraries load kernels at the first launch, which a capture may
     /// forbid. Loading may also wait for the whole GPU, so ranks that share one skip their exchanges to avoid
     /// a deadlock.
-    pub(in crate::cuda) fn try_out(&self, step: &mut Step) -> Result<()> {
+    pub(in crate::cuda) fn try_out(&self, step: &mut PreparedStep) -> Result<()> {
         self.forget()?;
         if step.phase == Phase::Prefill {
             self.main().fill(self.prompt.ptr(), 0, self.prompt.bytes())?;
@@ -310,7 +310,7 @@ impl Engine {
         self.reset()
     }
 
-    fn capture(&self, step: &mut Step) -> Result<()> {
+    fn capture(&self, step: &mut PreparedStep) -> Result<()> {
         let main = self.main();
         let graph = main.capture(|| self.enqueue(step))?;
         let exec = graph.instantiate()?;
@@ -321,26 +321,26 @@ impl Engine {
 
     /// Launches the step's graph, or enqueues its calls if eager. Returns before the step ends, so GPU
     /// failures surface in a later call.
-    pub fn run(&self, step: &mut Step) -> Result<()> {
+    pub fn run(&self, step: &mut PreparedStep) -> Result<()> {
         match &step.graph {
             Some((_, exec)) => exec.launch(self.main()),
             None => self.enqueue(step),
         }
     }
 
-    fn enqueue(&self, step: &mut Step) -> Result<()> {
-        let Step { phase, schedule, events, calls, collectives, marks, keep, .. } = step;
+    fn enqueue(&self, step: &mut PreparedStep) -> Result<()> {
+        let PreparedStep { phase, schedule, events, calls, collectives, marks, keep, .. } = step;
         let names = Arc::clone(&self.programs.program(*phase).names);
         let plan = &self.programs.program(*phase).plan;
         for item in &schedule.items {
             match *item {
-                Item::Record { stream, event } => {
+                StreamOperation::Record { stream, event } => {
                     self.streams[&stream].record(&events[event as usize])?;
                 }
-                Item::Wait { stream, event } => {
+                StreamOperation::Wait { stream, event } => {
                     self.streams[&stream].wait(&events[event as usize])?;
                 }
-                Item::Mark { stream, mark } => {
+                StreamOperation::Mark { stream, mark } => {
                     let events = marks.get(stream.rank as usize);
                     let event =
                         events.and_then(|events| events.get(mark as usize)).ok_or_else(|| {
@@ -351,9 +351,10 @@ impl Engine {
                         })?;
                     self.streams[&stream].record_external(event)?;
                 }
-                Item::Launch { stream, operation } => {
+                StreamOperation::Launch { stream, operation } => {
                     let rank = self.ranks.get(stream.rank as usize).map_or(0, |rank| rank.index);
-                    let _belongs = cupti::operation(cupti::Label { rank: rank as u8, operation });
+                    let _belongs =
+                        cupti::operation(cupti::OperationLabel { rank: rank as u8, operation });
                     let operation = operation as usize;
                     let _range = range(&names[operation]);
                     let on = &self.streams[&stream];
@@ -372,14 +373,16 @@ impl Engine {
         self.launch(self.main(), keep)
     }
 
-    pub(in crate::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
+    pub(in crate::cuda) fn launch(&self, stream: &Stream, calls: &mut [OperationCall]) -> Result<()> {
         for call in calls {
             match call {
-                Call::Kernel(kernel) => kernel.enqueue(stream)?,
-                Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
-                Call::PerExpert(experts) => experts.enqueue(self, stream)?,
-                Call::Exchange { .. } if self.without_peers.get() => {}
-                Call::Exchange { exchange, send, receive, count, bytes } => {
+                OperationCall::Kernel(kernel) => kernel.enqueue(stream)?,
+                OperationCall::MatMul { shape, x, w, out } => {
+                    self.blas.matmul(stream, shape, *x, *w, *out)?
+                }
+                OperationCall::PerExpert(experts) => experts.enqueue(self, stream)?,
+                OperationCall::Exchange { .. } if self.without_peers.get() => {}
+                OperationCall::Exchange { exchange, send, receive, count, bytes } => {
                     let CollectiveTransport::Nccl(communicator, _) = &self.transport else {
                         return Err(Error::failed(
                             "a collective in a plan without an NCCL communicator",
@@ -407,7 +410,7 @@ impl Engine {
 
 /// Collectives of a phase by operation index, for a step of this size.
 pub(super) fn transfers(
-    program: &Program,
+    program: &GpuProgram,
     activations: &[Vec<Memory>],
     size: &StepSize,
 ) -> Vec<(usize, Transfer)> {
@@ -432,11 +435,11 @@ pub struct LinkCheck {
     /// Launch overhead per collective in a back-to-back sequence (us).
     pub launch_us: f64,
     /// Back-to-back collectives of each message size of a step.
-    pub checked: Vec<Checked>,
+    pub checked: Vec<EmulatedLatency>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Checked {
+pub struct EmulatedLatency {
     pub bytes: u64,
     /// Latency according to the link (us).
     pub target_us: f64,
@@ -473,7 +476,7 @@ impl Engine {
         }
         let check = |(phase, transfer): &(Phase, Transfer)| {
             let took_us = self.time_emulated(*phase, transfer)?;
-            Ok(Checked { bytes: transfer.message_bytes, target_us: target(transfer), took_us })
+            Ok(EmulatedLatency { bytes: transfer.message_bytes, target_us: target(transfer), took_us })
         };
         let checked = all.iter().map(check).collect::<Result<_>>()?;
         Ok(Some(LinkCheck { tick, launch_us: self.link_launch_ns as f64 / 1e3, checked }))
@@ -508,8 +511,8 @@ impl Engine {
     /// on the compute stream.
     pub(in crate::cuda) fn graph_us(
         &self,
-        beside: &mut [Call],
-        calls: &mut [Call],
+        beside: &mut [OperationCall],
+        calls: &mut [OperationCall],
         times: usize,
     ) -> Result<f64> {
         let (main, comm) = (self.main(), self.for_collectives());

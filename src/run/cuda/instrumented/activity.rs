@@ -5,24 +5,26 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, RankTimes, StepTimes, settled};
-use crate::cuda::cupti::{Label, OperationSpan, Recording, Session, StepId, assemble};
+use super::{InstrumentedRun, InstrumentedStep, RankTimes, settled};
+use crate::cuda::cupti::{
+    CuptiRecording, CuptiSession, OperationLabel, OperationSpan, StepId, assemble,
+};
 use crate::cuda::engine::Engine;
 use crate::cuda::generation::{Generation, Purpose};
 use crate::cuda::timing::Skeleton;
 use crate::cuda::timing::collectives::CollectiveEvents;
-use crate::recorder::Times;
+use crate::recorder::GenerationTimes;
 use base::error::Result;
 use plan::Phase;
 
 /// Times one generation. On rank 0 of a multi-threaded run the result contains the steps of all ranks, which
 /// [`super::combine_ranks`] separates.
-pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
+pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, RankTimes)> {
     let engine = context.engine;
     let is_one_process = context.peers.is_some_and(|peers| peers.in_one_process());
     let clock = context.clock;
     let session = match !is_one_process || context.rank() == 0 {
-        true => Some(Session::start(move || clock.now())?),
+        true => Some(CuptiSession::start(move || clock.now())?),
         false => None,
     };
     // no rank captures before recording is on
@@ -51,9 +53,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
 
 /// Adds the steps of `ranks`, and the accuracy of their times, to `rank_times`.
 fn add_recording(
-    context: &Context<'_>,
+    context: &InstrumentedRun<'_>,
     generation: &Generation,
-    recording: &Recording,
+    recording: &CuptiRecording,
     ranks: &[u32],
     rank_times: &mut RankTimes,
 ) {
@@ -76,7 +78,7 @@ fn add_recording(
 }
 
 /// Operations of a step that launch something on each of `ranks`.
-fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32]) -> Vec<Label> {
+fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32]) -> Vec<OperationLabel> {
     let programs = &engine.programs;
     let (prefill, decode) = generation.steps();
     let (step, program) = match id {
@@ -90,7 +92,7 @@ fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32])
         let rank = *rank;
         let operations =
             operations.iter().filter(move |operation| step.concerns(program, **operation, rank));
-        operations.map(move |operation| Label { rank: rank as u8, operation: *operation })
+        operations.map(move |operation| OperationLabel { rank: rank as u8, operation: *operation })
     };
     ranks.iter().flat_map(labels_of).collect()
 }
@@ -100,14 +102,14 @@ fn step_times(
     skeleton: &Skeleton,
     step: StepId,
     rank: u32,
-    spans: &BTreeMap<Label, OperationSpan>,
-) -> Option<StepTimes> {
+    spans: &BTreeMap<OperationLabel, OperationSpan>,
+) -> Option<InstrumentedStep> {
     let operations: Vec<Option<OperationSpan>> = (0..skeleton.lanes.len() as u32)
-        .map(|operation| spans.get(&Label { rank: rank as u8, operation }).copied())
+        .map(|operation| spans.get(&OperationLabel { rank: rank as u8, operation }).copied())
         .collect();
     let start = operations.iter().flatten().map(|span| span.start_ns).min()?;
     let (length_ns, operations) = settled(skeleton, &operations, start);
-    Some(StepTimes {
+    Some(InstrumentedStep {
         phase: if step == StepId(0) { Phase::Prefill } else { Phase::Decode },
         step: step.0.saturating_sub(1),
         rank,

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::{Context, RankTimes, StepTimes, settled};
+use super::{InstrumentedRun, InstrumentedStep, RankTimes, settled};
 use crate::cuda::cupti::OperationSpan;
-use crate::cuda::engine::{Engine, Step, Timing};
+use crate::cuda::engine::{Engine, PreparedStep, Timing};
 use crate::cuda::generation::{ns, step_ends};
-use crate::cuda::program::Program;
+use crate::cuda::program::GpuProgram;
 use crate::cuda::schedule::Schedule;
-use crate::cuda::timing::{Bracket, Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
-use crate::recorder::{Clock, Times, range};
+use crate::cuda::timing::{Bracket, ClockMapping, RoundTrip, Skeleton, StepEvents, StreamSegments, Tie};
+use crate::recorder::{GenerationTimes, MonotonicClock, range};
 use base::error::{Error, Result};
 use machine::driver::Event;
 use plan::Phase;
@@ -25,25 +25,25 @@ const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Copies of a phase's step with separate events: one is read while the next runs.
 struct Instruments {
     skeleton: Skeleton,
-    marks: Marks,
-    steps: Vec<Step>,
+    marks: StepEvents,
+    steps: Vec<PreparedStep>,
 }
 
 impl Instruments {
     fn new(
         engine: &Engine,
-        program: &Program,
+        program: &GpuProgram,
         count: usize,
-        make: impl Fn(Timing<'_>) -> Result<Step>,
+        make: impl Fn(Timing<'_>) -> Result<PreparedStep>,
     ) -> Result<Self> {
         let parts = parts(engine, program);
-        let marks = Marks::around(&parts, true, |_| true);
+        let marks = StepEvents::around(&parts, true, |_| true);
         let steps = (0..count).map(|_| make(Timing { marks: Some(&marks), stamps: None }));
         Ok(Self { steps: steps.collect::<Result<_>>()?, skeleton: parts.skeleton(&program.plan), marks })
     }
 
     /// Copy that executes this step.
-    fn step(&mut self, step: usize) -> &mut Step {
+    fn step(&mut self, step: usize) -> &mut PreparedStep {
         let count = self.steps.len();
         &mut self.steps[step % count]
     }
@@ -69,8 +69,8 @@ impl Instruments {
     }
 }
 
-fn parts(engine: &Engine, program: &Program) -> Parts {
-    Parts::new(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
+fn parts(engine: &Engine, program: &GpuProgram) -> StreamSegments {
+    StreamSegments::new(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
 }
 
 /// Operations table of a generation timed by events: a row for each part.
@@ -90,8 +90,8 @@ struct TimedDecodeStep {
     parts: Vec<Option<OperationSpan>>,
 }
 
-/// Times one generation.
-pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
+/// Times one generation with CUDA events.
+pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (&engine.programs, context.steps());
     let mut prefill = Instruments::new(engine, &programs.prefill, 1, |timing| {
@@ -122,7 +122,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
 
     let (starts_ns, end_ns) = step_axis(&first_ties[first], prefill.start(0)?, &ends, &decode_steps)?;
     let duration_ns = end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
-    let timeline = Timeline::between(start_tie, end_tie, duration_ns);
+    let timeline = ClockMapping::between(start_tie, end_tie, duration_ns);
 
     let rank = context.rank();
     let mut rank_times = RankTimes {
@@ -143,7 +143,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     {
         let (length_ns, operations) = settled(&instruments.skeleton, &parts, 0);
         let start_ns = timeline.host_ns(start_ns);
-        rank_times.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
+        rank_times.steps.push(InstrumentedStep { rank, phase, step, start_ns, length_ns, operations });
     }
     Ok((step_ends(&started, &ends)?, rank_times))
 }
@@ -195,7 +195,7 @@ fn step_axis(
 }
 
 /// Ties the GPU's clock to the host's with the best of these events; returns its index and time.
-fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)> {
+fn tie(engine: &Engine, clock: &MonotonicClock, events: &[Event]) -> Result<(usize, Tie)> {
     RoundTrip::quickest(
         events.len(),
         || clock.now(),

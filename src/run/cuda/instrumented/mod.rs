@@ -21,20 +21,20 @@ use crate::cuda::engine::Engine;
 use crate::cuda::timing::collectives::{CollectiveTime, group_collectives};
 use crate::cuda::timing::{Skeleton, Tick, Tie, rank_tie};
 use crate::cuda::{cupti, ranks};
-use crate::recorder::{Clock, Times, combine};
+use crate::recorder::{GenerationTimes, MonotonicClock, combine};
 use base::error::Result;
 use base::statistics::median;
 use plan::{Lane, Phase};
 use table::{Environment, Instrumented, Link, Recorder, Spec};
 use trace::{OperationInfo, Span};
 
-pub(super) struct Context<'a> {
+pub(super) struct InstrumentedRun<'a> {
     pub engine: &'a Engine,
     pub spec: &'a Spec,
     pub prompts: &'a [u32],
     pub peers: Option<&'a Arc<Peers>>,
     /// Host clock, shared by all ranks of a process.
-    pub clock: Clock,
+    pub clock: MonotonicClock,
     /// True if events surround collectives on their own stream, as in the samples. If they slowed the samples
     /// down, they would slow this pass down, too.
     pub events: bool,
@@ -42,7 +42,7 @@ pub(super) struct Context<'a> {
 
 /// Result of the instrumented pass on rank 0.
 #[derive(Debug)]
-pub(super) struct Traced {
+pub(super) struct InstrumentedResult {
     /// Record entry: timing method and its overhead.
     pub instrumented: Instrumented,
     pub operations: Vec<OperationInfo>,
@@ -62,7 +62,7 @@ pub(super) struct Traced {
 const COARSE_NS: f64 = 2_100.0;
 
 /// Runs the instrumented pass. Returns `None` if the recorder is off, and on ranks other than 0.
-pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
+pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<Option<InstrumentedResult>> {
     if context.spec.recorder == Recorder::Off {
         return Ok(None);
     }
@@ -86,7 +86,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
 
 /// Selects the same recorder on all ranks: CUPTI instead of stamps if the clock of any rank is too coarse and
 /// CUPTI works on all ranks. Also returns a warning on rank 0.
-fn recorder(context: &Context<'_>, tick: &Tick) -> Result<(Recorder, Option<String>)> {
+fn recorder(context: &InstrumentedRun<'_>, tick: &Tick) -> Result<(Recorder, Option<String>)> {
     let asked = context.spec.recorder;
     if asked != Recorder::Stamps {
         return Ok((asked, None));
@@ -94,7 +94,7 @@ fn recorder(context: &Context<'_>, tick: &Tick) -> Result<(Recorder, Option<Stri
     // CUPTI allows one recording per process
     let tries = context.peers.is_none_or(|peers| !peers.in_one_process() || peers.rank() == 0);
     let clock = context.clock;
-    let lacks = || cupti::Session::start(move || clock.now()).err().map(|why| why.to_string());
+    let lacks = || cupti::CuptiSession::start(move || clock.now()).err().map(|why| why.to_string());
     let own = (tick.ns, (tries && tick.ns > COARSE_NS).then(lacks).flatten());
     let all = ranks::gather(context.peers, "ticks of clocks", own)?;
     let chosen = all.map(|all| decided(&all)).unwrap_or((Recorder::Stamps, None));
@@ -118,7 +118,7 @@ fn decided(ranks: &[(f64, Option<String>)]) -> (Recorder, Option<String>) {
     }
 }
 
-impl Context<'_> {
+impl InstrumentedRun<'_> {
     fn barrier(&self) -> Result<()> {
         self.peers.map_or(Ok(()), |peers| peers.barrier())
     }
@@ -145,14 +145,13 @@ impl Context<'_> {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct StepTimes {
+pub(super) struct InstrumentedStep {
     pub rank: u32,
     pub phase: Phase,
     /// Decode step index; 0 for prefill.
     pub step: u32,
     /// Origin of the times below (ns, host clock).
     pub start_ns: i64,
-    /// Duration (ns).
     pub length_ns: i64,
     /// Ready, start and end (ns) by operation or part of the trace's table; `None` without a record.
     pub operations: Vec<Option<[i64; 3]>>,
@@ -161,7 +160,7 @@ pub(super) struct StepTimes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankTimes {
     pub rank: u32,
-    pub steps: Vec<StepTimes>,
+    pub steps: Vec<InstrumentedStep>,
     /// Events or records per step.
     pub events_per_step: f64,
     /// Maximum error on the host's clock, in both directions (ns).
@@ -193,7 +192,7 @@ pub(super) fn settled(
 const CLOCK_QUERIES: usize = 200;
 
 /// Offsets to add to each rank's clock to get rank 0's, on rank 0.
-fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
+fn compare_clocks(context: &InstrumentedRun<'_>) -> Result<Vec<Tie>> {
     let same = Tie { at_ns: 0, uncertainty_ns: 0 };
     match context.peers {
         None => Ok(vec![same]),
@@ -209,16 +208,16 @@ fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
 
 /// Gathers the timings of all ranks on a common time axis. Returns `None` on ranks other than 0.
 fn combine_ranks(
-    context: &Context<'_>,
+    context: &InstrumentedRun<'_>,
     recorder: Recorder,
     operations: Vec<OperationInfo>,
-    (times, rank_times): (Times, RankTimes),
+    (times, rank_times): (GenerationTimes, RankTimes),
     offsets: &[Tie],
-) -> Result<Option<Traced>> {
+) -> Result<Option<InstrumentedResult>> {
     let Some(all) = ranks::gather(context.peers, "timings", (times, rank_times))? else {
         return Ok(None);
     };
-    let (times, mut ranks): (Vec<Times>, Vec<RankTimes>) = all.into_iter().unzip();
+    let (times, mut ranks): (Vec<GenerationTimes>, Vec<RankTimes>) = all.into_iter().unzip();
     for (rank, offset) in ranks.iter_mut().zip(offsets) {
         rank.uncertainty_ns += offset.uncertainty_ns;
         rank.steps.iter_mut().for_each(|step| step.start_ns += offset.at_ns);
@@ -248,7 +247,15 @@ fn combine_ranks(
     warnings.dedup();
     let environment = environment(context, name, &ranks, offsets);
     let clock = clock(recorder, &ranks, offsets);
-    Ok(Some(Traced { instrumented, operations, spans, ranks: executed, clock, environment, warnings }))
+    Ok(Some(InstrumentedResult {
+        instrumented,
+        operations,
+        spans,
+        ranks: executed,
+        clock,
+        environment,
+        warnings,
+    }))
 }
 
 /// Number of decode steps timed on the first rank.
@@ -260,7 +267,7 @@ fn decode_steps(ranks: &[RankTimes]) -> usize {
 }
 
 fn spans_of<'a>(
-    step: &'a StepTimes,
+    step: &'a InstrumentedStep,
     operations: &'a [OperationInfo],
     emulated: bool,
 ) -> impl Iterator<Item = Span> + 'a {
@@ -302,7 +309,12 @@ fn compare_events(ranks: &[RankTimes]) -> Vec<Vec<(CollectiveTime, f64)>> {
     ranks.iter().map(of_rank).filter(|compared| !compared.is_empty()).collect()
 }
 
-fn environment(context: &Context<'_>, name: &str, ranks: &[RankTimes], offsets: &[Tie]) -> Environment {
+fn environment(
+    context: &InstrumentedRun<'_>,
+    name: &str,
+    ranks: &[RankTimes],
+    offsets: &[Tie],
+) -> Environment {
     let most = |ns: fn(&RankTimes) -> i64| ranks.iter().map(|rank| ns(rank).abs()).max().unwrap_or(0);
     let us = |ns: i64| ns as f64 / 1e3;
     let cupti = ranks.iter().any(|rank| rank.report.is_some()).then(cupti::version).flatten();

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Context, RankTimes, StepTimes, settled};
+use super::{InstrumentedRun, InstrumentedStep, RankTimes, settled};
 use crate::cuda::cupti::OperationSpan;
-use crate::cuda::engine::Step;
+use crate::cuda::engine::PreparedStep;
 use crate::cuda::generation::{Generation, Purpose};
-use crate::cuda::kernels::{KernelCall, Kernels};
-use crate::cuda::launches::Call;
-use crate::cuda::program::Program;
+use crate::cuda::kernels::{GpuKernels, KernelCall};
+use crate::cuda::launches::OperationCall;
+use crate::cuda::program::GpuProgram;
 use crate::cuda::timing::clock::median_us;
 use crate::cuda::timing::collectives::CollectiveEvents;
-use crate::cuda::timing::{RoundTrip, Skeleton, Tick, Tie, Timeline};
-use crate::recorder::Times;
+use crate::cuda::timing::{ClockMapping, RoundTrip, Skeleton, Tick, Tie};
+use crate::recorder::GenerationTimes;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Launch, Memory, Stream, arguments};
 use plan::Phase;
@@ -70,7 +70,7 @@ impl Stamps {
     }
 
     /// Reads the GPU's stamp clock after the work enqueued on `stream`. Waits for it.
-    pub fn clock(&self, kernels: &Kernels, stream: &Stream) -> Result<u64> {
+    pub fn clock(&self, kernels: &GpuKernels, stream: &Stream) -> Result<u64> {
         stream.fill(self.now.ptr(), 0, 16)?;
         self.stamp(kernels, 0, false)?.enqueue(stream)?;
         stream.synchronize_within(STAMP_TIMEOUT)?;
@@ -80,7 +80,7 @@ impl Stamps {
     }
 
     /// Stream time per stamp in a back-to-back sequence (us).
-    pub fn cost_us(&self, gpu: &Gpu, kernels: &Kernels, stream: &Stream) -> Result<f64> {
+    pub fn cost_us(&self, gpu: &Gpu, kernels: &GpuKernels, stream: &Stream) -> Result<f64> {
         let mut stamp = self.stamp(kernels, 0, true)?;
         median_us(gpu, stream, &[self.now.ptr()], |_| stamp.enqueue(stream))
     }
@@ -94,45 +94,51 @@ impl Stamps {
     /// stamp kernels before and after.
     pub(in crate::cuda) fn around(
         &self,
-        kernels: &Kernels,
+        kernels: &GpuKernels,
         operation: usize,
-        calls: Vec<Call>,
-    ) -> Result<Vec<Call>> {
+        calls: Vec<OperationCall>,
+    ) -> Result<Vec<OperationCall>> {
         let mut all = Vec::with_capacity(calls.len() + 2);
         for mut call in calls {
             match &mut call {
-                Call::Kernel(kernel) => {
+                OperationCall::Kernel(kernel) => {
                     kernel.arguments.push(self.address(operation));
                     all.push(call);
                 }
-                Call::MatMul { .. } | Call::PerExpert(_) | Call::Exchange { .. } => {
-                    all.push(Call::Kernel(self.stamp(kernels, operation, false)?));
+                OperationCall::MatMul { .. }
+                | OperationCall::PerExpert(_)
+                | OperationCall::Exchange { .. } => {
+                    all.push(OperationCall::Kernel(self.stamp(kernels, operation, false)?));
                     all.push(call);
-                    all.push(Call::Kernel(self.stamp(kernels, operation, true)?));
+                    all.push(OperationCall::Kernel(self.stamp(kernels, operation, true)?));
                 }
             }
         }
         Ok(all)
     }
 
-    fn stamp(&self, kernels: &Kernels, operation: usize, is_end: bool) -> Result<KernelCall> {
+    fn stamp(&self, kernels: &GpuKernels, operation: usize, is_end: bool) -> Result<KernelCall> {
         let arguments = arguments![self.address(operation), u32::from(is_end)];
         kernels.plain().call("stamp", Launch::flat(1, 1), arguments)
     }
 
     /// Launch that copies a step's stamps at its end.
-    pub(in crate::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
+    pub(in crate::cuda) fn keep(&self, kernels: &GpuKernels) -> Result<OperationCall> {
         let [now, kept, count] = [&self.now, &self.kept, &self.count].map(Memory::ptr);
         let arguments = arguments![now, kept, count, 2 * self.operations, self.steps];
-        kernels.plain().call("keep_stamps", Launch::flat(1, THREADS), arguments).map(Call::Kernel)
+        kernels
+            .plain()
+            .call("keep_stamps", Launch::flat(1, THREADS), arguments)
+            .map(OperationCall::Kernel)
     }
 }
 
 /// Times one generation of this rank; `tick` is the resolution of its GPU's clock.
-pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
+pub(super) fn run(context: &InstrumentedRun<'_>, tick: Tick) -> Result<(GenerationTimes, RankTimes)> {
     let engine = context.engine;
     let (programs, steps) = (&engine.programs, context.steps());
-    let room = |program: &Program, steps| Stamps::new(&engine.gpu, program.plan.operations.len(), steps);
+    let room =
+        |program: &GpuProgram, steps| Stamps::new(&engine.gpu, program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
     let events = context.events.then(|| CollectiveEvents::from_engine(engine)).flatten();
     let stamps = [Some(&of_prefill), Some(&of_decode)];
@@ -152,7 +158,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     }
     let (last, end_tie) = tie(context, &of_prefill)?;
     let duration_ns = last as i64 - first as i64;
-    let timeline = Timeline::between(start_tie, end_tie, duration_ns);
+    let timeline = ClockMapping::between(start_tie, end_tie, duration_ns);
     let host = |at: u64| timeline.host_ns(at as i64 - first as i64);
 
     let rank = context.rank();
@@ -182,13 +188,13 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         let spans: Vec<Option<OperationSpan>> = times.iter().map(|times| times.map(span)).collect();
         let (length_ns, operations) = settled(skeleton, &spans, 0);
         let start_ns = host(start);
-        rank_times.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
+        rank_times.steps.push(InstrumentedStep { rank, phase, step, start_ns, length_ns, operations });
     }
     Ok((generated, rank_times))
 }
 
 /// Returns an error if a launched operation wrote no stamp.
-fn check_stamps(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
+fn check_stamps(step: Option<&PreparedStep>, times: &[Option<[u64; 2]>]) -> Result<()> {
     let launched = step.map(|step| step.launches(0)).unwrap_or_default();
     let silent = launched.iter().filter(|at| times.get(**at as usize).is_none_or(Option::is_none));
     match silent.count() {
@@ -200,7 +206,7 @@ fn check_stamps(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
 }
 
 /// GPU clock with the host clock at the same moment, from the fastest of several readings.
-fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
+fn tie(context: &InstrumentedRun<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
     let engine = context.engine;
     RoundTrip::quickest(
         READINGS,

@@ -217,7 +217,7 @@ pub type Defines = Vec<(String, String)>;
 
 /// Defines of a unit: number format, the options it reads, and `constants`.
 pub fn defines(
-    unit: &Unit,
+    unit: &TranslationUnit,
     options: &KernelOptions,
     constants: &[(&str, u32)],
     sm: (u32, u32),
@@ -257,7 +257,7 @@ pub fn options_for(defines: &Defines, (major, minor): (u32, u32)) -> Vec<String>
     options
 }
 
-pub fn cubin(nvrtc: &Nvrtc, unit: &Unit, options: &[String]) -> Result<Output> {
+pub fn cubin(nvrtc: &Nvrtc, unit: &TranslationUnit, options: &[String]) -> Result<Output> {
     let file = format!("kernels/{}", unit.name);
     nvrtc.compile(&file, unit.source, HEADERS, options).map_err(|refusal| {
         let with = options.join(" ");
@@ -307,7 +307,7 @@ fn first_error(log: &str) -> Option<String> {
 
 /// Hash of everything that determines the machine code: source, headers, options (including the architecture)
 /// and compiler version.
-pub fn cache_key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) -> String {
+pub fn cache_key(unit: &TranslationUnit, options: &[String], (major, minor): (u32, u32)) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -328,12 +328,12 @@ pub fn cache_key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) ->
 
 /// A `.cu` file, compiled on its own.
 #[derive(Debug)]
-pub struct Unit {
+pub struct TranslationUnit {
     pub name: &'static str,
     pub source: &'static str,
 }
 
-impl Unit {
+impl TranslationUnit {
     /// Kernels in the order of their definitions, `KERNEL(name, ...)` or `BOUNDED_KERNEL(name, ...)`.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
         let definitions = self.source.lines().filter_map(|line| {
@@ -345,11 +345,11 @@ impl Unit {
 
 macro_rules! unit {
     ($name:literal) => {
-        Unit { name: $name, source: include_str!(concat!("../../../../kernels/", $name)) }
+        TranslationUnit { name: $name, source: include_str!(concat!("../../../../kernels/", $name)) }
     };
 }
 
-pub const UNITS: &[Unit] = &[
+pub const UNITS: &[TranslationUnit] = &[
     unit!("embed.cu"),
     unit!("norm.cu"),
     unit!("elementwise.cu"),
@@ -383,8 +383,8 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("activation.cuh", include_str!("../../../../kernels/activation.cuh")),
 ];
 
-pub fn unit_of(kernel: &str) -> Result<&'static Unit> {
-    static UNIT_OF: LazyLock<HashMap<&str, &Unit>> = LazyLock::new(|| {
+pub fn unit_of(kernel: &str) -> Result<&'static TranslationUnit> {
+    static UNIT_OF: LazyLock<HashMap<&str, &TranslationUnit>> = LazyLock::new(|| {
         UNITS.iter().flat_map(|unit| unit.kernels().map(move |kernel| (kernel, unit))).collect()
     });
     let unit = UNIT_OF.get(kernel).copied();

@@ -27,9 +27,9 @@ const LINE: u32 = 128;
 const MOST_RING: u32 = 88 << 10;
 /// Steps a warp processes together, up to two tiles.
 const RUN: u32 = 2;
-/// Kernel of a product, `Kernels::get_with("matvec" or "matvec_logits", &defines)`, with its launch.
+/// Kernel of a product, `GpuKernels::get_with("matvec" or "matvec_logits", &defines)`, with its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matvec {
+pub struct MatvecKernel {
     pub defines: Vec<(&'static str, u32)>,
     pub geometry: Launch,
 }
@@ -56,7 +56,7 @@ pub fn matvec_geometry(
     inputs: u32,
     outputs: u32,
     multiprocessors: u32,
-) -> Matvec {
+) -> MatvecKernel {
     let pack = PACK / weights.bytes() as u32;
     // fp8 conversion always feeds tensor cores
     let least = if weights == DType::Fp8 { 1 } else { TENSOR_ROWS };
@@ -92,12 +92,12 @@ pub fn matvec_geometry(
     let ring =
         if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
     let geometry = Launch { shared_bytes: ring, ..Launch::flat(grid, choice.threads) };
-    Matvec { defines, geometry }
+    MatvecKernel { defines, geometry }
 }
 
 /// Weights that each block of a product reads first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct LeadingWeights {
     /// Outputs of the product, divided over its blocks.
     pub outputs: u32,
     pub blocks: u32,
@@ -113,20 +113,20 @@ pub struct Start {
 #[derive(Clone, Copy, Debug)]
 pub struct NextProduct {
     pub weight: DevicePtr,
-    pub start: Start,
+    pub start: LeadingWeights,
 }
 
 impl NextProduct {
     /// Appends the prefetch arguments of a kernel compiled with `AHEAD`; `None` prefetches nothing.
     pub fn append(next: Option<Self>, arguments: &mut Arguments) {
         let Self { weight, start } =
-            next.unwrap_or(Self { weight: DevicePtr(0), start: Start::default() });
+            next.unwrap_or(Self { weight: DevicePtr(0), start: LeadingWeights::default() });
         arguments.push(weight).push(start.outputs).push(start.blocks);
         arguments.push(start.pitch).push(start.rows).push(start.bytes);
     }
 }
 
-impl Matvec {
+impl MatvecKernel {
     /// First weights per block within a budget of `kb` KB per SM. FMA blocks read output by output; tensor
     /// core blocks read some columns of all outputs of a round.
     pub fn start(
@@ -136,11 +136,11 @@ impl Matvec {
         outputs: u32,
         multiprocessors: u32,
         kb: u32,
-    ) -> Start {
+    ) -> LeadingWeights {
         let blocks = self.geometry.grid[0].max(1);
         let row = inputs * dtype.bytes() as u32;
         if !row.is_multiple_of(PACK) || kb == 0 {
-            return Start::default();
+            return LeadingWeights::default();
         }
         let share = self.bytes_a_block(multiprocessors, kb);
         let (tiles, least) = (self.define("TILES"), outputs / blocks);
@@ -150,7 +150,7 @@ impl Matvec {
         } else {
             (share.div_ceil(row).min(least), row)
         };
-        Start { outputs, blocks, pitch: inputs, rows, bytes }
+        LeadingWeights { outputs, blocks, pitch: inputs, rows, bytes }
     }
 
     /// Share of each block in `kb` KB per SM, in whole packs (bytes).
@@ -329,7 +329,7 @@ mod tests {
             let start = chosen.start(dtype, inputs, outputs, sms, kb);
             let (pack, row) = (PACK / dtype.bytes() as u32, inputs * dtype.bytes() as u32);
             if !inputs.is_multiple_of(pack) {
-                prop_assert_eq!(start, Start::default());
+                prop_assert_eq!(start, LeadingWeights::default());
             } else {
                 prop_assert_eq!((start.outputs, start.blocks, start.pitch), (outputs, chosen.geometry.grid[0], inputs));
                 // outputs that every block has, and of each no more than there is

@@ -37,12 +37,12 @@ pub struct KernelOptions {
     pub programmatic: bool,
     /// True if a product that starts early prefetches what it will read next.
     pub prefetch: bool,
-    pub ahead: Ahead,
+    pub ahead: WeightPrefetch,
 }
 
 /// L2 prefetch of the next product's weights, in KB per SM; 0 disables it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Ahead {
+pub struct WeightPrefetch {
     /// Prefetch by a product, after it has requested all its own weights.
     pub product_kb: u32,
     /// Prefetch by decode attention, instead of by the product before it.
@@ -58,19 +58,19 @@ impl Default for KernelOptions {
             group: 1,
             programmatic: false,
             prefetch: true,
-            ahead: Ahead::default(),
+            ahead: WeightPrefetch::default(),
         }
     }
 }
 
 /// Kernels of one GPU, either all with stamps or all without.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
-    kernels: &'a Kernels,
+pub struct KernelSource<'a> {
+    kernels: &'a GpuKernels,
     is_stamped: bool,
 }
 
-impl Source<'_> {
+impl KernelSource<'_> {
     /// The same kernels without stamps.
     pub fn unstamped(self) -> Self {
         Self { is_stamped: false, ..self }
@@ -80,7 +80,7 @@ impl Source<'_> {
         self.get_with(name, &[])
     }
 
-    /// Same as [`Kernels::get_with`], plus the `STAMPED` constant if needed.
+    /// Same as [`GpuKernels::get_with`], plus the `STAMPED` constant if needed.
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
         let stamped = self.is_stamped.then_some(("STAMPED", 1));
         let constants: Vec<_> = constants.iter().copied().chain(stamped).collect();
@@ -120,22 +120,22 @@ pub struct Compiled {
 }
 
 /// Kernels of one GPU. Each unit is compiled and loaded at first use.
-pub struct Kernels {
+pub struct GpuKernels {
     gpu: Gpu,
     options: KernelOptions,
     nvrtc: &'static Nvrtc,
     cache: Option<Cache>,
-    ready: Mutex<Ready>,
+    ready: Mutex<LoadedUnits>,
 }
 
 #[derive(Default)]
-struct Ready {
+struct LoadedUnits {
     /// All kernels of each compiled unit, by unit name and constants.
     units: HashMap<(&'static str, Defines), Vec<Function>>,
     compiled: Compiled,
 }
 
-impl Kernels {
+impl GpuKernels {
     /// Loads NVRTC; compiles nothing yet.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl Kernels {
         let defines = compile::defines(unit, &self.options, constants, sm);
         // held while compiling: another thread that needs the same unit would compile it, too
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ready { units, compiled } = &mut *ready;
+        let LoadedUnits { units, compiled } = &mut *ready;
         let functions = match units.entry((unit.name, defines)) {
             Entry::Occupied(functions) => functions.into_mut(),
             Entry::Vacant(place) => {
@@ -232,13 +232,13 @@ impl Kernels {
         )
     }
 
-    pub fn plain(&self) -> Source<'_> {
-        Source { kernels: self, is_stamped: false }
+    pub fn plain(&self) -> KernelSource<'_> {
+        KernelSource { kernels: self, is_stamped: false }
     }
 
     /// Kernels that write time stamps; each takes the address of its two times as an additional last argument.
-    pub fn stamped(&self) -> Source<'_> {
-        Source { kernels: self, is_stamped: true }
+    pub fn stamped(&self) -> KernelSource<'_> {
+        KernelSource { kernels: self, is_stamped: true }
     }
 
     pub fn compiled(&self) -> Compiled {

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::cuda::program::Program;
+use crate::cuda::program::GpuProgram;
 use model::Model;
 use plan::testing::ARCHITECTURES;
 use plan::{
@@ -40,7 +40,7 @@ impl Launched {
 
 /// Executes the list `replays` times, each stream in order, and notes what each launch knows. Also
 /// what the first compute stream knows in the end.
-fn execute(items: &[Item], replays: u32) -> Result<(Vec<Launched>, Clock), String> {
+fn execute(items: &[StreamOperation], replays: u32) -> Result<(Vec<Launched>, Clock), String> {
     let mut known: HashMap<StreamId, Clock> = HashMap::new();
     let mut counts: Clock = Clock::new();
     let mut events: HashMap<u32, Clock> = HashMap::new();
@@ -49,7 +49,7 @@ fn execute(items: &[Item], replays: u32) -> Result<(Vec<Launched>, Clock), Strin
         events.clear();
         for item in items {
             match *item {
-                Item::Launch { stream, operation } => {
+                StreamOperation::Launch { stream, operation } => {
                     let number = counts.entry(stream).or_default();
                     *number += 1;
                     let clock = known.entry(stream).or_default();
@@ -63,17 +63,17 @@ fn execute(items: &[Item], replays: u32) -> Result<(Vec<Launched>, Clock), Strin
                         before,
                     });
                 }
-                Item::Record { stream, event } => {
+                StreamOperation::Record { stream, event } => {
                     let clock = known.entry(stream).or_default().clone();
                     if events.insert(event, clock).is_some() {
                         return Err(format!("event {event} is recorded twice"));
                     }
                 }
-                Item::Wait { stream, event } => {
+                StreamOperation::Wait { stream, event } => {
                     let clock = events.get(&event).ok_or(format!("event {event} is not recorded"))?;
                     join(known.entry(stream).or_default(), clock);
                 }
-                Item::Mark { .. } => {}
+                StreamOperation::Mark { .. } => {}
             }
         }
     }
@@ -82,7 +82,7 @@ fn execute(items: &[Item], replays: u32) -> Result<(Vec<Launched>, Clock), Strin
 }
 
 /// What is wrong with a list of items for this program, if anything.
-fn problem(program: &Program, layout: &Layout, items: &[Item]) -> Option<String> {
+fn problem(program: &GpuProgram, layout: &RankLayout, items: &[StreamOperation]) -> Option<String> {
     let plan = &program.plan;
     let (launched, end) = match execute(items, 2) {
         Ok(executed) => executed,
@@ -101,15 +101,15 @@ fn problem(program: &Program, layout: &Layout, items: &[Item]) -> Option<String>
     let mut recorded: HashMap<u32, StreamId> = HashMap::new();
     for item in items {
         match *item {
-            Item::Wait { stream, event } => {
+            StreamOperation::Wait { stream, event } => {
                 if recorded.get(&event).is_some_and(|by| forked.contains(by)) {
                     forked.push(stream);
                 }
             }
-            Item::Record { stream, event } => {
+            StreamOperation::Record { stream, event } => {
                 recorded.insert(event, stream);
             }
-            Item::Launch { stream, .. } | Item::Mark { stream, .. } => {
+            StreamOperation::Launch { stream, .. } | StreamOperation::Mark { stream, .. } => {
                 if !forked.contains(&stream) {
                     return Some(format!("{stream:?} is not forked from the first stream"));
                 }
@@ -178,7 +178,7 @@ fn problem(program: &Program, layout: &Layout, items: &[Item]) -> Option<String>
 }
 
 /// Collectives on a stream of their own, whether or not anything may compute beside them.
-const APART: Layout = Layout { chained: false, ..Layout::ONE };
+const APART: RankLayout = RankLayout { chained: false, ..RankLayout::ONE };
 
 fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
@@ -192,7 +192,7 @@ fn fused(architecture: &Architecture) -> PlanSpec {
         tp: 2,
         phase: Phase::Decode,
         precision: Precision::uniform(DType::Bf16),
-        lowering: Lowering { fuse_all_reduce: true, ..Program::lowering(false) },
+        lowering: Lowering { fuse_all_reduce: true, ..GpuProgram::lowering(false) },
         variant: Variant::default(),
         batch: 1,
         pp: 1,
@@ -203,9 +203,10 @@ fn fused(architecture: &Architecture) -> PlanSpec {
 fn standard_with_fused_all_reduces_goes_on_one_stream_and_ladder_on_two() {
     let waits = |architecture: &str| {
         let spec = fused(&architecture.parse().expect("an architecture"));
-        let program = Program::new(&spec, 0).expect("a plan");
-        let schedule = Schedule::new(&program.plan, &Layout::ONE, None);
-        let waits = schedule.items.iter().filter(|item| matches!(item, Item::Wait { .. })).count();
+        let program = GpuProgram::new(&spec, 0).expect("a plan");
+        let schedule = Schedule::new(&program.plan, &RankLayout::ONE, None);
+        let waits =
+            schedule.items.iter().filter(|item| matches!(item, StreamOperation::Wait { .. })).count();
         (schedule.streams().len(), waits)
     };
     assert_eq!(waits("standard"), (1, 0));
@@ -226,9 +227,9 @@ fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream()
     ] {
         let parsed: Architecture = architecture.parse().expect("an architecture");
         for phase in [Phase::Prefill, Phase::Decode] {
-            let program = Program::plain(&shape(), &parsed, 4, DType::Bf16, phase, false);
+            let program = GpuProgram::plain(&shape(), &parsed, 4, DType::Bf16, phase, false);
             let plan = program.expect("a plan").plan;
-            let found = |layout: &Layout| {
+            let found = |layout: &RankLayout| {
                 let schedule = Schedule::new(&plan, layout, None);
                 (
                     schedule.streams().len(),
@@ -238,10 +239,10 @@ fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream()
             };
             let apart = (2, true, true);
             let wanted = if is_chained { (1, false, false) } else { apart };
-            assert_eq!(found(&Layout::ONE), wanted, "{architecture}");
+            assert_eq!(found(&RankLayout::ONE), wanted, "{architecture}");
             assert_eq!(found(&APART), apart, "{architecture}");
             // one stream for each of the ranks, and events between those
-            let joint = Schedule::new(&plan, &Layout::loopback(4), None);
+            let joint = Schedule::new(&plan, &RankLayout::loopback(4), None);
             assert_eq!(joint.streams().len(), if is_chained { 4 } else { 5 }, "{architecture}");
             assert!(plan.operations.iter().any(|operation| operation.lane == Lane::Comm));
         }
@@ -249,7 +250,7 @@ fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream()
 }
 
 /// Every architecture, TP, phase and layout.
-fn programs() -> Vec<(String, Program, Layout)> {
+fn programs() -> Vec<(String, GpuProgram, RankLayout)> {
     let mut all = Vec::new();
     for text in ARCHITECTURES {
         let architecture: Architecture = text.parse().expect("an architecture");
@@ -258,16 +259,16 @@ fn programs() -> Vec<(String, Program, Layout)> {
                 [(Phase::Prefill, false), (Phase::Prefill, true), (Phase::Decode, false)]
             {
                 let program =
-                    Program::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits)
+                    GpuProgram::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits)
                         .expect("a plan");
-                for layout in [Layout::ONE, APART, Layout::loopback(tp)] {
+                for layout in [RankLayout::ONE, APART, RankLayout::loopback(tp)] {
                     let name = format!("{text} tp {tp} {} {layout:?}", phase.as_str());
                     all.push((name, program.clone(), layout));
                 }
                 if tp == 2 && phase == Phase::Decode {
                     let spec = fused(&architecture);
-                    let program = Program::new(&spec, 0).expect("a plan");
-                    all.push((format!("{text} with fused all-reduces"), program, Layout::ONE));
+                    let program = GpuProgram::new(&spec, 0).expect("a plan");
+                    all.push((format!("{text} with fused all-reduces"), program, RankLayout::ONE));
                 }
                 // a batch of one is divided by tokens, in prefill
                 for batch in if tp == 2 { 1..3 } else { 0..0 } {
@@ -278,13 +279,17 @@ fn programs() -> Vec<(String, Program, Layout)> {
                         tp,
                         phase,
                         precision: Precision::uniform(DType::Bf16),
-                        lowering: Program::lowering(all_logits),
+                        lowering: GpuProgram::lowering(all_logits),
                         variant,
                         batch,
                         pp: 1,
                     };
                     let name = format!("{text} in two groups, {} of {batch}", phase.as_str());
-                    all.push((name, Program::new(&spec, 0).expect("a plan"), Layout::loopback(tp)));
+                    all.push((
+                        name,
+                        GpuProgram::new(&spec, 0).expect("a plan"),
+                        RankLayout::loopback(tp),
+                    ));
                 }
             }
         }
@@ -299,7 +304,7 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
         let schedule = Schedule::new(&program.plan, &layout, None);
         assert_eq!(problem(&program, &layout, &schedule.items), None, "{name}");
         for at in 0..schedule.items.len() {
-            if !matches!(schedule.items[at], Item::Wait { .. }) {
+            if !matches!(schedule.items[at], StreamOperation::Wait { .. }) {
                 continue;
             }
             waits += 1;
@@ -318,17 +323,19 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
 fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
     let architecture: Architecture = "ladder".parse().expect("an architecture");
     let program =
-        Program::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
-    let layout = Layout::loopback(2);
+        GpuProgram::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
+    let layout = RankLayout::loopback(2);
     let schedule = Schedule::new(&program.plan, &layout, None);
     let mut tried = 0;
     for at in 1..schedule.items.len() {
         let mut items = schedule.items.clone();
         match (items[at - 1], items[at]) {
-            (Item::Launch { stream, .. }, Item::Record { stream: of, .. }) if stream == of => {
+            (StreamOperation::Launch { stream, .. }, StreamOperation::Record { stream: of, .. })
+                if stream == of =>
+            {
                 items.swap(at - 1, at);
             }
-            (_, Item::Launch { .. }) => {
+            (_, StreamOperation::Launch { .. }) => {
                 items.remove(at);
             }
             _ => continue,
@@ -343,23 +350,24 @@ fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
 fn one_rank_that_never_communicates_uses_one_stream_and_no_event() {
     let program = |text: &str, tp| {
         let architecture: Architecture = text.parse().expect("an architecture");
-        Program::plain(&shape(), &architecture, tp, DType::F32, Phase::Decode, false).expect("a plan")
+        GpuProgram::plain(&shape(), &architecture, tp, DType::F32, Phase::Decode, false).expect("a plan")
     };
     for (text, tp) in [("standard", 1), ("upper-bound", 4)] {
-        let schedule = Schedule::new(&program(text, tp).plan, &Layout::ONE, None);
+        let schedule = Schedule::new(&program(text, tp).plan, &RankLayout::ONE, None);
         assert_eq!((schedule.events, schedule.streams().len()), (0, 1));
-        assert!(schedule.items.iter().all(|item| matches!(item, Item::Launch { .. })));
+        assert!(schedule.items.iter().all(|item| matches!(item, StreamOperation::Launch { .. })));
     }
     // standard: an all-reduce waits for its operand, the next operation for the all-reduce
     let program = program("standard", 2);
     let schedule = Schedule::new(&program.plan, &APART, None);
-    let waits = schedule.items.iter().filter(|item| matches!(item, Item::Wait { .. })).count();
+    let waits =
+        schedule.items.iter().filter(|item| matches!(item, StreamOperation::Wait { .. })).count();
     // of six all-reduces
     assert_eq!((waits, schedule.events as usize), (12, 12));
     assert_eq!(schedule.streams().len(), 2);
     let mut waiting = vec![false; program.plan.operations.len()];
     for pair in schedule.items.windows(2) {
-        if let [Item::Wait { .. }, Item::Launch { operation, .. }] = pair {
+        if let [StreamOperation::Wait { .. }, StreamOperation::Launch { operation, .. }] = pair {
             waiting[*operation as usize] = true;
         }
     }
@@ -376,28 +384,35 @@ fn marks_stand_around_launches_nobody_waits_for_them_and_nothing_else_changes() 
     for (name, program, layout) in programs() {
         let plain = Schedule::new(&program.plan, &layout, None);
         let some = |place| match place {
-            Place::Start => Some(0),
-            Place::Before(operation) => (operation % 3 != 0).then_some(1 + 2 * operation as u32),
-            Place::After(operation) => (operation % 2 == 0).then_some(2 + 2 * operation as u32),
+            EventPosition::Start => Some(0),
+            EventPosition::Before(operation) => (operation % 3 != 0).then_some(1 + 2 * operation as u32),
+            EventPosition::After(operation) => (operation % 2 == 0).then_some(2 + 2 * operation as u32),
         };
         let marked = Schedule::new(&program.plan, &layout, Some(&some));
-        let without: Vec<Item> =
-            marked.items.iter().copied().filter(|i| !matches!(i, Item::Mark { .. })).collect();
+        let without: Vec<StreamOperation> = marked
+            .items
+            .iter()
+            .copied()
+            .filter(|i| !matches!(i, StreamOperation::Mark { .. }))
+            .collect();
         assert_eq!(without, plain.items, "{name}");
         let first = StreamId { rank: 0, lane: Lane::Compute };
-        assert_eq!(marked.items.first(), Some(&Item::Mark { stream: first, mark: 0 }), "{name}");
+        assert_eq!(
+            marked.items.first(),
+            Some(&StreamOperation::Mark { stream: first, mark: 0 }),
+            "{name}"
+        );
         for (at, item) in marked.items.iter().enumerate() {
-            let Item::Launch { stream, operation } = *item else { continue };
-            let mark = |mark: u32| Item::Mark { stream, mark };
-            if let Some(before) = some(Place::Before(operation as usize)) {
+            let StreamOperation::Launch { stream, operation } = *item else { continue };
+            let mark = |mark: u32| StreamOperation::Mark { stream, mark };
+            if let Some(before) = some(EventPosition::Before(operation as usize)) {
                 assert_eq!(marked.items[at - 1], mark(before), "{name}");
             }
-            if let Some(after) = some(Place::After(operation as usize)) {
+            if let Some(after) = some(EventPosition::After(operation as usize)) {
                 // behind the event for which others wait, but for the last one, behind which a capture would not be joined
-                let on_stream =
-                    |item: &Item| matches!(item, Item::Launch { stream: other, .. } if *other == stream);
+                let on_stream = |item: &StreamOperation| matches!(item, StreamOperation::Launch { stream: other, .. } if *other == stream);
                 let is_last = stream != first && !marked.items[at + 1..].iter().any(on_stream);
-                let recorded = matches!(marked.items[at + 1], Item::Record { .. });
+                let recorded = matches!(marked.items[at + 1], StreamOperation::Record { .. });
                 assert!(!(is_last && recorded), "{name}");
                 assert_eq!(marked.items[at + 1 + usize::from(recorded)], mark(after), "{name}");
             }
@@ -409,20 +424,20 @@ fn marks_stand_around_launches_nobody_waits_for_them_and_nothing_else_changes() 
 fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     let architecture: Architecture = "standard".parse().expect("an architecture");
     let program =
-        Program::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
+        GpuProgram::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
-    let following = |marks: Option<Marks<'_>>| {
+    let following = |marks: Option<EventLookup<'_>>| {
         Schedule::new(&program.plan, &APART, marks).follows_a_launch(|_, _| true)
     };
     let plain = following(None);
     assert!(!plain.contains_key(&(0, find("embed/tokens"))), "nothing is before it");
     assert_eq!(plain.get(&(0, find("L0/attn/qkv"))), Some(&find("L0/attn/norm")));
     assert!(!plain.contains_key(&(0, find("L0/mlp/add_norm"))), "it waits for the all-reduce");
-    let chained = Schedule::new(&program.plan, &Layout::ONE, None).follows_a_launch(|_, _| true);
+    let chained = Schedule::new(&program.plan, &RankLayout::ONE, None).follows_a_launch(|_, _| true);
     assert_eq!(chained.get(&(0, find("L0/mlp/add_norm"))), Some(&find("L0/attn/all_reduce")));
     assert_eq!(plain.get(&(0, find("L0/mlp/gate_up"))), Some(&find("L0/mlp/add_norm")));
     let out = find("L0/attn/out") as usize;
-    let marked = following(Some(&|place| (place == Place::Before(out)).then_some(2)));
+    let marked = following(Some(&|place| (place == EventPosition::Before(out)).then_some(2)));
     assert!(plain.contains_key(&(0, out as u32)) && !marked.contains_key(&(0, out as u32)));
     // what another kernel does, too, is nothing between two others
     let norm = find("L0/mlp/add_norm");

@@ -89,7 +89,7 @@ impl RoundTrip {
 
 /// Mapping from a rank's own time (ns since its first tied event) to the host's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timeline {
+pub struct ClockMapping {
     start: Tie,
     /// Host nanoseconds per device nanosecond.
     rate: f64,
@@ -99,7 +99,7 @@ pub struct Timeline {
     pub drift_ns: i64,
 }
 
-impl Timeline {
+impl ClockMapping {
     /// Builds a timeline from two tied events, `device_ns` apart on the device. Corrects a drift only if it
     /// exceeds the uncertainty of the ties.
     pub fn between(start: Tie, end: Tie, device_ns: i64) -> Self {

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::comm::Peers;
-use crate::cuda::engine::{Engine, Step};
+use crate::cuda::engine::{Engine, PreparedStep};
 use crate::cuda::generation::ns;
 use crate::cuda::program::StepSize;
 use crate::cuda::ranks::broadcast;
 use crate::cuda::schedule::Schedule;
-use crate::cuda::timing::{Marks, Parts};
+use crate::cuda::timing::{StepEvents, StreamSegments};
 use base::error::{Error, Result};
 use base::statistics::median;
 use machine::driver::Event;
@@ -42,25 +42,25 @@ pub(in crate::cuda) struct CollectiveTime {
 /// Positions of the events around a decode step's collectives.
 #[derive(Debug)]
 pub(in crate::cuda) struct CollectiveEvents {
-    parts: Parts,
-    marks: Marks,
+    parts: StreamSegments,
+    marks: StepEvents,
 }
 
 impl CollectiveEvents {
     /// Returns `None` if no collective has its own stream.
     pub fn from_engine(engine: &Engine) -> Option<Self> {
         let plan = &engine.programs.decode.plan;
-        let parts = Parts::new(plan, &Schedule::new(plan, &engine.layout, None));
-        let marks = Marks::around(&parts, false, |part| part.stream == Lane::Comm);
+        let parts = StreamSegments::new(plan, &Schedule::new(plan, &engine.layout, None));
+        let marks = StepEvents::around(&parts, false, |part| part.stream == Lane::Comm);
         (marks.count() > 0).then_some(Self { parts, marks })
     }
 
-    pub fn marks(&self) -> &Marks {
+    pub fn marks(&self) -> &StepEvents {
         &self.marks
     }
 
     /// Durations of the collectives of a finished step.
-    pub fn read(&self, step: &Step) -> Result<Vec<CollectiveTime>> {
+    pub fn read(&self, step: &PreparedStep) -> Result<Vec<CollectiveTime>> {
         let events = step.marks(0);
         let event = |mark: u32| {
             events
@@ -98,13 +98,13 @@ impl EventChoice {
 pub(in crate::cuda) fn choose_events(
     engine: &Engine,
     peers: Option<&Arc<Peers>>,
-    without: &mut Step,
-    with: &mut Step,
+    without: &mut PreparedStep,
+    with: &mut PreparedStep,
     tokens: u32,
 ) -> Result<EventChoice> {
     let each = STEPS.min(tokens.saturating_sub(1)).max(1);
     let (started, ended): (Event, Event) = (engine.gpu.event(true)?, engine.gpu.event(true)?);
-    let round_us = |step: &mut Step| -> Result<f64> {
+    let round_us = |step: &mut PreparedStep| -> Result<f64> {
         engine.forget()?;
         engine.wait_idle("measuring the overhead of events around collectives")?;
         peers.map_or(Ok(()), |peers| peers.barrier())?;

@@ -1,35 +1,39 @@
 //! CUDA events that bracket the timed parts of a step.
 
-use super::parts::{Part, Parts};
-use crate::cuda::schedule::Place;
+use super::parts::{StreamSegment, StreamSegments};
+use crate::cuda::schedule::EventPosition;
 
 /// Timing event of one rank: index into the step's events.
-pub type Mark = u32;
+pub type EventIndex = u32;
 
 /// Events before and after a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bracket {
-    pub start: Mark,
-    pub end: Mark,
+    pub start: EventIndex,
+    pub end: EventIndex,
 }
 
 /// Timing events of a step. If a part directly follows another on its stream without a wait, they share the
 /// event in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks {
-    start: Option<Mark>,
+pub struct StepEvents {
+    start: Option<EventIndex>,
     /// Event before each operation of the plan.
-    before: Vec<Option<Mark>>,
+    before: Vec<Option<EventIndex>>,
     /// Event after each operation of the plan.
-    after: Vec<Option<Mark>>,
+    after: Vec<Option<EventIndex>>,
     /// Events around each part; `None` if it is not timed.
     brackets: Vec<Option<Bracket>>,
-    count: Mark,
+    count: EventIndex,
 }
 
-impl Marks {
+impl StepEvents {
     /// Places events around the parts selected by `is_timed`, and at the start of the step if `starts`.
-    pub fn around(parts: &Parts, starts: bool, is_timed: impl Fn(&Part) -> bool) -> Self {
+    pub fn around(
+        parts: &StreamSegments,
+        starts: bool,
+        is_timed: impl Fn(&StreamSegment) -> bool,
+    ) -> Self {
         let operations = parts.parts.iter().map(|part| part.operations.len()).sum();
         let mut marks = Self {
             start: starts.then_some(0),
@@ -58,7 +62,7 @@ impl Marks {
         marks
     }
 
-    fn next(&mut self) -> Mark {
+    fn next(&mut self) -> EventIndex {
         self.count += 1;
         self.count - 1
     }
@@ -69,17 +73,18 @@ impl Marks {
     }
 
     /// Event at a place in the schedule, if placed.
-    pub fn at(&self, place: Place) -> Option<Mark> {
-        let mark = |marks: &[Option<Mark>], operation: usize| marks.get(operation).copied().flatten();
+    pub fn at(&self, place: EventPosition) -> Option<EventIndex> {
+        let mark =
+            |marks: &[Option<EventIndex>], operation: usize| marks.get(operation).copied().flatten();
         match place {
-            Place::Start => self.start,
-            Place::Before(operation) => mark(&self.before, operation),
-            Place::After(operation) => mark(&self.after, operation),
+            EventPosition::Start => self.start,
+            EventPosition::Before(operation) => mark(&self.before, operation),
+            EventPosition::After(operation) => mark(&self.after, operation),
         }
     }
 
     /// Event at the start of the step, if placed.
-    pub fn start(&self) -> Option<Mark> {
+    pub fn start(&self) -> Option<EventIndex> {
         self.start
     }
 

@@ -17,9 +17,9 @@ pub(super) mod collectives;
 mod marks;
 mod parts;
 
-pub use clock::{RoundTrip, Tick, Tie, Timeline, rank_tie};
-pub use marks::{Bracket, Mark, Marks};
-pub use parts::{Part, Parts, Skeleton};
+pub use clock::{ClockMapping, RoundTrip, Tick, Tie, rank_tie};
+pub use marks::{Bracket, EventIndex, StepEvents};
+pub use parts::{Skeleton, StreamSegment, StreamSegments};
 
 #[cfg(test)]
 mod tests;

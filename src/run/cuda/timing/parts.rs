@@ -1,8 +1,8 @@
-//! Segments of a step that are timed as one ([`Parts`]), and what they depend on ([`Skeleton`]).
+//! Segments of a step that are timed as one ([`StreamSegments`]), and what they depend on ([`Skeleton`]).
 
 use std::collections::HashMap;
 
-use crate::cuda::schedule::{Item, Schedule, StreamId};
+use crate::cuda::schedule::{Schedule, StreamId, StreamOperation};
 use plan::{Lane, Operation, Plan};
 use trace::OperationInfo;
 
@@ -37,7 +37,7 @@ impl Skeleton {
 /// Consecutive operations of one stream: the stream does not wait within them, and no other stream waits for
 /// only some of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct StreamSegment {
     /// Operations in plan order.
     pub operations: Vec<u32>,
     pub stream: Lane,
@@ -47,9 +47,9 @@ pub struct Part {
 
 /// Parts of a step on one rank, in enqueue order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parts {
+pub struct StreamSegments {
     /// All parts; each operation of the plan is in exactly one.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StreamSegment>,
     /// Part of each operation.
     part_of: Vec<u32>,
 }
@@ -60,22 +60,22 @@ fn belong_together(a: &Operation, b: &Operation) -> bool {
     module(a) == module(b) && !a.kind.is_collective() && !b.kind.is_collective()
 }
 
-impl Parts {
+impl StreamSegments {
     /// Divides `plan` into parts, as `schedule` executes it on its first rank.
     pub fn new(plan: &Plan, schedule: &Schedule) -> Self {
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<StreamSegment> = Vec::new();
         let mut part_of = vec![0; plan.operations.len()];
         // last part of each stream since its last wait, and if more operations may join: no other stream waits for it
         let mut last: HashMap<StreamId, (usize, bool)> = HashMap::new();
         for item in &schedule.items {
             match *item {
-                Item::Wait { stream, .. } => {
+                StreamOperation::Wait { stream, .. } => {
                     last.remove(&stream);
                 }
-                Item::Record { stream, .. } => {
+                StreamOperation::Record { stream, .. } => {
                     last.entry(stream).and_modify(|(_, is_open)| *is_open = false);
                 }
-                Item::Launch { stream, operation } if stream.rank == 0 => {
+                StreamOperation::Launch { stream, operation } if stream.rank == 0 => {
                     let before = last.get(&stream).copied();
                     let joins = |&(part, is_open): &(usize, bool)| {
                         let first = &plan.operations[parts[part].operations[0] as usize];
@@ -85,7 +85,11 @@ impl Parts {
                         Some((part, _)) => part,
                         None => {
                             let follows = before.map(|(part, _)| part);
-                            parts.push(Part { operations: Vec::new(), stream: stream.lane, follows });
+                            parts.push(StreamSegment {
+                                operations: Vec::new(),
+                                stream: stream.lane,
+                                follows,
+                            });
                             parts.len() - 1
                         }
                     };
@@ -93,7 +97,7 @@ impl Parts {
                     part_of[operation as usize] = part as u32;
                     last.insert(stream, (part, true));
                 }
-                Item::Launch { .. } | Item::Mark { .. } => {}
+                StreamOperation::Launch { .. } | StreamOperation::Mark { .. } => {}
             }
         }
         Self { parts, part_of }
@@ -102,12 +106,12 @@ impl Parts {
     /// Lanes and dependencies of the parts.
     pub fn skeleton(&self, plan: &Plan) -> Skeleton {
         let of_operations = Skeleton::from_plan(plan);
-        let reads_from = |(index, part): (usize, &Part)| {
+        let reads_from = |(index, part): (usize, &StreamSegment)| {
             let operations = part.operations.iter();
             let read = operations.flat_map(|operation| &of_operations.reads_from[*operation as usize]);
             self.other_parts(index, read.copied())
         };
-        let lane = |part: &Part| of_operations.lanes[part.operations[0] as usize];
+        let lane = |part: &StreamSegment| of_operations.lanes[part.operations[0] as usize];
         Skeleton {
             lanes: self.parts.iter().map(lane).collect(),
             reads_from: self.parts.iter().enumerate().map(reads_from).collect(),
@@ -120,7 +124,7 @@ impl Parts {
     pub fn table(&self, operations: &[OperationInfo], first: u32, base: u32) -> Vec<OperationInfo> {
         let info_of = |operation: u32| &operations[(first + operation) as usize];
         let mut parts_of_scope: HashMap<String, u32> = HashMap::new();
-        let mut info = |(index, part): (usize, &Part)| {
+        let mut info = |(index, part): (usize, &StreamSegment)| {
             let all = || part.operations.iter().map(|operation| info_of(*operation));
             let mut info = info_of(part.operations[0]).clone();
             if part.operations.len() > 1 {

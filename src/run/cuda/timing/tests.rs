@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::comm::PingPong;
-use crate::cuda::program::Program;
-use crate::cuda::schedule::{Item, Layout, Place, Schedule};
+use crate::cuda::program::GpuProgram;
+use crate::cuda::schedule::{EventPosition, RankLayout, Schedule, StreamOperation};
 use model::Model;
 use plan::{DType, Lane, Phase};
 
 /// Decode plans of several architectures, each on one stream or two as a rank executes it, and in parts.
-fn steps() -> Vec<(String, Program, Schedule, Parts)> {
+fn steps() -> Vec<(String, GpuProgram, Schedule, StreamSegments)> {
     let shape = Model::resolve("tiny").expect("built in").shape;
     let mut all = Vec::new();
     for (architecture, tp) in [
@@ -26,11 +26,11 @@ fn steps() -> Vec<(String, Program, Schedule, Parts)> {
     ] {
         let wiring = architecture.parse().expect("an architecture");
         for chained in [true, false] {
-            let program =
-                Program::plain(&shape, &wiring, tp, DType::F32, Phase::Decode, false).expect("a plan");
-            let layout = Layout { chained, ..Layout::ONE };
+            let program = GpuProgram::plain(&shape, &wiring, tp, DType::F32, Phase::Decode, false)
+                .expect("a plan");
+            let layout = RankLayout { chained, ..RankLayout::ONE };
             let schedule = Schedule::new(&program.plan, &layout, None);
-            let parts = Parts::new(&program.plan, &schedule);
+            let parts = StreamSegments::new(&program.plan, &schedule);
             all.push((format!("{architecture} tp{tp} {chained}"), program, schedule, parts));
         }
     }
@@ -48,14 +48,14 @@ fn parts_hold_each_operation_once_and_nobody_waits_within_one() {
         let mut order: Vec<(Lane, Option<u32>)> = Vec::new();
         for item in &schedule.items {
             match *item {
-                Item::Launch { stream, operation } => {
+                StreamOperation::Launch { stream, operation } => {
                     position[operation as usize] = order.len();
                     order.push((stream.lane, Some(operation)));
                 }
-                Item::Wait { stream, .. } | Item::Record { stream, .. } => {
+                StreamOperation::Wait { stream, .. } | StreamOperation::Record { stream, .. } => {
                     order.push((stream.lane, None))
                 }
-                Item::Mark { .. } => {}
+                StreamOperation::Mark { .. } => {}
             }
         }
         for part in &parts.parts {
@@ -91,7 +91,7 @@ fn parts_hold_each_operation_once_and_nobody_waits_within_one() {
     }
 }
 
-fn of_layer(plan: &plan::Plan, part: &Part) -> bool {
+fn of_layer(plan: &plan::Plan, part: &StreamSegment) -> bool {
     plan.operations[part.operations[0] as usize].layer.is_some()
 }
 
@@ -133,15 +133,15 @@ fn a_part_in_a_trace_has_what_its_operations_have() {
 #[test]
 fn events_stand_once_and_give_each_part_a_start_and_an_end() {
     for (name, program, schedule, parts) in steps() {
-        let comm = |part: &Part| part.stream == Lane::Comm;
+        let comm = |part: &StreamSegment| part.stream == Lane::Comm;
         for (starts, only_comm) in [(true, false), (false, true)] {
-            let marks = Marks::around(&parts, starts, |part| !only_comm || comm(part));
+            let marks = StepEvents::around(&parts, starts, |part| !only_comm || comm(part));
             let at = |place| marks.at(place);
             let marked = Schedule::new(&program.plan, &schedule.layout, Some(&at));
             let mut seen: Vec<u32> = Vec::new();
             let mut began: Vec<Option<usize>> = vec![None; marks.count()];
             for (position, item) in marked.items.iter().enumerate() {
-                if let Item::Mark { mark, stream } = *item {
+                if let StreamOperation::Mark { mark, stream } = *item {
                     seen.push(mark);
                     began[mark as usize] = Some(position);
                     assert!(
@@ -161,7 +161,7 @@ fn events_stand_once_and_give_each_part_a_start_and_an_end() {
                 assert_eq!(marks.bracket(index).is_some(), timed, "{name}");
                 let Some(Bracket { start, end }) = marks.bracket(index) else { continue };
                 let launched = |wanted: u32| {
-                    let is = |item: &Item| matches!(item, Item::Launch { operation, .. } if *operation == wanted);
+                    let is = |item: &StreamOperation| matches!(item, StreamOperation::Launch { operation, .. } if *operation == wanted);
                     marked.items.iter().position(is)
                 };
                 let (first, last) = (part.operations[0], part.operations[part.operations.len() - 1]);
@@ -182,7 +182,7 @@ fn events_stand_once_and_give_each_part_a_start_and_an_end() {
                 };
                 assert_eq!(edges(&marked), edges(&schedule), "{name}");
             } else {
-                assert_eq!(marks.at(Place::Start), marks.start(), "{name}");
+                assert_eq!(marks.at(EventPosition::Start), marks.start(), "{name}");
             }
         }
     }
@@ -205,7 +205,7 @@ proptest! {
         // the device's clock runs some parts in a million fast
         let device = apart + apart / 1_000_000 * ppm;
         let (_, end) = RoundTrip::best(&around(event + apart)).unwrap();
-        let timeline = Timeline::between(start, end, device);
+        let timeline = ClockMapping::between(start, end, device);
         for part in 0..=4 {
             let (host, device) = (event + apart / 4 * part, device / 4 * part);
             prop_assert!((timeline.host_ns(device) - host).abs() <= timeline.uncertainty_ns + 8, "{timeline:?}");
@@ -233,7 +233,7 @@ fn drift_that_is_not_corrected_counts_as_uncertainty() {
     let trip = |event: i64| RoundTrip { before_ns: event - 1853, after_ns: event + 6672 }.tie();
     let (event, apart) = (1_000_000, 4_263_217_338);
     let device = apart + 8526;
-    let timeline = Timeline::between(trip(event), trip(event + apart), device);
+    let timeline = ClockMapping::between(trip(event), trip(event + apart), device);
     assert_eq!(
         timeline.host_ns(device),
         trip(event).at_ns + device,

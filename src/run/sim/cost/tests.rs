@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sim::durations::Durations;
-use crate::sim::lanes::{Clock, Lanes};
+use crate::sim::lanes::{LaneClock, LaneSimulation};
 use crate::sim::testing::{plan, shape_70b, shape_tiny, spec};
 use machine::hardware::{Engine, Profile, Stack};
 use plan::{Architecture, Lowering, PlanSpec, Precision};
@@ -199,8 +199,8 @@ fn a_steps_host_time_precedes_its_first_kernel_once_and_is_calibrated() {
         (target.stack.step_us, target.stack.cuda_graphs) = (step_us, cuda_graphs);
         let model = CostModel::new(&target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
         let durations = Durations::new(model, &plan, &Step::decode(1, 8, 0));
-        let (mut events, mut clock) = (Vec::new(), Clock::default());
-        Lanes::new(&plan).step(&durations, &mut clock, |event| events.push(event));
+        let (mut events, mut clock) = (Vec::new(), LaneClock::default());
+        LaneSimulation::new(&plan).step(&durations, &mut clock, |event| events.push(event));
         (durations.by_source()[CostSource::Calibrated as usize], events, clock.tokens)
     };
     for cuda_graphs in [false, true] {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Axis, Comparison, ComparisonReport, PairVerdict, in_order};
 use crate::analysis::Varied;
 use base::statistics::{distinct, extent};
-use run::{Feasibility, Shared, feasibility};
+use run::{Feasibility, GridContext, feasibility};
 use table::{Record, Spec, Status};
 
 /// Settings of the rows and of the columns of a map.
@@ -265,7 +265,7 @@ pub type Reasons = HashMap<(usize, usize), &'static str>;
 pub struct Gaps<'a> {
     report: &'a ComparisonReport,
     records: HashMap<(u32, u32), Vec<&'a Record>>,
-    shared: Shared,
+    shared: GridContext,
 }
 
 impl<'a> Gaps<'a> {
@@ -275,7 +275,7 @@ impl<'a> Gaps<'a> {
         for record in all {
             records.entry((record.spec.tp, record.spec.batch)).or_default().push(record);
         }
-        Self { report, records, shared: Shared::default() }
+        Self { report, records, shared: GridContext::default() }
     }
 
     /// One-word reason for each empty cell of the map: `oom`, `failed` and so on, `no base` if only the baseline is

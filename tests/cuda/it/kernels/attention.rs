@@ -2,8 +2,8 @@
 
 use super::{Bench, DTYPES, Handle, assert_close, checks, random};
 use plan::DType;
-use run::testing::cpu::Kernels;
-use run::testing::cpu::{Attention, Heads, KvCache, RowRun, Sight, StepRows};
+use run::testing::cpu::CpuKernels;
+use run::testing::cpu::{AttentionLimits, AttentionScratch, Heads, KvCache, RowRun, StepRows};
 use run::testing::cuda::geometry;
 
 checks!(
@@ -73,10 +73,10 @@ impl Case {
         cache.replace(0, bench.read_numbers(keys), bench.read_numbers(values));
         let mut wanted = vec![0.0; step.rows() * heads.query * dim];
         let asked = bench.read_numbers(queries);
-        Attention::default().attend(
-            &Kernels::default(),
+        AttentionScratch::default().attend(
+            &CpuKernels::default(),
             (&cache, 0),
-            Sight::ALL,
+            AttentionLimits::ALL,
             &step,
             &asked,
             &mut wanted,

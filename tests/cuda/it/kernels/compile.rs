@@ -10,7 +10,7 @@ use machine::driver::libraries::{self, Library};
 use plan::DType;
 use run::testing::cuda::geometry::grouped;
 use run::testing::cuda::matvec::matvec_geometry;
-use run::testing::cuda::{HEADERS, UNITS, Unit};
+use run::testing::cuda::{HEADERS, TranslationUnit, UNITS};
 use run::testing::cuda::{KernelOptions, Nvrtc};
 use run::testing::cuda::{cubin, defines, options_for};
 
@@ -32,7 +32,7 @@ pub(super) fn nvrtc() -> Option<&'static Nvrtc> {
 
 /// A unit with everything that it is told.
 struct Variant {
-    unit: &'static Unit,
+    unit: &'static TranslationUnit,
     options: KernelOptions,
     constants: Vec<(&'static str, u32)>,
 }
@@ -45,7 +45,7 @@ const PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (2, 37, 5)];
 const FP8_PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (16, 4096, 14_336)];
 
 /// The formats and constants that a unit is compiled with, a few of each.
-fn variants(unit: &'static Unit) -> Vec<Variant> {
+fn variants(unit: &'static TranslationUnit) -> Vec<Variant> {
     let reads = |constant: &str| unit.source.contains(constant);
     // each size and each group once, and both groups with the size that most models have
     let heads: &[(u32, u32)] = match (reads("HEAD_DIM"), reads("GROUP")) {
@@ -187,7 +187,7 @@ fn every_unit_compiles_for_every_architecture() {
 #[test]
 fn a_kernel_that_does_not_compile_is_an_error_with_its_place() {
     let Some(nvrtc) = nvrtc() else { return };
-    let broken = Unit {
+    let broken = TranslationUnit {
         name: "broken.cu",
         source: "#include \"block.cuh\"\nKERNEL(broken, T* out) {\n    out[0] = nobody;\n}\n",
     };

@@ -3,7 +3,7 @@
 use super::{Argument, Bench, DTYPES, Handle, assert_close, checks, random, rounded};
 use plan::{CommDType, DType};
 use run::testing::cpu::quantize;
-use run::testing::cuda::Eight;
+use run::testing::cuda::EightBitFormat;
 use run::testing::cuda::geometry;
 
 checks!(messages_say_what_the_cpu_backends_do, what_is_not_finite_is_not_hidden);
@@ -26,7 +26,7 @@ fn reference(dtype: DType, ranks: &[Vec<f32>], columns: usize, to: CommDType) ->
 fn sums(bench: &mut Bench<'_>, ranks: &[Vec<f32>], columns: usize, to: CommDType) -> [Vec<f32>; 2] {
     let n = ranks[0].len();
     let count = ranks.len() as u32;
-    let eight = Eight { is_float: to == CommDType::F8, columns: columns as u32 };
+    let eight = EightBitFormat { is_float: to == CommDType::F8, columns: columns as u32 };
     let bytes = eight.bytes(n as u64);
     let launch = geometry::elements(n as u64, 2);
     let do_it = |bench: &mut Bench<'_>, kernel: &str, mut arguments: Vec<Argument>| {

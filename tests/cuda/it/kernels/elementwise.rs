@@ -1,7 +1,7 @@
 //! Checks of `add`, `add_mean`, `join`, `mean_share` and `silu_mul`.
 
 use super::{Argument, Bench, DTYPES, assert_close, checks, random};
-use run::testing::cpu::Kernels;
+use run::testing::cpu::CpuKernels;
 use run::testing::cuda::geometry;
 
 checks!(
@@ -24,7 +24,7 @@ fn add_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let arguments = [a.into(), b.into(), out.into(), (count as u64).into()];
             bench.launch("add", &geometry::elements(count as u64, 4), &arguments);
             let mut want = vec![0.0; count];
-            Kernels::default().add(&bench.read_numbers(a), &bench.read_numbers(b), &mut want);
+            CpuKernels::default().add(&bench.read_numbers(a), &bench.read_numbers(b), &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
         }
     }
@@ -41,7 +41,7 @@ fn add_mean_is_the_cpu_backends(bench: &mut Bench<'_>) {
             bench.launch("add_mean", &geometry::elements(count as u64, 4), &arguments);
             let mut want = vec![0.0; count];
             let (a, b) = (bench.read_numbers(a), bench.read_numbers(b));
-            Kernels::default().add_scaled(&a, 1.0 / 3.0, &b, &mut want);
+            CpuKernels::default().add_scaled(&a, 1.0 / 3.0, &b, &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
         }
     }
@@ -67,7 +67,7 @@ fn join_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let mut want = vec![0.0; count];
             let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
             let others = others.then_some([sum.as_slice(), part.as_slice()]);
-            Kernels::default().join([&x, &own], scale, others, &mut want);
+            CpuKernels::default().join([&x, &own], scale, others, &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
         }
     }
@@ -92,7 +92,7 @@ fn join_of_channels_is_the_cpu_backends(bench: &mut Bench<'_>) {
             bench.launch("join", &geometry::elements(count, 4), &arguments);
             let mut want = vec![0.0; rows * columns];
             let [x, own, sum] = [x, own, sum].map(|at| bench.read_numbers(at));
-            Kernels::default().join_channels([&x, &own], scale, (&sum, shared), columns, &mut want);
+            CpuKernels::default().join_channels([&x, &own], scale, (&sum, shared), columns, &mut want);
             let what = format!("{rows} rows of {columns}, {shared} summed");
             assert_close(&what, dtype, &bench.read_numbers(out), &want);
         }
@@ -108,7 +108,7 @@ fn mean_share_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let arguments = [x.into(), out.into(), (1.0 / 3.0f32).into(), (count as u64).into()];
             bench.launch("mean_share", &geometry::elements(count as u64, 4), &arguments);
             let mut want = vec![0.0; count];
-            Kernels::default().scale(&bench.read_numbers(x), 1.0 / 3.0, &mut want);
+            CpuKernels::default().scale(&bench.read_numbers(x), 1.0 / 3.0, &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
         }
     }
@@ -143,7 +143,7 @@ fn silu_mul_is_the_cpu_backends(bench: &mut Bench<'_>) {
             ];
             bench.launch("silu_mul", &geometry::silu_mul(rows as u32, width as u32), &arguments);
             let mut want = vec![0.0; rows * width];
-            Kernels::default().silu_mul(&bench.read_numbers(x), stride, offset, width, &mut want);
+            CpuKernels::default().silu_mul(&bench.read_numbers(x), stride, offset, width, &mut want);
             let what = format!("{rows} rows of {stride}, {width} from {offset}");
             assert_close(&what, dtype, &bench.read_numbers(out), &want);
         }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use base::cache::Cache;
-use run::testing::cuda::Unit;
+use run::testing::cuda::TranslationUnit;
 use run::testing::cuda::cache_key;
 use run::testing::cuda::{KernelOptions, Nvrtc};
 use run::testing::cuda::{cubin, defines, options_for};
@@ -24,7 +24,7 @@ fn architecture() -> Result<Option<(u32, u32)>, String> {
 
 /// Compiles a unit as the checks on a GPU launch it, with and without early starts, where that is asked for.
 pub(super) fn compile_for_gpu(
-    unit: &Unit,
+    unit: &TranslationUnit,
     options: &KernelOptions,
     constants: &[(&str, u32)],
 ) -> Result<(), String> {

@@ -8,7 +8,7 @@ use arithmetic::e4m3;
 use machine::driver::Launch;
 use model::{Fp8Rows, Matrix, MatrixData, Model, WeightSource};
 use plan::{DType, Shard, Tensor, Weight, WeightPart};
-use run::testing::cpu::{Kernels, Panels};
+use run::testing::cpu::{CpuKernels, Panels};
 use run::testing::cuda::fp8;
 use run::testing::cuda::geometry;
 use run::testing::cuda::matvec::{matvec_geometry, most_rows};
@@ -78,7 +78,7 @@ fn product(bench: &mut Bench<'_>, rows: u32, inputs: u32, outputs: u32, multipro
     };
     let held = Matrix { outputs: high, inputs: wide, data: MatrixData::F32(stand_for) };
     let mut on_cpu = vec![0.0; wanted.len()];
-    Kernels::default().matmul(&read, &Arc::new(Panels::from_matrix(&held)), &mut on_cpu);
+    CpuKernels::default().matmul(&read, &Arc::new(Panels::from_matrix(&held)), &mut on_cpu);
     close("on the cpu", &on_cpu);
 
     let chosen = matvec_geometry(DType::Fp8, rows, inputs, outputs, multiprocessors);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Allocation, Bench, Device, Launch, skip};
 use base::error::Result;
 use machine::driver::{self, Arguments, Gpu, Memory, Priority, Stream};
-use run::testing::cuda::{KernelOptions, Kernels};
+use run::testing::cuda::{GpuKernels, KernelOptions};
 
 /// How long one launch may take: a kernel that hangs must not take all other checks with it.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -30,16 +30,16 @@ struct OnGpu {
     stream: Stream,
     programmatic: bool,
     /// By what they are compiled for.
-    kernels: RefCell<Vec<Rc<Kernels>>>,
+    kernels: RefCell<Vec<Rc<GpuKernels>>>,
 }
 
 impl OnGpu {
-    fn kernels(&self, options: &KernelOptions) -> Result<Rc<Kernels>> {
+    fn kernels(&self, options: &KernelOptions) -> Result<Rc<GpuKernels>> {
         let mut all = self.kernels.borrow_mut();
         if let Some(found) = all.iter().find(|kernels| kernels.options() == options) {
             return Ok(Rc::clone(found));
         }
-        let made = Rc::new(Kernels::new(&self.gpu, options)?);
+        let made = Rc::new(GpuKernels::new(&self.gpu, options)?);
         all.push(Rc::clone(&made));
         Ok(made)
     }

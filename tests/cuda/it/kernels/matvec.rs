@@ -4,9 +4,9 @@ use super::compile::{ARCHITECTURES, nvrtc, registers};
 use super::{Argument, Bench, DTYPES, Handle, assert_close, checks, random};
 use model::{Matrix, MatrixData};
 use plan::DType;
-use run::testing::cpu::{Kernels, Panels};
+use run::testing::cpu::{CpuKernels, Panels};
 use run::testing::cuda::KernelOptions;
-use run::testing::cuda::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows};
+use run::testing::cuda::matvec::{MOST_ROWS, MatvecKernel, matvec_geometry, most_rows};
 use run::testing::cuda::unit_of;
 use run::testing::cuda::{cubin, defines, options_for};
 
@@ -74,7 +74,7 @@ fn prefetch_for_the_next_product_changes_no_bit(bench: &mut Bench<'_>) {
         let x = bench.numbers(&random(1, (rows * inputs) as usize));
         let w = bench.numbers(&random(2, (inputs * outputs) as usize));
         let start = chosen.start(dtype, inputs, outputs, multiprocessors, 4);
-        let mut product = |chosen: &Matvec, more: &[Argument]| {
+        let mut product = |chosen: &MatvecKernel, more: &[Argument]| {
             let out = bench.output_numbers((rows * outputs) as usize);
             let own = [x.into(), w.into(), out.into(), inputs.into(), outputs.into()];
             bench.launch_with("matvec", &chosen.defines, &chosen.geometry, &[&own[..], more].concat());
@@ -138,7 +138,12 @@ fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32
 }
 
 /// A product as it is chosen, both kernels, against the cpu backend's.
-fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3], chosen: &Matvec) {
+fn compare(
+    bench: &mut Bench<'_>,
+    dtype: DType,
+    [rows, inputs, outputs]: [u32; 3],
+    chosen: &MatvecKernel,
+) {
     bench.start(dtype);
     let x = bench.numbers(&random(1, (rows * inputs) as usize));
     let w = bench.numbers(&random(2, (inputs * outputs) as usize));
@@ -150,7 +155,7 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
     };
     let mut wanted = vec![0.0; (rows * outputs) as usize];
     let weights = std::sync::Arc::new(Panels::from_matrix(&weights));
-    Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
+    CpuKernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
     let [out, again, logits] = products(bench, chosen, (x, w), [rows, inputs, outputs]);
     let got = bench.read_numbers(out);
@@ -170,7 +175,7 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
 /// What both kernels make of x and w: numbers twice, and logits.
 pub(super) fn products(
     bench: &mut Bench<'_>,
-    chosen: &Matvec,
+    chosen: &MatvecKernel,
     (x, w): (Handle, Handle),
     [rows, inputs, outputs]: [u32; 3],
 ) -> [Handle; 3] {

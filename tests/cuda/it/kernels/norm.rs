@@ -2,7 +2,7 @@
 
 use super::{Argument, Bench, DTYPES, assert_close, checks, random, rounded};
 use model::{Matrix, MatrixData};
-use run::testing::cpu::Kernels;
+use run::testing::cpu::CpuKernels;
 use run::testing::cuda::geometry;
 
 checks!(norm_is_the_cpu_backends, add_norm_is_an_addition_and_a_norm, join_norm_is_a_join_and_a_norm);
@@ -15,7 +15,7 @@ const EPS: f32 = 1e-5;
 fn reference(x: &[f32], weight: &[f32]) -> Vec<f32> {
     let weight = Matrix { outputs: 1, inputs: weight.len(), data: MatrixData::F32(weight.to_vec()) };
     let mut y = vec![0.0; x.len()];
-    Kernels::default().norm(x, &weight, EPS, &mut y);
+    CpuKernels::default().norm(x, &weight, EPS, &mut y);
     y
 }
 
@@ -93,7 +93,7 @@ fn join_norm_is_a_join_and_a_norm(bench: &mut Bench<'_>) {
             ];
             bench.launch("join_norm", &geometry, &arguments);
             let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
-            let (mut joined, kernels) = (vec![0.0; rows * columns], Kernels::default());
+            let (mut joined, kernels) = (vec![0.0; rows * columns], CpuKernels::default());
             match whole {
                 true => kernels.join([&x, &own], scale, Some([&sum, &part]), &mut joined),
                 false => kernels.join_channels([&x, &own], scale, (&sum, shared), columns, &mut joined),

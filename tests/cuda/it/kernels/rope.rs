@@ -3,7 +3,9 @@
 use super::{Bench, DTYPES, assert_close, checks, random};
 use model::Model;
 use plan::ModelShape;
-use run::testing::cpu::{Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows, Turn};
+use run::testing::cpu::{
+    HeadPreprocessing, Heads, KvCache, PositionEncoding, Projected, RopeTable, RowRun, StepRows,
+};
 use run::testing::cuda::geometry;
 
 checks!(
@@ -85,8 +87,8 @@ fn one(
     });
     let step = StepRows { runs: runs.collect() };
     let x = bench.read_numbers(qkv);
-    let projected = Projected { x: &x, columns: stride, before: Before::Nothing };
-    cache.append(0, &step, Turn::Rope(&rope), projected, &mut queries);
+    let projected = Projected { x: &x, columns: stride, before: HeadPreprocessing::Nothing };
+    cache.append(0, &step, PositionEncoding::Rope(&rope), projected, &mut queries);
     let what = format!("{heads:?} at {positions:?}, {tokens} tokens, {extra} more");
     assert_close(&what, dtype, &bench.read_numbers(q), &queries);
     let (mut want_keys, mut want_values) = (held.clone(), held);
@@ -129,14 +131,24 @@ fn biases_and_norms_of_heads_are_the_cpu_backends(bench: &mut Bench<'_>) {
                     let own = [number(columns).into()];
                     bench.launch("bias_heads", &geometry, &[&shared[..], &own].concat());
                 }
-                let before = if normed { Before::Norm(&weights, EPS) } else { Before::Bias(&weights) };
+                let before = if normed {
+                    HeadPreprocessing::Norm(&weights, EPS)
+                } else {
+                    HeadPreprocessing::Bias(&weights)
+                };
                 let shape = shape(number(dim));
                 let mut cache = KvCache::new(heads, 1, rows, 1);
                 let runs = (0..rows).map(|sequence| RowRun { sequence, position: 0, count: 1 });
                 let mut queries = vec![0.0; rows * query * dim];
                 let step = StepRows { runs: runs.collect() };
                 let projected = Projected { x: &x, columns: stride, before };
-                cache.append(0, &step, Turn::Rope(&RopeTable::new(&shape, 1)), projected, &mut queries);
+                cache.append(
+                    0,
+                    &step,
+                    PositionEncoding::Rope(&RopeTable::new(&shape, 1)),
+                    projected,
+                    &mut queries,
+                );
                 let (keys, values) = cache.layer(0);
                 let part = |numbers: &[f32], row: usize, heads: usize| {
                     numbers[row * heads * dim..(row + 1) * heads * dim].to_vec()

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{Allocation, Bench, Device, Launch, skip, toolchain_is_required};
 use base::checksum::hex;
 use run::testing::cuda::{Defines, defines};
-use run::testing::cuda::{HEADERS, Unit, unit_of};
+use run::testing::cuda::{HEADERS, TranslationUnit, unit_of};
 
 /// Runs a check on the CPU, with the threads of a block in several orders: what depends on an order that
 /// no barrier ensures differs.
@@ -29,7 +29,7 @@ pub(super) fn run(check: fn(&mut Bench<'_>)) {
 }
 
 /// Runs a check of the kernels of `unit` with the threads of a block in one order.
-pub(super) fn run_unit(unit: &'static Unit, order: u64, check: impl FnOnce(&mut Bench<'_>)) {
+pub(super) fn run_unit(unit: &'static TranslationUnit, order: u64, check: impl FnOnce(&mut Bench<'_>)) {
     match compiler() {
         Some(compiler) => check(&mut Bench::new(&Shim::new(compiler, order, Some(unit)))),
         None => skip(NO_COMPILER, toolchain_is_required()),
@@ -55,13 +55,13 @@ struct Shim {
     compiler: &'static str,
     order: u64,
     /// The unit in which kernels are looked up, instead of those of `kernels/`.
-    unit: Option<&'static Unit>,
+    unit: Option<&'static TranslationUnit>,
     /// What kernels were launched from.
     used: RefCell<Vec<Arc<Mutex<Library>>>>,
 }
 
 impl Shim {
-    fn new(compiler: &'static str, order: u64, unit: Option<&'static Unit>) -> Self {
+    fn new(compiler: &'static str, order: u64, unit: Option<&'static TranslationUnit>) -> Self {
         Self { compiler, order, unit, used: RefCell::default() }
     }
 }
@@ -215,7 +215,11 @@ impl Device for Shim {
 }
 
 /// A unit compiled with these constants, loaded once in a process.
-fn library(compiler: &str, unit: &Unit, defines: &Defines) -> Result<Arc<Mutex<Library>>, String> {
+fn library(
+    compiler: &str,
+    unit: &TranslationUnit,
+    defines: &Defines,
+) -> Result<Arc<Mutex<Library>>, String> {
     type Slot = Arc<OnceLock<Result<Arc<Mutex<Library>>, String>>>;
     static LIBRARIES: OnceLock<Mutex<HashMap<(String, Defines), Slot>>> = OnceLock::new();
     let slot = {
@@ -234,7 +238,7 @@ fn library(compiler: &str, unit: &Unit, defines: &Defines) -> Result<Arc<Mutex<L
 }
 
 /// The shared object of a unit, in the target folder; compiled where it is not there yet.
-fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, String> {
+fn compiled(compiler: &str, unit: &TranslationUnit, defines: &Defines) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (device, kernels) = (root.join("device"), root.join("../../kernels"));
     let shim = device.join("shim.h");

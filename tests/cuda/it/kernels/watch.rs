@@ -4,9 +4,9 @@ use super::{Argument, assert_close, shim};
 use base::error::catch_panic;
 use machine::driver::Launch;
 use plan::DType;
-use run::testing::cuda::Unit;
+use run::testing::cuda::TranslationUnit;
 
-static MISTAKES: Unit = Unit {
+static MISTAKES: TranslationUnit = TranslationUnit {
     name: "mistakes.cu",
     source: r#"#include "mma.cuh"
 

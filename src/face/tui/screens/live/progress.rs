@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::state::Looked;
 use plan::Phase;
-use run::{RunEvent, Shared, StepLanes, backend};
+use run::{GridContext, RunEvent, StepLanes, backend};
 use table::Spec;
 use trace::overlap::intervals;
 
@@ -142,7 +142,7 @@ pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
 
 /// Inspects a cell; unknown parts are left empty.
 pub fn look(spec: &Spec) -> Looked {
-    let shared = Shared::default();
+    let shared = GridContext::default();
     let (Ok(model), Ok(backend)) = (shared.simulator.model(&spec.model), backend(spec.backend)) else {
         return Looked::default();
     };
@@ -152,7 +152,7 @@ pub fn look(spec: &Spec) -> Looked {
 }
 
 /// Simulates the lanes of the first decode step.
-fn simulated(spec: &Spec, shared: &Shared) -> Option<Vec<StepLanes>> {
+fn simulated(spec: &Spec, shared: &GridContext) -> Option<Vec<StepLanes>> {
     let spec = Spec { output_tokens: spec.output_tokens.min(2), ..spec.clone() };
     let (_, trace) = shared.simulator.cell(&spec).ok()?.run(true).ok()?;
     let spans: Vec<_> = trace?.spans.into_iter().filter(|s| s.phase == Phase::Decode).collect();
