@@ -506,7 +506,7 @@ pub fn axis_names(spec: Option<&Spec>) -> Vec<(String, String)> {
         let gap = if values.is_empty() { "" } else { ": " };
         (format!("env.{}", variable.name), format!("{}{gap}{values}", variable.about))
     });
-    let described = spec.and_then(|spec| Target::from_args(spec).ok()).map(|target| target.described());
+    let described = spec.and_then(|spec| Target::from_spec(spec).ok()).map(|target| target.described());
     let values = described.into_iter().flatten().map(|value| {
         // without the digits left by rounding
         let number = value.value.parse::<f64>().ok().filter(|_| value.value.len() > 8);
