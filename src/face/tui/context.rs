@@ -270,6 +270,7 @@ pub struct Snapshot {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredCell {
+    /// Rounds with a finished run.
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,

@@ -133,6 +133,7 @@ pub struct CheckItem {
     pub role: Role,
 }
 
+/// Effect of a key on a checklist.
 #[derive(Debug)]
 pub enum ChecklistUpdate {
     /// The key means nothing here.

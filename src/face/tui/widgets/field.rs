@@ -163,6 +163,7 @@ pub struct FilterBox {
 /// Label before the text of a filter.
 const LABEL: &str = "filter: ";
 
+/// Effect of a key on the filter box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterKeyEffect {
     /// The text may have changed; filter again.

@@ -13,7 +13,7 @@ use table::Record;
 
 #[derive(Clone, Debug)]
 pub enum RunEdit {
-    /// Deleted runs.
+    /// Full ids of the deleted runs.
     Deleted(Vec<String>),
     /// Changed tags or notes of runs.
     Annotated {
