@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use lab::store::Store;
 use lab::sweep::Experiment;
 use lab::sweep::document::Document;
-use ladderscope::face::tui::config::{Config, Surroundings};
+use ladderscope::face::tui::config::{Surroundings, WorkbenchConfig};
 use model::{Model, Tokenizer, WeightSource};
 use study::analysis::filter::Filter;
 use table::Record;
@@ -279,7 +279,7 @@ pub fn experiment(bytes: &[u8]) -> bool {
 /// Any text is a file of settings, and what is wrong in it is named with its line.
 pub fn settings(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let config = Config::parse(text, Path::new("fuzz.toml"), &Surroundings::default());
+    let config = WorkbenchConfig::parse(text, Path::new("fuzz.toml"), &Surroundings::default());
     assert!(config.wrong.iter().all(|wrong| wrong.starts_with("fuzz.toml:")), "{:?}", config.wrong);
     config.wrong.is_empty()
 }

@@ -111,7 +111,7 @@ pub fn convert(
 ) -> Result<(ConversionReport, Vec<String>)> {
     check(request)?;
     let layers = request.quality.model.shape.layers;
-    let mut search = Search {
+    let mut search = ConversionSearch {
         request,
         backend,
         store,
@@ -136,7 +136,7 @@ pub fn convert(
         }
     }
     (search.progress)(EvaluationProgress::Doing("predicting speed"));
-    let Search { measured, text: Some(text), .. } = search else {
+    let ConversionSearch { measured, text: Some(text), .. } = search else {
         return Err(Error::failed("nothing was measured"));
     };
     let report = report(request, &text, sets, &measured)?;
@@ -214,7 +214,7 @@ fn check(request: &ConversionRequest) -> Result<()> {
     Ok(())
 }
 
-struct Search<'a> {
+struct ConversionSearch<'a> {
     request: &'a ConversionRequest,
     backend: &'a dyn Execute,
     store: &'a Store,
@@ -226,7 +226,7 @@ struct Search<'a> {
     text: Option<TextQuality>,
 }
 
-impl Search<'_> {
+impl ConversionSearch<'_> {
     fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
         let layers = self.request.quality.model.shape.layers;
         let wirings: BTreeSet<Architecture> =

@@ -9,13 +9,13 @@ use machine::hardware::CostSource;
 use table::{MEASURES, Measure, MeasureScope, Record, Status};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Section {
+pub struct RunSection {
     /// Empty for the lines that identify the run.
     pub title: String,
     pub lines: Vec<(String, String)>,
 }
 
-impl Section {
+impl RunSection {
     fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), lines: Vec::new() }
     }
@@ -26,7 +26,7 @@ impl Section {
 }
 
 /// Returns the nonempty sections of a run; the machine's is last.
-pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section> {
+pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<RunSection> {
     let sections = [
         options_section(record, annotation),
         measures_section(record, MeasureScope::Run),
@@ -49,8 +49,8 @@ pub fn platform(record: &Record) -> String {
     }
 }
 
-fn options_section(record: &Record, annotation: Option<&Annotation>) -> Section {
-    let (spec, mut section) = (&record.spec, Section::default());
+fn options_section(record: &Record, annotation: Option<&Annotation>) -> RunSection {
+    let (spec, mut section) = (&record.spec, RunSection::default());
     let mut line = |about: &str, says: String| section.line(about, says);
     if let Some(reason) = &record.reason {
         line("reason", reason.clone());
@@ -105,8 +105,8 @@ fn all_reduces(record: &Record) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-fn stored_section(record: &Record) -> Section {
-    let mut section = Section::new("Stored");
+fn stored_section(record: &Record) -> RunSection {
+    let mut section = RunSection::new("Stored");
     // predicted not to run, so never stored
     if matches!(record.status, Status::Skipped | Status::Oom) {
         return section;
@@ -125,9 +125,9 @@ fn stored_section(record: &Record) -> Section {
     section
 }
 
-fn measures_section(record: &Record, scope: MeasureScope) -> Section {
+fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
     let (provenance, metrics) = (record.provenance, record.metrics.as_ref());
-    let mut section = Section::new(match scope {
+    let mut section = RunSection::new(match scope {
         MeasureScope::Run => {
             let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
             let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
@@ -169,8 +169,8 @@ fn mean_aside(record: &Record) -> String {
     }
 }
 
-fn cost_sources_section(record: &Record) -> Section {
-    let mut section = Section::new("Cost sources, by share of operation time (simulated)");
+fn cost_sources_section(record: &Record) -> RunSection {
+    let mut section = RunSection::new("Cost sources, by share of operation time (simulated)");
     let phases = record.environment.get("cost_sources").and_then(|v| v.as_object());
     for phase in ["prefill", "decode"] {
         let Some(shares) = phases.and_then(|all| all.get(phase)?.as_object()) else { continue };
@@ -246,8 +246,8 @@ fn is_known(value: &Value) -> bool {
     }
 }
 
-fn environment_section(record: &Record) -> Section {
-    let mut section = Section::new("Environment");
+fn environment_section(record: &Record) -> RunSection {
+    let mut section = RunSection::new("Environment");
     // printed with the options and the sources of the costs
     let is_elsewhere = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
     let shown = record.environment.iter().filter(|(key, value)| !is_elsewhere(key) && is_known(value));

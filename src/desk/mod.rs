@@ -48,10 +48,10 @@ mod select;
 mod trace_machine;
 
 pub use align::align_stretches;
-pub use describe::{Section, describe, platform};
+pub use describe::{RunSection, describe, platform};
 pub use experiments::AnswerCollector;
 pub use figure::{RunsPage, report_of_runs};
-pub use open::{OpenOptions, Opened, RunOrTrace, is_trace, open, open_run, trace_of};
+pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, trace_of};
 pub use predict::{FirstSteps, check_prediction, resimulate};
 pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};

@@ -60,7 +60,7 @@ pub fn is_trace(given: &str) -> bool {
 }
 
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedTrace {
     pub trace: Trace,
     /// Path or run id that opens it again.
     pub source: String,
@@ -73,7 +73,7 @@ pub struct Opened {
     pub part: Option<FirstSteps>,
 }
 
-impl Opened {
+impl OpenedTrace {
     /// Display name: the run or file name, prefixed by the part if the trace is not complete.
     pub fn name(&self) -> String {
         let name = match &self.record {
@@ -121,7 +121,12 @@ impl OpenOptions {
 ///
 /// Returns an error if the name is unknown, the file is not a trace, the run has no trace, or the directory lacks the
 /// recording.
-pub fn open(given: &str, store: &Store, options: &OpenOptions, upto: Option<u32>) -> Result<Opened> {
+pub fn open(
+    given: &str,
+    store: &Store,
+    options: &OpenOptions,
+    upto: Option<u32>,
+) -> Result<OpenedTrace> {
     let OpenOptions { rules, recording } = options;
     let loaded = rules.as_deref().map_or_else(|| Ok(Rules::default()), Rules::load)?;
     match (RunOrTrace::find(given, store)?, recording) {
@@ -136,7 +141,7 @@ pub fn open(given: &str, store: &Store, options: &OpenOptions, upto: Option<u32>
         (RunOrTrace::File(path), _) => {
             let (mut trace, classified) = import::open_recording(&path, recording.as_deref(), &loaded)?;
             tie_clocks(&mut trace);
-            Ok(Opened {
+            Ok(OpenedTrace {
                 trace,
                 source: path.display().to_string(),
                 rules: rules.clone(),
@@ -151,9 +156,9 @@ pub fn open(given: &str, store: &Store, options: &OpenOptions, upto: Option<u32>
 
 /// Opens the trace of a stored run. Returns an error if it has none: it failed, was not recorded, or the file is
 /// missing.
-pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result<Opened> {
+pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result<OpenedTrace> {
     let (trace, part) = trace_of(&record, store, upto)?;
-    Ok(Opened {
+    Ok(OpenedTrace {
         trace,
         source: record.run.clone(),
         rules: None,

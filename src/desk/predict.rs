@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::Opened;
+use super::OpenedTrace;
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Phase;
@@ -84,7 +84,7 @@ pub fn check_prediction(
     name: &str,
     store: &Store,
     diff: &TraceDiff,
-    after: &Opened,
+    after: &OpenedTrace,
 ) -> Result<Vec<PredictionCheck>> {
     let mut prediction: Prediction = store.prediction(name)?;
     let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());

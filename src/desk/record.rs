@@ -46,13 +46,13 @@ pub type Variables = Vec<(&'static str, OsString)>;
 
 /// A directory of one recording.
 #[derive(Clone, Debug)]
-pub struct Recording {
+pub struct RecordingDirectory {
     pub directory: PathBuf,
 }
 
 /// Parts that the processes have written so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenParts {
     pub processes: usize,
     pub bytes: u64,
 }
@@ -62,7 +62,7 @@ pub fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Recording {
+impl RecordingDirectory {
     /// Creates the directory, readable by this user alone, with the window's control file. An existing recording is
     /// joined: several nodes record into one.
     ///
@@ -156,8 +156,8 @@ impl Recording {
         Ok((variables, warnings))
     }
 
-    pub fn written(&self) -> Written {
-        let mut written = Written::default();
+    pub fn written(&self) -> WrittenParts {
+        let mut written = WrittenParts::default();
         for entry in std::fs::read_dir(self.parts()).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.ends_with(inject::format::SUFFIX) {
@@ -235,7 +235,7 @@ fn write_control(parts: &Path, control: Control) -> Result<()> {
 ///
 /// Returns an error if there is no such recording, or its window is open.
 pub fn start(directory: &Path) -> Result<()> {
-    let recording = Recording::open(directory)?;
+    let recording = RecordingDirectory::open(directory)?;
     let control = recording.control()?;
     let now = now_ns();
     if control.start_ns != u64::MAX && control.stop_ns > now {
@@ -254,7 +254,7 @@ pub fn start(directory: &Path) -> Result<()> {
 ///
 /// Returns an error if there is no such recording, or its window is not open.
 pub fn stop(directory: &Path) -> Result<()> {
-    let recording = Recording::open(directory)?;
+    let recording = RecordingDirectory::open(directory)?;
     let control = recording.control()?;
     if control.start_ns == u64::MAX || control.stop_ns <= now_ns() {
         return Err(Error::input_help(
@@ -270,7 +270,7 @@ pub fn stop(directory: &Path) -> Result<()> {
 pub const OUTPUT: &str = "output.txt";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordingResult {
     pub trace: PathBuf,
     /// Exit status of the program if it failed, with its output.
     pub failure: Option<String>,
@@ -281,7 +281,7 @@ pub struct Recorded {
 /// # Errors
 ///
 /// Returns an error if nothing was recorded, with the last line of output.
-pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
+pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<RecordingResult> {
     let directory = runs.join(RECORDINGS).join(name);
     std::fs::create_dir_all(&directory).map_err(Error::io(&directory))?;
     let output = directory.join(OUTPUT);
@@ -295,7 +295,7 @@ pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
     let trace = directory.join(TRACE);
     if trace.is_file() {
         let failure = (!status.success()).then(|| format!("{status}: {}", output.display()));
-        return Ok(Recorded { trace, failure });
+        return Ok(RecordingResult { trace, failure });
     }
     let text = std::fs::read(&output).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

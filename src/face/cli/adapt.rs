@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::evaluate::{model_of, text_of};
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
@@ -114,13 +114,13 @@ pub struct PrintedTrainings<'a> {
     compared: Vec<study::analysis::ComparedTrainings>,
 }
 
-fn print(found: &[Curve], format: Format) -> Result<()> {
+fn print(found: &[Curve], format: OutputFormat) -> Result<()> {
     let compared = compared_trainings(found);
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json_line(&PrintedTrainings { trainings: found, compared });
     }
     let table = table(found);
-    if format == Format::Csv {
+    if format == OutputFormat::Csv {
         return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
     let Some(Curve { training, .. }) = found.first() else { return Ok(()) };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::filter::FilterArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::stderr;
 use crate::desk::Stores;
 use base::error::Result;
@@ -92,7 +92,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
+fn list(store: &Store, dir: &Path, format: OutputFormat) -> Result<()> {
     let mut all = Vec::new();
     for name in store.baseline_names()? {
         match ListedBaseline::new(store, name) {
@@ -110,7 +110,7 @@ fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
             ("experiments", &|b| Shown::text(b.experiments.join(", "))),
         ],
     );
-    if format == Format::Table && all.is_empty() {
+    if format == OutputFormat::Table && all.is_empty() {
         stderr::note(&format!("{} has {}", dir.display(), counted(0, "baseline")));
         return Ok(());
     }

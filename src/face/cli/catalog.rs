@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::stderr;
 use crate::desk::{self, experiments::DIRECTORY};
 use base::error::Result;
@@ -117,7 +117,7 @@ pub fn experiments(args: &FormatArgs) -> Result<u8> {
             Err(error) => stderr::print_error(&error),
         }
     }
-    if args.format == Format::Table && experiments.is_empty() {
+    if args.format == OutputFormat::Table && experiments.is_empty() {
         stderr::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
         return Ok(0);
     }

@@ -35,7 +35,7 @@ const PROGRAM: &str = "ladderscope";
 pub const VERB: &str = "__complete";
 
 /// Parsed part of the line before the cursor.
-pub struct Typed<'a> {
+pub struct CompletionInput<'a> {
     /// Verb and nested verbs, e.g. `runs tag`.
     pub verbs: Vec<&'a str>,
     /// Runs directory named on the line.
@@ -71,7 +71,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
     let mut root = app::command();
     root.build();
     let mut command = &root;
-    let mut typed = Typed { verbs: Vec::new(), dir: "runs".into(), value: word };
+    let mut typed = CompletionInput { verbs: Vec::new(), dir: "runs".into(), value: word };
     let (mut positional, mut pending): (usize, Option<&Arg>) = (0, None);
     for word in before {
         if let Some(option) = pending.take() {
@@ -190,7 +190,7 @@ pub fn is_path(word: &str) -> bool {
 /// Maximum number of runs that are offered.
 const MOST_RUNS: usize = 50;
 
-fn complete_value(argument: &Arg, typed: &Typed<'_>) -> Completion {
+fn complete_value(argument: &Arg, typed: &CompletionInput<'_>) -> Completion {
     let name = argument.get_value_names().and_then(|names| names.first());
     let name = name.map_or("", |name| name.as_str());
     let possible = argument.get_possible_values();
@@ -278,7 +278,7 @@ fn columns() -> Vec<Offer> {
 }
 
 /// Completes a field of the filter language or a value of the field's option. Reads no runs.
-fn complete_filter_text(typed: &Typed<'_>) -> Completion {
+fn complete_filter_text(typed: &CompletionInput<'_>) -> Completion {
     let table = RunTable::new(&[], &Annotations::default());
     let found = complete_filter(typed.value, typed.value.len(), &table, MOST_OFFERS);
     if !found.offers.is_empty() {
@@ -308,7 +308,7 @@ fn completed(value: &str, start: usize, offers: impl IntoIterator<Item = Offer>)
 }
 
 /// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
-fn complete_pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
+fn complete_pair(argument: &Arg, typed: &CompletionInput<'_>) -> Completion {
     let option = if argument.get_long() == Some("env") { "env" } else { "set" };
     if let Some((key, value)) = typed.value.split_once('=') {
         let values = offers::axis_values(&format!("{option}.{key}"));

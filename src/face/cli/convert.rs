@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::evaluate::{TextArgs, model_of};
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
@@ -157,11 +157,11 @@ fn write(model: &Model, wiring: &Architecture, out: &Path, about: &str) -> Resul
     Ok(())
 }
 
-fn print(report: &ConversionReport, format: Format) -> Result<()> {
+fn print(report: &ConversionReport, format: OutputFormat) -> Result<()> {
     match format {
-        Format::Json => output::json_line(report),
-        Format::Csv => output::emit(&report.file().csv(Sourced::ByRow)),
-        Format::Table => output::emit(&format!(
+        OutputFormat::Json => output::json_line(report),
+        OutputFormat::Csv => output::emit(&report.file().csv(Sourced::ByRow)),
+        OutputFormat::Table => output::emit(&format!(
             "{}{}{}{}",
             headline(report),
             output::wrapped("", &heading(report), 2),

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::{gate, stderr};
-use crate::desk::{self, OpenOptions, Opened};
+use crate::desk::{self, OpenOptions, OpenedTrace};
 use base::error::Result;
 use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
@@ -31,7 +31,7 @@ pub struct Args {
     pub b: String,
     /// Print one table instead of the report: operation, part, layer. JSON has all of them
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
-    pub by: Option<By>,
+    pub by: Option<DiffGrouping>,
     /// Allowed change from A to B, for example 'tpot<+3%' (step latency) or 'exposed<+0.1' (ms; repeatable, all must
     /// pass); exit status 4 if a change is significantly larger; undecided if the confidence interval contains the limit
     #[arg(long, value_name = "GATE")]
@@ -50,7 +50,7 @@ pub struct Args {
 
 /// Row type of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum DiffGrouping {
     /// Each operation by name and place
     Operation,
     /// Parts of a step: compute, exposed communication, copies, idle, gap to the next step
@@ -72,7 +72,7 @@ pub struct PrintedDiff<'a> {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
-    let open = |source: &str| -> Result<Opened> {
+    let open = |source: &str| -> Result<OpenedTrace> {
         desk::open(source, &store, &args.opening.of_one(source), None)?.require_gpu_spans()
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
@@ -92,7 +92,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let csv = || {
         let table = match (&gates, args.by) {
             (Some(report), None) => gate_table(report),
-            (_, by) => by_table(&diff, &diff.operations, by.unwrap_or(By::Operation))
+            (_, by) => by_table(&diff, &diff.operations, by.unwrap_or(DiffGrouping::Operation))
                 .with("first_provenance", &Shown::text(diff.a.provenance))
                 .with("second_provenance", &Shown::text(diff.b.provenance)),
         };
@@ -103,31 +103,31 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Some(by) => titled(&diff, by),
         None => text(&diff, gates.as_ref(), &checks),
     })?;
-    if args.output.format == Format::Table && gates.is_none() {
+    if args.output.format == OutputFormat::Table && gates.is_none() {
         diff.warnings.iter().for_each(|warning| stderr::warn(warning));
     }
     Ok(gates.map_or(0, |report| gate::print_gate_summary(&report, args.strict)))
 }
 
 /// Table of differences; `operations` are those of the diff, perhaps with short names.
-fn by_table(diff: &TraceDiff, operations: &[ChangedOperation], by: By) -> Table {
+fn by_table(diff: &TraceDiff, operations: &[ChangedOperation], by: DiffGrouping) -> Table {
     match by {
-        By::Operation => operations_table(operations),
-        By::Part => parts_table(diff),
-        By::Layer => layers_table(&diff.layers),
+        DiffGrouping::Operation => operations_table(operations),
+        DiffGrouping::Part => parts_table(diff),
+        DiffGrouping::Layer => layers_table(&diff.layers),
     }
 }
 
 /// One table under its title, or a line if it would be empty.
-fn titled(diff: &TraceDiff, by: By) -> String {
-    if by == By::Layer && diff.layers.is_empty() {
+fn titled(diff: &TraceDiff, by: DiffGrouping) -> String {
+    if by == DiffGrouping::Layer && diff.layers.is_empty() {
         return "no layers: neither operation names nor ranges of both traces contain layer numbers\n"
             .into();
     }
     let title = match by {
-        By::Operation => "By operation, per rank and step",
-        By::Part => "Parts of a step, per rank",
-        By::Layer => "By layer, per rank and step",
+        DiffGrouping::Operation => "By operation, per rank and step",
+        DiffGrouping::Part => "Parts of a step, per rank",
+        DiffGrouping::Layer => "By layer, per rank and step",
     };
     let table = by_table(diff, &shortened(diff, usize::MAX), by);
     format!("{title} ({})\n{}", provenance(diff), output::aligned(&table))

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::doctor_gpu::{self, Gpus};
-use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
+use super::doctor_gpu::{self, CudaState};
+use super::doctor_machine::{self, Bandwidth, Cpu, Disk, MemoryState, Terminal, Timer};
 use super::output::{self, FormatArgs, bytes};
 use super::{doctor_check, doctor_store};
 use base::error::Result;
@@ -37,11 +37,11 @@ pub struct Args {
 pub struct PrintedMachine {
     version: &'static str,
     cpu: Cpu,
-    memory: Memory,
+    memory: MemoryState,
     /// Null if not measured.
     memory_bandwidth: Option<Bandwidth>,
     timer: Timer,
-    cuda: Gpus,
+    cuda: CudaState,
     nccl: Nccl,
     nvtx: Nvtx,
     terminal: Terminal,

@@ -1,6 +1,6 @@
 //! `ladderscope doctor --check`: verifies the program's results and speed on each GPU of this machine.
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::stderr;
 use base::error::Result;
 use machine::driver::Gpu;
@@ -10,7 +10,7 @@ use table::render::{Shown, Sourced, Table};
 
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
 /// something did, 2 without a GPU.
-pub(super) fn check_gpus(format: Format) -> Result<u8> {
+pub(super) fn check_gpus(format: OutputFormat) -> Result<u8> {
     let gpus = match usable_gpus() {
         Ok(gpus) if !gpus.is_empty() => gpus,
         Ok(_) => return nothing_to_check("no GPU", format),
@@ -30,7 +30,7 @@ pub(super) fn check_gpus(format: Format) -> Result<u8> {
 }
 
 /// Lists the checks as not done, if there is no GPU.
-fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
+fn nothing_to_check(why: &str, format: OutputFormat) -> Result<u8> {
     let checks: Vec<CheckResult> = CHECKS
         .iter()
         .map(|(name, asks)| CheckResult {
@@ -66,7 +66,7 @@ impl PrintedGpuChecks {
     }
 }
 
-fn print_checks(gpus: Vec<PrintedGpuChecks>, format: Format) -> Result<()> {
+fn print_checks(gpus: Vec<PrintedGpuChecks>, format: OutputFormat) -> Result<()> {
     let mut table = Table::new(["gpu", "check", "found", "result"]);
     for PrintedGpuChecks { gpu, checks, .. } in &gpus {
         for check in checks {

@@ -15,13 +15,14 @@ use run::cuda::measure::{self, GemmRate, ReadBandwidth};
 
 /// State of CUDA on this machine.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
-pub struct Gpus {
+#[schemars(rename = "Gpus")]
+pub struct CudaState {
     /// CUDA version that the driver supports, e.g. `13.0`.
     pub driver_api: Option<String>,
     /// Driver version, e.g. `580.65.06`.
     pub driver_version: Option<String>,
     /// GPUs visible to this process, in CUDA's order.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuState>,
     /// Peer access: for each GPU, true for each other whose memory it can access directly.
     pub p2p: Vec<Vec<bool>>,
     /// Connection of each GPU to each other; null for itself.
@@ -34,7 +35,8 @@ pub struct Gpus {
 
 /// Properties and measurements of one GPU.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Gpu {
+#[schemars(rename = "Gpu")]
+pub struct GpuState {
     /// CUDA device number.
     pub index: usize,
     /// Product name.
@@ -83,7 +85,7 @@ pub struct LibraryState {
 }
 
 /// Queries the driver and NVML. With `measure`, measures each GPU in turn (one to two seconds each).
-pub fn probe(measure: bool) -> Gpus {
+pub fn probe(measure: bool) -> CudaState {
     let libraries =
         [Library::Nvrtc, Library::CublasLt, Library::Cupti, Library::Nvml].map(library).into();
     let driver_api = driver::version().map(driver::version_text);
@@ -93,12 +95,12 @@ pub fn probe(measure: bool) -> Gpus {
         Ok(found) => found,
         Err(error) => {
             let problem = Some(error.to_string());
-            return Gpus { driver_api, driver_version, libraries, problem, ..Gpus::default() };
+            return CudaState { driver_api, driver_version, libraries, problem, ..CudaState::default() };
         }
     };
     let can_reach =
         |row: &Vec<Option<Peer>>| row.iter().map(|peer| peer.is_some_and(|p| p.access)).collect();
-    Gpus {
+    CudaState {
         driver_api,
         driver_version,
         p2p: peers.iter().map(can_reach).collect(),
@@ -117,7 +119,7 @@ fn peers(count: usize) -> Result<Vec<Vec<Option<Peer>>>> {
     (0..count).map(|from| (0..count).map(|to| peer(from, to)).collect()).collect()
 }
 
-fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
+fn gpu(info: &GpuInfo, measure: bool) -> GpuState {
     // Before creating a context, so that an idle GPU is shown as idle.
     let state = nvml::state(&info.uuid, &info.pci).ok();
     let nvlinks = nvml::links(&info.uuid, &info.pci).unwrap_or_default();
@@ -135,7 +137,7 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
     let gemm = on_device().and_then(|gpu| measure::gemm_rate(gpu).map_err(|error| error.to_string()));
     let (read_bandwidth, read_bandwidth_problem) = value_and_problem(read);
     let (gemm, gemm_problem) = value_and_problem(gemm);
-    Gpu {
+    GpuState {
         index: info.index,
         name: info.name.clone(),
         memory_bytes: info.memory_bytes,
@@ -186,7 +188,7 @@ fn library(library: Library) -> LibraryState {
     }
 }
 
-pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
+pub fn lines(cuda: &CudaState) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push((name.to_owned(), text));
     match &cuda.problem {
@@ -236,7 +238,7 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
     lines
 }
 
-fn properties_text(gpu: &Gpu) -> String {
+fn properties_text(gpu: &GpuState) -> String {
     let free = gpu.memory_free_bytes.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
     format!(
         "{}, {}{free}, {} SMs, compute capability {}",
@@ -288,7 +290,7 @@ fn state_text(state: &GpuState) -> String {
     }
 }
 
-fn measurements_text(gpu: &Gpu) -> String {
+fn measurements_text(gpu: &GpuState) -> String {
     let read = match (&gpu.read_bandwidth, &gpu.read_bandwidth_problem) {
         (Some(read), _) => format!(
             "{:.1} GB/s read (median of {} passes over {}{})",
@@ -317,7 +319,7 @@ fn measurements_text(gpu: &Gpu) -> String {
 }
 
 /// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
-fn nvlinks_text(links: &[NvLink], gpus: &[Gpu]) -> String {
+fn nvlinks_text(links: &[NvLink], gpus: &[GpuState]) -> String {
     let mut ends: Vec<(String, usize)> = Vec::new();
     for link in links {
         let gpu =
@@ -379,8 +381,8 @@ mod tests {
         }
     }
 
-    fn h100(index: usize) -> Gpu {
-        Gpu {
+    fn h100(index: usize) -> GpuState {
+        GpuState {
             index,
             name: "NVIDIA H100 80GB HBM3".into(),
             memory_bytes: 80 << 30,
@@ -424,9 +426,9 @@ mod tests {
         }
     }
 
-    fn two_gpus() -> Gpus {
+    fn two_gpus() -> CudaState {
         let access = Peer { access: true, performance_rank: Some(0), native_atomics: Some(true) };
-        Gpus {
+        CudaState {
             driver_api: Some("13.0".into()),
             driver_version: Some("580.65.06".into()),
             gpus: vec![h100(0), h100(1)],
@@ -466,7 +468,7 @@ mod tests {
             products: 11,
             algorithms: 8,
         };
-        let gpu = Gpu { gemm: Some(rate), gemm_problem: None, ..h100(0) };
+        let gpu = GpuState { gemm: Some(rate), gemm_problem: None, ..h100(0) };
         let text = measurements_text(&gpu);
         assert!(
             text.ends_with(

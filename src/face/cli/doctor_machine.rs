@@ -32,7 +32,8 @@ pub struct Cpu {
 
 /// Memory of the machine or, if smaller, of the control group.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Memory {
+#[schemars(rename = "Memory")]
+pub struct MemoryState {
     /// Total memory of the machine or control group.
     pub total_bytes: u64,
     /// Memory available to a new process without swapping.
@@ -139,12 +140,12 @@ fn last_level_cache(root: &Path) -> u64 {
     if last < 2 { 0 } else { caches.iter().filter(|cache| cache.0 == last).map(|cache| cache.2).sum() }
 }
 
-pub fn memory() -> Memory {
+pub fn memory() -> MemoryState {
     let info = read("/proc/meminfo");
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     let limit = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
-    Memory {
+    MemoryState {
         total_bytes: (kilobytes.unwrap_or(0) * 1024).min(limit),
         available_bytes: available_memory().unwrap_or(0),
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
@@ -10,15 +10,15 @@ use lab::store::{Store, StoreCheck};
 use table::render::{Shown, Sourced, Table};
 
 /// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.
-pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
+pub(super) fn check_store(dir: &Path, format: OutputFormat) -> Result<u8> {
     if !dir.is_dir() {
         return Err(Error::input(format!("{}: no such directory", dir.display())));
     }
     let check = Store::open(dir).check()?;
     match format {
-        Format::Json => output::json(&check)?,
-        Format::Csv => output::emit(&store_table(&check).csv(Sourced::NoRuns))?,
-        Format::Table => {
+        OutputFormat::Json => output::json(&check)?,
+        OutputFormat::Csv => output::emit(&store_table(&check).csv(Sourced::NoRuns))?,
+        OutputFormat::Table => {
             let found = match check.damaged.len() {
                 0 => "✔ no damage found".into(),
                 files => format!("✘ {} damaged", counted(files, "file")),

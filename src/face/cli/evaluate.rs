@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
@@ -61,8 +61,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
-    if format == Format::Json {
+fn print(evaluated: &TextQuality, format: OutputFormat) -> Result<()> {
+    if format == OutputFormat::Json {
         return output::json_line(evaluated);
     }
     let low = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[0]), 4);
@@ -93,7 +93,7 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     )
     // follows from the NLL
     .least(&["perplexity"]);
-    if format == Format::Csv {
+    if format == OutputFormat::Csv {
         return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
     let windows = base::text::counted(evaluated.windows, "window");

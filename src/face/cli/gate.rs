@@ -2,7 +2,7 @@
 //! turns the verdict into an exit status.
 
 use super::app::exit_status;
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
@@ -49,8 +49,8 @@ impl GateVerdict {
 }
 
 /// Prints the comparisons on standard output, and [`print_gate_summary`]. Returns the exit status.
-pub fn print_gates(report: &GateReport, strict: bool, format: Format) -> Result<u8> {
-    if format != Format::Table || !report.rows.is_empty() {
+pub fn print_gates(report: &GateReport, strict: bool, format: OutputFormat) -> Result<u8> {
+    if format != OutputFormat::Table || !report.rows.is_empty() {
         output::table(format, report, &gate_table(report), Sourced::ByRow)?;
     }
     Ok(print_gate_summary(report, strict))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 
 use super::evaluate::model_of;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::running::TimeoutArgs;
 use super::stderr;
 use base::error::{Error, Result};
@@ -262,9 +262,9 @@ fn print(
     request: &GenerateRequest,
     generated: &GenerationResult,
     text: &[String],
-    format: Format,
+    format: OutputFormat,
 ) -> Result<()> {
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json_line(&PrintedGeneration {
             prompt_tokens: &request.prompts,
             tokens: &generated.tokens,
@@ -287,7 +287,7 @@ fn print(
         rows.push(vec![index.into(), length.into(), Shown::number(nll, 4), ids.into(), text]);
     }
     match format {
-        Format::Csv => output::emit(&rows.csv(Sourced::All(Provenance::Measured))),
+        OutputFormat::Csv => output::emit(&rows.csv(Sourced::All(Provenance::Measured))),
         _ => output::emit(&blocks),
     }
 }

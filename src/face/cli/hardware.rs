@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::output::{self, Format, FormatArgs, bytes};
+use super::output::{self, FormatArgs, OutputFormat, bytes};
 use base::error::{Error, Result};
 use machine::hardware::{BasisRows, CollectiveScale, Profile, STACKS, Stack, Tflops};
 use run::sim::switches_in_words;
@@ -296,7 +296,7 @@ pub struct PrintedCollective {
     fastest: Collective,
 }
 
-pub(super) fn print_collectives(profile: &Profile, format: Format) -> Result<u8> {
+pub(super) fn print_collectives(profile: &Profile, format: OutputFormat) -> Result<u8> {
     let printed: Vec<PrintedCollective> =
         TPS.into_iter().flat_map(|tp| collectives_at(profile, tp)).collect();
     output::print(

@@ -13,7 +13,7 @@ use table::render::{FittedTable, Sourced, Table};
 
 /// Output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Aligned columns, for people
     #[default]
     Table,
@@ -28,7 +28,7 @@ pub enum Format {
 pub struct FormatArgs {
     /// Output format: table, json, csv
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
 const STDOUT: &str = "standard output";
@@ -93,21 +93,26 @@ pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
 }
 
 /// Prints a result that people also read as a table.
-pub fn table(format: Format, result: &impl Serialize, table: &Table, sourced: Sourced) -> Result<()> {
+pub fn table(
+    format: OutputFormat,
+    result: &impl Serialize,
+    table: &Table,
+    sourced: Sourced,
+) -> Result<()> {
     print(format, result, || table.csv(sourced), || aligned(table))
 }
 
 /// Prints a result in the requested format: JSON, CSV, or text for people.
 pub fn print(
-    format: Format,
+    format: OutputFormat,
     result: &impl Serialize,
     csv: impl FnOnce() -> String,
     text: impl FnOnce() -> String,
 ) -> Result<()> {
     match format {
-        Format::Json => json(result),
-        Format::Csv => emit(&csv()),
-        Format::Table => emit(&text()),
+        OutputFormat::Json => json(result),
+        OutputFormat::Csv => emit(&csv()),
+        OutputFormat::Table => emit(&text()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::select::SelectArgs;
 use super::{overlap_text, stderr};
 use crate::desk::{self, ChosenMachine, MachineChoice, OpenOptions};
@@ -43,7 +43,7 @@ pub struct Args {
     /// Print one table instead of the report: step, layer, collective, range (NVTX), operator (that launched the
     /// kernels), product (matrix products, with MFU), kind, name, exposed (longest intervals). JSON has all of them
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
-    pub by: Option<By>,
+    pub by: Option<OverlapGrouping>,
     /// Hardware profile (name or TOML file): peak FLOP/s for --by product [default: the trace's GPU], and the link to
     /// estimate missing message sizes
     #[arg(long, value_name = "NAME|FILE")]
@@ -59,7 +59,7 @@ pub struct Args {
 
 /// Row type of an overlap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum OverlapGrouping {
     /// Prefill and each decode step, or each profiler step
     Step,
     /// Each layer of the model
@@ -80,7 +80,7 @@ pub enum By {
     Exposed,
 }
 
-impl By {
+impl OverlapGrouping {
     /// Value of `--by`.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
@@ -92,7 +92,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, &args.opening, args.select.step)?.require_gpu_spans()?;
     stderr::note_part(&opened);
-    if args.by.is_some() || args.output.format == Format::Csv {
+    if args.by.is_some() || args.output.format == OutputFormat::Csv {
         stderr::import_warnings(&opened);
     }
     let (trace, rules) = (opened.trace, opened.classified);
@@ -116,13 +116,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let setting = Setting { target, ..Setting::default() };
     let verdict = || verdict(&trace, &report, &selection, &setting);
     match args.output.format {
-        Format::Json => output::json(&PrintedOverlap {
+        OutputFormat::Json => output::json(&PrintedOverlap {
             report: &report,
             verdict: &verdict(),
             rules: Some(&rules).filter(|rules| !rules.is_empty()),
             selection: PrintedSelection::from_selection(&selection),
         })?,
-        Format::Csv => output::emit(
+        OutputFormat::Csv => output::emit(
             &match args.by {
                 Some(by) => table_by(&report, by),
                 None => ranks_table(&report.overlap, false),
@@ -130,7 +130,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             .with("provenance", &report.overlap.provenance.map_or(Shown::None, Shown::text))
             .csv(Sourced::ByRow),
         )?,
-        Format::Table => output::emit(&match args.by {
+        OutputFormat::Table => output::emit(&match args.by {
             Some(by) => overlap_text::table_text(&report, by, without_profile.as_deref())?,
             None => overlap_text::report_text(&report, &verdict(), &rules, without_profile.as_deref()),
         })?,
@@ -198,17 +198,17 @@ impl PrintedSelection {
     }
 }
 
-pub fn table_by(report: &TraceReport, by: By) -> Table {
+pub fn table_by(report: &TraceReport, by: OverlapGrouping) -> Table {
     match by {
-        By::Step => steps_table(&report.steps),
-        By::Layer => layers_table(&report.layers),
-        By::Collective => collectives_table(&report.collectives),
-        By::Range => ranges_table(&report.ranges),
-        By::Operator => operators_table(&report.operators),
-        By::Product => products_table(&report.products.rows),
-        By::Kind => groups_table("kind", &report.kinds),
-        By::Name => names_table(&report.names),
-        By::Exposed => stretches_table(&report.exposed_stretches.longest),
+        OverlapGrouping::Step => steps_table(&report.steps),
+        OverlapGrouping::Layer => layers_table(&report.layers),
+        OverlapGrouping::Collective => collectives_table(&report.collectives),
+        OverlapGrouping::Range => ranges_table(&report.ranges),
+        OverlapGrouping::Operator => operators_table(&report.operators),
+        OverlapGrouping::Product => products_table(&report.products.rows),
+        OverlapGrouping::Kind => groups_table("kind", &report.kinds),
+        OverlapGrouping::Name => names_table(&report.names),
+        OverlapGrouping::Exposed => stretches_table(&report.exposed_stretches.longest),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::overlap::By;
+use super::overlap::OverlapGrouping;
 use super::{output, overlap, show};
 use base::error::{Error, Result};
 use base::statistics::median;
@@ -65,11 +65,17 @@ fn verdict_text(verdict: &Verdict) -> String {
 }
 
 /// Table for `--by`. Returns an error with the reason if it is empty.
-pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
+pub fn table_text(
+    report: &TraceReport,
+    by: OverlapGrouping,
+    without_profile: Option<&str>,
+) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
-        By::Step => ("By step: times per rank, averaged over ranks", "the selection is empty"),
-        By::Layer => match report.layers.first() {
+        OverlapGrouping::Step => {
+            ("By step: times per rank, averaged over ranks", "the selection is empty")
+        }
+        OverlapGrouping::Layer => match report.layers.first() {
             Some(row) if row.from == "ranges" => (
                 "By layer, from range names: GPU work launched inside the ranges of the layer, per rank",
                 "",
@@ -83,30 +89,30 @@ pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -
                 "no layers in this trace: no operation or NVTX range has a layer number, and its collectives do not repeat",
             ),
         },
-        By::Collective => (
+        OverlapGrouping::Collective => (
             "By collective: total and exposed per rank; mean, median, transfer and waiting per call; count over all ranks",
             "the selection contains no communication",
         ),
-        By::Range => (
+        OverlapGrouping::Range => (
             "By range: GPU work that the range launched on its own thread, per rank",
             "the selection contains no NVTX ranges or annotations",
         ),
-        By::Operator => (
+        OverlapGrouping::Operator => (
             "By operator that launched the kernels: total per rank; count over all ranks",
             "the trace records neither operators nor host launches",
         ),
-        By::Product => (
+        OverlapGrouping::Product => (
             "By matrix product or attention: total per rank, mean per call; count over all ranks",
             "the trace records no shapes of matrix products (profile with record_shapes=True; kernels of CUDA graphs have none)",
         ),
-        By::Kind => {
+        OverlapGrouping::Kind => {
             ("By kind: sum of durations per rank; count over all ranks", "the selection is empty")
         }
-        By::Exposed => (
+        OverlapGrouping::Exposed => (
             "Longest intervals of exposed communication, and the kernel that each delayed",
             "the selection contains no exposed communication",
         ),
-        By::Name => (
+        OverlapGrouping::Name => (
             "By kernel name: total per rank, mean and max per call; count over all ranks",
             "the selection is empty",
         ),
@@ -119,11 +125,11 @@ pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -
     let shown = report.exposed_stretches.longest.len().min(SHOWN_STRETCHES) as u64;
     let part = match by {
         // a row combines all ranks with the same stretch
-        By::Exposed if shown < all => format!("; {shown} longest of {all}"),
+        OverlapGrouping::Exposed if shown < all => format!("; {shown} longest of {all}"),
         _ => String::new(),
     };
     let notes = match by {
-        By::Product => product_notes(&report.products, without_profile),
+        OverlapGrouping::Product => product_notes(&report.products, without_profile),
         _ => String::new(),
     };
     Ok(format!("{title} ({provenance}{part})\n{}{notes}", output::aligned(&table)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::filter::FilterArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::stderr;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
@@ -46,7 +46,7 @@ pub struct Args {
     /// Print the best y of each architecture and P2P setting at or below these values of x, for example 1000,2000
     /// [without values: round values]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
-    pub at: Option<Limits>,
+    pub at: Option<AxisLimits>,
     /// Print by how much each architecture enlarges the area under standard's frontier, with confidence interval
     #[arg(long)]
     pub area: bool,
@@ -75,18 +75,18 @@ fn log_axes(text: &str) -> Result<(bool, bool)> {
 
 /// Limits on the horizontal axis (`--at`).
 #[derive(Clone, Debug, PartialEq)]
-pub enum Limits {
+pub enum AxisLimits {
     /// Round limits across the values of each group.
     Auto,
     /// Limits in the unit of the horizontal axis, as typed.
     Given(Vec<f64>),
 }
 
-fn limits(text: &str) -> Result<Limits> {
+fn limits(text: &str) -> Result<AxisLimits> {
     if text == "auto" {
-        return Ok(Limits::Auto);
+        return Ok(AxisLimits::Auto);
     }
-    text.split(',').map(positive).collect::<Result<_>>().map(Limits::Given)
+    text.split(',').map(positive).collect::<Result<_>>().map(AxisLimits::Given)
 }
 
 /// Parses a reference point for areas: x and y, in the units of the axes.
@@ -142,7 +142,7 @@ fn check_one_table(args: &Args) -> Result<()> {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    if args.format.format == Format::Csv {
+    if args.format.format == OutputFormat::Csv {
         check_one_table(args)?;
     }
     let overlay = read_overlays(&args.overlay)?;
@@ -159,7 +159,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         // The figure shows all points, including the frontier.
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         let limits = match &args.at {
-            Some(Limits::Given(limits)) => limits.clone(),
+            Some(AxisLimits::Given(limits)) => limits.clone(),
             _ => Vec::new(),
         };
         let overlay = plot::overlay(&overlay, &points, axes);
@@ -181,10 +181,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         overlay: overlay.as_deref(),
     };
     match args.format.format {
-        Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
-        Format::Json => output::json(&printed)?,
-        Format::Csv => output::emit(&csv(&printed))?,
-        Format::Table => {
+        OutputFormat::Json if at.is_none() && area.is_none() && overlay.is_none() => {
+            output::json(&points)?
+        }
+        OutputFormat::Json => output::json(&printed)?,
+        OutputFormat::Csv => output::emit(&csv(&printed))?,
+        OutputFormat::Table => {
             output::emit(&text(&printed))?;
             stderr::note_simulator_errors(records.iter().map(|record| &record.spec));
         }
@@ -224,10 +226,10 @@ pub fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
 }
 
 /// Values at the given limits, or at round ones for each group.
-fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
+fn at(points: &[ParetoPoint], axes: Axes, limits: &AxisLimits) -> Vec<AtLimit> {
     match limits {
-        Limits::Given(limits) => analysis::at_limits(points, axes, limits),
-        Limits::Auto => points
+        AxisLimits::Given(limits) => analysis::at_limits(points, axes, limits),
+        AxisLimits::Auto => points
             .chunk_by(|a, b| a.group == b.group)
             .flat_map(|group| {
                 analysis::at_limits(group, axes, &analysis::round_limits(group, axes, AUTO_LIMITS))
@@ -371,8 +373,8 @@ mod tests {
 
     #[test]
     fn limits_and_references_are_numbers() {
-        assert_eq!(limits("1000,2e3").ok(), Some(Limits::Given(vec![1000.0, 2000.0])));
-        assert_eq!(limits("auto").ok(), Some(Limits::Auto));
+        assert_eq!(limits("1000,2e3").ok(), Some(AxisLimits::Given(vec![1000.0, 2000.0])));
+        assert_eq!(limits("auto").ok(), Some(AxisLimits::Auto));
         assert_eq!(reference("30000,0").ok(), Some((30000.0, 0.0)));
         for bad in ["", "1,,2", "-1", "soon"] {
             assert_eq!(limits(bad).map_err(|e| e.exit_code()).err(), Some(2), "{bad}");

@@ -65,7 +65,7 @@ pub struct SweepProgress<'a> {
     last_line: Option<Instant>,
     /// Reported reasons of infeasible cells, without numbers.
     infeasible: BTreeSet<String>,
-    /// Printed warnings.
+    /// Warnings printed so far; each is printed once.
     warned: BTreeSet<String>,
     /// Evaluation or training under way.
     steps: Option<StepProgress>,

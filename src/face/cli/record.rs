@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::{diff, overlap, stderr};
-use crate::desk::record::{self, RecordedPart, Recording, Variables};
+use crate::desk::record::{self, RecordedPart, RecordingDirectory, Variables};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{RECORDINGS, Store};
@@ -101,7 +101,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         predicted_trace(name, dir)?;
     }
     if let Some(directory) = &args.merge {
-        explain(args, &Recording::open(directory)?, dir)?;
+        explain(args, &RecordingDirectory::open(directory)?, dir)?;
         return Ok(0);
     }
     if let Some(outer) = std::env::var_os(inject::control::DIRECTORY_VARIABLE) {
@@ -118,7 +118,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     };
     let stamp = || jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let directory = dir.join(RECORDINGS).join(args.name.clone().unwrap_or_else(stamp));
-    let recording = Recording::create(directory, window, args.limit)?;
+    let recording = RecordingDirectory::create(directory, window, args.limit)?;
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| stderr::warn(warning));
     let mut child = start_program(args, variables)?;
@@ -215,14 +215,14 @@ fn is_foreground() -> bool {
 
 /// Progress on standard error: a line that is drawn over, on a terminal.
 struct RecordingProgress<'a> {
-    recording: &'a Recording,
+    recording: &'a RecordingDirectory,
     drawn: Option<Instant>,
     /// Bytes written when it was drawn.
     drawn_bytes: u64,
 }
 
 impl<'a> RecordingProgress<'a> {
-    fn new(recording: &'a Recording) -> Self {
+    fn new(recording: &'a RecordingDirectory) -> Self {
         Self { recording, drawn: None, drawn_bytes: 0 }
     }
 
@@ -267,14 +267,14 @@ fn processes(count: usize) -> String {
 }
 
 /// Calls [`explain`]; prints a failure on standard error, since the status is CMD's.
-fn explain_or_print_error(args: &Args, recording: &Recording, dir: &Path) {
+fn explain_or_print_error(args: &Args, recording: &RecordingDirectory, dir: &Path) {
     if let Err(error) = explain(args, recording, dir) {
         stderr::print_error(&error);
     }
 }
 
 /// Merges the recording, writes the trace, and prints the report of `overlap`.
-fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
+fn explain(args: &Args, recording: &RecordingDirectory, dir: &Path) -> Result<()> {
     recording.problems().iter().for_each(|problem| stderr::warn(problem));
     let trace = recording.merge(args.range.as_deref())?;
     let path = args.output.clone().unwrap_or_else(|| recording.directory.join(record::TRACE));
@@ -289,7 +289,7 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     } else {
         let (recorded, output) = (path.to_string_lossy().into_owned(), args.format);
         // JSON and CSV have one document: that of `diff` has the check
-        if args.check.is_none() || output.format == Format::Table {
+        if args.check.is_none() || output.format == OutputFormat::Table {
             let source = Some(recorded.clone());
             overlap::run(&overlap::Args { source, output, ..Default::default() }, dir.to_owned())?;
         }

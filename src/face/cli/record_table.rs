@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use crate::desk;
 use base::error::Result;
 use lab::store::{Annotation, Annotations};
@@ -208,7 +208,7 @@ const TABLE_ROWS: usize = 1000;
 /// Prints records in order and holds only those of the current table.
 #[derive(Debug)]
 pub struct RecordPrinter {
-    format: Format,
+    format: OutputFormat,
     pending: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
@@ -219,13 +219,13 @@ pub struct RecordPrinter {
 
 impl RecordPrinter {
     /// Creates a printer whose table ends after `rows` rows and has the tags and notes of `annotations`.
-    pub fn new(format: Format, rows: usize, annotations: Arc<Annotations>) -> Self {
-        let rows_left = if format == Format::Table { rows } else { usize::MAX };
+    pub fn new(format: OutputFormat, rows: usize, annotations: Arc<Annotations>) -> Self {
+        let rows_left = if format == OutputFormat::Table { rows } else { usize::MAX };
         Self { format, pending: Vec::new(), printed: false, annotations, rows_left, rows_cut: 0 }
     }
 
     pub fn print(&mut self, record: Record) -> Result<()> {
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             return output::json_line(&without_samples(&record));
         }
         if self.rows_left == 0 {
@@ -240,7 +240,7 @@ impl RecordPrinter {
 
     /// Prints the rest. Returns the number of rows beyond the limit.
     pub fn finish(mut self) -> Result<usize> {
-        if self.pending.is_empty() && (self.printed || self.format == Format::Json) {
+        if self.pending.is_empty() && (self.printed || self.format == OutputFormat::Json) {
             return Ok(self.rows_cut);
         }
         if self.rows_cut > 0 {
@@ -253,7 +253,7 @@ impl RecordPrinter {
 
     fn flush(&mut self) -> Result<()> {
         let text = match self.format {
-            Format::Csv => {
+            OutputFormat::Csv => {
                 let text = csv(&self.pending);
                 match text.split_once('\n') {
                     Some((_header, rows)) if self.printed => rows.to_owned(),

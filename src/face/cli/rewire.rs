@@ -74,7 +74,7 @@ pub struct Args {
         hide_possible_values = true,
         default_value = "decode"
     )]
-    pub phase: PhaseArg,
+    pub phase: RewirePhase,
     /// Only this step, numbered as by `overlap --by step`; without markers of steps, from 0
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
@@ -99,7 +99,7 @@ pub struct Args {
 
 /// Phase of a run to rewire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PhaseArg {
+pub enum RewirePhase {
     /// Prefill of the prompt
     Prefill,
     /// Decode steps only
@@ -113,7 +113,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     stderr::note_part(&opened);
     stderr::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
-    if args.phase == PhaseArg::Prefill && !has_prefill() {
+    if args.phase == RewirePhase::Prefill && !has_prefill() {
         return Err(Error::input_help(
             "the trace has no step that is known to be a prefill",
             "omit --phase, and choose the step with --step N",
@@ -123,8 +123,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = Asked {
         layers: args.layers,
         phase: Some(match args.phase {
-            PhaseArg::Prefill => Phase::Prefill,
-            PhaseArg::Decode => Phase::Decode,
+            RewirePhase::Prefill => Phase::Prefill,
+            RewirePhase::Decode => Phase::Decode,
         }),
         step: args.step,
         key: None,

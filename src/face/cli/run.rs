@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::app::exit_status;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::progress::SweepProgress;
 use super::running::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::{record_table, show, stderr};
@@ -51,7 +51,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 /// Prints the record with its warnings, and the reason why it has no numbers. Returns the exit status.
-fn print(record: &Record, store: &Store, format: Format) -> Result<u8> {
+fn print(record: &Record, store: &Store, format: OutputFormat) -> Result<u8> {
     record.warnings.iter().for_each(|warning| stderr::warn(warning));
     let csv = || record_table::csv(std::slice::from_ref(record));
     output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))?;
@@ -64,10 +64,10 @@ fn print(record: &Record, store: &Store, format: Format) -> Result<u8> {
     if let (true, Some(reason)) = (code != 0, &record.reason) {
         let reason = format!("{}: {reason}", record.status.as_str());
         match format {
-            Format::Json => stderr::print_error(&Error::failed(reason)),
-            Format::Csv => stderr::line(&reason),
+            OutputFormat::Json => stderr::print_error(&Error::failed(reason)),
+            OutputFormat::Csv => stderr::line(&reason),
             // the printed record contains the reason
-            Format::Table => {}
+            OutputFormat::Table => {}
         }
     }
     Ok(code)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::filter::{FILTER_SYNTAX, FilterArgs, select_runs};
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::record_table::{Annotated, RecordPrinter, without_samples};
 use super::stderr;
 use crate::desk::{self, RunSelection, export};
@@ -50,7 +50,7 @@ pub struct Args {
     pub output: FormatArgs,
     /// Action on stored runs, instead of listing them
     #[command(subcommand)]
-    pub edit: Option<Edit>,
+    pub edit: Option<RunsAction>,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -64,7 +64,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         || args.columns.is_some()
         || args.limit.is_some()
         || args.all;
-    if args.output.format == Format::Table && !chosen {
+    if args.output.format == OutputFormat::Table && !chosen {
         return print_summary(&dir);
     }
     let RunSelection { records, annotations, .. } = select_runs(&[], &dir)?;
@@ -72,28 +72,28 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
     let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
-    if args.output.format == Format::Table {
+    if args.output.format == OutputFormat::Table {
         let shown = rows.iter().filter_map(|row| records.get(*row as usize));
         stderr::note_simulator_errors(shown.map(|record| &record.spec));
     }
     match (args.output.format, columns) {
-        (Format::Csv, columns) => {
+        (OutputFormat::Csv, columns) => {
             output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;
         }
-        (Format::Json, _) => output::json_list(|print| {
+        (OutputFormat::Json, _) => output::json_list(|print| {
             let records = desk::take_rows(records, &rows);
             Store::open(&dir).complete(records, |record| {
                 print(without_samples(&Annotated::new(&record, annotations.of(&record.run))))
             })
         })?,
-        (Format::Table, _) if rows.is_empty() => {
+        (OutputFormat::Table, _) if rows.is_empty() => {
             stderr::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
         }
-        (Format::Table, Some(columns)) => {
+        (OutputFormat::Table, Some(columns)) => {
             output::emit(&output::aligned(&columns_table(&table, &rows, &columns)))?
         }
-        (Format::Table, None) => {
-            let mut printer = RecordPrinter::new(Format::Table, usize::MAX, annotations);
+        (OutputFormat::Table, None) => {
+            let mut printer = RecordPrinter::new(OutputFormat::Table, usize::MAX, annotations);
             desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
@@ -163,7 +163,7 @@ fn print_summary(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::new(Format::Table, usize::MAX, annotations);
+        let mut printer = RecordPrinter::new(OutputFormat::Table, usize::MAX, annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }
@@ -188,7 +188,7 @@ fn print_summary(dir: &Path) -> Result<u8> {
 
 /// Actions on stored runs.
 #[derive(Debug, Subcommand)]
-pub enum Edit {
+pub enum RunsAction {
     /// Add tags to runs; a leading '-' removes a tag
     Tag {
         /// Tags, for example good or good,-doubtful
@@ -267,18 +267,18 @@ impl RunNames {
     }
 }
 
-fn edit_runs(edit: &Edit, dir: &Path) -> Result<u8> {
+fn edit_runs(edit: &RunsAction, dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     match edit {
-        Edit::Tag { tags, runs } => {
+        RunsAction::Tag { tags, runs } => {
             let edit = store::Edit::tags(tags)?;
             if edit.is_empty() {
                 return Err(Error::input_help("no tags", "for example: runs tag good,-doubtful last"));
             }
             annotate(&store, runs, &edit, "tagged")?;
         }
-        Edit::Note { text, runs } => annotate(&store, runs, &store::Edit::note(text), "noted")?,
-        Edit::Delete { runs } => {
+        RunsAction::Note { text, runs } => annotate(&store, runs, &store::Edit::note(text), "noted")?,
+        RunsAction::Delete { runs } => {
             let ids = runs.ids(&store)?;
             store.delete(&ids)?;
             stderr::note(&format!(
@@ -286,9 +286,9 @@ fn edit_runs(edit: &Edit, dir: &Path) -> Result<u8> {
                 counted(ids.len(), "run")
             ));
         }
-        Edit::Restore { runs } => restore(&store, runs)?,
-        Edit::Trash { output } => list_trash(&store, output.format)?,
-        Edit::EmptyTrash => {
+        RunsAction::Restore { runs } => restore(&store, runs)?,
+        RunsAction::Trash { output } => list_trash(&store, output.format)?,
+        RunsAction::EmptyTrash => {
             let emptied = store.empty_trash()?;
             let hidden = match emptied.hidden_rows {
                 0 => String::new(),
@@ -343,7 +343,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn list_trash(store: &Store, format: Format) -> Result<()> {
+fn list_trash(store: &Store, format: OutputFormat) -> Result<()> {
     let trash = store.trash()?;
     let mut rows = Table::new(["deleted", "runs"]);
     for run in &trash.runs {
@@ -352,7 +352,7 @@ fn list_trash(store: &Store, format: Format) -> Result<()> {
     for (batch, count) in &trash.rows {
         rows.push(vec![Shown::text(batch), Shown::Whole(*count as u64)]);
     }
-    if format == Format::Table && trash.is_empty() {
+    if format == OutputFormat::Table && trash.is_empty() {
         stderr::note("the trash is empty");
         return Ok(());
     }

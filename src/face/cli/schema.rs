@@ -22,18 +22,18 @@ use table::Record;
 pub struct Args {
     /// Kind of file or output
     #[arg(value_enum)]
-    pub kind: Kind,
+    pub kind: SchemaKind,
 }
 
 /// Defines the kinds of files and outputs that have a schema: description, name, and schema.
 macro_rules! kinds {
     ($($(#[$help:meta])* $name:ident = $schema:expr;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-        pub enum Kind {
+        pub enum SchemaKind {
             $($(#[$help])* $name,)*
         }
 
-        impl Kind {
+        impl SchemaKind {
             fn schema(self) -> Value {
                 match self {
                     $(Self::$name => $schema,)*
@@ -116,7 +116,7 @@ kinds! {
 
 pub fn run(args: &Args) -> Result<u8> {
     let mut schema = args.kind.schema();
-    if args.kind == Kind::Runs {
+    if args.kind == SchemaKind::Runs {
         // single timings are not printed
         make_optional(&mut schema, "Annotated", "samples");
         make_optional(&mut schema, "Instrumented", "steps_ms");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::filter::FilterArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::record_table::{self, Annotated};
 use super::stderr;
 use crate::desk::{self, FirstSteps, RunOrTrace};
@@ -44,9 +44,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         },
     };
     match args.output.format {
-        Format::Table => output::emit(&text(&record, &store))?,
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record)))?,
-        Format::Json => {
+        OutputFormat::Table => output::emit(&text(&record, &store))?,
+        OutputFormat::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record)))?,
+        OutputFormat::Json => {
             let annotations = store.annotations();
             let breakdown = breakdown(&record, &store).map(|(rows, part)| {
                 part.into_iter().for_each(|part| stderr::note(&format!("breakdown of the {part}")));

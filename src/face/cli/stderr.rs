@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use miette::{Diagnostic as _, GraphicalReportHandler, GraphicalTheme};
 
-use crate::desk::Opened;
+use crate::desk::OpenedTrace;
 use base::error::Error;
 use base::text::{escaped_json, is_coloured, printable, takes_escapes, without_controls};
 use trace::import;
@@ -140,14 +140,14 @@ pub fn note(message: &str) {
 }
 
 /// Prints a note if a trace lacks steps of its run.
-pub fn note_part(opened: &Opened) {
+pub fn note_part(opened: &OpenedTrace) {
     if let Some(part) = opened.part {
         note(&format!("{}: the {part}, simulated again; --step shows a later one", opened.source));
     }
 }
 
 /// Warns of everything that an import left out or chose, for output that does not list it.
-pub fn import_warnings(opened: &Opened) {
+pub fn import_warnings(opened: &OpenedTrace) {
     let Some(import) = &opened.trace.meta.import else { return };
     warn_all(import.warnings.iter().map(String::as_str), "`ladderscope overlap` lists them");
 }

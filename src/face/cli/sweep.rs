@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::app::exit_status;
 use super::gate;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::progress::SweepProgress;
 use super::record_table::RecordPrinter;
 use super::running::{OnHangUp, TimeoutArgs, run_on_all_ranks};
@@ -134,7 +134,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
     let mut printer = RecordPrinter::new(args.output.format, TABLE_ROWS, Arc::default());
     let mut printed = Ok(());
     // other formats are for programs, which read the records
-    let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);
+    let mut answers = (args.output.format == OutputFormat::Table).then(AnswerCollector::default);
     let mut on_event = |event| {
         progress.event(&event);
         answers.iter_mut().for_each(|answers| answers.add(&event));
@@ -255,7 +255,7 @@ fn compare_with_baseline(
     let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
     let report = judge(of_baseline, &baseline.records, &records, &args.gate);
     match args.output.format {
-        Format::Table => gate::print_gates(&report, args.strict, Format::Table),
+        OutputFormat::Table => gate::print_gates(&report, args.strict, OutputFormat::Table),
         _ => Ok(gate::print_gate_summary(&report, args.strict)),
     }
 }
@@ -316,7 +316,7 @@ struct PlannedCell<'a> {
     reason: Option<&'a str>,
 }
 
-fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) -> Result<u8> {
+fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: OutputFormat) -> Result<u8> {
     let records = RunSelection::all(dir)?.records;
     let mut past = History::past(&records);
     if matches!(choice, Choice::Again(_)) {

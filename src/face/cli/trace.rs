@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::stderr;
 use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
@@ -65,7 +65,7 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     };
     let converted = report(args, &trace, &target, &files);
     output::table(args.report.format, &converted, &rows(&converted), Sourced::NoRuns)?;
-    if args.report.format != Format::Json {
+    if args.report.format != OutputFormat::Json {
         converted.warnings.iter().for_each(|warning| stderr::warn(warning));
     }
     Ok(0)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs, OutputFormat};
 use super::rewire::save_prediction;
 use super::stderr;
 use super::whatif_text::{cell_in_words, footnotes, headline, link_in_words, rows};
@@ -155,7 +155,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     refuse_without_effect(args, &points[0].answer)?;
     let cannot = points.iter().map(|point| point.answer.cannot()).collect::<Option<Vec<String>>>();
     let cannot = cannot.and_then(|why| why.into_iter().next());
-    if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, Format::Table)) {
+    if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, OutputFormat::Table)) {
         return Err(Error::input(why.clone()));
     }
     if let (Some(name), None) = (&args.save, &cannot) {
@@ -171,9 +171,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let found = break_evens(&simulator, &searched, &points[0].answer, args.hidden_pct);
     match args.output.format {
-        Format::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
-        Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
-        Format::Table => {
+        OutputFormat::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
+        OutputFormat::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
+        OutputFormat::Table => {
             let mut text = headline(slider, &points) + &cell_in_words(&variant.cell, &fixed);
             for point in &points {
                 text += &link_in_words(slider, point);

@@ -10,7 +10,7 @@ use super::{output, stderr};
 use crate::desk::export::FileKind;
 use crate::desk::{self, OpenOptions};
 use crate::face::tui;
-use crate::face::tui::config::{self, Config, Surroundings};
+use crate::face::tui::config::{self, Surroundings, WorkbenchConfig};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -20,7 +20,7 @@ use table::Status;
 /// Opens the workbench on a terminal, else prints a short introduction.
 pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        tui::run(tui::Options { dir, ..tui::Options::default() })?;
+        tui::run(tui::WorkbenchOptions { dir, ..tui::WorkbenchOptions::default() })?;
     } else {
         output::emit(&summary(&dir)?)?;
     }
@@ -108,7 +108,7 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
         }
         None => {
             let window = args.select.is_any().then(|| args.select.window(first)).transpose()?;
-            tui::run(tui::Options { dir, traces, window })?;
+            tui::run(tui::WorkbenchOptions { dir, traces, window })?;
         }
     }
     Ok(0)
@@ -140,7 +140,7 @@ pub fn config(args: &ConfigArgs) -> Result<u8> {
         return Ok(0);
     }
     if args.check {
-        let (path, wrong) = (path()?, Config::load(&Surroundings::of_process()).wrong);
+        let (path, wrong) = (path()?, WorkbenchConfig::load(&Surroundings::of_process()).wrong);
         if let [first, rest @ ..] = &wrong[..] {
             let more = rest.iter().map(|w| format!("\n{w}")).collect::<String>();
             return Err(Error::input(format!("{first}{more}")));

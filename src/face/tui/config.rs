@@ -16,7 +16,7 @@ use base::input::InputKind;
 const VARIABLE: &str = "LADDERSCOPE_CONFIG";
 
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WorkbenchConfig {
     pub theme: Theme,
     /// Every theme, adapted to the user's colours and this terminal.
     pub themes: Themes,
@@ -107,7 +107,7 @@ fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-impl Config {
+impl WorkbenchConfig {
     pub fn load(around: &Surroundings) -> Self {
         let Some(path) = path() else { return Self::parse("", Path::new(""), around) };
         match InputKind::SETTINGS.text(&path) {
@@ -312,8 +312,8 @@ mod tests {
     use crate::face::tui::keymap::Action;
     use crate::face::tui::theme::Role;
 
-    fn parse(text: &str) -> Config {
-        Config::parse(
+    fn parse(text: &str) -> WorkbenchConfig {
+        WorkbenchConfig::parse(
             text,
             Path::new("c.toml"),
             &Surroundings { true_color: true, ..Default::default() },
@@ -360,12 +360,12 @@ mod tests {
     #[test]
     fn the_environment_decides_where_nothing_is_said() {
         let around = Surroundings { ssh: true, no_color: true, ..Default::default() };
-        let config = Config::parse("theme = \"light\"", Path::new(""), &around);
+        let config = WorkbenchConfig::parse("theme = \"light\"", Path::new(""), &around);
         assert!(!config.mouse);
         assert_eq!(config.theme, Theme::built_in("light").unwrap().without_color());
-        assert!(Config::parse("mouse = true", Path::new(""), &around).mouse);
+        assert!(WorkbenchConfig::parse("mouse = true", Path::new(""), &around).mouse);
         let few = Surroundings { few_colors: true, ..Default::default() };
-        let of = |around| Config::parse("", Path::new(""), around).theme;
+        let of = |around| WorkbenchConfig::parse("", Path::new(""), around).theme;
         assert_eq!(of(&few), Theme::built_in("terminal").unwrap());
         assert_eq!(of(&Surroundings::default()), Theme::built_in("neutral").unwrap());
     }

@@ -16,7 +16,7 @@ use super::prelude::*;
 use super::scope::ResultScope;
 use super::task::Tasks;
 use super::trace_picker::TypedPath;
-use super::update::Ended;
+use super::update::SweepEnd;
 use super::view;
 use lab::store::Annotations;
 use lab::sweep::{Choice, Experiment, SweepEvent};
@@ -127,7 +127,7 @@ pub enum Request {
     CancelSweep,
     SweepNews(Box<SweepEvent>),
     /// End of the sweep; the error if it could not run.
-    SweepEnded(Result<Ended, String>),
+    SweepEnded(Result<SweepEnd, String>),
     WhatIf(Option<Box<SelectedRun>>),
     /// Opens the what-if screen on a measured step of the trace with this name, at an architecture if it is not the
     /// traced one.
@@ -263,13 +263,14 @@ pub struct Snapshot {
     /// Indices of the runs by cell key ([`table::Spec::key`]).
     pub cells: HashMap<String, Vec<usize>>,
     /// Stored results by cell key.
-    pub known: HashMap<String, Known>,
+    pub known: HashMap<String, StoredCell>,
     /// Index of each run.
     places: Arc<HashMap<String, usize>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct StoredCell {
+    /// Rounds with a finished run.
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,
@@ -283,7 +284,7 @@ impl Snapshot {
     pub fn annotated(records: Vec<Record>, damaged: Vec<String>, annotations: Arc<Annotations>) -> Self {
         let keys: Vec<String> = records.par_iter().map(|record| record.spec.key()).collect();
         let mut cells: HashMap<String, Vec<usize>> = HashMap::new();
-        let mut known: HashMap<String, Known> = HashMap::new();
+        let mut known: HashMap<String, StoredCell> = HashMap::new();
         for (place, (record, key)) in records.iter().zip(keys).enumerate() {
             if let Some(metrics) = &record.metrics {
                 let cell = known.entry(key.clone()).or_default();

@@ -4,9 +4,9 @@
 use super::format;
 use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
-use super::update::Deed;
+use super::update::BackgroundJob;
 use super::widgets::scatter::{Plot, mark};
-use super::widgets::table::{self, Column, Rows};
+use super::widgets::table::{self, TableColumn, TableRows};
 use crate::desk::{convert, files};
 use base::text::layer_list;
 use lab::store::Store;
@@ -17,15 +17,15 @@ use study::plot::series_look;
 /// Height of the plot in rows, if the window has room.
 const PLOT: u16 = 16;
 
-const COLUMNS: [Column; 8] = [
-    Column::number("point", 5, 0),
-    Column::text("to", 9, 3),
-    Column::text("series", 12, 0),
-    Column::number("layers", 6, 0),
-    Column::number("kl", 9, 0),
-    Column::number("agree", 6, 2),
-    Column::number("speedup", 8, 0),
-    Column::text("which", 12, 1),
+const COLUMNS: [TableColumn; 8] = [
+    TableColumn::number("point", 5, 0),
+    TableColumn::text("to", 9, 3),
+    TableColumn::text("series", 12, 0),
+    TableColumn::number("layers", 6, 0),
+    TableColumn::number("kl", 9, 0),
+    TableColumn::number("agree", 6, 2),
+    TableColumn::number("speedup", 8, 0),
+    TableColumn::text("which", 12, 1),
 ];
 
 pub struct Conversions {
@@ -115,7 +115,7 @@ impl Overlay for Conversions {
         if areas.plot.height > 0 {
             self.draw_plot(buf, areas.plot, cx);
         }
-        let rows = Rows::new(&self.list, report.points.len());
+        let rows = TableRows::new(&self.list, report.points.len());
         table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
             let point = &report.points[row];
             let shown = match column {
@@ -188,10 +188,10 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
         }
         let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
         check_place(&out).map_err(|error| format::error(&error))?;
-        state.cx.perform(Effect::Do(Deed(Box::new(move || {
+        state.cx.perform(Effect::Do(BackgroundJob(Box::new(move || {
             convert::write_stored(&model, layers, &point, &out).map_err(|error| format::error(&error))
         }))));
         Ok(())
     };
-    cx.ask_line(Prompt::new(title, hint, String::new(), Completing::Paths, Box::new(take)));
+    cx.ask_line(Prompt::new(title, hint, String::new(), PromptCompletion::Paths, Box::new(take)));
 }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Sender, unbounded};
 
 use super::prelude::*;
 use super::task::{Questions, guarded};
-use super::update::{Deed, Ended, Message, SweepOrder};
+use super::update::{BackgroundJob, Message, SweepEnd, SweepOrder};
 use super::{format, terminal};
 use crate::desk::{self, Runner};
 use base::error::Result;
@@ -90,7 +90,7 @@ impl Performer {
                     Err(error) => Message::Notified(Err(format::error(&error))),
                 })
             }
-            Effect::Do(Deed(work)) => self.spawn(move || Message::Notified(work())),
+            Effect::Do(BackgroundJob(work)) => self.spawn(move || Message::Notified(work())),
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
         }
@@ -136,10 +136,10 @@ impl Performer {
                 let outcome = runner.experiment(&experiment, choice, &mut |event| {
                     let _ = events.send(Message::Request(Request::SweepNews(Box::new(event))));
                 })?;
-                Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
+                Ok(SweepEnd { failed: outcome.failed, interrupted: outcome.interrupted })
             });
             sweeping.store(false, Ordering::Relaxed);
-            let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
+            let result = result.and_then(|r: Result<SweepEnd>| r.map_err(|e| format::error(&e)));
             let _ = answers.send(Message::Request(Request::SweepEnded(result)));
         }));
     }
@@ -148,7 +148,7 @@ impl Performer {
 /// Thread that executes jobs on the most recent run list in submission order, so answers arrive in that
 /// order.
 #[derive(Clone, Debug)]
-struct Worker(Sender<Work>);
+struct Worker(Sender<WorkerJob>);
 
 #[derive(Default)]
 struct SentRuns {
@@ -157,12 +157,12 @@ struct SentRuns {
     as_of: Option<u64>,
 }
 
-type Work = Box<dyn FnOnce(&mut SentRuns) -> Message + Send>;
+type WorkerJob = Box<dyn FnOnce(&mut SentRuns) -> Message + Send>;
 
 impl Worker {
     /// Starts a worker that sends answers to `answers`; its thread ends when the worker is dropped.
     fn new(answers: Sender<Message>) -> Self {
-        let (ask, asked) = unbounded::<Work>();
+        let (ask, asked) = unbounded::<WorkerJob>();
         std::thread::spawn(move || {
             let mut sent = SentRuns::default();
             for work in asked {

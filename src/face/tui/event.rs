@@ -12,13 +12,13 @@ use ratatui::backend::CrosstermBackend;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
-use super::config::{Config, Surroundings};
+use super::config::{Surroundings, WorkbenchConfig};
 use super::effects::Performer;
 use super::keys::{self, Keys};
 use super::pictures::Pictures;
 use super::prelude::*;
 use super::update::{Message, begin, update};
-use super::{Options, format, memory, terminal, view};
+use super::{WorkbenchOptions, format, memory, terminal, view};
 use base::error::{Error, Result};
 
 /// Minimum interval between frames that no key press triggered.
@@ -29,12 +29,12 @@ const CLOCK: Duration = Duration::from_millis(500);
 
 type Window = Terminal<CrosstermBackend<Stdout>>;
 
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: WorkbenchOptions) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
     let (sender, messages) = unbounded();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT]).map_err(failed)?;
     let handle = signals.handle();
-    let config = Config::load(&Surroundings::of_process());
+    let config = WorkbenchConfig::load(&Surroundings::of_process());
     let memory = memory::path(&options.dir);
     let guard = terminal::take(config.mouse).map_err(failed)?;
     let mut window = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
@@ -72,7 +72,7 @@ pub fn run(options: Options) -> Result<()> {
 }
 
 /// Context at startup, with the settings, and an error if some of them are wrong.
-fn context(dir: &Path, config: Config, size: (u16, u16)) -> Context {
+fn context(dir: &Path, config: WorkbenchConfig, size: (u16, u16)) -> Context {
     let mut cx = Context::new(dir.to_owned(), config.theme, size);
     cx.load = machine::environment::load;
     (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
@@ -104,7 +104,7 @@ struct Loop {
 
 impl Loop {
     /// Starts everything; returns true if the saved session could be read.
-    fn open(&mut self, options: Options, memory: Option<&Path>) -> bool {
+    fn open(&mut self, options: WorkbenchOptions, memory: Option<&Path>) -> bool {
         let mut recalled = true;
         begin(&mut self.state);
         match memory.map_or(Ok(None), memory::load) {
@@ -243,7 +243,7 @@ fn listen_to_signals(mut signals: Signals, sender: Sender<Message>) {
 /// interrupted.
 fn listen_to_keys(sender: Sender<Message>) {
     std::thread::spawn(move || {
-        let mut keys = Keys::new(keys::Terminal);
+        let mut keys = Keys::new(keys::TerminalKeys);
         loop {
             let message = match keys.next() {
                 // comes back as a signal, as it would without raw mode

@@ -212,7 +212,7 @@ pub fn ask(state: &mut State) {
         lines,
         |_, _| None,
         move |state, chosen| {
-            let Chosen::Line(at) = chosen else { return };
+            let PickResult::Line(at) = chosen else { return };
             if let Some(kind) = kinds.get(at) {
                 ask_size(state, source, *kind);
             }
@@ -240,8 +240,8 @@ fn ask_size(state: &mut State, source: FigureSource, kind: FigureKind) {
     };
     state.cx.lay(Pick::new(title, lines, literal, move |state, chosen| {
         let text = match chosen {
-            Chosen::Line(at) => SIZES.get(at).map_or("page", |size| size.0).to_owned(),
-            Chosen::Text(typed) => typed.trim().to_owned(),
+            PickResult::Line(at) => SIZES.get(at).map_or("page", |size| size.0).to_owned(),
+            PickResult::Text(typed) => typed.trim().to_owned(),
         };
         match text.parse::<Size>() {
             Ok(size) => ask_file(&mut state.cx, source, kind, size),
@@ -258,7 +258,7 @@ fn ask_file(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size
         format!("{name} figure to"),
         KEPT.into(),
         path.display().to_string(),
-        Completing::Nothing,
+        PromptCompletion::Nothing,
         Box::new(move |state, typed| {
             let path = files::expanded(typed.trim());
             plot::check_format(&path).map_err(|error| super::format::error(&error))?;
@@ -427,7 +427,7 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
         format!("report of {count} to"),
         format!("one HTML page to share: figures, tables, origin of every number{of}"),
         path.display().to_string(),
-        Completing::Paths,
+        PromptCompletion::Paths,
         Box::new(take),
     ));
 }
@@ -443,7 +443,7 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
         format!("{title} {screen} to"),
         KEPT.into(),
         path.display().to_string(),
-        Completing::Paths,
+        PromptCompletion::Paths,
         Box::new(move |state, typed| export_to(state, figure, typed)),
     );
     state.cx.ask_line(prompt.with_formats(formats));

@@ -1,7 +1,7 @@
 //! Help: keys of the screen in groups, its marks, and terms of the field. Its search finds those of all screens.
 
 use super::glossary::{marks, searched_groups, terms};
-use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
+use super::keymap::{Action, BindingScope, BoundAction, Keymap, MOVING};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::palette::synonyms;
 use super::prelude::*;
@@ -13,7 +13,7 @@ pub struct Help {
     scroll: usize,
     search: FilterBox,
     /// Notes of the screen.
-    notes: Vec<Note>,
+    notes: Vec<ScreenNote>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     groups.extend(searched_groups().map(group_of));
     for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
         let place = format!("screen {}: {}", other as usize + 1, other.title());
-        let of = |bound: &&Bound| bound.scope == BindingScope::On(other);
+        let of = |bound: &&BoundAction| bound.scope == BindingScope::On(other);
         groups.push(group(format!("On {place}"), keys.all().iter().filter(of)));
         groups.push(HelpGroup { heading: format!("Marks on {place}"), entries: marks(other, theme) });
     }
@@ -96,13 +96,13 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
 /// Help on one screen: its main keys, its other keys, its marks, then keys of all screens and terms.
 fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     let own = |hinted: bool| {
-        let is_own = move |bound: &&Bound| {
+        let is_own = move |bound: &&BoundAction| {
             bound.scope == BindingScope::On(tab) && bound.row.hint.is_some() == hinted
         };
         keys.all().iter().filter(is_own)
     };
     let everywhere = |kind: u8| {
-        let of = move |bound: &&Bound| match bound.action {
+        let of = move |bound: &&BoundAction| match bound.action {
             _ if bound.scope != BindingScope::Anywhere => false,
             Action::Show(_) | Action::NextScreen | Action::PreviousScreen => kind == 1,
             action if MOVING.iter().any(|moving| moving.act == action) => kind == 2,
@@ -121,8 +121,8 @@ fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     ]
 }
 
-fn group<'a>(heading: String, bound: impl Iterator<Item = &'a Bound>) -> HelpGroup {
-    let entry = |bound: &Bound| {
+fn group<'a>(heading: String, bound: impl Iterator<Item = &'a BoundAction>) -> HelpGroup {
+    let entry = |bound: &BoundAction| {
         let also = format!("{} {}", bound.row.also, synonyms(bound.row.name));
         HelpEntry::new(&bound.label(), bound.row.name, &also)
     };
@@ -174,7 +174,7 @@ fn in_two_columns(blocks: Vec<HelpBlock>, height: usize) -> Vec<Vec<HelpRow>> {
 
 impl Help {
     /// Help that begins with the notes of a screen.
-    pub fn with(notes: Vec<Note>) -> Self {
+    pub fn with(notes: Vec<ScreenNote>) -> Self {
         Self { notes, ..Self::default() }
     }
 

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use super::keymap::Action;
 use super::prelude::*;
 use super::scope::{self, ScopeChoice};
-use super::widgets::field::Field;
+use super::widgets::field::TextField;
 
-/// Keys of a screen's saved state ([`Kept`]) that arrange what it shows, with their names in messages. A change of any
-/// other key cannot be undone.
+/// Keys of a screen's saved state ([`PersistentScreen`]) that arrange what it shows, with their names in messages. A
+/// change of any other key cannot be undone.
 const KEYS: [(&str, &str); 13] = [
     // grouping changes the order too
     ("grouped", "grouping"),
@@ -92,7 +92,7 @@ pub struct SessionHistory {
 
 /// State of the current screen before an input that may change it.
 #[derive(Debug)]
-pub struct Before {
+pub struct StateBeforeInput {
     tab: Tab,
     is_typing: bool,
     arrangement: Arrangement,
@@ -100,14 +100,20 @@ pub struct Before {
     scope: ScopeChoice,
 }
 
-pub fn before(state: &mut State) -> Before {
+pub fn before(state: &mut State) -> StateBeforeInput {
     forget_lost(state);
     let history = &mut state.cx.history;
     history.has_travelled = false;
     history.was_offered = history.offered.take();
     let tab = state.cx.tab;
     let (is_typing, arrangement) = current(state, tab);
-    Before { tab, is_typing, arrangement, own: own_count(state, tab), scope: state.cx.scope.choice() }
+    StateBeforeInput {
+        tab,
+        is_typing,
+        arrangement,
+        own: own_count(state, tab),
+        scope: state.cx.scope.choice(),
+    }
 }
 
 fn current(state: &mut State, tab: Tab) -> (bool, Arrangement) {
@@ -141,8 +147,8 @@ fn forget_lost(state: &mut State) {
 }
 
 /// Records what an input changed; a typed filter counts once it is kept or dropped.
-pub fn after(state: &mut State, before: Before) {
-    let Before { tab, is_typing: was_typing, arrangement, own: had, scope } = before;
+pub fn after(state: &mut State, before: StateBeforeInput) {
+    let StateBeforeInput { tab, is_typing: was_typing, arrangement, own: had, scope } = before;
     if std::mem::take(&mut state.cx.history.has_travelled) {
         for tab in Tab::ALL {
             let count = own_count(state, tab);
@@ -274,8 +280,8 @@ fn arrange(state: &mut State, tab: Tab, arrangement: &Arrangement) -> Arrangemen
         screen.recall(&Value::Object(all), cx);
     }
     if let Some(filter) = screen.filter().filter(|_| arrangement.filter != now.filter) {
-        filter.field = Field::new(&arrangement.filter);
-        screen.input(Input::Narrow, cx);
+        filter.field = TextField::new(&arrangement.filter);
+        screen.input(ScreenInput::Narrow, cx);
     }
     now
 }

@@ -29,7 +29,7 @@ impl BindingScope {
 }
 
 #[derive(Clone, Debug)]
-pub struct Bound {
+pub struct BoundAction {
     pub scope: BindingScope,
     pub row: BindingRow,
     pub action: Action,
@@ -37,7 +37,7 @@ pub struct Bound {
     pub keys: Vec<Key>,
 }
 
-impl Bound {
+impl BoundAction {
     /// All keys, for help: `↓ j`.
     pub fn label(&self) -> String {
         self.keys.iter().map(|k| k.label()).collect::<Vec<_>>().join(" ")
@@ -72,7 +72,7 @@ pub fn is_fixed(action: Action) -> bool {
 
 #[derive(Clone, Debug)]
 pub struct Keymap {
-    all: Vec<Bound>,
+    all: Vec<BoundAction>,
 }
 
 impl Default for Keymap {
@@ -80,7 +80,7 @@ impl Default for Keymap {
         let bound = |scope, row: BindingRow, action| {
             // a test parses every key in the tables
             let keys = row.keys.split_whitespace().filter_map(|key| key.parse().ok()).collect();
-            Bound { scope, row, action, keys }
+            BoundAction { scope, row, action, keys }
         };
         let mut all = Vec::new();
         for tab in Tab::ALL {
@@ -121,7 +121,7 @@ impl Keymap {
 
     fn change(&mut self, id: &str, keys: &[String]) -> Result<(), String> {
         let Some(at) = self.all.iter().position(|bound| bound.id() == id) else {
-            let names = self.all.iter().map(Bound::id);
+            let names = self.all.iter().map(BoundAction::id);
             let near = names.max_by(|a, b| strsim::jaro(a, id).total_cmp(&strsim::jaro(b, id)));
             let near = near.map_or_else(String::new, |near| format!(": did you mean {near}?"));
             return Err(format!("there is no such action{near}"));
@@ -160,7 +160,7 @@ impl Keymap {
     }
 
     /// All bindings, screens before global ones, each scope in help order.
-    pub fn all(&self) -> &[Bound] {
+    pub fn all(&self) -> &[BoundAction] {
         &self.all
     }
 

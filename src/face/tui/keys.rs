@@ -13,7 +13,7 @@ const GAP: Duration = Duration::from_millis(20);
 /// Longest control sequence of a key.
 const LONGEST: usize = 16;
 
-pub trait Source {
+pub trait KeySource {
     /// True if an event arrives within this time.
     fn poll(&mut self, within: Duration) -> io::Result<bool>;
 
@@ -22,9 +22,9 @@ pub trait Source {
 
 /// Events of this process's terminal.
 #[derive(Debug)]
-pub struct Terminal;
+pub struct TerminalKeys;
 
-impl Source for Terminal {
+impl KeySource for TerminalKeys {
     fn poll(&mut self, within: Duration) -> io::Result<bool> {
         crossterm::event::poll(within)
     }
@@ -42,7 +42,7 @@ pub struct Keys<S> {
     after_escape: bool,
 }
 
-impl<S: Source> Keys<S> {
+impl<S: KeySource> Keys<S> {
     pub fn new(source: S) -> Self {
         Self { source, ready: VecDeque::new(), after_escape: false }
     }
@@ -137,7 +137,7 @@ mod tests {
     /// Events that are all available at once; afterwards the terminal is gone.
     struct Queue(VecDeque<Event>);
 
-    impl Source for Queue {
+    impl KeySource for Queue {
         fn poll(&mut self, _: Duration) -> io::Result<bool> {
             Ok(!self.0.is_empty())
         }

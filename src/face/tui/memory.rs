@@ -18,7 +18,7 @@ use base::{atomic, checksum};
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct SavedSession {
     version: u32,
     /// Runs directory, for people reading the file.
     dir: PathBuf,
@@ -39,12 +39,12 @@ pub fn path(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Loads saved state; `None` if the file does not exist.
-pub fn load(path: &Path) -> Result<Option<Memory>> {
+pub fn load(path: &Path) -> Result<Option<SavedSession>> {
     if !path.exists() {
         return Ok(None);
     }
     let bytes = InputKind::SETTINGS.bytes(path)?;
-    let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| {
+    let memory: SavedSession = serde_json::from_slice(&bytes).map_err(|error| {
         Error::input_help(
             format!("{}: {error}", path.display()),
             "last session not restored; its file is kept as .json.old",
@@ -105,15 +105,15 @@ pub fn keep_aside(path: &Path) -> Result<()> {
     std::fs::rename(path, path.with_extension("json.old")).map_err(Error::io(path))
 }
 
-pub fn save(path: &Path, memory: &Memory) -> Result<()> {
+pub fn save(path: &Path, memory: &SavedSession) -> Result<()> {
     let mut text = serde_json::to_string_pretty(memory).map_err(|e| Error::failed(e.to_string()))?;
     text.push('\n');
     atomic::write(path, text.as_bytes())
 }
 
-pub fn remember(state: &State) -> Memory {
+pub fn remember(state: &State) -> SavedSession {
     let kept = |tab: Tab| Some((tab.title().to_string(), state.screen(tab).remember()?));
-    Memory {
+    SavedSession {
         version: VERSION,
         dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
         screen: state.cx.tab.title().into(),
@@ -124,7 +124,7 @@ pub fn remember(state: &State) -> Memory {
 }
 
 /// Restores saved state; `tab` also restores the current screen.
-pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
+pub fn recall(state: &mut State, memory: &SavedSession, tab: bool) {
     if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
         state.cx.tab = shown;
     }
@@ -207,7 +207,8 @@ mod tests {
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
             let (screen, recent) = ("timeline".into(), Vec::new());
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen, recent, scope: KeptScope::default(), pages };
+            let (dir, scope) = (PathBuf::new(), KeptScope::default());
+            let memory = SavedSession { version: VERSION, dir, screen, recent, scope, pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

@@ -24,9 +24,9 @@
 //! # Screens
 //!
 //! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette, footer and key
-//! maps read the same table), `impl Kept` selects the state saved between sessions, and `impl Screen` draws it and
-//! handles input, news and requests. A screen gets its own `&mut self` and the `context::Context`, and cannot access
-//! other screens: to open runs or start a sweep, it sends a `context::Request`. The event loop tells two screens what
+//! maps read the same table), `impl PersistentScreen` selects the state saved between sessions, and `impl Screen` draws
+//! it and handles input, news and requests. A screen gets its own `&mut self` and the `context::Context`, and cannot
+//! access other screens: to open runs or start a sweep, it sends a `context::Request`. The event loop tells two screens what
 //! it found at startup, once, before the first frame. The macro `screens!` in `screen` generates `Tab` and `State` from
 //! that list. Only the visible screen is settled after a message; news, such as changed runs, reach all screens. To add
 //! a screen, create a folder in `screens/` and add a line to `screens/mod.rs`: tab, digit, help, palette, saved state
@@ -53,7 +53,7 @@
 //! # User input and messages
 //!
 //! `cx.prompt` asks for a line of text, `cx.pick` opens a searchable picker, `cx.confirm` asks yes or
-//! no, and `cx.inform` and `cx.fail` show messages. All text input uses `widgets::field::Field`, based
+//! no, and `cx.inform` and `cx.fail` show messages. All text input uses `widgets::field::TextField`, based
 //! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
 //! by ratatui's `Table`.
 
@@ -104,11 +104,12 @@ mod prelude {
     pub use super::figures::Subject;
     pub use super::format::{cut, digits, ns, percent};
     pub(super) use super::keymap::acts;
-    pub use super::overlay::{Completing, Prompt};
-    pub use super::pick::{Chosen, Pick};
+    pub use super::overlay::{Prompt, PromptCompletion};
+    pub use super::pick::{Pick, PickResult};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Note, OwnEdits,
-        Pointer, PointerKind, Screen, ScreenList, ScreenSelection, ScreenStatus,
+        Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, News, OwnEdits, PersistentScreen,
+        Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote, ScreenSelection,
+        ScreenStatus,
     };
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};
@@ -135,20 +136,20 @@ pub use preview::Preview;
 pub use terminal::restore as restore_terminal;
 pub use theme::names as theme_names;
 
-use crate::desk::Opened;
+use crate::desk::OpenedTrace;
 use base::error::{Error, Result};
 use base::text::takes_escapes;
 
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct WorkbenchOptions {
     pub dir: PathBuf,
-    pub traces: Vec<Opened>,
+    pub traces: Vec<OpenedTrace>,
     /// Interval of the first trace to show (ns since its first start).
     pub window: Option<(i64, i64)>,
 }
 
 /// Runs the workbench until the user quits. The terminal is restored even on a panic.
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: WorkbenchOptions) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Error::input_help(
             "the workbench needs a terminal",

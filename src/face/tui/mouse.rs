@@ -112,12 +112,12 @@ fn point_at_screen(state: &mut State, regions: Regions, event: Pointer) {
         && regions.body.contains(event.at)
         && screen.filter().is_some_and(|filter| std::mem::take(&mut filter.typing))
     {
-        screen.input(Input::Narrow, cx);
+        screen.input(ScreenInput::Narrow, cx);
     }
     // a drag that leaves the body still receives its release
     let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
     let inside = dragging || regions.body.contains(event.at);
-    if inside && screen.input(Input::Mouse(regions.body, event), cx) {
+    if inside && screen.input(ScreenInput::Mouse(regions.body, event), cx) {
         return;
     }
     match event.kind {

@@ -1,5 +1,5 @@
-//! Overlays: help, texts, pickers, a line of text ([`Prompt`]), yes or no ([`Question`]). An overlay covers a screen,
-//! receives its keys, and can start background questions of its own ([`Context::ask_own`]).
+//! Overlays: help, texts, pickers, a line of text ([`Prompt`]), yes or no ([`YesNoPrompt`]). An overlay covers a
+//! screen, receives its keys, and can start background questions of its own ([`Context::ask_own`]).
 
 use std::any::Any;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::prelude::*;
-use super::screen::Placed;
+use super::screen::TabScreen;
 use super::view::regions_of;
-use super::widgets::field::Field;
+use super::widgets::field::TextField;
 use crate::desk::files::{FileEntry, folder_of, listing, within};
 use base::offer::{Completion, Offer, complete_word};
 
@@ -147,9 +147,9 @@ impl Context {
     }
 
     /// Prompts for a line, prefilled with `text`; `take` consumes it or returns the reason it cannot.
-    pub fn prompt<S: Placed>(
+    pub fn prompt<S: TabScreen>(
         &mut self,
-        completing: Completing,
+        completing: PromptCompletion,
         title: impl Into<String>,
         hint: impl Into<String>,
         text: impl Into<String>,
@@ -169,7 +169,7 @@ impl Context {
     }
 
     /// Asks for confirmation; only one such question is open at a time.
-    pub fn confirm<S: Placed>(
+    pub fn confirm<S: TabScreen>(
         &mut self,
         text: impl Into<String>,
         yes: impl FnOnce(&mut S, &mut Self) + 'static,
@@ -178,7 +178,7 @@ impl Context {
     }
 
     /// Like [`Self::confirm`], with another answer: only the selected item. Enter answers neither.
-    pub fn confirm_or_selected<S: Placed>(
+    pub fn confirm_or_selected<S: TabScreen>(
         &mut self,
         text: impl Into<String>,
         yes: impl FnOnce(&mut S, &mut Self) + 'static,
@@ -186,13 +186,13 @@ impl Context {
     ) {
         self.drop_questions();
         let (yes, only_selected) = (on_screen::<S>(yes), Some(on_screen::<S>(only_selected)));
-        self.lay(Question { text: text.into(), yes, only_selected });
+        self.lay(YesNoPrompt { text: text.into(), yes, only_selected });
     }
 
     /// Asks a question, replacing an open one.
     pub fn question(&mut self, text: impl Into<String>, yes: impl FnOnce(&mut State) + 'static) {
         self.drop_questions();
-        self.lay(Question { text: text.into(), yes: Box::new(yes), only_selected: None });
+        self.lay(YesNoPrompt { text: text.into(), yes: Box::new(yes), only_selected: None });
     }
 
     /// Answers a key that means nothing in the top overlay, so that it does not seem to be lost.
@@ -201,15 +201,15 @@ impl Context {
     }
 
     pub fn drop_questions(&mut self) {
-        self.overlays.retain(|overlay| !(&**overlay as &dyn Any).is::<Question>());
+        self.overlays.retain(|overlay| !(&**overlay as &dyn Any).is::<YesNoPrompt>());
     }
 
-    pub fn pick<S: Placed>(
+    pub fn pick<S: TabScreen>(
         &mut self,
         title: impl Into<String>,
         lines: Vec<(String, String)>,
         literal: impl Fn(&str, bool) -> Option<String> + 'static,
-        take: impl FnOnce(&mut S, Chosen, &mut Self) + 'static,
+        take: impl FnOnce(&mut S, PickResult, &mut Self) + 'static,
     ) {
         self.lay(Pick::new(title, lines, literal, |state, chosen| {
             let (screen, cx) = S::screen_and_context(state);
@@ -224,11 +224,11 @@ pub type Take = Box<dyn Fn(&mut State, &str) -> Result<(), String>>;
 pub struct Prompt {
     pub title: String,
     pub hint: String,
-    pub field: Field,
+    pub field: TextField,
     pub error: Option<String>,
     /// True if the screen draws the line inline.
     pub in_place: bool,
-    completing: Completing,
+    completing: PromptCompletion,
     /// Formats of the file to write, with what they hold; ↑ ↓ change the extension of the path.
     formats: Vec<FormatChoice>,
     take: Take,
@@ -237,7 +237,7 @@ pub struct Prompt {
 pub type FormatChoice = (FileKind, String);
 
 #[derive(Clone, Debug)]
-pub enum Completing {
+pub enum PromptCompletion {
     Nothing,
     Words(Vec<Offer>),
     Paths,
@@ -247,10 +247,16 @@ pub enum Completing {
 const LISTED: usize = 10;
 
 impl Prompt {
-    pub fn new(title: String, hint: String, text: String, completing: Completing, take: Take) -> Self {
+    pub fn new(
+        title: String,
+        hint: String,
+        text: String,
+        completing: PromptCompletion,
+        take: Take,
+    ) -> Self {
         // a text that ends in a blank is meant to be continued
         let proposed = !text.is_empty() && !text.ends_with(' ');
-        let mut field = Field::new(text);
+        let mut field = TextField::new(text);
         field.proposed = proposed;
         let (error, in_place, formats) = (None, false, Vec::new());
         let mut prompt = Self { title, hint, field, error, in_place, completing, formats, take };
@@ -303,9 +309,9 @@ impl Prompt {
     fn suggest(&mut self, cx: Option<&Context>) {
         let line = self.field.value();
         let completion = match &self.completing {
-            Completing::Nothing => return,
-            Completing::Words(words) => complete_word(line, self.field.cursor(), words, LISTED),
-            Completing::Paths => {
+            PromptCompletion::Nothing => return,
+            PromptCompletion::Words(words) => complete_word(line, self.field.cursor(), words, LISTED),
+            PromptCompletion::Paths => {
                 let folder = cx.and_then(|cx| cx.folder.as_ref());
                 let folder = folder.filter(|folder| folder.0 == folder_of(line));
                 let begins = |entry: &&FileEntry| entry.path.starts_with(line);
@@ -397,7 +403,7 @@ impl Overlay for Prompt {
     }
 
     fn folder(&self) -> Option<String> {
-        let is_path = matches!(self.completing, Completing::Paths);
+        let is_path = matches!(self.completing, PromptCompletion::Paths);
         is_path.then(|| folder_of(self.field.value()).to_owned())
     }
 
@@ -406,23 +412,23 @@ impl Overlay for Prompt {
     }
 }
 
-type Answer = Box<dyn FnOnce(&mut State)>;
+type ConfirmedAction = Box<dyn FnOnce(&mut State)>;
 
-fn on_screen<S: Placed>(answer: impl FnOnce(&mut S, &mut Context) + 'static) -> Answer {
+fn on_screen<S: TabScreen>(answer: impl FnOnce(&mut S, &mut Context) + 'static) -> ConfirmedAction {
     Box::new(move |state| {
         let (screen, cx) = S::screen_and_context(state);
         answer(screen, cx);
     })
 }
 
-pub struct Question {
+pub struct YesNoPrompt {
     pub text: String,
-    pub yes: Answer,
+    pub yes: ConfirmedAction,
     /// Answer `s`. With it, Enter is no answer.
-    pub only_selected: Option<Answer>,
+    pub only_selected: Option<ConfirmedAction>,
 }
 
-impl Overlay for Question {
+impl Overlay for YesNoPrompt {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
         let theme = cx.theme;
         let lines = wrap(&self.text, 56);

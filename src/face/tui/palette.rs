@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::keymap::{Action, BindingScope, Bound, Keymap, MOVING};
+use super::keymap::{Action, BindingScope, BoundAction, Keymap, MOVING};
 use super::prelude::*;
-use super::screens::experiments::state::Entry;
+use super::screens::experiments::state::ExperimentEntry;
 use super::screens::live::state::LiveCell;
 use super::trace_picker::{clean, looks_like_path};
 use super::update::act;
@@ -14,11 +14,12 @@ use study::analysis::NameRow;
 use study::whatif::Slider;
 
 /// Bindings usable on a screen: its main ones, then other ones, then those of all screens; moving last.
-pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
-    let holds = |b: &&Bound| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
+pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &BoundAction> {
+    let holds =
+        |b: &&BoundAction| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
     // drop global bindings whose keys the screen uses itself
-    let is_seen = |b: &&Bound| b.scope != BindingScope::Anywhere || !hidden(keys, tab, b);
-    let mut all: Vec<&Bound> = keys.all().iter().filter(holds).filter(is_seen).collect();
+    let is_seen = |b: &&BoundAction| b.scope != BindingScope::Anywhere || !hidden(keys, tab, b);
+    let mut all: Vec<&BoundAction> = keys.all().iter().filter(holds).filter(is_seen).collect();
     all.sort_by_key(|b| {
         let moves = MOVING.iter().any(|moving| moving.act == b.action);
         (moves, b.scope == BindingScope::Anywhere, b.row.hint.is_none())
@@ -27,7 +28,7 @@ pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
 }
 
 /// True if the screen overrides every key of a global binding.
-fn hidden(keys: &Keymap, tab: Tab, bound: &Bound) -> bool {
+fn hidden(keys: &Keymap, tab: Tab, bound: &BoundAction) -> bool {
     !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(tab, *k))
 }
 
@@ -55,7 +56,7 @@ pub fn open(state: &mut State, typed: &str) {
 #[derive(Debug, PartialEq)]
 pub struct PaletteBasis {
     runs: Option<*const Snapshot>,
-    experiments: (*const (String, String), Option<*const Entry>),
+    experiments: (*const (String, String), Option<*const ExperimentEntry>),
     operations: Option<(*const NameRow, usize)>,
     cells: (*const LiveCell, usize),
     sliders: Vec<Slider>,
@@ -133,7 +134,7 @@ fn palette_of(state: &State) -> Pick {
 }
 
 /// Action of a screen. One that is not possible says why, also when it is chosen and the screen itself says nothing.
-fn action(state: &State, tab: Tab, bound: &Bound) -> Find {
+fn action(state: &State, tab: Tab, bound: &BoundAction) -> Find {
     let (action, why_not) = (bound.action, why_not(state, tab, bound));
     let place = (tab != state.cx.tab).then(|| tab.title());
     let about = [place, why_not].into_iter().flatten().map(str::to_owned).chain([bound.label()]);
@@ -155,7 +156,7 @@ fn action(state: &State, tab: Tab, bound: &Bound) -> Find {
 }
 
 /// Reason why an action of a screen is not possible now.
-fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
+fn why_not(state: &State, tab: Tab, bound: &BoundAction) -> Option<&'static str> {
     let (id, has_content) = (bound.row.id, state.screen(tab).has_content());
     let is_possible = match bound.action {
         // a filter or an order, which the screen itself does not count
@@ -200,7 +201,7 @@ fn why_not(state: &State, tab: Tab, bound: &Bound) -> Option<&'static str> {
 }
 
 /// Actions of other screens, without those that this screen has under the same name.
-fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
+fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &BoundAction)> {
     let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.name).collect();
     keys.all().iter().filter_map(move |bound| match bound.scope {
         BindingScope::On(other) if other != tab && !here.contains(&bound.row.name) => {
@@ -255,8 +256,8 @@ fn pick_of(
     let also: Vec<(String, bool)> =
         items.iter().map(|item| (words(item), item.why_not.is_some())).collect();
     let mut pick = Pick::new(title, lines, literal, move |state, chosen| match chosen {
-        Chosen::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
-        Chosen::Text(typed) => text(state, typed),
+        PickResult::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
+        PickResult::Text(typed) => text(state, typed),
     });
     for (line, (also, is_off)) in pick.lines.iter_mut().zip(also) {
         line.also = format!("{} {also}", line.also);
@@ -285,7 +286,7 @@ impl Context {
             lines,
             |_, _| None,
             move |state, chosen| {
-                let Chosen::Line(at) = chosen else { return };
+                let PickResult::Line(at) = chosen else { return };
                 if let Some(name) = names.get(at) {
                     state.cx.take_theme(name.clone());
                 }
@@ -344,7 +345,7 @@ mod tests {
     #[test]
     fn without_a_query_the_screen_comes_first() {
         let map = Keymap::default();
-        let all: Vec<&Bound> = usable(&map, Tab::Experiments).collect();
+        let all: Vec<&BoundAction> = usable(&map, Tab::Experiments).collect();
         assert_eq!(all[0].action, Action::from_act::<experiments::Experiments>(experiments::Act::Run));
         assert!(all.iter().any(|b| b.action == Action::Quit));
     }

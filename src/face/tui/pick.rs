@@ -11,7 +11,7 @@ use super::overlay::{Folder, Overlay, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
 use super::prelude::*;
 use super::trace_picker::counterpart_rank;
-use super::widgets::field::Field;
+use super::widgets::field::TextField;
 use super::widgets::list::PAGE;
 use super::widgets::wrap::wrap_long_words;
 use crate::desk::files::folder_of;
@@ -30,11 +30,11 @@ const REFUSED: &str = "cannot be opened";
 
 pub struct Pick {
     pub title: String,
-    pub field: Field,
+    pub field: TextField,
     /// Selected match, an index into `found`.
     pub selected: usize,
     pub(super) lines: Vec<PickLine>,
-    pub search: Search,
+    pub search: PickSearch,
     /// Number of lines that are chosen by index; later ones by name.
     pub(super) fixed: usize,
     /// Ids and paths that are not listed: traces shown already.
@@ -83,7 +83,7 @@ impl PickLine {
 }
 
 #[derive(Clone, Debug, Default)]
-pub enum Search {
+pub enum PickSearch {
     #[default]
     Letters,
     /// Fuzzy match of names, or a path.
@@ -97,10 +97,10 @@ pub enum Search {
 /// choice. Arguments: the text, and true if no line matches it.
 type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
 
-type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
+type TakeChosen = Box<dyn FnOnce(&mut State, PickResult)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chosen {
+pub enum PickResult {
     Line(usize),
     /// Typed text, a run id, or a file path.
     Text(String),
@@ -122,17 +122,17 @@ impl Pick {
         title: impl Into<String>,
         lines: Vec<(String, String)>,
         literal: impl Fn(&str, bool) -> Option<String> + 'static,
-        take: impl FnOnce(&mut State, Chosen) + 'static,
+        take: impl FnOnce(&mut State, PickResult) + 'static,
     ) -> Self {
         let (literal, take) = (Box::new(literal), Box::new(take));
         let mut pick = Self {
             title: title.into(),
-            field: Field::default(),
+            field: TextField::default(),
             selected: 0,
             fixed: lines.len(),
             lines: lines.into_iter().map(PickLine::new).collect(),
             left_out: Vec::new(),
-            search: Search::Letters,
+            search: PickSearch::Letters,
             found: Vec::new(),
             searched: None,
             folder: None,
@@ -153,12 +153,12 @@ impl Pick {
     }
 
     pub fn typed(mut self, text: &str) -> Self {
-        self.field = Field::new(text);
+        self.field = TextField::new(text);
         self.refresh();
         self
     }
 
-    pub fn searched_by(mut self, search: Search) -> Self {
+    pub fn searched_by(mut self, search: PickSearch) -> Self {
         (self.search, self.searched) = (search, None);
         self.refresh();
         self
@@ -219,7 +219,7 @@ impl Pick {
                 found.sort_by_key(|(within, _)| *within);
                 found.into_iter().map(|(_, at)| at).collect()
             }
-            (Search::Runs(stored), None) => {
+            (PickSearch::Runs(stored), None) => {
                 let typed = self.field.value();
                 let (bound, _) = Filter::parse(typed).bind(&stored.table);
                 let runs = bound.rows(&stored.table).into_iter().rev().map(|row| row as usize);
@@ -292,13 +292,13 @@ impl Pick {
         let text = self.field.value();
         let meant = match &self.search {
             // column and model names may contain slashes, too
-            Search::Runs(_) => {
+            PickSearch::Runs(_) => {
                 text.starts_with(['~', '/', '.'])
                     || (text.contains('/') && !text.contains([':', '=', '<', '>', ' ']))
             }
             _ => text.starts_with('~') || text.contains('/'),
         };
-        (meant && !matches!(self.search, Search::Letters)).then_some(text)
+        (meant && !matches!(self.search, PickSearch::Letters)).then_some(text)
     }
 
     /// True while the folder of the typed path is being read.
@@ -315,21 +315,21 @@ impl Pick {
     /// Reason why no line is listed, and what to type.
     fn nothing(&self) -> &'static str {
         match (self.field.value().is_empty(), &self.search) {
-            (true, Search::Paths) => {
+            (true, PickSearch::Paths) => {
                 "no trace near this folder: type a path, such as ~/ or ../; its files are listed here"
             }
-            (true, Search::Runs(_)) => {
+            (true, PickSearch::Runs(_)) => {
                 "no other trace or stored run yet: type a path, such as ~/ or ../; its files are listed here"
             }
-            (true, Search::Letters) => "nothing to choose from yet",
+            (true, PickSearch::Letters) => "nothing to choose from yet",
             (false, _) if self.title == PALETTE => NOT_FOUND,
-            (false, Search::Paths) => {
+            (false, PickSearch::Paths) => {
                 "no trace here has these letters: type a path, such as ~/ or ../; its files are listed here"
             }
-            (false, Search::Runs(_)) => {
+            (false, PickSearch::Runs(_)) => {
                 "no run matches this filter, no trace has these words: type ladder, tp:8, or a path such as ~/"
             }
-            (false, Search::Letters) => "nothing matches",
+            (false, PickSearch::Letters) => "nothing matches",
         }
     }
 
@@ -337,7 +337,7 @@ impl Pick {
     fn complete(&mut self) {
         let text = self.field.value();
         let (bytes, completed) = match &self.search {
-            Search::Runs(stored) if self.path().is_none() => {
+            PickSearch::Runs(stored) if self.path().is_none() => {
                 let Completion { replaces, offers } =
                     complete(text, self.field.cursor(), &stored.table, 1);
                 (replaces, offers.into_iter().next().map(|offer| offer.text))
@@ -355,19 +355,19 @@ impl Pick {
     }
 
     /// Enter: returns the choice. `None` if nothing matches or the picker descends into a folder.
-    pub fn chosen(&mut self) -> Option<Chosen> {
+    pub fn chosen(&mut self) -> Option<PickResult> {
         self.refresh();
         if self.literal().is_some() {
-            return Some(Chosen::Text(self.field.value().to_owned()));
+            return Some(PickResult::Text(self.field.value().to_owned()));
         }
         let at = self.found.get(self.selected).copied()?;
         if self.path().is_none() {
             return Some(match &self.search {
-                Search::Letters if at < self.fixed => Chosen::Line(at),
-                Search::Runs(stored) if at < stored.records.len() => {
-                    Chosen::Text(stored.records[at].run.clone())
+                PickSearch::Letters if at < self.fixed => PickResult::Line(at),
+                PickSearch::Runs(stored) if at < stored.records.len() => {
+                    PickResult::Text(stored.records[at].run.clone())
                 }
-                _ => Chosen::Text(self.lines.get(at)?.name.clone()),
+                _ => PickResult::Text(self.lines.get(at)?.name.clone()),
             });
         }
         let entry = self.folder.as_ref()?.1.get(at)?.clone();
@@ -376,7 +376,7 @@ impl Pick {
             self.selected = 0;
             return None;
         }
-        Some(Chosen::Text(entry.path))
+        Some(PickResult::Text(entry.path))
     }
 
     /// Area of the popup, with its frame.
@@ -385,8 +385,8 @@ impl Pick {
         let width = names.saturating_add(words).saturating_add(6).clamp(66, 120);
         // a list of fixed length gets only the height it needs
         let height = match self.search {
-            Search::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
-            Search::Paths | Search::Runs(_) => 18,
+            PickSearch::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
+            PickSearch::Paths | PickSearch::Runs(_) => 18,
         };
         let body = whole_body(cx);
         let meanings = self.meanings_rows(width.min(body.width).saturating_sub(2)).len();
@@ -462,7 +462,7 @@ impl Overlay for Pick {
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
             // sentences are cut after a whole word, paths where they end
-            let is_sentence = matches!(self.search, Search::Letters);
+            let is_sentence = matches!(self.search, PickSearch::Letters);
             let shown = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
             let end = put(buf, area, area.x + 1, y, &shown, theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge

@@ -286,7 +286,7 @@ pub fn settle(state: &mut State) {
     }
     if is_scoped(cx.tab) && filter.scope.as_ref() != Some(&scope) {
         filter.scope = Some(scope);
-        screen.input(Input::Narrow, cx);
+        screen.input(ScreenInput::Narrow, cx);
     }
 }
 

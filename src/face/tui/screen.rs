@@ -21,7 +21,7 @@ use base::error::Result;
 pub type Hints = &'static [(&'static str, &'static str)];
 
 /// Screen with a table of bindings.
-pub trait Acts: Placed {
+pub trait Acts: TabScreen {
     type Act: Listed;
 
     fn act(&mut self, act: Self::Act, cx: &mut Context);
@@ -33,7 +33,7 @@ pub trait Acts: Placed {
 }
 
 /// Screen state saved between sessions: sort order, filter, zoom.
-pub trait Kept {
+pub trait PersistentScreen {
     type Kept: Serialize + DeserializeOwned;
 
     fn keep(&self) -> Option<Self::Kept>;
@@ -53,7 +53,7 @@ pub trait AnyScreen {
     fn recall(&mut self, kept: &Value, cx: &mut Context);
 }
 
-impl<S: Acts + Kept> AnyScreen for S {
+impl<S: Acts + PersistentScreen> AnyScreen for S {
     fn perform(&mut self, at: usize, cx: &mut Context) {
         if let Some(binding) = S::Act::BINDINGS.get(at) {
             self.act(binding.act, cx);
@@ -92,7 +92,7 @@ pub trait Screen: AnyScreen {
 
     /// Handles input; returns true if consumed. Otherwise keys go to the filter and the bindings, and
     /// mouse and movement to the list.
-    fn input(&mut self, _input: Input<'_>, _cx: &mut Context) -> bool {
+    fn input(&mut self, _input: ScreenInput<'_>, _cx: &mut Context) -> bool {
         false
     }
 
@@ -123,7 +123,7 @@ pub trait Screen: AnyScreen {
     }
 
     /// Caveats of what is shown; the help begins with those for which the window has no room.
-    fn notes(&self, _body: Rect, _cx: &Context) -> Vec<Note> {
+    fn notes(&self, _body: Rect, _cx: &Context) -> Vec<ScreenNote> {
         Vec::new()
     }
 
@@ -174,7 +174,7 @@ impl ScreenList<'_> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum ScreenInput<'a> {
     /// Key, before the filter and any binding.
     Key(KeyEvent),
     Paste(&'a str),
@@ -216,7 +216,7 @@ pub struct ScreenStatus {
 
 /// Caveat about the current screen, such as the simulator's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct ScreenNote {
     pub text: String,
     /// True if the screen does not show it, and counts it beside the key of the help instead.
     pub is_folded: bool,
@@ -224,7 +224,7 @@ pub struct Note {
     pub is_beside_hint: bool,
 }
 
-impl Note {
+impl ScreenNote {
     pub fn new(text: impl Into<String>, is_folded: bool) -> Self {
         Self { text: text.into(), is_folded, is_beside_hint: false }
     }
@@ -248,7 +248,7 @@ pub struct Find {
 }
 
 impl Find {
-    pub fn new<S: Placed>(
+    pub fn new<S: TabScreen>(
         name: impl Into<String>,
         about: impl Into<String>,
         go: impl FnOnce(&mut S, &mut Context) + 'static,
@@ -346,7 +346,7 @@ impl fmt::Debug for Export {
 }
 
 /// Screen as part of the state, so that answers and typed input can be routed back to it.
-pub trait Placed: Sized + 'static {
+pub trait TabScreen: Sized + 'static {
     const TAB: Tab;
 
     /// Borrows the screen and the shared context.
@@ -421,7 +421,7 @@ macro_rules! screens {
             }
         }
 
-        $(impl $crate::face::tui::screen::Placed for $module::$type {
+        $(impl $crate::face::tui::screen::TabScreen for $module::$type {
             const TAB: Tab = Tab::$type;
 
             fn screen_and_context(state: &mut State) -> (&mut Self, &mut $crate::face::tui::context::Context) {

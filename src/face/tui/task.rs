@@ -1,6 +1,6 @@
 //! Background questions: asked by a screen, answered on a thread, delivered to the same screen.
 //!
-//! Each question has a [`Slot`] of its screen. A newer question in the same slot makes the older one
+//! Each question has a [`TaskSlot`] of its screen. A newer question in the same slot makes the older one
 //! stale: its work is asked to stop and its answer is dropped, both in this module. A panic in the work
 //! becomes an error of the answer.
 
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::format;
 use super::prelude::*;
-use super::screen::Placed;
+use super::screen::TabScreen;
 use base::error::Result;
 use base::error::catch_panic;
 
 /// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things. Made from a
 /// name, or from a name and an index: `"areas"`, `("overview", 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot {
+pub struct TaskSlot {
     /// Asking screen; `None` for the workbench and its overlays.
     owner: Option<Tab>,
     pub name: &'static str,
@@ -42,28 +42,28 @@ impl Stop {
 
 type Take = Box<dyn FnOnce(&mut State) + Send>;
 
-pub struct Task {
-    pub slot: Slot,
+pub struct BackgroundTask {
+    pub slot: TaskSlot,
     stop: Stop,
     work: Box<dyn FnOnce(&Stop) -> Take + Send>,
 }
 
-pub struct Answer {
-    slot: Slot,
+pub struct TaskAnswer {
+    slot: TaskSlot,
     stop: Stop,
     take: Take,
 }
 
-impl Task {
+impl BackgroundTask {
     /// Does the work; may take long.
-    pub fn run(self) -> Answer {
+    pub fn run(self) -> TaskAnswer {
         let Self { slot, stop, work } = self;
         let take = if stop.is_asked() { Box::new(|_: &mut State| {}) } else { work(&stop) };
-        Answer { slot, stop, take }
+        TaskAnswer { slot, stop, take }
     }
 }
 
-impl Answer {
+impl TaskAnswer {
     /// Delivers the answer to the asking screen, unless it is stale.
     pub fn deliver(self, state: &mut State) {
         if self.stop.is_asked() {
@@ -83,18 +83,18 @@ const AT_A_TIME: usize = 2;
 /// Active questions, and the newest waiting one per slot. This bounds a slot to the data of three
 /// questions.
 #[derive(Clone, Debug, Default)]
-pub struct Questions(Arc<Mutex<HashMap<Slot, UnderWay>>>);
+pub struct Questions(Arc<Mutex<HashMap<TaskSlot, UnderWay>>>);
 
 #[derive(Debug, Default)]
 struct UnderWay {
     threads: usize,
-    waiting: Option<Task>,
+    waiting: Option<BackgroundTask>,
 }
 
 impl Questions {
     /// Runs a question's work on a thread as soon as its slot has a free one, then calls `answered`
     /// there. A waiting question is dropped when a newer one replaces it.
-    pub fn ask(&self, task: Task, answered: impl Fn(Answer) + Send + 'static) {
+    pub fn ask(&self, task: BackgroundTask, answered: impl Fn(TaskAnswer) + Send + 'static) {
         let slot = task.slot;
         {
             let mut slots = self.slots();
@@ -124,28 +124,28 @@ impl Questions {
         });
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Slot, UnderWay>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<TaskSlot, UnderWay>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Task {
+impl fmt::Debug for BackgroundTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Task({:?})", self.slot)
+        write!(f, "BackgroundTask({:?})", self.slot)
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for TaskAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Answer({:?})", self.slot)
+        write!(f, "TaskAnswer({:?})", self.slot)
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Tasks(HashMap<Slot, Asked>);
+pub struct Tasks(HashMap<TaskSlot, SlotState>);
 
 #[derive(Debug, Default)]
-struct Asked {
+struct SlotState {
     newest: Arc<AtomicU64>,
     under_way: bool,
     key: Option<Box<dyn Any>>,
@@ -154,9 +154,9 @@ struct Asked {
 impl Context {
     /// Asks a question: `work` runs on a thread, `into` receives the result or a user-facing error. An
     /// active question in this slot becomes stale.
-    pub fn ask<S: Placed, T: Send + 'static>(
+    pub fn ask<S: TabScreen, T: Send + 'static>(
         &mut self,
-        slot: impl Into<Slot>,
+        slot: impl Into<TaskSlot>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
     ) {
@@ -169,7 +169,7 @@ impl Context {
     /// Like [`Self::ask`], for the workbench or an overlay.
     pub fn ask_own<T: Send + 'static>(
         &mut self,
-        slot: impl Into<Slot>,
+        slot: impl Into<TaskSlot>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
     ) {
@@ -178,7 +178,7 @@ impl Context {
 
     fn ask_in<T: Send + 'static>(
         &mut self,
-        slot: Slot,
+        slot: TaskSlot,
         key: Option<Box<dyn Any>>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut State, Result<T, String>) + Send + 'static,
@@ -192,20 +192,20 @@ impl Context {
             let answer = answer.and_then(|answer| answer.map_err(|error| format::error(&error)));
             Box::new(move |state| into(state, answer))
         };
-        self.effects.push(Effect::Ask(Task { slot, stop, work: Box::new(work) }));
+        self.effects.push(Effect::Ask(BackgroundTask { slot, stop, work: Box::new(work) }));
     }
 
     /// True if the last question of a slot had this key.
-    fn has_asked<K: PartialEq + 'static>(&self, slot: Slot, key: &K) -> bool {
+    fn has_asked<K: PartialEq + 'static>(&self, slot: TaskSlot, key: &K) -> bool {
         let asked = self.tasks.0.get(&slot).and_then(|asked| asked.key.as_ref());
         asked.and_then(|asked| asked.downcast_ref()) == Some(key)
     }
 
     /// Asks a question unless the last one in this slot had the same key. For
     /// [`super::screen::Screen::settle`], which requests missing answers after every message.
-    pub fn want<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
+    pub fn want<S: TabScreen, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<Slot>,
+        slot: impl Into<TaskSlot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
@@ -222,7 +222,7 @@ impl Context {
     /// Like [`Self::want`], for the workbench or an overlay.
     pub fn want_own<K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<Slot>,
+        slot: impl Into<TaskSlot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
@@ -236,9 +236,9 @@ impl Context {
 
     /// Like [`Self::want`], but sequential: while a question of this slot is active, no other is asked,
     /// and its answer is used even if outdated, so that the screen follows a held key.
-    pub fn follow<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
+    pub fn follow<S: TabScreen, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
-        slot: impl Into<Slot>,
+        slot: impl Into<TaskSlot>,
         key: &K,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
@@ -249,21 +249,21 @@ impl Context {
         }
     }
 
-    pub fn is_under_way<S: Placed>(&self, slot: impl Into<Slot>) -> bool {
+    pub fn is_under_way<S: TabScreen>(&self, slot: impl Into<TaskSlot>) -> bool {
         self.tasks.0.get(&slot.into().of::<S>()).is_some_and(|asked| asked.under_way)
     }
 
     /// Cancels the active question of this slot and forgets its key.
-    pub fn forget<S: Placed>(&mut self, slot: impl Into<Slot>) {
+    pub fn forget<S: TabScreen>(&mut self, slot: impl Into<TaskSlot>) {
         self.forget_in(slot.into().of::<S>());
     }
 
     /// Like [`Self::forget`], for the workbench or an overlay.
-    pub fn forget_own(&mut self, slot: impl Into<Slot>) {
+    pub fn forget_own(&mut self, slot: impl Into<TaskSlot>) {
         self.forget_in(slot.into());
     }
 
-    fn forget_in(&mut self, slot: Slot) {
+    fn forget_in(&mut self, slot: TaskSlot) {
         if let Some(asked) = self.tasks.0.get_mut(&slot) {
             asked.newest.fetch_add(1, Ordering::Relaxed);
             (asked.under_way, asked.key) = (false, None);
@@ -271,19 +271,19 @@ impl Context {
     }
 }
 
-impl Slot {
-    fn of<S: Placed>(self) -> Self {
+impl TaskSlot {
+    fn of<S: TabScreen>(self) -> Self {
         Self { owner: Some(S::TAB), ..self }
     }
 }
 
-impl From<&'static str> for Slot {
+impl From<&'static str> for TaskSlot {
     fn from(name: &'static str) -> Self {
         Self { owner: None, name, index: 0 }
     }
 }
 
-impl From<(&'static str, usize)> for Slot {
+impl From<(&'static str, usize)> for TaskSlot {
     fn from((name, index): (&'static str, usize)) -> Self {
         Self { owner: None, name, index }
     }
@@ -323,9 +323,9 @@ mod tests {
                 drop(data);
                 Box::new(|_| {})
             };
-            let slot = Slot { owner: Some(Tab::Compare), name: "comparison", index: 0 };
+            let slot = TaskSlot { owner: Some(Tab::Compare), name: "comparison", index: 0 };
             let answers = answers.clone();
-            let task = Task { slot, stop, work: Box::new(work) };
+            let task = BackgroundTask { slot, stop, work: Box::new(work) };
             questions.ask(task, move |answer| answers.send(answer).unwrap());
             if serial < 2 {
                 assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(serial), "it does not wait");

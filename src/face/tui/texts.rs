@@ -5,8 +5,8 @@
 use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
 use super::prelude::*;
-use super::screen::Placed;
-use super::widgets::field::Typed;
+use super::screen::TabScreen;
+use super::widgets::field::FilterKeyEffect;
 use super::widgets::list::scroll_key;
 use base::text::folded;
 
@@ -123,7 +123,7 @@ pub struct Checklist {
     change: Box<Change>,
 }
 
-type Change = dyn FnMut(&mut State, KeyCode, usize) -> Changed;
+type Change = dyn FnMut(&mut State, KeyCode, usize) -> ChecklistUpdate;
 
 #[derive(Clone, Debug)]
 pub struct CheckItem {
@@ -133,8 +133,9 @@ pub struct CheckItem {
     pub role: Role,
 }
 
+/// Effect of a key on a checklist.
 #[derive(Debug)]
-pub enum Changed {
+pub enum ChecklistUpdate {
     /// The key means nothing here.
     Nothing,
     /// New items and the index of the selected one.
@@ -143,11 +144,11 @@ pub enum Changed {
 }
 
 impl Checklist {
-    pub fn new<S: Placed>(
+    pub fn new<S: TabScreen>(
         title: impl Into<String>,
         hints: Hints,
         items: Vec<CheckItem>,
-        mut change: impl FnMut(&mut S, KeyCode, usize, &mut Context) -> Changed + 'static,
+        mut change: impl FnMut(&mut S, KeyCode, usize, &mut Context) -> ChecklistUpdate + 'static,
     ) -> Self {
         let change = move |state: &mut State, key, at| {
             let (screen, cx) = S::screen_and_context(state);
@@ -214,10 +215,11 @@ impl Overlay for Checklist {
     fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         if let Some(typed) = self.search.key(key) {
             // the selection jumps to the match; Enter goes to the next one
-            let from = self.list.selected + usize::from(typed == Typed::Kept);
-            let found = self.find(from).filter(|_| typed != Typed::Moved);
+            let from = self.list.selected + usize::from(typed == FilterKeyEffect::Kept);
+            let found = self.find(from).filter(|_| typed != FilterKeyEffect::Moved);
             self.list.selected = found.unwrap_or(self.list.selected);
-            self.search.typing |= typed == Typed::Kept && key.code == KeyCode::Enter && found.is_some();
+            self.search.typing |=
+                typed == FilterKeyEffect::Kept && key.code == KeyCode::Enter && found.is_some();
             return Some(self);
         }
         match key.code {
@@ -225,9 +227,11 @@ impl Overlay for Checklist {
             KeyCode::Char('/') => self.search = FilterBox { typing: true, ..FilterBox::default() },
             code if self.list.key(code, self.items.len()) => {}
             code => match (self.change)(state, code, self.list.selected) {
-                Changed::Nothing => state.cx.say_what_closes(),
-                Changed::Items(items, selected) => (self.items, self.list.selected) = (items, selected),
-                Changed::Closed => return None,
+                ChecklistUpdate::Nothing => state.cx.say_what_closes(),
+                ChecklistUpdate::Items(items, selected) => {
+                    (self.items, self.list.selected) = (items, selected)
+                }
+                ChecklistUpdate::Closed => return None,
             },
         }
         Some(self)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::context::Notice;
-use super::pick::Search;
+use super::pick::PickSearch;
 use super::prelude::*;
 use crate::desk::files::{self, FileEntry, folder_of};
 use crate::desk::record::record_shell;
@@ -91,7 +91,7 @@ impl Context {
         let before = |path: &String| (shown_in(&folder, path), BEFORE.to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
         let pick = self.trace_pick(&files_title(&folder), lines, folder.clone(), opening);
-        self.lay(pick.searched_by(Search::Paths).typed(&clean(typed)));
+        self.lay(pick.searched_by(PickSearch::Paths).typed(&clean(typed)));
         let (runs, recent) = (self.dir.clone(), self.recent.clone());
         self.ask_own(
             "near",
@@ -127,7 +127,7 @@ impl Context {
         let title = if shown.is_empty() { RUNS_ALONE } else { RUNS };
         let mut pick = self.trace_pick(title, lines.chain(before).collect(), String::new(), opening);
         pick.left_out = shown.to_vec();
-        self.lay(pick.searched_by(Search::Runs(stored)));
+        self.lay(pick.searched_by(PickSearch::Runs(stored)));
         self.add_near(title, "");
     }
 
@@ -164,7 +164,7 @@ impl Context {
             is_meant.then(|| format!("Enter opens {}{below}", path_in(&typed_in, name)))
         };
         Pick::new(title, lines, literal, move |state, chosen| {
-            if let Chosen::Text(name) = chosen {
+            if let PickResult::Text(name) = chosen {
                 state.cx.open_named(path_in(&folder, clean(&name)), opening);
             }
         })
@@ -268,7 +268,7 @@ pub fn ask_recording(cx: &mut Context) {
         RECORD.into(),
         RECORD_HINT.into(),
         String::new(),
-        Completing::Nothing,
+        PromptCompletion::Nothing,
         Box::new(take),
     );
     cx.ask_line(prompt);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
-use super::widgets::table::{self, Column, Rows};
+use super::widgets::table::{self, TableColumn, TableRows};
 use ::table::{Curve, Status};
 use base::text::{file_name, without_middle};
 use lab::store::Store;
@@ -20,17 +20,17 @@ const PLOT: u16 = 18;
 /// Reread interval of running trainings (ms).
 const AGAIN: u64 = 2000;
 
-const COLUMNS: [Column; 10] = [
-    Column::text("", 2, 0),
-    Column::text("architecture", 14, 0),
-    Column::number("seed", 4, 2),
-    Column::text("model", 18, 3),
-    Column::number("steps", 11, 0),
-    Column::number("loss", 7, 0),
-    Column::number("held-out", 8, 0),
-    Column::number("kl", 7, 1),
-    Column::number("tok/s", 7, 2),
-    Column::text("id", 12, 4),
+const COLUMNS: [TableColumn; 10] = [
+    TableColumn::text("", 2, 0),
+    TableColumn::text("architecture", 14, 0),
+    TableColumn::number("seed", 4, 2),
+    TableColumn::text("model", 18, 3),
+    TableColumn::number("steps", 11, 0),
+    TableColumn::number("loss", 7, 0),
+    TableColumn::number("held-out", 8, 0),
+    TableColumn::number("kl", 7, 1),
+    TableColumn::number("tok/s", 7, 2),
+    TableColumn::text("id", 12, 4),
 ];
 
 pub struct Trainings {
@@ -152,7 +152,7 @@ impl Overlay for Trainings {
             self.draw_plot(buf, areas.plot, selected, cx);
         }
         let looks = self.looks();
-        let rows = Rows::new(&self.list, self.all.len());
+        let rows = TableRows::new(&self.list, self.all.len());
         table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
             let one = &self.all[row];
             let (training, number) = (&one.training, |value: Option<f64>| {

@@ -13,7 +13,7 @@ use super::help::Help;
 use super::key::Key;
 use super::keymap::Action;
 use super::prelude::*;
-use super::task::{Answer, Task};
+use super::task::{BackgroundTask, TaskAnswer};
 use super::texts::TextView;
 use super::widgets::field::first_line;
 use super::{
@@ -90,7 +90,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
 }
 
 /// Delivers an answer, then presses the keys that waited for it.
-fn answered(state: &mut State, answer: Answer) {
+fn answered(state: &mut State, answer: TaskAnswer) {
     answer.deliver(state);
     let awaited = state.cx.top::<Pick>().is_some_and(|pick| pick.awaited);
     let enter = awaited.then(|| KeyEvent::from(KeyCode::Enter));
@@ -144,9 +144,9 @@ pub fn press(state: &mut State, key: KeyEvent) {
         return;
     }
     let (screen, cx) = state.split(state.cx.tab);
-    if screen.input(Input::Key(key), cx) {
+    if screen.input(ScreenInput::Key(key), cx) {
     } else if screen.filter().is_some_and(|filter| filter.key(key).is_some()) {
-        screen.input(Input::Narrow, cx);
+        screen.input(ScreenInput::Narrow, cx);
     } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
         if is_gg {
@@ -181,8 +181,8 @@ fn paste(state: &mut State, text: &str) {
     }
     let (screen, cx) = state.split(state.cx.tab);
     if screen.filter().is_some_and(|filter| filter.paste(text)) {
-        screen.input(Input::Narrow, cx);
-    } else if !screen.input(Input::Paste(text), cx) {
+        screen.input(ScreenInput::Narrow, cx);
+    } else if !screen.input(ScreenInput::Paste(text), cx) {
         let text: String = first_line(text).collect();
         if trace_picker::looks_like_path(&text) {
             cx.pick_file(&text, Opening::Alone(None));
@@ -217,7 +217,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),
         Action::Close => {
             if cx.overlays.pop().is_none() && cx.notice.take().is_none() {
-                screen.input(Input::Close, cx);
+                screen.input(ScreenInput::Close, cx);
             }
         }
         Action::ToggleMouse => toggle_mouse(cx),
@@ -314,7 +314,7 @@ fn show_messages(cx: &mut Context) {
 
 pub fn step(state: &mut State, rows: isize) {
     let (screen, cx) = state.split(state.cx.tab);
-    if !screen.input(Input::Step(rows), cx)
+    if !screen.input(ScreenInput::Step(rows), cx)
         && let Some(shown) = screen.list(cx.body())
     {
         shown.list.move_by(rows, shown.len);
@@ -323,7 +323,7 @@ pub fn step(state: &mut State, rows: isize) {
 
 fn page(state: &mut State, pages: isize) {
     let (screen, cx) = state.split(state.cx.tab);
-    if !screen.input(Input::Page(pages), cx) {
+    if !screen.input(ScreenInput::Page(pages), cx) {
         let rows = screen.list(cx.body()).map_or(4, |shown| page_rows(shown.height()));
         step(state, pages * rows);
     }
@@ -374,12 +374,12 @@ pub enum Message {
     Resume,
     Runs(Result<Arc<Snapshot>, String>),
     Notified(Result<String, String>),
-    Answered(Answer),
+    Answered(TaskAnswer),
     Request(Request),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct SweepEnd {
     pub failed: usize,
     pub interrupted: bool,
 }
@@ -390,7 +390,7 @@ pub enum Effect {
         /// True if a sweep was cut short; reflected in the exit status.
         interrupted: bool,
     },
-    Ask(Task),
+    Ask(BackgroundTask),
     Store(StoreTask),
     Sweep(SweepOrder),
     /// Writes an export; never overwrites an existing file.
@@ -399,16 +399,16 @@ pub enum Effect {
         path: PathBuf,
     },
     /// Runs a job in the background to completion and reports its result.
-    Do(Deed),
+    Do(BackgroundJob),
     Copy(String),
     CaptureMouse(bool),
 }
 
-pub struct Deed(pub Box<dyn FnOnce() -> Result<String, String> + Send>);
+pub struct BackgroundJob(pub Box<dyn FnOnce() -> Result<String, String> + Send>);
 
-impl fmt::Debug for Deed {
+impl fmt::Debug for BackgroundJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deed")
+        f.write_str("BackgroundJob")
     }
 }
 

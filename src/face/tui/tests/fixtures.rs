@@ -11,13 +11,13 @@ use ratatui::buffer::Buffer;
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::screen::{State, Tab};
-use crate::face::tui::screens::compare::compared::{Compared, KeptCells};
-use crate::face::tui::screens::compare::state::{Answer, Asked};
-use crate::face::tui::screens::experiments::state::Entry;
+use crate::face::tui::screens::compare::compared::{AxisComparison, KeptCells};
+use crate::face::tui::screens::compare::state::{ComparisonFindings, ComparisonRequest};
+use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::update;
-use crate::face::tui::update::{Deed, Effect, Ended, Message};
+use crate::face::tui::update::{BackgroundJob, Effect, Message, SweepEnd};
 use crate::face::tui::view;
 use lab::sweep::{Cell, Experiment, SweepEvent};
 use plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
@@ -74,13 +74,18 @@ pub fn experiment() -> Experiment {
     }
 }
 
-pub fn entries() -> Vec<Entry> {
+pub fn entries() -> Vec<ExperimentEntry> {
     let good = experiment();
     let broken =
         base::error::Error::input_help("unknown key 'architectur'", "did you mean 'architecture'?");
     vec![
-        Entry::new("quickstart", "built in", good.text.clone(), Ok(good)),
-        Entry::new("broken", "experiments/broken.toml", "architectur = 1\n".into(), Err(broken)),
+        ExperimentEntry::new("quickstart", "built in", good.text.clone(), Ok(good)),
+        ExperimentEntry::new(
+            "broken",
+            "experiments/broken.toml",
+            "architectur = 1\n".into(),
+            Err(broken),
+        ),
     ]
 }
 
@@ -193,11 +198,11 @@ pub fn compared() -> Vec<Record> {
     .concat()
 }
 
-pub fn comparison() -> Compared {
+pub fn comparison() -> AxisComparison {
     let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
-    let asked = Asked { axis: study::analysis::Axis::ARCHITECTURE, baseline: None };
+    let asked = ComparisonRequest { axis: study::analysis::Axis::ARCHITECTURE, baseline: None };
     let mut compared =
-        Compared::new(&KeptCells::default().of(&snapshot, Path::new("runs")), &asked).unwrap();
+        AxisComparison::new(&KeptCells::default().of(&snapshot, Path::new("runs")), &asked).unwrap();
     let pair = compared.report.pairs.iter().find(|pair| pair.value == "parallel");
     compared.report.flags.push(Flag {
         text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),
@@ -368,7 +373,7 @@ pub fn news(event: SweepEvent) -> Message {
 
 /// The end of the sweep: how many of its runs failed, and whether it was cancelled.
 pub fn ended(failed: usize, interrupted: bool) -> Message {
-    Message::Request(Request::SweepEnded(Ok(Ended { failed, interrupted })))
+    Message::Request(Request::SweepEnded(Ok(SweepEnd { failed, interrupted })))
 }
 
 /// Drives a workbench in tests: sends keys, answers questions, looks at frames.
@@ -395,7 +400,7 @@ impl Driver {
         let compare = &mut driver.state.compare;
         compare.set(Ok(Arc::new(comparison())));
         compare.answer = compare.answer_of().map(|of| {
-            let answer = Answer { winners: None, ..of.0.answer(&of.1) };
+            let answer = ComparisonFindings { winners: None, ..of.0.answer(&of.1) };
             (of, answer)
         });
         driver.show(vec![trace()]);
@@ -425,7 +430,7 @@ impl Driver {
                 {
                     effects.extend(self.send(Message::Answered(task.run())));
                 }
-                Effect::Do(Deed(work)) => effects.extend(self.send(Message::Notified(work()))),
+                Effect::Do(BackgroundJob(work)) => effects.extend(self.send(Message::Notified(work()))),
                 _ => {}
             }
         }
@@ -437,7 +442,7 @@ impl Driver {
     }
 
     /// Shows experiments as if their files had been read.
-    pub fn read(&mut self, entries: Vec<Entry>) -> Vec<Effect> {
+    pub fn read(&mut self, entries: Vec<ExperimentEntry>) -> Vec<Effect> {
         self.state.experiments.set(entries, self.state.cx.stored.as_deref());
         self.send(Message::Resize(self.state.cx.size.0, self.state.cx.size.1))
     }

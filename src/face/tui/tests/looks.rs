@@ -10,7 +10,7 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::keymap::Keymap;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{News, Screen};
-use crate::face::tui::screens::experiments::state::Entry;
+use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::update::{Effect, Message};
 use crate::face::tui::widgets::shade::{MODULES, module};
@@ -247,7 +247,7 @@ fn the_paper_key_shows_the_stored_result_and_runs_nothing() {
     let runs: Vec<Record> = cells.enumerate().map(record).collect();
     assert_eq!(runs.len(), 80);
     let mut entries = entries();
-    entries.push(Entry::new("paper-70b", "built in", paper.text.clone(), Ok(paper)));
+    entries.push(ExperimentEntry::new("paper-70b", "built in", paper.text.clone(), Ok(paper)));
     driver.read(entries);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
     driver.shows("80/80");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, records};
-use crate::face::tui::config::{Config, Surroundings};
+use crate::face::tui::config::{Surroundings, WorkbenchConfig};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::memory;
 use crate::face::tui::pick::Pick;
@@ -481,7 +481,8 @@ fn the_theme_is_chosen_from_the_palette() {
     let mut driver = Driver::full(80, 24);
     let around = Surroundings { true_color: true, ..Surroundings::default() };
     let text = "[colors]\nexposed = \"bold #ff0000\"\n";
-    driver.state.cx.themes = Config::parse(text, std::path::Path::new("c.toml"), &around).themes;
+    driver.state.cx.themes =
+        WorkbenchConfig::parse(text, std::path::Path::new("c.toml"), &around).themes;
     driver.keys("3:theme");
     let all =
         ["neutral", "terminal", "dark", "light", "high-contrast"].map(|name| format!("theme: {name}"));

@@ -9,7 +9,7 @@ use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{keys, press, read, send};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::{Screen, Tab};
-use crate::face::tui::screens::experiments::state::Entry;
+use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
 use lab::sweep::{Experiment, SweepEvent};
@@ -23,7 +23,7 @@ fn started_sweep(size: (u16, u16)) -> Driver {
     let mut driver = Driver::empty(size.0, size.1);
     driver.state.cx.theme = Theme::new(true);
     let experiment = Experiment::from_str(text, Path::new("hide.toml")).unwrap();
-    let entry = Entry::new("hide", "hide.toml", text.into(), Ok(experiment.clone()));
+    let entry = ExperimentEntry::new("hide", "hide.toml", text.into(), Ok(experiment.clone()));
     read(&mut driver, vec![entry]);
     driver.state.live.start(&Arc::new(experiment), 1000);
     driver.state.cx.tab = Tab::Live;

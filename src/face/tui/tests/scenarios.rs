@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::help::{Help, help_groups};
-use crate::face::tui::keymap::{Action, Bound, Keymap};
+use crate::face::tui::keymap::{Action, BoundAction, Keymap};
 use crate::face::tui::palette;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
@@ -21,7 +21,7 @@ use plan::Phase;
 use table::{Backend, P2p, Provenance, Status};
 
 /// True if the help of a screen has this action with its keys.
-fn is_in_help(bound: &Bound, screen: Tab) -> bool {
+fn is_in_help(bound: &BoundAction, screen: Tab) -> bool {
     let groups = help_groups(&Keymap::default(), screen, Theme::new(true));
     let mut entries = groups.iter().flat_map(|group| &group.entries);
     entries.any(|entry| entry.name == bound.label() && entry.text == bound.row.name)

@@ -8,7 +8,7 @@ use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::memory;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screens::experiments::state::Entry;
+use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::update::{Effect, Message};
 use lab::store::{Annotations, Edit};
@@ -211,7 +211,8 @@ fn of_experiments() -> Driver {
     };
     let all = vec![run(&both[1]), run(&both[0])];
     let mut driver = Driver::empty(120, 40);
-    let entry = |of: Experiment| Entry::new(&of.name.clone(), "built in", of.text.clone(), Ok(of));
+    let entry =
+        |of: Experiment| ExperimentEntry::new(&of.name.clone(), "built in", of.text.clone(), Ok(of));
     let effects = driver.read(both.map(entry).into());
     driver.answer(effects);
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
@@ -296,7 +297,7 @@ fn an_experiment_that_never_ran_has_the_stored_runs_of_its_cells() {
     never.cells.iter_mut().skip(1).for_each(|cell| cell.spec.batch = 256);
     never.cells[0].spec.batch = 1;
     let mut entries = driver.state.experiments.entries.clone().unwrap_or_default();
-    entries.push(Entry::new("never", "built in", never.text.clone(), Ok(never)));
+    entries.push(ExperimentEntry::new("never", "built in", never.text.clone(), Ok(never)));
     let effects = driver.read(entries);
     driver.answer(effects);
     driver.taps("1");

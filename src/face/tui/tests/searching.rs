@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::fixtures::{Driver, entries, trace};
-use crate::desk::Opened;
+use crate::desk::OpenedTrace;
 use crate::face::tui::context::{Opening, Request};
 use crate::face::tui::pick::Pick;
 use crate::face::tui::screen::{Acts, Tab};
@@ -149,7 +149,7 @@ fn keys_pressed_while_a_trace_opens_are_pressed_once_it_is_shown() {
     let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
     let open = |_: &_| {
         let trace = trace().trace;
-        Ok(vec![Opened {
+        Ok(vec![OpenedTrace {
             trace,
             source: "a".into(),
             rules: None,

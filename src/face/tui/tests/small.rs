@@ -1,10 +1,10 @@
 //! Small windows: caveats that do not fit are counted beside the key of the help, which has them in full.
 
 use super::fixtures::Driver;
-use crate::face::tui::screen::Note;
+use crate::face::tui::screen::ScreenNote;
 
 /// Notes of the current screen.
-fn notes(driver: &Driver) -> Vec<Note> {
+fn notes(driver: &Driver) -> Vec<ScreenNote> {
     let cx = &driver.state.cx;
     driver.state.screen(cx.tab).notes(cx.body(), cx)
 }
@@ -15,7 +15,8 @@ fn what_does_not_fit_is_counted_and_in_the_help() {
         for screen in ["5", "6", "7"] {
             let mut driver = Driver::full(columns, rows);
             driver.taps(screen);
-            let folded: Vec<Note> = notes(&driver).into_iter().filter(|note| note.is_folded).collect();
+            let folded: Vec<ScreenNote> =
+                notes(&driver).into_iter().filter(|note| note.is_folded).collect();
             assert!(
                 columns > 60 || !folded.is_empty(),
                 "{screen}: 60 columns have no room for all notes"

@@ -8,12 +8,12 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, news, record, records, spec};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::overlay::Question;
+use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screens::experiments::state::Entry;
-use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
-use crate::face::tui::task::Task;
+use crate::face::tui::screens::experiments::state::ExperimentEntry;
+use crate::face::tui::screens::live::state::{CellPreview, CellState, Pause};
+use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::{RunEvent, StepLanes};
@@ -44,7 +44,7 @@ fn workbench((columns, rows): (u16, u16)) -> Driver {
     driver.state.cx.theme = crate::face::tui::theme::Theme::new(true);
     let entry = |name: &str, place: &str, text: &str| {
         let path = format!("{name}.toml");
-        Entry::new(name, place, text.into(), Experiment::from_str(text, Path::new(&path)))
+        ExperimentEntry::new(name, place, text.into(), Experiment::from_str(text, Path::new(&path)))
     };
     let entries = vec![
         entry("hide", "experiments/hide.toml", TEXT),
@@ -66,7 +66,7 @@ pub(super) fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
 }
 
 /// Shows experiments as if their files had been read.
-pub(super) fn read(driver: &mut Driver, entries: Vec<Entry>) {
+pub(super) fn read(driver: &mut Driver, entries: Vec<ExperimentEntry>) {
     let effects = driver.read(entries);
     perform(driver, effects);
 }
@@ -295,10 +295,10 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     let theirs = TEXT.replace("batch = [1, 16, 4096]", "batch = [2]");
     let entries = |text: &str| {
         let place = path.display().to_string();
-        vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
+        vec![ExperimentEntry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
     };
     let there = || std::fs::read_to_string(&path).unwrap();
-    let asked = |driver: &Driver| driver.state.cx.top::<Question>().is_some();
+    let asked = |driver: &Driver| driver.state.cx.top::<YesNoPrompt>().is_some();
     std::fs::write(&path, TEXT).unwrap();
     let mut driver = Driver::empty(80, 24);
     read(&mut driver, entries(TEXT));
@@ -367,7 +367,7 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     assert!(driver.state.experiments.edited().is_empty());
     let mut entries = driver.state.experiments.entries.clone().unwrap();
     let place = path.display().to_string();
-    entries.push(Entry::new(
+    entries.push(ExperimentEntry::new(
         "quickstart-4",
         &place,
         edited.clone(),
@@ -380,7 +380,7 @@ fn a_built_in_experiment_is_saved_under_a_name() {
 #[test]
 fn however_often_files_are_to_be_read_one_reading_goes_on_and_one_follows() {
     let mut driver = workbench((80, 24));
-    let readings = |effects: Vec<Effect>| -> Vec<Task> {
+    let readings = |effects: Vec<Effect>| -> Vec<BackgroundTask> {
         let asked = effects.into_iter().filter_map(|effect| match effect {
             Effect::Ask(task) if task.slot.name == "files" => Some(task),
             _ => None,
@@ -410,7 +410,7 @@ fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
     assert_eq!(driver.state.experiments.edited(), ["hide"], "though its file is gone");
     let effects = keys(&mut driver, "q");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Quit { .. })));
-    assert!(driver.state.cx.top::<Question>().is_some());
+    assert!(driver.state.cx.top::<YesNoPrompt>().is_some());
     keys(&mut driver, "n");
     let at = driver.state.experiments.entries.as_ref().unwrap().iter().position(|e| e.name == "hide");
     driver.state.experiments.list.selected = at.unwrap();
@@ -427,7 +427,7 @@ fn edits_that_nobody_saved_are_there_again_at_the_next_start() {
     let edited = text(&driver);
     let kept = driver.state.experiments.remember().unwrap();
     let entries = driver.state.experiments.entries.clone().unwrap();
-    let reopened = |entries: Vec<Entry>| {
+    let reopened = |entries: Vec<ExperimentEntry>| {
         let mut next = Driver::empty(80, 24);
         next.state.experiments.recall(&kept, &mut next.state.cx);
         assert_eq!(
@@ -500,7 +500,7 @@ fn live(size: (u16, u16), backend: Backend) -> Driver {
         send(&mut driver, Message::Clock(1_000 + second as u64 * 500));
         send(&mut driver, news(event));
     }
-    let looked = Looked { rank_bytes: Some(550_000_000), simulated: vec![lanes(0), lanes(1)] };
+    let looked = CellPreview { rank_bytes: Some(550_000_000), simulated: vec![lanes(0), lanes(1)] };
     driver.state.live.cells[..3].iter_mut().for_each(|cell| cell.looked = Some(looked.clone()));
     driver
 }
@@ -866,7 +866,7 @@ fn the_hint_of_the_papers_sweep_says_when_it_is_stored() {
     let experiment = Experiment::from_str(text, Path::new("paper-70b.toml"));
     let spec = experiment.as_ref().unwrap().cells[0].spec.clone();
     let mut driver = Driver::empty(120, 40);
-    read(&mut driver, vec![Entry::new("paper-70b", "built in", text.into(), experiment)]);
+    read(&mut driver, vec![ExperimentEntry::new("paper-70b", "built in", text.into(), experiment)]);
     driver.shows("run the paper's 70B sweep (simulated, 1 s)");
     let run = Record { experiment: Some("paper-70b".into()), ..record("20260102-0304-7", spec, 1.0) };
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![run], Vec::new())))));

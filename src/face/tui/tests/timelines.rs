@@ -5,7 +5,7 @@ use crossterm::event::KeyCode;
 use super::fixtures::{Driver, compared, imported, trace};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screens::timeline::state::{Line, View};
+use crate::face::tui::screens::timeline::state::{TimelineView, TraceLine};
 use crate::face::tui::update::Message;
 
 fn with(
@@ -18,7 +18,7 @@ fn with(
     driver
 }
 
-fn view(driver: &Driver) -> &View {
+fn view(driver: &Driver) -> &TimelineView {
     driver.state.timeline.view.as_ref().expect("a trace is open")
 }
 
@@ -46,10 +46,16 @@ fn looks() {
 fn rows_follow_process_device_and_stream_with_ranges_below() {
     let index = imported();
     let lines = index.lines(|_| false);
-    let first: Vec<Line> = lines.iter().copied().filter(|l| index.rank_of(*l) == 0).collect();
+    let first: Vec<TraceLine> = lines.iter().copied().filter(|l| index.rank_of(*l) == 0).collect();
     assert_eq!(
         first,
-        [Line::Rank(0), Line::Row(0), Line::Row(1), Line::Ranges(0), Line::Ranges(1)],
+        [
+            TraceLine::Rank(0),
+            TraceLine::Row(0),
+            TraceLine::Row(1),
+            TraceLine::Ranges(0),
+            TraceLine::Ranges(1)
+        ],
         "streams over outer ranges, over inner ones"
     );
     assert_eq!(index.ranks[1].label, "r1 p4701 gpu1");
@@ -142,7 +148,7 @@ fn the_cursor_walks_from_one_trace_into_the_other() {
 fn ranks_collapse_and_a_match_opens_them() {
     let mut driver = with(vec![imported()], (80, 24));
     driver.enter();
-    assert_eq!(view(&driver).pane().current(), Some(Line::Rank(0)), "the cursor stays on the rank");
+    assert_eq!(view(&driver).pane().current(), Some(TraceLine::Rank(0)), "the cursor stays on the rank");
     assert!(line(&driver, "▸ r0").contains('█'), "a collapsed rank shows what its rows did");
     assert!(driver.screen().matches("stream 7").count() == 1);
     driver.taps("C");

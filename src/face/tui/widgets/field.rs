@@ -19,7 +19,7 @@ use study::analysis::filter::{BoundFilter, Filter, complete};
 const PAST: usize = 50;
 
 #[derive(Clone, Debug, Default)]
-pub struct Field {
+pub struct TextField {
     input: Input,
     pub offers: Offers,
     /// History, oldest first.
@@ -32,7 +32,7 @@ pub struct Field {
     pub proposed: bool,
 }
 
-impl Field {
+impl TextField {
     pub fn new(text: impl Into<String>) -> Self {
         Self { input: Input::new(text.into()), ..Self::default() }
     }
@@ -153,7 +153,7 @@ pub fn first_line(text: &str) -> impl Iterator<Item = char> {
 /// the text.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBox {
-    pub field: Field,
+    pub field: TextField,
     /// Runs that a result screen shows; `None` on other screens.
     pub scope: Option<RunScope>,
     pub typing: bool,
@@ -163,8 +163,9 @@ pub struct FilterBox {
 /// Label before the text of a filter.
 const LABEL: &str = "filter: ";
 
+/// Effect of a key on the filter box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Typed {
+pub enum FilterKeyEffect {
     /// The text may have changed; filter again.
     Changed,
     /// Accepted; keys go to the screen again.
@@ -180,7 +181,7 @@ impl FilterBox {
     }
 
     pub fn new(text: impl Into<String>) -> Self {
-        Self { field: Field::new(text), ..Self::default() }
+        Self { field: TextField::new(text), ..Self::default() }
     }
 
     /// Gives the box focus; the first typed letter replaces the text, keys that move or delete edit it.
@@ -306,26 +307,26 @@ impl FilterBox {
     }
 
     /// Handles a key; `None` without focus.
-    pub fn key(&mut self, key: KeyEvent) -> Option<Typed> {
+    pub fn key(&mut self, key: KeyEvent) -> Option<FilterKeyEffect> {
         if !self.typing {
             return None;
         }
         Some(match key.code {
             KeyCode::Down if self.field.takes_down() => match self.field.key(key) {
-                true => Typed::Changed,
-                false => Typed::Moved,
+                true => FilterKeyEffect::Changed,
+                false => FilterKeyEffect::Moved,
             },
             KeyCode::Enter | KeyCode::Down => {
                 self.typing = false;
                 self.field.keep();
-                Typed::Kept
+                FilterKeyEffect::Kept
             }
             KeyCode::Esc => {
                 self.drop_text();
-                Typed::Changed
+                FilterKeyEffect::Changed
             }
-            _ if self.field.key(key) => Typed::Changed,
-            _ => Typed::Moved,
+            _ if self.field.key(key) => FilterKeyEffect::Changed,
+            _ => FilterKeyEffect::Moved,
         })
     }
 
@@ -470,13 +471,13 @@ impl Offers {
 mod tests {
     use super::*;
 
-    fn press(field: &mut Field, code: KeyCode, modifiers: KeyModifiers) {
+    fn press(field: &mut TextField, code: KeyCode, modifiers: KeyModifiers) {
         field.key(KeyEvent::new(code, modifiers));
     }
 
     #[test]
     fn words_are_moved_over_and_what_was_taken_comes_back() {
-        let mut field = Field::new("tp:8 batch>=16");
+        let mut field = TextField::new("tp:8 batch>=16");
         press(&mut field, KeyCode::Left, KeyModifiers::CONTROL);
         press(&mut field, KeyCode::Char('k'), KeyModifiers::CONTROL);
         assert!(field.value().starts_with("tp:8 batch"), "{}", field.value());
@@ -499,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_text_is_put_in_the_place_of_bytes_with_the_cursor_behind_it() {
-        let mut field = Field::new("größe:8 tp");
+        let mut field = TextField::new("größe:8 tp");
         assert!(!field.replace(3..8, "x"), "in the middle of a letter");
         assert!(field.replace(0..7, "batch"));
         assert_eq!((field.value(), field.cursor()), ("batch:8 tp", 5));

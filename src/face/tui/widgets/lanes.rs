@@ -13,9 +13,9 @@ use rayon::prelude::*;
 use super::paint::glyph;
 use super::shade::{self, BELOW, Shares};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
-use crate::face::tui::screens::timeline::state::window::Window;
-use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
+use crate::face::tui::screens::timeline::state::row::{ColumnActivity, KINDS, SpanClass, SpanRow};
+use crate::face::tui::screens::timeline::state::window::TimeWindow;
+use crate::face::tui::screens::timeline::state::{Matches, TraceIndex, TraceLine};
 use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
 use trace::{OperationInfo, Span};
 
@@ -27,62 +27,72 @@ const PATTERN: usize = 2;
 
 /// Content of a line in each column of a window.
 #[derive(Debug)]
-pub enum Strip {
+pub enum LaneStrip {
     /// Rank: exposed communication (ns), plus all its rows merged while collapsed.
-    Rank(Arc<Vec<i64>>, Option<Vec<Column>>),
+    Rank(Arc<Vec<i64>>, Option<Vec<ColumnActivity>>),
     /// Named ranges: the range that continues from before the window, and the half-open position ranges
     /// that start in each column.
     Ranges(Option<usize>, Vec<(usize, usize)>),
     /// Spans, and the rank's exposed communication (ns).
-    Row(Vec<Column>, Arc<Vec<i64>>),
+    Row(Vec<ColumnActivity>, Arc<Vec<i64>>),
 }
 
 /// Queries the content of lines from the index. `window` is in trace time.
 pub fn strips(
     index: &TraceIndex,
-    lines: &[Line],
+    lines: &[TraceLine],
     collapsed: impl Fn(usize) -> bool + Sync,
-    window: Window,
+    window: TimeWindow,
     columns: usize,
-) -> Vec<Strip> {
+) -> Vec<LaneStrip> {
     // lines of one rank share its exposed communication, so compute it once
     let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
     let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.between(window.edges(columns)));
     let exposed: BTreeMap<usize, Arc<Vec<i64>>> =
         ranks.into_par_iter().map(|rank| (rank, Arc::new(of(rank).unwrap_or_default()))).collect();
     let exposed = |rank: usize| exposed.get(&rank).cloned().unwrap_or_default();
-    let strip = |line: &Line| match *line {
-        Line::Rank(rank) => {
+    let strip = |line: &TraceLine| match *line {
+        TraceLine::Rank(rank) => {
             let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
             let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
-            Strip::Rank(exposed(rank), merged)
+            LaneStrip::Rank(exposed(rank), merged)
         }
-        Line::Ranges(row) => {
+        TraceLine::Ranges(row) => {
             let row = index.range_rows.get(row);
             let places = row.map(|row| row.columns(&index.trace.ranges, window, columns));
             let (running, places) = places.unwrap_or_default();
-            Strip::Ranges(running, places)
+            LaneStrip::Ranges(running, places)
         }
-        Line::Row(at) => {
-            let Some(row) = index.rows.get(at) else { return Strip::Row(Vec::new(), Arc::default()) };
-            let comm = row.has[Class::Comm as usize].then(|| exposed(index.rank_of(*line)));
+        TraceLine::Row(at) => {
+            let Some(row) = index.rows.get(at) else {
+                return LaneStrip::Row(Vec::new(), Arc::default());
+            };
+            let comm = row.has[SpanClass::Comm as usize].then(|| exposed(index.rank_of(*line)));
             let tolerance = tolerance(window, columns);
-            Strip::Row(row.columns(index.spans(), window, columns, tolerance), comm.unwrap_or_default())
+            LaneStrip::Row(
+                row.columns(index.spans(), window, columns, tolerance),
+                comm.unwrap_or_default(),
+            )
         }
     };
     lines.par_iter().map(strip).collect()
 }
 
 /// Invisible duration (ns): an eighth of a column.
-fn tolerance(window: Window, columns: usize) -> i64 {
+fn tolerance(window: TimeWindow, columns: usize) -> i64 {
     window.width() / (columns.max(1) as i64 * 8)
 }
 
 /// Merges several rows into one, taking the busiest row for each class.
-fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> Vec<Column> {
-    let mut all = vec![Column::default(); columns];
+fn merged(
+    index: &TraceIndex,
+    rows: &[SpanRow],
+    window: TimeWindow,
+    columns: usize,
+) -> Vec<ColumnActivity> {
+    let mut all = vec![ColumnActivity::default(); columns];
     let tolerance = tolerance(window, columns);
-    let columns_of = |row: &Row| row.columns(index.spans(), window, columns, tolerance);
+    let columns_of = |row: &SpanRow| row.columns(index.spans(), window, columns, tolerance);
     for row in rows {
         for (sum, column) in all.iter_mut().zip(columns_of(row)) {
             for kind in 0..KINDS {
@@ -116,11 +126,11 @@ pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
 /// Cell of a column; `None` if nothing ran. `several`: the line merges several rows. `class`: class of a
 /// zero-length span that starts here.
 fn cell(
-    column: &Column,
+    column: &ColumnActivity,
     exposed: i64,
     width: i64,
     several: bool,
-    class: impl FnOnce() -> Option<Class>,
+    class: impl FnOnce() -> Option<SpanClass>,
 ) -> Option<Cell> {
     let [compute, comm, memory, waiting] = column.covered;
     let busy = compute.saturating_add(comm).saturating_add(memory);
@@ -140,14 +150,14 @@ fn cell(
     }
     let class = match busy {
         0 => class()?,
-        _ if compute >= comm && compute >= memory => Class::Compute,
-        _ if comm >= memory => Class::Comm,
-        _ => Class::Memory,
+        _ if compute >= comm && compute >= memory => SpanClass::Compute,
+        _ if comm >= memory => SpanClass::Comm,
+        _ => SpanClass::Memory,
     };
     Some(match class {
-        Class::Compute => Cell::Compute(fill(busy, width, column)),
-        Class::Memory => Cell::Glyph("▬", Role::Series(2)),
-        Class::Comm => {
+        SpanClass::Compute => Cell::Compute(fill(busy, width, column)),
+        SpanClass::Memory => Cell::Glyph("▬", Role::Series(2)),
+        SpanClass::Comm => {
             // a zero-length span neither waits nor hides anything
             let (mark, role) = shade::comm(shares).unwrap_or(("▒", Role::Comm));
             Cell::Glyph(mark, role)
@@ -157,7 +167,7 @@ fn cell(
 
 /// Fill of a compute column: by height if several operations start in it, else by the edges of the
 /// single one.
-fn fill(covered: i64, width: i64, column: &Column) -> Ink {
+fn fill(covered: i64, width: i64, column: &ColumnActivity) -> Ink {
     match column.places.1 - column.places.0 {
         0..=1 => ink(covered, width, column.left, column.right),
         _ => Ink::High(shade::eighths(covered as f64 / width.max(1) as f64) as u8),
@@ -174,28 +184,28 @@ enum Cell {
 pub struct Canvas<'a> {
     pub index: &'a TraceIndex,
     /// Window in trace time.
-    pub window: Window,
+    pub window: TimeWindow,
     pub theme: Theme,
     pub matches: Option<&'a Matches>,
 }
 
 impl Canvas<'_> {
     /// Draws a line into all rows of the area, with names in the middle one.
-    pub fn draw(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
+    pub fn draw(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip) {
         let middle = area.y + area.height.saturating_sub(1) / 2;
         for row in area.rows() {
             self.draw_row(buf, row, line, strip, row.y == middle);
         }
     }
 
-    fn draw_row(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip, named: bool) {
+    fn draw_row(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip, named: bool) {
         match (strip, line) {
-            (Strip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
-            (Strip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
-            (Strip::Ranges(running, places), Line::Ranges(row)) => {
+            (LaneStrip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
+            (LaneStrip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
+            (LaneStrip::Ranges(running, places), TraceLine::Ranges(row)) => {
                 self.ranges(buf, area, row, *running, places);
             }
-            (Strip::Row(columns, exposed), Line::Row(at)) => {
+            (LaneStrip::Row(columns, exposed), TraceLine::Row(at)) => {
                 if let Some(row) = self.index.rows.get(at) {
                     self.cells(buf, area, Some(row), columns, exposed);
                     if named {
@@ -216,14 +226,14 @@ impl Canvas<'_> {
         &self,
         buf: &mut Buffer,
         area: Rect,
-        row: Option<&Row>,
-        columns: &[Column],
+        row: Option<&SpanRow>,
+        columns: &[ColumnActivity],
         exposed: &[i64],
     ) {
         let spans = self.index.spans();
         // streams of imported traces may both compute and communicate
-        let has = |class: Class| row.is_none_or(|row| row.has[class as usize]);
-        let several = has(Class::Compute) && has(Class::Comm);
+        let has = |class: SpanClass| row.is_none_or(|row| row.has[class as usize]);
+        let several = has(SpanClass::Compute) && has(SpanClass::Comm);
         let mut from = self.window.from;
         for (i, column) in columns.iter().enumerate() {
             let to = self.window.time(i + 1, columns.len());
@@ -256,7 +266,7 @@ impl Canvas<'_> {
     }
 
     /// Operation that takes the most of a column's time; the middle one of many.
-    fn longest(&self, row: &Row, column: &Column, time: Range<i64>) -> Option<usize> {
+    fn longest(&self, row: &SpanRow, column: &ColumnActivity, time: Range<i64>) -> Option<usize> {
         let (first, next) = column.places;
         if next - first > 8 {
             return row.span(first.midpoint(next));
@@ -278,7 +288,7 @@ impl Canvas<'_> {
     }
 
     /// Draws names of wide enough operations, and a mark between adjacent ones.
-    fn names(&self, buf: &mut Buffer, area: Rect, row: &Row, columns: &[Column]) {
+    fn names(&self, buf: &mut Buffer, area: Rect, row: &SpanRow, columns: &[ColumnActivity]) {
         let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return };
         let (width, window, spans) = (columns.len(), self.window, self.index.spans());
         // most are too narrow for names, however few are wide
@@ -304,11 +314,11 @@ impl Canvas<'_> {
             let class = spans.class(span);
             let name = self.name(span);
             let base = self.theme.style(match class {
-                Class::Compute => module_role(self.index, row.span(place)),
-                Class::Comm => Role::Comm,
-                Class::Memory => Role::Series(2),
+                SpanClass::Compute => module_role(self.index, row.span(place)),
+                SpanClass::Comm => Role::Comm,
+                SpanClass::Memory => Role::Series(2),
             });
-            if span.start_ns > window.from && follows && class == Class::Compute {
+            if span.start_ns > window.from && follows && class == SpanClass::Compute {
                 put(buf, area, area.x + from as u16, area.y, "▐", base);
             }
             // after the waiting part, if the name fits there
@@ -323,7 +333,7 @@ impl Canvas<'_> {
             let first = x;
             let symbol = |x: u16| buf.cell((x, area.y)).map(|cell| cell.symbol());
             let alike =
-                (x..).take(room).take_while(|x| class != Class::Comm || symbol(*x) == symbol(first));
+                (x..).take(room).take_while(|x| class != SpanClass::Comm || symbol(*x) == symbol(first));
             let alike = alike.count();
             let room = match symbol(x) {
                 Some("╱" | "╲") if !is_exchange && name.width() + PATTERN > alike => {
@@ -339,7 +349,7 @@ impl Canvas<'_> {
             if is_exchange || text.chars().count() >= if text == name { 2 } else { 3 } {
                 // keep the style below, so that exposed spans remain marked
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
-                let style = if waits || class == Class::Memory { there } else { reversed(there) };
+                let style = if waits || class == SpanClass::Memory { there } else { reversed(there) };
                 put(buf, area, x, area.y, &text, style);
             }
         }
@@ -406,7 +416,7 @@ impl Canvas<'_> {
         put(buf, area, x(from + 1), area.y, &name, text);
     }
 
-    fn found(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
+    fn found(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip) {
         let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else { return };
         let mark = |buf: &mut Buffer, i: usize, places: (usize, usize), left: bool| {
             let running = i == 0 && left && places.0 > 0;
@@ -416,17 +426,17 @@ impl Canvas<'_> {
             }
         };
         match strip {
-            Strip::Row(columns, _) => {
+            LaneStrip::Row(columns, _) => {
                 for (i, column) in columns.iter().enumerate() {
                     mark(buf, i, column.places, column.left);
                 }
             }
-            Strip::Ranges(running, columns) => {
+            LaneStrip::Ranges(running, columns) => {
                 for (i, places) in columns.iter().enumerate() {
                     mark(buf, i, *places, running.is_some());
                 }
             }
-            Strip::Rank(..) => {}
+            LaneStrip::Rank(..) => {}
         }
     }
 }
@@ -481,8 +491,8 @@ pub fn short(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn column(covered: [i64; KINDS]) -> Column {
-        Column { covered, ..Column::default() }
+    fn column(covered: [i64; KINDS]) -> ColumnActivity {
+        ColumnActivity { covered, ..ColumnActivity::default() }
     }
 
     #[test]
@@ -520,14 +530,14 @@ mod tests {
         let theme = Theme::new(true);
         let area = Rect::new(0, 0, 200, 1);
         for (at, row) in
-            index.rows.iter().enumerate().filter(|(_, row)| row.has[Class::Compute as usize])
+            index.rows.iter().enumerate().filter(|(_, row)| row.has[SpanClass::Compute as usize])
         {
             let spans: Vec<usize> = (0..row.len()).filter_map(|place| row.span(place)).collect();
             for span in spans {
                 let window =
-                    Window::new(index.trace.spans[span].start_ns, index.trace.spans[span].end_ns);
+                    TimeWindow::new(index.trace.spans[span].start_ns, index.trace.spans[span].end_ns);
                 let mut buf = Buffer::empty(area);
-                let lines = [Line::Row(at)];
+                let lines = [TraceLine::Row(at)];
                 let strips = strips(&index, &lines, |_| false, window, 200);
                 let canvas = Canvas { index: &index, window, theme, matches: None };
                 canvas.draw_row(&mut buf, area, lines[0], &strips[0], false);
@@ -550,17 +560,17 @@ mod tests {
 
     #[test]
     fn many_operations_are_a_height_and_the_edge_of_one_a_width() {
-        let many = Column { places: (3, 5), ..column([50, 0, 0, 0]) };
+        let many = ColumnActivity { places: (3, 5), ..column([50, 0, 0, 0]) };
         assert_eq!(cell(&many, 0, 100, false, || None), Some(Cell::Compute(Ink::High(4))));
-        let one = Column { places: (3, 4), left: true, ..column([50, 0, 0, 0]) };
+        let one = ColumnActivity { places: (3, 4), left: true, ..column([50, 0, 0, 0]) };
         assert_eq!(cell(&one, 0, 100, false, || None), Some(Cell::Compute(Ink::FromLeft(4))));
     }
 
     #[test]
     fn a_span_without_length_is_seen() {
         let seen = |class| cell(&column([0; KINDS]), 0, 100, false, || Some(class));
-        assert_eq!(seen(Class::Compute), Some(Cell::Compute(Ink::FromLeft(1))));
-        assert_eq!(seen(Class::Comm), Some(Cell::Glyph("▒", Role::Comm)));
+        assert_eq!(seen(SpanClass::Compute), Some(Cell::Compute(Ink::FromLeft(1))));
+        assert_eq!(seen(SpanClass::Comm), Some(Cell::Glyph("▒", Role::Comm)));
     }
 
     #[test]

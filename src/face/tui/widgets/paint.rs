@@ -92,9 +92,9 @@ pub fn hidden_rows(buf: &mut Buffer, area: Rect, above: usize, below: usize, the
 
 /// Number of notes that only the help has, as ` +2 notes: ? `; empty without any. The rest of a cut row is no second
 /// note: ` ?: whole line `.
-pub fn notes_hint(notes: &[Note], cx: &Context) -> String {
+pub fn notes_hint(notes: &[ScreenNote], cx: &Context) -> String {
     let key = cx.keys.label(Action::Help);
-    let folded: Vec<&Note> = notes.iter().filter(|note| note.is_folded).collect();
+    let folded: Vec<&ScreenNote> = notes.iter().filter(|note| note.is_folded).collect();
     match folded.as_slice() {
         [] => String::new(),
         [note] if note.is_beside_hint => format!(" {key}: whole line "),
@@ -103,7 +103,7 @@ pub fn notes_hint(notes: &[Note], cx: &Context) -> String {
 }
 
 /// Writes [`notes_hint`] at the right end of a row; returns the rest of the row.
-pub fn folded_notes(buf: &mut Buffer, row: Rect, notes: &[Note], cx: &Context) -> Rect {
+pub fn folded_notes(buf: &mut Buffer, row: Rect, notes: &[ScreenNote], cx: &Context) -> Rect {
     let hint = notes_hint(notes, cx);
     let (rest, place) = cut_left(row, row.width.saturating_sub(hint.width() as u16));
     put(buf, place, place.x, place.y, &hint, cx.theme.style(Role::Key));

@@ -238,13 +238,13 @@ fn centred_bounds(cells: u16, dots: f64) -> [f64; 2] {
     [-beyond, 1.0 + beyond]
 }
 
-/// Line through points.
 #[derive(Clone, Debug)]
 pub struct PlotLine {
     style: Style,
     /// Mark drawn over the line in the cells of `marked`.
     mark: &'static str,
     marked: Vec<(u16, u16)>,
+    /// In units of the axes.
     points: Vec<(f64, f64)>,
 }
 

@@ -38,7 +38,7 @@ pub fn module(role: Role, theme: Theme) -> &'static str {
     }
 }
 
-pub type Mark = (&'static str, Role);
+pub type StyledGlyph = (&'static str, Role);
 
 /// Share in eighths; nonzero shares give at least 1.
 pub fn eighths(share: f64) -> usize {
@@ -48,7 +48,7 @@ pub fn eighths(share: f64) -> usize {
     }
 }
 
-pub fn exposed(share: f64) -> Mark {
+pub fn exposed(share: f64) -> StyledGlyph {
     let mark = match (share * 8.0).round() as usize {
         0 => "╌",
         1..=2 => "▖",
@@ -60,7 +60,7 @@ pub fn exposed(share: f64) -> Mark {
 }
 
 /// Mark of a comm lane; `None` if idle.
-pub fn comm(shares: Shares) -> Option<Mark> {
+pub fn comm(shares: Shares) -> Option<StyledGlyph> {
     let Shares { comm, waiting, exposed: bare, .. } = shares;
     let waits = waiting > comm / 2.0;
     Some(match () {
@@ -97,7 +97,7 @@ pub fn draw_step(
 
 /// Non-compute mark of several merged lanes: exposed communication above the minimum share, or
 /// communication or copies if they take more time than computation. `None` means computation.
-pub fn several(shares: Shares) -> Option<Mark> {
+pub fn several(shares: Shares) -> Option<StyledGlyph> {
     let Shares { compute, comm: all, memory, exposed: bare, .. } = shares;
     match () {
         () if bare >= WORTH => comm(Shares { comm: bare, ..shares }),

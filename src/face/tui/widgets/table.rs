@@ -11,7 +11,7 @@ use crate::face::tui::prelude::*;
 use base::text::without_middle;
 
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct TableColumn {
     pub title: Cow<'static, str>,
     pub width: u16,
     /// True for right alignment (numbers).
@@ -22,7 +22,7 @@ pub struct Column {
     pub grows: u16,
 }
 
-impl Column {
+impl TableColumn {
     pub const fn text(title: &'static str, width: u16, spare: u8) -> Self {
         Self { title: Cow::Borrowed(title), width, right: false, spare, grows: 0 }
     }
@@ -43,7 +43,7 @@ impl Column {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct TableRows<'a> {
     pub list: &'a List,
     pub len: usize,
     /// Number of droppable columns scrolled off on the left; `None` disables scrolling and drops the
@@ -51,7 +51,7 @@ pub struct Rows<'a> {
     pub scrolled: Option<usize>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TableRows<'a> {
     /// Rows of a table without sideways scrolling.
     pub fn new(list: &'a List, len: usize) -> Self {
         Self { list, len, scrolled: None }
@@ -63,20 +63,20 @@ pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
-    columns: &[Column],
-    rows: Rows<'_>,
+    columns: &[TableColumn],
+    rows: TableRows<'_>,
     mut cell: impl FnMut(usize, usize, u16) -> Line<'static>,
 ) {
-    let Rows { list, len, scrolled } = rows;
+    let TableRows { list, len, scrolled } = rows;
     let places = lay_out(columns, area, scrolled).places;
-    let aligned = |line: Line<'static>, column: &Column| {
+    let aligned = |line: Line<'static>, column: &TableColumn| {
         if column.right { line.right_aligned() } else { line }
     };
-    let title = |place: &Place| {
+    let title = |place: &ColumnPosition| {
         let column = &columns[place.column];
         aligned(Line::raw(cut(&column.title, place.width)), column)
     };
-    let fitted = |line: Line<'static>, column: &Column, width: u16| {
+    let fitted = |line: Line<'static>, column: &TableColumn, width: u16| {
         let line = match &line.spans[..] {
             // growing columns hold names
             [span] if line.width() > width.into() => {
@@ -130,13 +130,13 @@ pub fn draw_all(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
-    columns: &[Column],
+    columns: &[TableColumn],
     len: usize,
     mut text: impl FnMut(usize, usize) -> String,
 ) {
     let none = List { selected: usize::MAX, offset: 0 };
     let style = theme.style(Role::Text);
-    draw(buf, area, theme, columns, Rows::new(&none, len), |row, column, _| {
+    draw(buf, area, theme, columns, TableRows::new(&none, len), |row, column, _| {
         cell((text(row, column), style))
     });
 }
@@ -146,7 +146,7 @@ pub fn cell((text, style): (String, Style)) -> Line<'static> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ColumnPosition {
     pub column: usize,
     pub x: u16,
     pub width: u16,
@@ -154,7 +154,7 @@ pub struct Place {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableLayout {
-    pub places: Vec<Place>,
+    pub places: Vec<ColumnPosition>,
     pub left: usize,
     pub right: usize,
 }
@@ -175,7 +175,7 @@ impl TableLayout {
 }
 
 /// Lays out columns. Text in the last one gets the remaining width.
-pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> TableLayout {
+pub fn lay_out(columns: &[TableColumn], area: Rect, scrolled: Option<usize>) -> TableLayout {
     let (shown, left, right) = match scrolled {
         Some(scrolled) => scrolled_to(columns, area.width, scrolled),
         None => (fitting(columns, area.width), 0, 0),
@@ -190,7 +190,7 @@ pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> Table
         extra -= more;
         let is_last = Some(column) == shown.last() && !spec.right;
         let width = if is_last { room } else { (spec.width + more).min(room) };
-        places.push(Place { column: *column, x, width });
+        places.push(ColumnPosition { column: *column, x, width });
         x = x.saturating_add(width + 1);
     }
     TableLayout { places, left, right }
@@ -198,7 +198,7 @@ pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> Table
 
 /// Visible columns with `scrolled` droppable ones scrolled off (at most until the last one is visible),
 /// and the number hidden on each side.
-fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, usize, usize) {
+fn scrolled_to(columns: &[TableColumn], width: u16, scrolled: usize) -> (Vec<usize>, usize, usize) {
     let (fixed, loose): (Vec<usize>, Vec<usize>) =
         (0..columns.len()).partition(|column| columns[*column].spare == 0);
     let needed = |of: &[usize]| of.iter().map(|column| columns[*column].width + 1).sum::<u16>();
@@ -216,7 +216,7 @@ fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, 
     (shown, left, loose.len() - to)
 }
 
-fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
+fn fitting(columns: &[TableColumn], width: u16) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     loop {
         let needed: u16 = shown.iter().map(|i| columns[*i].width + 1).sum();
@@ -234,7 +234,11 @@ mod tests {
 
     #[test]
     fn the_least_important_columns_go_first() {
-        let columns = [Column::text("a", 10, 0), Column::text("b", 10, 2), Column::number("c", 10, 1)];
+        let columns = [
+            TableColumn::text("a", 10, 0),
+            TableColumn::text("b", 10, 2),
+            TableColumn::number("c", 10, 1),
+        ];
         assert_eq!(fitting(&columns, 40), [0, 1, 2]);
         assert_eq!(fitting(&columns, 25), [0, 2]);
         assert_eq!(fitting(&columns, 5), [0]);
@@ -242,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_scrolled_table_keeps_its_fixed_columns_and_shows_each_of_the_others() {
-        let mut columns = vec![Column::text("cell", 10, 0)];
-        columns.extend(vec![Column::number("n", 9, 1); 6]);
+        let mut columns = vec![TableColumn::text("cell", 10, 0)];
+        columns.extend(vec![TableColumn::number("n", 9, 1); 6]);
         let at = |scrolled| scrolled_to(&columns, 40, scrolled);
         assert_eq!(at(0), (vec![0, 1, 2, 3], 0, 3));
         assert_eq!(at(1), (vec![0, 2, 3, 4], 1, 2));

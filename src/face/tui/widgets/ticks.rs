@@ -1,9 +1,9 @@
 //! Ticks of a time axis: round times since an origin, and their labels.
 
-use crate::face::tui::screens::timeline::state::window::Window;
+use crate::face::tui::screens::timeline::state::window::TimeWindow;
 
 /// Ticks (ns since `origin`) of an axis of this width, at multiples of a round step, and the step.
-pub fn ticks(window: Window, origin: i64, columns: usize) -> (Vec<i64>, i64) {
+pub fn ticks(window: TimeWindow, origin: i64, columns: usize) -> (Vec<i64>, i64) {
     let wanted = (columns / 14).max(1) as f64;
     let rough = window.width() as f64 / wanted;
     let power = 10f64.powf(rough.max(1.0).log10().floor());
@@ -36,14 +36,14 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_not_crowded() {
-        assert_eq!(ticks(Window::new(7, 1007), 7, 70).0, [0, 200, 400, 600, 800, 1000]);
-        assert_eq!(ticks(Window::new(7, 1007), 500, 70).0, [-400, -200, 0, 200, 400]);
-        assert!(ticks(Window::new(0, i64::MAX), 0, 70).0.len() <= 6);
+        assert_eq!(ticks(TimeWindow::new(7, 1007), 7, 70).0, [0, 200, 400, 600, 800, 1000]);
+        assert_eq!(ticks(TimeWindow::new(7, 1007), 500, 70).0, [-400, -200, 0, 200, 400]);
+        assert!(ticks(TimeWindow::new(0, i64::MAX), 0, 70).0.len() <= 6);
     }
 
     #[test]
     fn labels_of_ticks_differ_however_far_from_the_origin() {
-        let labels = |from: i64, to: i64| tick_labels(&ticks(Window::new(from, to), 0, 70));
+        let labels = |from: i64, to: i64| tick_labels(&ticks(TimeWindow::new(from, to), 0, 70));
         assert_eq!(labels(0, 90_000), ["0 us", "20 us", "40 us", "60 us", "80 us"]);
         assert_eq!(labels(1_234_000, 1_234_900)[..2], ["1.2340 ms", "1.2342 ms"]);
         assert_eq!(labels(-500, 400)[..2], ["-400 ns", "-200 ns"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::draw::{PairSettings, shared_decimals};
-use super::state::{Answer, Asked, MapSlices};
+use super::state::{ComparisonFindings, ComparisonRequest, MapSlices};
 use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;
@@ -19,7 +19,7 @@ use study::validate::badge;
 use table::Spec;
 
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub struct AxisComparison {
     pub axis: Axis,
     pub axes: Vec<AxisCount>,
     pub report: ComparisonReport,
@@ -45,9 +45,9 @@ pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
-impl Compared {
+impl AxisComparison {
     /// Compares cells; too slow for the drawing thread.
-    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
+    pub fn new(cells: &KeptCell, asked: &ComparisonRequest) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
         let pair_settings = PairSettings::new(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
         let slices = slices(&report);
@@ -71,14 +71,14 @@ impl Compared {
             settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
             report,
         };
-        let rows: Vec<Row> =
+        let rows: Vec<PairRow> =
             compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
         compared.pair_settings = pair_settings.measured(&compared, &rows);
         Ok(compared)
     }
 
     /// Findings on these pairs; too slow for the drawing thread. Runs of several experiments have no common headline.
-    pub fn answer(&self, pairs: &[usize]) -> Answer {
+    pub fn answer(&self, pairs: &[usize]) -> ComparisonFindings {
         let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let trust = trust(&kept);
         let runs: HashSet<&String> = kept.iter().map(|pair| &pair.run).collect();
@@ -87,7 +87,7 @@ impl Compared {
             of_runs.map(|record| record.experiment.as_ref()).collect();
         if experiments.len() > 1 {
             let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
-            return Answer { headline, winners: None, trust };
+            return ComparisonFindings { headline, winners: None, trust };
         }
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
         let pivot = Pivot::new(&self.report, pairs);
@@ -99,7 +99,7 @@ impl Compared {
         let winners = settings
             .provenance
             .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
-        Answer { headline: capitalized(&headline), winners, trust }
+        ComparisonFindings { headline: capitalized(&headline), winners, trust }
     }
 
     /// Baseline that all pairs share, in words.
@@ -133,7 +133,7 @@ impl Compared {
         &'a self,
         shown: impl Iterator<Item = usize>,
         opened: &'a dyn Fn(&Comparison) -> bool,
-    ) -> impl Iterator<Item = Row> + 'a {
+    ) -> impl Iterator<Item = PairRow> + 'a {
         let mut classes: Vec<Vec<usize>> = Vec::new();
         let mut class_of: HashMap<usize, usize> = HashMap::new();
         for at in shown {
@@ -147,10 +147,10 @@ impl Compared {
             let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
             match (open, class.split_first()) {
                 (false, Some((first, folded))) => {
-                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
+                    vec![PairRow { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
                 }
                 _ => {
-                    let row = |at: &usize| Row {
+                    let row = |at: &usize| PairRow {
                         pair: *at,
                         folded: Vec::new(),
                         of: class.len(),
@@ -201,7 +201,7 @@ fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varie
 
 /// Table row: a pair, and the equal pairs folded into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct PairRow {
     /// Index in the report of the pair whose numbers are shown.
     pub pair: usize,
     /// Indices in the report of the other pairs with the same numbers.
@@ -212,7 +212,7 @@ pub struct Row {
     pub first: bool,
 }
 
-impl Row {
+impl PairRow {
     /// Indices in the report of all pairs in the row, the shown one first.
     pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         std::iter::once(self.pair).chain(self.folded.iter().copied())

@@ -4,7 +4,7 @@
 use super::compared::side_names;
 use super::draw::{p, shared_decimals};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, Column};
+use crate::face::tui::widgets::table::{self, TableColumn};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
 use study::analysis::{Axis, CONTENTION, Comparison, Difference, PairVerdict, Side};
@@ -49,7 +49,7 @@ impl DetailAreas {
 }
 
 /// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
-pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
+pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
     let areas = DetailAreas::new(inner);
     let width = usize::from(inner.width);
     let text = ResultLine::new(pair, false).text();
@@ -59,12 +59,12 @@ pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<Note> {
         areas.origin.is_empty() || areas.is_short() || text.width() > width || origin.width() > width;
     let [baseline, value] = side_names(axis, pair);
     let result = format!("{cell}, {value} against {baseline}: {text}");
-    let mut notes = vec![Note::new(result, is_folded)];
+    let mut notes = vec![ScreenNote::new(result, is_folded)];
     let sentences = differences(axis, pair);
     if !sentences.is_empty() {
         let rows = usize::from(areas.differences.height);
         let is_folded = difference_rows(axis, pair, inner.width).len() > rows;
-        notes.push(Note::new(sentences.join("; "), is_folded));
+        notes.push(ScreenNote::new(sentences.join("; "), is_folded));
     }
     notes
 }
@@ -81,7 +81,7 @@ pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     (axis, pair): (&Axis, &Comparison),
-    (notes, marks): (&[Note], Option<String>),
+    (notes, marks): (&[ScreenNote], Option<String>),
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -218,7 +218,7 @@ fn sample_counts(pair: &Comparison) -> Option<String> {
 }
 
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
-fn side_columns(pair: &Comparison) -> [Column; 8] {
+fn side_columns(pair: &Comparison) -> [TableColumn; 8] {
     let sides = [&pair.baseline_side, &pair.side];
     // simulated sides have no intervals
     let with_interval = |title: &str, interval: fn(&Side) -> Option<[f64; 2]>, spare: u8| {
@@ -227,17 +227,17 @@ fn side_columns(pair: &Comparison) -> [Column; 8] {
             true => (format!("{title} [95 % CI]"), 20),
             false => (title.to_owned(), 10),
         };
-        Column { title: title.into(), ..Column::number("", width, spare) }
+        TableColumn { title: title.into(), ..TableColumn::number("", width, spare) }
     };
     [
-        Column::text("", 12, 0),
+        TableColumn::text("", 12, 0),
         with_interval(&format!("{} ms", pair.latency()), |side| side.tpot_ms_ci95, 0),
-        Column::number("comm ms", 8, 2),
-        Column::number("exposed ms", 10, 2),
-        Column::number("exposed", 8, 0),
-        Column::number("overlap", 8, 0),
+        TableColumn::number("comm ms", 8, 2),
+        TableColumn::number("exposed ms", 10, 2),
+        TableColumn::number("exposed", 8, 0),
+        TableColumn::number("overlap", 8, 0),
         with_interval("gap closed", |side| side.hidden_share_ci95, 1),
-        Column::text("", 12, 3),
+        TableColumn::text("", 12, 3),
     ]
 }
 

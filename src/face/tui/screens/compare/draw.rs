@@ -2,30 +2,30 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::compared::{Compared, Row, one_of};
+use super::compared::{AxisComparison, PairRow, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
 use super::{Act, Compare, detail, heat, pivot};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
+use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
 use base::text::decimals;
 use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
-const COLUMNS: [Column; 12] = [
-    Column::text("", 2, 0),
-    Column::text("", 12, 0),
-    Column::text("cell", 12, 0),
-    Column::number("tok/s x", 8, 1),
-    Column::text("95 % CI", 14, 1),
-    Column::text("verdict", 8, 1),
-    Column::number("p (BH)", 7, 1),
-    Column::number("TPOT ms", 15, 1),
-    Column::number("exposed", 17, 1),
-    Column::number("overlap", 17, 1),
-    Column::text("gap closed", 20, 1),
-    Column::text("provenance", 13, 0),
+const COLUMNS: [TableColumn; 12] = [
+    TableColumn::text("", 2, 0),
+    TableColumn::text("", 12, 0),
+    TableColumn::text("cell", 12, 0),
+    TableColumn::number("tok/s x", 8, 1),
+    TableColumn::text("95 % CI", 14, 1),
+    TableColumn::text("verdict", 8, 1),
+    TableColumn::number("p (BH)", 7, 1),
+    TableColumn::number("TPOT ms", 15, 1),
+    TableColumn::number("exposed", 17, 1),
+    TableColumn::number("overlap", 17, 1),
+    TableColumn::text("gap closed", 20, 1),
+    TableColumn::text("provenance", 13, 0),
 ];
 
 const VALUE: usize = 1;
@@ -42,7 +42,11 @@ const PROVENANCE: usize = 11;
 
 /// Visible columns for a window of this width, sized to their content, with their indices. Empty columns
 /// are omitted.
-fn columns(compared: &Compared, pair_settings: &PairSettings, width: u16) -> Vec<(usize, Column)> {
+fn columns(
+    compared: &AxisComparison,
+    pair_settings: &PairSettings,
+    width: u16,
+) -> Vec<(usize, TableColumn)> {
     let simulated = pair_settings.provenance == Some(Provenance::Simulated);
     let says = |column: &usize| match *column {
         PROVENANCE => pair_settings.provenance.is_none(),
@@ -64,13 +68,14 @@ fn columns(compared: &Compared, pair_settings: &PairSettings, width: u16) -> Vec
         (3, "TTFT") => "TTFT x".into(),
         _ => COLUMNS[at].title.clone(),
     };
-    let column = |at: usize| (at, Column { width: fixed(at), title: title(at), ..COLUMNS[at].clone() });
+    let column =
+        |at: usize| (at, TableColumn { width: fixed(at), title: title(at), ..COLUMNS[at].clone() });
     (0..COLUMNS.len()).filter(says).map(column).collect()
 }
 
 /// Layout of the list of pairs, scrolled sideways.
-pub fn layout(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
-    let columns: Vec<Column> = columns(compared, compare.pair_settings(compared), width)
+pub fn layout(compare: &Compare, compared: &AxisComparison, width: u16) -> TableLayout {
+    let columns: Vec<TableColumn> = columns(compared, compare.pair_settings(compared), width)
         .into_iter()
         .map(|(_, column)| column)
         .collect();
@@ -158,7 +163,7 @@ fn trust_note(trust: &str) -> String {
 
 /// Caveats of the comparison: the headline with its remark, the meaning of the marks, the settings that all cells share,
 /// the validation of simulated cells, and the result of the selected pair.
-pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
+pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
@@ -168,7 +173,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     let answer = compare.whole_answer();
     if !is_whole(&rows, &answer.join(" ")) {
-        notes.push(Note::new(answer.join(". "), true));
+        notes.push(ScreenNote::new(answer.join(". "), true));
     }
     if compare.shows_pivot() {
         let is_folded = match has_legend {
@@ -176,11 +181,11 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
             false => marks_in_frame(compare, body).is_none(),
         };
         let all = compare.marks.legend(u16::MAX).trim();
-        notes.push(Note::new(format!("marks: {all}"), is_folded));
+        notes.push(ScreenNote::new(format!("marks: {all}"), is_folded));
     } else {
         let shown = compared_counts(compare, compared, cx, body.width).concat();
         let all = compared_counts(compare, compared, cx, u16::MAX).concat();
-        notes.push(Note::new(all.trim(), shown != all || shown.width() > width));
+        notes.push(ScreenNote::new(all.trim(), shown != all || shown.width() > width));
     }
     let common = common(compare, compared);
     if !common.is_empty() {
@@ -193,17 +198,17 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<Note> {
                 !compare.filter.value().is_empty() || needed > room
             }
         };
-        notes.push(Note::new(common, is_folded));
+        notes.push(ScreenNote::new(common, is_folded));
     }
     let is_folded = trust_below(compare, places.table).is_none();
-    notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
+    notes.extend(compare.trust().into_iter().map(|trust| ScreenNote::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
         notes.extend(detail::notes(&compared.axis, pair, inside(places.detail)));
     }
     notes
 }
 
-fn nothing(cx: &Context, compared: &Compared) -> String {
+fn nothing(cx: &Context, compared: &AxisComparison) -> String {
     if cx.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
         return format!("no runs yet: {}", cx.keys.to_first_run());
     }
@@ -219,17 +224,19 @@ fn nothing(cx: &Context, compared: &Compared) -> String {
     }
 }
 
-fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
+fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &AxisComparison) {
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
-    let (kept, mut columns): (Vec<usize>, Vec<Column>) =
+    let (kept, mut columns): (Vec<usize>, Vec<TableColumn>) =
         columns(compared, compare.pair_settings(compared), area.width).into_iter().unzip();
     columns[VALUE].title = value_title(compared).into();
     if let Some(at) = compare.order.column().and_then(|at| kept.iter().position(|kept| *kept == at)) {
         columns[at] = columns[at].clone().marked(way);
     }
-    let rows =
-        Rows { scrolled: Some(compare.scrolled), ..Rows::new(&compare.list, compare.shown.len()) };
+    let rows = TableRows {
+        scrolled: Some(compare.scrolled),
+        ..TableRows::new(&compare.list, compare.shown.len())
+    };
     table::draw(buf, area, theme, &columns, rows, |row, column, _| {
         table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
@@ -240,7 +247,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     }
 }
 
-fn value_title(compared: &Compared) -> &'static str {
+fn value_title(compared: &AxisComparison) -> &'static str {
     match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
@@ -250,10 +257,10 @@ fn value_title(compared: &Compared) -> &'static str {
 }
 
 /// All values at the selected setting of the pivot, in the columns of the list of pairs.
-fn setting(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
+fn setting(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &AxisComparison, theme: Theme) {
     let Some(selected) = compare.selected_row().filter(|_| !area.is_empty()) else { return };
-    let row = |pair| Row { pair, folded: Vec::new(), of: 1, first: true };
-    let rows: Vec<Row> = selected.known().map(row).collect();
+    let row = |pair| PairRow { pair, folded: Vec::new(), of: 1, first: true };
+    let rows: Vec<PairRow> = selected.known().map(row).collect();
     let Some(first) = rows.first() else { return };
     let pair_settings = compare.pair_settings(compared);
     let title = match pair_settings.cell(compared, first) {
@@ -264,20 +271,20 @@ fn setting(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared,
     let mut shown = columns(compared, pair_settings, inner.width);
     // the title has the setting, and the pivot the marks
     shown.retain(|(at, _)| ![0, CELL].contains(at));
-    let (kept, mut columns): (Vec<usize>, Vec<Column>) = shown.into_iter().unzip();
+    let (kept, mut columns): (Vec<usize>, Vec<TableColumn>) = shown.into_iter().unzip();
     columns[0].title = value_title(compared).into();
     let pair = selected.pairs[compare.column_of(selected)];
     let at = rows.iter().position(|row| Some(row.pair) == pair).unwrap_or(usize::MAX);
     let list = List { selected: at, offset: 0 };
-    table::draw(buf, inner, theme, &columns, Rows::new(&list, rows.len()), |row, column, _| {
+    table::draw(buf, inner, theme, &columns, TableRows::new(&list, rows.len()), |row, column, _| {
         table::cell(content(compare, compared, &rows[row], kept[column], theme))
     });
 }
 
 fn content(
     compare: &Compare,
-    compared: &Compared,
-    row: &Row,
+    compared: &AxisComparison,
+    row: &PairRow,
     column: usize,
     theme: Theme,
 ) -> (String, Style) {
@@ -353,7 +360,7 @@ pub fn p(value: Option<f64>) -> String {
     }
 }
 
-fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared: &Compared) {
+fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared: &AxisComparison) {
     let inner = frame(buf, area, "suspicious results", theme);
     let flags = &compare.flagged;
     let rows = usize::from(inner.height);
@@ -427,8 +434,8 @@ impl PairSettings {
         }
     }
 
-    pub fn measured(mut self, compared: &Compared, rows: &[Row]) -> Self {
-        let values = rows.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);
+    pub fn measured(mut self, compared: &AxisComparison, rows: &[PairRow]) -> Self {
+        let values = rows.iter().flat_map(PairRow::all).map(|at| &compared.report.pairs[at]);
         let values = values.map(|pair| compared.values(pair).width()).max();
         let cells = rows.iter().map(|row| self.cell(compared, row).width()).max();
         self.widths = (values.unwrap_or(0), cells.unwrap_or(0));
@@ -436,7 +443,7 @@ impl PairSettings {
     }
 
     /// Cell text of a row: the varying settings other than the compared one.
-    pub fn cell(&self, compared: &Compared, row: &Row) -> String {
+    pub fn cell(&self, compared: &AxisComparison, row: &PairRow) -> String {
         let specs = row.all().map(|at| &compared.report.pairs[at].side.spec);
         let words = self.settings.words_of(specs);
         match row.folded.len() {

@@ -1,6 +1,6 @@
 //! Header of screen 6: the headline, the comparison, the status row, and the legend of the pivot.
 
-use super::compared::Compared;
+use super::compared::AxisComparison;
 use super::state::Order;
 use super::{Act, Compare, draw, pivot};
 use crate::face::tui::keymap::Action;
@@ -26,7 +26,7 @@ pub fn draw(
     area: Rect,
     compare: &Compare,
     cx: &Context,
-    (compared, body): (&Compared, Rect),
+    (compared, body): (&AxisComparison, Rect),
 ) {
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
@@ -54,7 +54,7 @@ pub fn draw(
 }
 
 /// Settings that all cells of the filtered pairs share: `all tiny f32 tp2`; empty if none.
-pub fn common(compare: &Compare, compared: &Compared) -> String {
+pub fn common(compare: &Compare, compared: &AxisComparison) -> String {
     match &*compare.pair_settings(compared).common {
         "" => String::new(),
         common => format!("all {common}"),
@@ -62,7 +62,7 @@ pub fn common(compare: &Compare, compared: &Compared) -> String {
 }
 
 /// [`common`], cut to the width left by the pivot's legend.
-pub fn common_beside_legend(compare: &Compare, compared: &Compared, width: u16) -> String {
+pub fn common_beside_legend(compare: &Compare, compared: &AxisComparison, width: u16) -> String {
     let legend = compare.marks.legend(width).width();
     let common = common(compare, compared);
     let common = if common.is_empty() { common } else { format!(" · {common}") };
@@ -82,7 +82,7 @@ pub struct StatusTexts {
 }
 
 impl StatusTexts {
-    pub fn new(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> Self {
+    pub fn new(compare: &Compare, compared: &AxisComparison, cx: &Context, width: u16) -> Self {
         let whole = Self::with(compare, compared, cx, width, true);
         // the name of the scope comes before what it hides and the words of the flags
         match whole.room(width) > compare.filter.chip_width() {
@@ -94,7 +94,7 @@ impl StatusTexts {
     /// `counts_hidden`: count the settings that the scope hides.
     fn with(
         compare: &Compare,
-        compared: &Compared,
+        compared: &AxisComparison,
         cx: &Context,
         width: u16,
         counts_hidden: bool,
@@ -131,7 +131,7 @@ impl StatusTexts {
 /// Number of settings or folded rows, their order, and marks: ` architecture: 4 of 24 settings, by TPOT of ladder ▼`.
 fn status_counts(
     compare: &Compare,
-    compared: &Compared,
+    compared: &AxisComparison,
     cx: &Context,
     width: u16,
     counts_hidden: bool,
@@ -190,7 +190,7 @@ fn draw_status(
     area: Rect,
     compare: &Compare,
     cx: &Context,
-    compared: &Compared,
+    compared: &AxisComparison,
 ) -> Rect {
     let (theme, texts) = (cx.theme, StatusTexts::new(compare, compared, cx, area.width));
     let dim = theme.style(Role::Dim);
@@ -217,7 +217,12 @@ fn draw_status(
 }
 
 /// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
-pub fn compared_counts(compare: &Compare, compared: &Compared, cx: &Context, width: u16) -> [String; 6] {
+pub fn compared_counts(
+    compare: &Compare,
+    compared: &AxisComparison,
+    cx: &Context,
+    width: u16,
+) -> [String; 6] {
     let report = &compared.report;
     let baseline = match &compare.asked.baseline {
         Some(baseline) => baseline.clone(),

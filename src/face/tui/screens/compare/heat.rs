@@ -2,7 +2,7 @@
 //! clear difference.
 
 use super::state::Compare;
-use super::{Act, compared::Compared};
+use super::{Act, compared::AxisComparison};
 use crate::face::tui::prelude::*;
 use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue};
 
@@ -99,7 +99,7 @@ pub fn cell_at(area: Rect, map: &HeatMap, cursor_column: usize, at: Position) ->
 pub fn draw_map(
     buf: &mut Buffer,
     area: Rect,
-    (map, compare, compared): (&HeatMap, &Compare, &Compared),
+    (map, compare, compared): (&HeatMap, &Compare, &AxisComparison),
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -147,7 +147,7 @@ fn draw_title(
     area: Rect,
     map: &HeatMap,
     compare: &Compare,
-    compared: &Compared,
+    compared: &AxisComparison,
     theme: Theme,
 ) {
     let is_shared = compare.pair_settings(compared).provenance.is_some();

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::compared::Compared;
+use self::compared::AxisComparison;
 pub use self::state::Compare;
-use self::state::{Order, View};
+use self::state::{Order, TableView};
 use crate::desk::figure::FigureKind;
 use crate::face::tui::figures;
 use crate::face::tui::prelude::*;
@@ -93,13 +93,13 @@ impl Acts for Compare {
                 }
             }
             Act::Map => match (&self.map, self.view) {
-                (Some(_), _) => self.show(View::Pivot),
-                (None, View::Pivot) => self.show(View::Pairs),
-                (None, View::Pairs) => {
+                (Some(_), _) => self.show(TableView::Pivot),
+                (None, TableView::Pivot) => self.show(TableView::Pairs),
+                (None, TableView::Pairs) => {
                     self.open_map_on_selected();
                     if self.map.is_none() {
                         cx.inform("no pairs to draw a map of");
-                        self.show(View::Pivot);
+                        self.show(TableView::Pivot);
                     }
                 }
             },
@@ -120,11 +120,11 @@ impl Acts for Compare {
                 let by = if act == Act::Left { -1 } else { 1 };
                 match self.map {
                     Some(_) => self.move_cursor(0, by),
-                    None if self.view == View::Pivot => self.move_column(by),
+                    None if self.view == TableView::Pivot => self.move_column(by),
                     None => draw::scroll(self, by, cx.body().width),
                 }
             }
-            Act::Fold if self.view == View::Pivot => {
+            Act::Fold if self.view == TableView::Pivot => {
                 let key = cx.key::<Compare>(Act::Map);
                 cx.inform(format!("only in the list of pairs: {key} switches to it"));
             }
@@ -159,8 +159,8 @@ impl Screen for Compare {
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = cut_top(self.areas(body).table, 1).1;
         let len = match self.view {
-            View::Pivot => self.pivot.rows.len(),
-            View::Pairs => self.shown.len(),
+            TableView::Pivot => self.pivot.rows.len(),
+            TableView::Pairs => self.shown.len(),
         };
         self.map.is_none().then_some(ScreenList { len, area, rows: 1, list: &mut self.list })
     }
@@ -169,19 +169,21 @@ impl Screen for Compare {
         Some(&mut self.filter)
     }
 
-    fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, _cx: &mut Context) -> bool {
         match input {
-            Input::Step(rows) if self.flags => {
+            ScreenInput::Step(rows) if self.flags => {
                 let last = self.flagged.len().saturating_sub(1);
                 self.first_flag = self.first_flag.saturating_add_signed(rows).min(last);
             }
-            Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
-            Input::Step(_) if self.shows_pivot() => {
+            ScreenInput::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
+            ScreenInput::Step(_) if self.shows_pivot() => {
                 self.hold_column();
                 // the list moves
                 return false;
             }
-            Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
+            ScreenInput::Mouse(body, event)
+                if event.kind == PointerKind::Click && self.shows_pivot() =>
+            {
                 let area = self.areas(body).table;
                 let value = self.compared().and_then(|c| pivot::value_at(self, c, area, event.at));
                 let Some(value) = value else { return false };
@@ -193,17 +195,17 @@ impl Screen for Compare {
                 }
                 self.choose(Some(value));
             }
-            Input::Mouse(body, event) if event.kind == PointerKind::Click => {
+            ScreenInput::Mouse(body, event) if event.kind == PointerKind::Click => {
                 let cell = |map| heat::cell_at(self.areas(body).table, map, self.cursor.1, event.at);
                 let Some(cell) = self.map.as_ref().and_then(cell) else { return false };
                 self.cursor = cell;
             }
-            Input::Narrow => self.arrange(),
-            Input::Close if std::mem::take(&mut self.flags) => {}
-            Input::Close if self.map.is_some() => self.show(self.view),
-            Input::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
-            Input::Close if self.filter.drop_text() => self.arrange(),
-            Input::Close => self.marked.clear(),
+            ScreenInput::Narrow => self.arrange(),
+            ScreenInput::Close if std::mem::take(&mut self.flags) => {}
+            ScreenInput::Close if self.map.is_some() => self.show(self.view),
+            ScreenInput::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
+            ScreenInput::Close if self.filter.drop_text() => self.arrange(),
+            ScreenInput::Close => self.marked.clear(),
             _ => return false,
         }
         true
@@ -237,7 +239,7 @@ impl Screen for Compare {
                 beyond.push(format!("the slice {}", self.slice_name()));
             }
         } else {
-            if self.view == View::Pivot {
+            if self.view == TableView::Pivot {
                 words.push("--pivot".into());
             }
             match self.marked.len() {
@@ -258,7 +260,7 @@ impl Screen for Compare {
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if let Some(runs) = cx.stored.clone() {
             let (asked, cells, dir) = (self.asked.clone(), Arc::clone(&self.cells), cx.dir.clone());
-            let work = move |_: &_| Compared::new(&cells.of(&runs, &dir), &asked).map(Arc::new);
+            let work = move |_: &_| AxisComparison::new(&cells.of(&runs, &dir), &asked).map(Arc::new);
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
@@ -287,7 +289,7 @@ impl Screen for Compare {
         ScreenStatus { hints: self.filter.taken(), ..ScreenStatus::default() }
     }
 
-    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
         draw::notes(self, body, cx)
     }
 
@@ -337,7 +339,7 @@ impl Screen for Compare {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Areas {
+struct CompareAreas {
     title: Rect,
     table: Rect,
     /// All values at the selected setting of the pivot; empty without room for them.
@@ -364,7 +366,7 @@ const BESIDE_ROWS: usize = 5;
 const HEAD_OF_SETTING: usize = 3;
 
 impl Compare {
-    fn areas(&self, body: Rect) -> Areas {
+    fn areas(&self, body: Rect) -> CompareAreas {
         let above_status = self.answer_rows(body).len() as u16 + u16::from(self.has_counts());
         let (title, rest) = cut_top(body, above_status + 1 + u16::from(self.has_legend(body)));
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
@@ -382,7 +384,7 @@ impl Compare {
             && usize::from(table.height) >= rows + BESIDE_ROWS + values + HEAD_OF_SETTING;
         let setting = if has_setting { values + HEAD_OF_SETTING } else { 0 };
         let (table, setting) = cut_bottom(table, setting as u16);
-        Areas { title, table, setting, detail }
+        CompareAreas { title, table, setting, detail }
     }
 
     /// True if a row below the status row explains the marks.
@@ -463,7 +465,7 @@ impl Compare {
             }
         };
         let take = move |compare: &mut Self, chosen, _: &mut Context| {
-            let Chosen::Line(at) = chosen else { return };
+            let PickResult::Line(at) = chosen else { return };
             match act {
                 Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None),
                 // the axis may have changed in the meantime
@@ -501,7 +503,7 @@ pub struct KeptCompare {
     descending: bool,
 }
 
-impl Kept for Compare {
+impl PersistentScreen for Compare {
     type Kept = KeptCompare;
 
     fn keep(&self) -> Option<KeptCompare> {

@@ -1,9 +1,9 @@
 //! Pivot of screen 6: one row per setting, one column per compared value.
 
 use super::Compare;
-use super::compared::Compared;
+use super::compared::AxisComparison;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
+use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::Provenance;
 use study::analysis::PairVerdict;
 
@@ -19,7 +19,7 @@ const LONGEST_TITLE: u16 = 16;
 /// Longest name of the baseline in a narrow window.
 const LONGEST_SHORT_NAME: u16 = 9;
 
-fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
+fn columns(compare: &Compare, compared: &AxisComparison, width: u16) -> Vec<TableColumn> {
     let pair_settings = compare.pair_settings(compared);
     let way = if compare.descending { "▼" } else { "▲" };
     // nothing but the axis may vary
@@ -36,9 +36,9 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     // rows differ in all words of a setting, so it is whole if one compared value fits beside it
     let shortened = widest.min(width.saturating_sub(baseline_width + VALUE_AND_GAPS).max(12));
     let mut columns = vec![
-        Column::text("", 1, 0),
-        Column::text(title, shortened, 0).growing(widest - shortened),
-        titled(Column::number("", baseline_width, 0), baseline),
+        TableColumn::text("", 1, 0),
+        TableColumn::text(title, shortened, 0).growing(widest - shortened),
+        titled(TableColumn::number("", baseline_width, 0), baseline),
     ];
     // `[★≈1.04x]`, and a mark if it differs from the published speedup
     let has_published = compared.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
@@ -49,20 +49,20 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
         let title = format!("{}{sorted}", cut(value, LONGEST_TITLE));
         let width = (title.width() as u16 + 2).max(least);
         let title = if wanted { format!("[{title}]") } else { format!(" {title} ") };
-        titled(Column::number("", width, 1), title)
+        titled(TableColumn::number("", width, 1), title)
     }));
     if pair_settings.provenance.is_none() {
-        columns.push(Column::text("provenance", 13, 1));
+        columns.push(TableColumn::text("provenance", 13, 1));
     }
     columns
 }
 
-fn titled(column: Column, title: String) -> Column {
-    Column { title: title.into(), ..column }
+fn titled(column: TableColumn, title: String) -> TableColumn {
+    TableColumn { title: title.into(), ..column }
 }
 
 /// Columns scrolled off so that the selected one is visible.
-fn scrolled(compare: &Compare, columns: &[Column], width: u16) -> usize {
+fn scrolled(compare: &Compare, columns: &[TableColumn], width: u16) -> usize {
     let area = Rect::new(0, 0, width, 1);
     let Some(selected) = compare.selected_row().map(|row| FIXED + compare.column_of(row)) else {
         return 0;
@@ -74,13 +74,18 @@ fn scrolled(compare: &Compare, columns: &[Column], width: u16) -> usize {
     (0..columns.len()).find(shows).unwrap_or(0)
 }
 
-pub fn layout(compare: &Compare, compared: &Compared, area: Rect) -> TableLayout {
+pub fn layout(compare: &Compare, compared: &AxisComparison, area: Rect) -> TableLayout {
     let columns = columns(compare, compared, area.width);
     table::lay_out(&columns, area, Some(scrolled(compare, &columns, area.width)))
 }
 
 /// Compared value at a position of the window.
-pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position) -> Option<String> {
+pub fn value_at(
+    compare: &Compare,
+    compared: &AxisComparison,
+    area: Rect,
+    at: Position,
+) -> Option<String> {
     let places = layout(compare, compared, area).places;
     let place = places.iter().find(|place| (place.x..place.x + place.width).contains(&at.x))?;
     compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
@@ -88,15 +93,15 @@ pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position
 
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
+pub struct MarkMeanings {
     /// Rule for `≈`, that of the result card: within the simulator's error, or not significant.
     pub tie: String,
     /// Legends of the pivot, the longest first.
     legends: Vec<String>,
 }
 
-impl Marks {
-    pub fn new(compare: &Compare, compared: &Compared) -> Self {
+impl MarkMeanings {
+    pub fn new(compare: &Compare, compared: &AxisComparison) -> Self {
         let report = &compared.report;
         let shown = compare.kept.iter().map(|at| &report.pairs[*at]);
         let within = report.band_of(shown).map_or_else(String::new, |band| band.within());
@@ -147,11 +152,11 @@ impl Marks {
     }
 }
 
-pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
+pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &AxisComparison, theme: Theme) {
     let columns = columns(compare, compared, area.width);
     let scrolled = Some(scrolled(compare, &columns, area.width));
     let pivot = &compare.pivot;
-    let rows = Rows { scrolled, ..Rows::new(&compare.list, pivot.rows.len()) };
+    let rows = TableRows { scrolled, ..TableRows::new(&compare.list, pivot.rows.len()) };
     table::draw(buf, area, theme, &columns, rows, |row, column, _| {
         table::cell(content(compare, compared, row, column, theme))
     });
@@ -166,7 +171,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared
 
 fn content(
     compare: &Compare,
-    compared: &Compared,
+    compared: &AxisComparison,
     at: usize,
     column: usize,
     theme: Theme,

@@ -1,12 +1,12 @@
 //! State of screen 6: compared axis, order, pivot, list of pairs or map.
-//! The comparison itself is computed off the drawing thread ([`Compared`]).
+//! The comparison itself is computed off the drawing thread ([`AxisComparison`]).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::compared::{Compared, KeptCells, Row};
+use super::compared::{AxisComparison, KeptCells, PairRow};
 use super::draw::PairSettings;
-use super::pivot::Marks;
+use super::pivot::MarkMeanings;
 use crate::face::tui::prelude::*;
 use study::analysis::filter::Filter;
 use study::analysis::{
@@ -108,7 +108,7 @@ pub struct MapSlices {
 
 /// Part of a comparison: the slice of a map, or the pairs of a headline.
 #[derive(Clone, Debug)]
-pub struct PartOf<T>(pub Arc<Compared>, pub T);
+pub struct PartOf<T>(pub Arc<AxisComparison>, pub T);
 
 impl<T: PartialEq> PartialEq for PartOf<T> {
     fn eq(&self, other: &Self) -> bool {
@@ -118,7 +118,7 @@ impl<T: PartialEq> PartialEq for PartOf<T> {
 
 /// Table below the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
+pub enum TableView {
     #[default]
     Pivot,
     Pairs,
@@ -126,7 +126,7 @@ pub enum View {
 
 /// Findings on the filtered pairs.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ComparisonFindings {
     pub headline: String,
     /// Winners by setting, if these differ.
     pub winners: Option<String>,
@@ -136,13 +136,13 @@ pub struct Answer {
 
 #[derive(Debug, Default)]
 pub struct Compare {
-    pub asked: Asked,
+    pub asked: ComparisonRequest,
     /// Counter of reads of the runs directory.
     pub reading: u64,
     pub cells: Arc<KeptCells>,
     /// Comparison or error; `None` until computed.
-    pub compared: Option<Result<Arc<Compared>, String>>,
-    pub view: View,
+    pub compared: Option<Result<Arc<AxisComparison>, String>>,
+    pub view: TableView,
     /// Filtered pairs, in the order of the report.
     pub kept: Arc<Vec<usize>>,
     /// Reason that the filter leaves none.
@@ -155,13 +155,13 @@ pub struct Compare {
     /// [`Context::seen_run`] whose pair was selected last.
     followed: Option<String>,
     /// Findings on the filtered pairs, which they name; `None` until computed.
-    pub answer: Option<(PartOf<Arc<Vec<usize>>>, Answer)>,
-    pub shown: Vec<Row>,
+    pub answer: Option<(PartOf<Arc<Vec<usize>>>, ComparisonFindings)>,
+    pub shown: Vec<PairRow>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
     pub counts: Counts,
     pub scope_counts: ScopeCounts,
-    pub marks: Marks,
+    pub marks: MarkMeanings,
     /// Indices in the report of the flags on cells of the filtered pairs.
     pub flagged: Vec<usize>,
     /// Expanded groups of equal pairs, by the runs of their first pair.
@@ -193,7 +193,7 @@ pub struct Compare {
 
 impl Compare {
     /// Shows a comparison or its error, keeping the selection if possible.
-    pub fn set(&mut self, result: Result<Arc<Compared>, String>) {
+    pub fn set(&mut self, result: Result<Arc<AxisComparison>, String>) {
         let selected = self.selected().map(runs_of);
         self.compared = Some(result);
         self.arrange();
@@ -219,21 +219,21 @@ impl Compare {
     fn select(&mut self, runs: Option<(String, String)>) {
         let is = |at: usize| Some(runs_of(&self.pairs()[at])) == runs;
         let at = match self.view {
-            View::Pivot => self.pivot.rows.iter().position(|row| row.known().any(is)),
-            View::Pairs => self.shown.iter().position(|row| row.all().any(is)),
+            TableView::Pivot => self.pivot.rows.iter().position(|row| row.known().any(is)),
+            TableView::Pairs => self.shown.iter().position(|row| row.all().any(is)),
         };
         self.list.selected = at.unwrap_or(self.list.selected);
     }
 
     /// Leaves the map, or changes the table, and keeps the selected pair.
-    pub fn show(&mut self, view: View) {
+    pub fn show(&mut self, view: TableView) {
         let selected = self.selected().map(runs_of);
         (self.map, self.view) = (None, view);
         self.select(selected);
     }
 
     pub fn shows_pivot(&self) -> bool {
-        self.map.is_none() && self.view == View::Pivot
+        self.map.is_none() && self.view == TableView::Pivot
     }
 
     pub fn selected_row(&self) -> Option<&PivotRow> {
@@ -334,12 +334,12 @@ impl Compare {
         self.known_answer()?.winners.as_deref()
     }
 
-    fn known_answer(&self) -> Option<&Answer> {
+    fn known_answer(&self) -> Option<&ComparisonFindings> {
         let (of, answer) = self.answer.as_ref()?;
         (Some(of) == self.answer_of().as_ref()).then_some(answer)
     }
 
-    pub fn compared(&self) -> Option<&Arc<Compared>> {
+    pub fn compared(&self) -> Option<&Arc<AxisComparison>> {
         self.compared.as_ref()?.as_ref().ok()
     }
 
@@ -351,7 +351,7 @@ impl Compare {
     pub fn selected(&self) -> Option<&Comparison> {
         match &self.map {
             Some(map) => self.pairs().get(map.cell(self.cursor.0, self.cursor.1)?.pair),
-            None if self.view == View::Pivot => {
+            None if self.view == TableView::Pivot => {
                 let row = self.selected_row()?;
                 self.pairs().get(row.pairs[self.column_of(row)]?)
             }
@@ -374,7 +374,7 @@ impl Compare {
 
     /// Reason that the selected pair has no timelines.
     pub fn why_no_timeline(&self) -> &'static str {
-        let is_gone = |compared: &Arc<Compared>| {
+        let is_gone = |compared: &Arc<AxisComparison>| {
             let pair = self.selected();
             pair.is_some_and(|pair| compared.gone_traces.contains(&pair.run))
         };
@@ -405,7 +405,7 @@ impl Compare {
             };
             return Some(format!("no result at {at}: {why}"));
         }
-        let row = self.selected_row().filter(|_| self.view == View::Pivot)?;
+        let row = self.selected_row().filter(|_| self.view == TableView::Pivot)?;
         let value = self.pivot.values.get(self.column_of(row))?;
         let spec = &self.pairs()[row.known().next()?].side.spec;
         let setting = self.pair_settings(self.compared()?).settings.phrase(spec);
@@ -413,7 +413,7 @@ impl Compare {
         Some(format!("no result of {value}{at}"))
     }
 
-    pub fn pair_settings<'a>(&'a self, compared: &'a Compared) -> &'a PairSettings {
+    pub fn pair_settings<'a>(&'a self, compared: &'a AxisComparison) -> &'a PairSettings {
         self.narrowed.as_ref().unwrap_or(&compared.pair_settings)
     }
 
@@ -456,17 +456,17 @@ impl Compare {
         let narrowed =
             (left.len() < pairs.len()).then(|| compared.pair_settings.narrowed(&left, &compared.axis));
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
-        let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
+        let rows: Vec<PairRow> = compared.rows(shown.into_iter(), &opened).collect();
         self.narrowed = narrowed.map(|settings| settings.measured(&compared, &rows));
         self.shown = rows;
-        self.marks = Marks::new(self, &compared);
+        self.marks = MarkMeanings::new(self, &compared);
         if self.map.is_some() {
             self.open_map();
         }
     }
 
     /// Reason that the scope and the filter leave no pair.
-    fn why_all_hidden(&self, compared: &Compared) -> String {
+    fn why_all_hidden(&self, compared: &AxisComparison) -> String {
         match (self.filter.experiment(), self.filter.value().trim()) {
             (Some(experiment), "") => {
                 format!("experiment {experiment} has no complete pair yet; * shows all runs.")
@@ -538,7 +538,7 @@ impl Compare {
     }
 
     /// Slices for the filtered pairs: over TP and batch, or over other settings if these do not vary.
-    fn slices_of_kept(&self, compared: &Compared) -> Arc<MapSlices> {
+    fn slices_of_kept(&self, compared: &AxisComparison) -> Arc<MapSlices> {
         let settings = &self.pair_settings(compared).settings;
         let axes = HeatAxes::among(&compared.axis, settings);
         if axes.is_plain() {
@@ -644,8 +644,8 @@ impl Compare {
     pub fn toggle_mark(&mut self) {
         let row: Option<Vec<usize>> = match self.view {
             _ if self.map.is_some() => None,
-            View::Pivot => self.selected_row().map(|row| row.known().collect()),
-            View::Pairs => self.shown.get(self.list.selected).map(|row| row.all().collect()),
+            TableView::Pivot => self.selected_row().map(|row| row.known().collect()),
+            TableView::Pairs => self.shown.get(self.list.selected).map(|row| row.all().collect()),
         };
         let pairs: Vec<&Comparison> = match row {
             Some(row) => row.into_iter().filter_map(|at| self.pairs().get(at)).collect(),
@@ -666,16 +666,16 @@ impl Compare {
     }
 
     /// Pairs that are exported, as indices into the report: the marked ones, hidden or not, or else the filtered ones.
-    pub fn exported(&self) -> Exported {
-        let shown: Vec<usize> = self.shown.iter().flat_map(Row::all).collect();
+    pub fn exported(&self) -> ExportedPairs {
+        let shown: Vec<usize> = self.shown.iter().flat_map(PairRow::all).collect();
         let pairs = self.pairs();
         let marked: Vec<usize> = (0..pairs.len()).filter(|at| self.is_marked(&pairs[*at])).collect();
         if marked.is_empty() {
-            return Exported { pairs: shown, are_marked: false, hidden: 0 };
+            return ExportedPairs { pairs: shown, are_marked: false, hidden: 0 };
         }
         let shown: HashSet<usize> = shown.into_iter().collect();
         let hidden = marked.iter().filter(|at| !shown.contains(at)).count();
-        Exported { pairs: marked, are_marked: true, hidden }
+        ExportedPairs { pairs: marked, are_marked: true, hidden }
     }
 
     /// Report of the exported pairs. Counts remain those of the whole comparison.
@@ -688,7 +688,7 @@ impl Compare {
 
 /// Pairs that are exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportedPairs {
     /// Indices into the report.
     pub pairs: Vec<usize>,
     pub are_marked: bool,
@@ -696,7 +696,7 @@ pub struct Exported {
     pub hidden: usize,
 }
 
-impl Exported {
+impl ExportedPairs {
     /// Number of rows in words: `3 marked rows, 1 pair hidden by the filter`.
     pub fn words(&self, rows: usize, row: &str) -> String {
         let marked = if self.are_marked { "marked " } else { "" };
@@ -709,13 +709,13 @@ impl Exported {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct ComparisonRequest {
     pub axis: Axis,
     /// Baseline value; `None` selects the natural one.
     pub baseline: Option<String>,
 }
 
-impl Default for Asked {
+impl Default for ComparisonRequest {
     fn default() -> Self {
         Self { axis: Axis::ARCHITECTURE, baseline: None }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::state::Stored;
+use super::state::StoredCounts;
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
 use base::checksum;
@@ -42,14 +42,14 @@ pub struct Draft {
     pub revisions: Revisions,
     /// Hash of the text, which tells runs of unsaved edits from those of others.
     mark: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<DraftRow>,
     /// Parse error that makes the text uneditable here.
     pub broken: Option<String>,
     /// Row selection and viewport.
     pub list: List,
     /// Selected column: 0 is the name, values follow.
     pub column: usize,
-    pub checked: Option<Checked>,
+    pub checked: Option<CheckedDraft>,
     /// Last valid experiment; source of the default values shown.
     right: Option<Arc<Experiment>>,
     /// Number of the current or most recent check; 0 if the current text has none.
@@ -63,7 +63,7 @@ pub struct Draft {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct DraftRow {
     pub name: String,
     pub kind: RowKind,
     /// Values as written in the file.
@@ -80,7 +80,7 @@ pub enum RowKind {
 }
 
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckedDraft {
     /// Number of the check, to match its answer.
     pub serial: u64,
     /// Experiment, or the error with line and column.
@@ -91,7 +91,7 @@ pub struct Checked {
     pub answers: Vec<Answer>,
     /// Why results would be noisy if the sweep started now.
     pub noise: Option<String>,
-    pub stored: Stored,
+    pub stored: StoredCounts,
     /// Stored runs of the same cells in other experiments, in words; `None` without any.
     pub shared: Option<String>,
 }
@@ -128,9 +128,9 @@ impl Draft {
     }
 
     /// Stored run counts of the edited text; zero until it is checked.
-    pub fn stored(&self) -> Stored {
+    pub fn stored(&self) -> StoredCounts {
         let checked = self.checked.as_ref().filter(|_| self.current);
-        checked.map_or_else(Stored::default, |checked| checked.stored)
+        checked.map_or_else(StoredCounts::default, |checked| checked.stored)
     }
 
     /// True if the check result belongs to the current text.
@@ -202,11 +202,11 @@ impl Draft {
     }
 
     /// First setting that differs from earlier rows, in words: `tp 2 4 8`, `no batch`.
-    pub fn difference(&self, before: &[Row]) -> String {
-        let of = |rows: &[Row], name: &str| {
+    pub fn difference(&self, before: &[DraftRow]) -> String {
+        let of = |rows: &[DraftRow], name: &str| {
             rows.iter().find(|row| row.name == name).map(|row| row.values.clone())
         };
-        let changed = |row: &&Row| of(before, &row.name).as_ref() != Some(&row.values);
+        let changed = |row: &&DraftRow| of(before, &row.name).as_ref() != Some(&row.values);
         if let Some(row) = self.rows.iter().find(changed) {
             return format!("{} {}", row.name, row.values.join(" "));
         }
@@ -218,8 +218,8 @@ impl Draft {
 
     /// Unsaved edits, in words: the first setting that differs from the saved text; `None` without edits.
     pub fn unsaved(&self) -> Option<String> {
-        let is_set = |row: &&Row| row.kind != RowKind::Default;
-        let set = |draft: &Self| draft.rows.iter().filter(is_set).cloned().collect::<Vec<Row>>();
+        let is_set = |row: &&DraftRow| row.kind != RowKind::Default;
+        let set = |draft: &Self| draft.rows.iter().filter(is_set).cloned().collect::<Vec<DraftRow>>();
         self.revisions.is_edited().then(|| {
             let saved = Self::new(self.revisions.saved().to_owned(), self.path.clone());
             Self { rows: set(self), ..Self::default() }.difference(&set(&saved))
@@ -227,7 +227,7 @@ impl Draft {
     }
 
     /// Stores the result of a check, unless it is outdated.
-    pub fn learn(&mut self, checked: Checked) {
+    pub fn learn(&mut self, checked: CheckedDraft) {
         if checked.serial == self.serial {
             if let Ok(experiment) = &checked.experiment {
                 self.right = Some(Arc::clone(experiment));
@@ -239,7 +239,7 @@ impl Draft {
         }
     }
 
-    pub fn row(&self) -> Option<&Row> {
+    pub fn row(&self) -> Option<&DraftRow> {
         self.rows.get(self.list.selected)
     }
 
@@ -284,10 +284,14 @@ impl Draft {
         };
         self.broken = None;
         let row = |kind| {
-            move |entry: &Entry| Row { name: entry.name.clone(), kind, values: entry.values.clone() }
+            move |entry: &Entry| DraftRow {
+                name: entry.name.clone(),
+                kind,
+                values: entry.values.clone(),
+            }
         };
         let name = self.row().map(|row| row.name.clone());
-        let mut rows: Vec<Row> = outline.axes().map(row(RowKind::Axis)).collect();
+        let mut rows: Vec<DraftRow> = outline.axes().map(row(RowKind::Axis)).collect();
         let settings = |asked: bool| {
             let is = move |name: &str| (name == "question") == asked;
             outline.entries.iter().filter(move |e| e.kind == EntryKind::Setting && is(&e.name))
@@ -305,12 +309,12 @@ impl Draft {
                 }
                 _ => vec!["default".to_owned()],
             };
-            rows.push(Row { name: default.to_owned(), kind: RowKind::Default, values });
+            rows.push(DraftRow { name: default.to_owned(), kind: RowKind::Default, values });
         }
         rows.extend(settings(true).map(row(RowKind::Setting)));
         if outline.get("question").is_none() {
             let values = vec!["(this experiment's question)".to_owned()];
-            rows.push(Row { name: "question".to_owned(), kind: RowKind::Default, values });
+            rows.push(DraftRow { name: "question".to_owned(), kind: RowKind::Default, values });
         }
         self.rows = rows;
         if let Some(name) = name {
@@ -329,10 +333,10 @@ pub fn check(
     stored: Option<&Snapshot>,
     load: Option<f64>,
     stop: &dyn Fn() -> bool,
-) -> Checked {
+) -> CheckedDraft {
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
     let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
-    let (mut own, mut shared) = (Stored::default(), None);
+    let (mut own, mut shared) = (StoredCounts::default(), None);
     let mut keys: Arc<[String]> = Arc::default();
     if let Ok(experiment) = &experiment {
         keys = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
@@ -342,10 +346,10 @@ pub fn check(
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, &keys, stored)).unwrap_or_default();
-        let (counts, others) = Stored::new(experiment, &keys, stored);
+        let (counts, others) = StoredCounts::new(experiment, &keys, stored);
         (own, shared) = (counts, shared_runs(counts, &others));
     }
-    Checked {
+    CheckedDraft {
         serial,
         experiment,
         keys,
@@ -361,7 +365,7 @@ pub fn check(
 const MOST_NAMED: usize = 2;
 
 /// Stored runs that other experiments ran: `40 of 40 stored runs from paper-70b: the same cells`.
-fn shared_runs(stored: Stored, others: &BTreeSet<&str>) -> Option<String> {
+fn shared_runs(stored: StoredCounts, others: &BTreeSet<&str>) -> Option<String> {
     let shared = stored.done - stored.own;
     let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
     let more = match others.len().saturating_sub(MOST_NAMED) {

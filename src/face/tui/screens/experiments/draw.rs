@@ -11,9 +11,9 @@
 
 use std::collections::BTreeSet;
 
-use super::draft::{Draft, Row, RowKind, name_before_edits};
-use super::state::Entry;
-use super::typing::{Typing, What};
+use super::draft::{Draft, DraftRow, RowKind, name_before_edits};
+use super::state::ExperimentEntry;
+use super::typing::{EditTarget, InlineEdit};
 use super::{Act, Experiments, list};
 use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
@@ -71,14 +71,14 @@ const NAME: usize = 26;
 /// Least columns for a value that is typed into the grid, with its mark and cursor.
 const LEAST_INPUT: u16 = 8;
 
-pub struct Parts {
+pub struct EditorLayout {
     head: Head,
     top: Rect,
     pub rows: Rect,
     bottom: Rect,
 }
 
-pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
+pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayout {
     let wide = usize::from(inner.width.saturating_sub(2));
     let shown = experiments.draft().zip(experiments.selected());
     let forecast = shown.map_or(0, |(draft, entry)| forecast_lines(cx, draft, entry, wide).len());
@@ -110,7 +110,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let spare = rows.height.saturating_sub(needed);
     rows.height -= spare;
     (bottom.y, bottom.height) = (bottom.y - spare, bottom.height + spare);
-    Parts { head, top, rows, bottom }
+    EditorLayout { head, top, rows, bottom }
 }
 
 /// Rows of the editor below which stored results take the place of the question.
@@ -127,7 +127,7 @@ const TALL: u16 = 40;
 const LEAST_OFFERS: usize = 9;
 
 /// Caveats of the editor: the cards of stored results, and the forecast.
-pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
+pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenNote> {
     let Some((draft, entry)) = experiments.draft().zip(experiments.selected()) else {
         return Vec::new();
     };
@@ -148,8 +148,8 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
         shown.windows(words.len().max(1)).any(|shown| shown == words)
     };
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
-    let cards = answers.flat_map(card).map(|(_, text)| Note::new(text, !holds(&above, text)));
-    let forecast = forecast.iter().map(|(text, _)| Note::new(text, !holds(&below, text)));
+    let cards = answers.flat_map(card).map(|(_, text)| ScreenNote::new(text, !holds(&above, text)));
+    let forecast = forecast.iter().map(|(text, _)| ScreenNote::new(text, !holds(&below, text)));
     cards.chain(forecast).collect()
 }
 
@@ -247,7 +247,7 @@ struct Chip {
 
 /// Values of a row that fit, including the one in column `in_view`. The flags are true if values are cut on the left and
 /// on the right.
-fn chips(row: &Row, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
+fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
     };
@@ -287,7 +287,13 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
     Some((row, shown.iter().find(on).map_or(0, |chip| chip.column)))
 }
 
-fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Context, entry: &Entry) {
+fn draw_editor(
+    buf: &mut Buffer,
+    inner: Rect,
+    experiments: &Experiments,
+    cx: &Context,
+    entry: &ExperimentEntry,
+) {
     let parts = parts(experiments, inner, cx);
     let Some(draft) = experiments.draft() else { return };
     let head = &parts.head.lines;
@@ -310,7 +316,13 @@ fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Co
     hidden_rows(buf, ruled, above, below, cx.theme);
 }
 
-fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Context, draft: &Draft) {
+fn draw_rows(
+    buf: &mut Buffer,
+    parts: &EditorLayout,
+    experiments: &Experiments,
+    cx: &Context,
+    draft: &Draft,
+) {
     let (theme, area) = (cx.theme, parts.rows);
     let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
     let y_of = |at: usize| {
@@ -334,7 +346,7 @@ fn draw_rows(buf: &mut Buffer, parts: &Parts, experiments: &Experiments, cx: &Co
         let area = Rect { y, height: 1, ..area };
         let is_selected = experiments.editing && draft.list.selected == index;
         let is_above = row.name == "question" && parts.head.has_question && !is_selected;
-        let above = is_above.then(|| Row { values: vec!["(above)".to_owned()], ..row.clone() });
+        let above = is_above.then(|| DraftRow { values: vec!["(above)".to_owned()], ..row.clone() });
         draw_row(buf, area, experiments, cx, draft, index, above.as_ref().unwrap_or(row));
     }
 }
@@ -346,7 +358,7 @@ fn draw_row(
     cx: &Context,
     draft: &Draft,
     index: usize,
-    row: &Row,
+    row: &DraftRow,
 ) {
     let theme = cx.theme;
     let selected = experiments.editing && draft.list.selected == index;
@@ -369,7 +381,7 @@ fn draw_row(
     }
     let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
     // the values beside an empty field are no content of it
-    let is_new = |typing: &Typing| matches!(typing.what, What::NewValue(_));
+    let is_new = |typing: &InlineEdit| matches!(typing.what, EditTarget::NewValue(_));
     let mark = if experiments.typing.as_ref().is_some_and(is_new) { " add: ›" } else { "›" };
     // values make room for the text that is typed after them
     let (in_view, right) = match typed {
@@ -405,15 +417,15 @@ fn draw_row(
     }
 }
 
-fn typed<'a>(experiments: &'a Experiments, cx: &'a Context) -> Option<(&'a Typing, &'a Prompt)> {
+fn typed<'a>(experiments: &'a Experiments, cx: &'a Context) -> Option<(&'a InlineEdit, &'a Prompt)> {
     experiments.typing.as_ref().zip(cx.top::<Prompt>().filter(|prompt| prompt.in_place))
 }
 
 /// Prompt of a row, and the number of values shown before it.
-fn in_place<'a>((typing, prompt): (&Typing, &'a Prompt), name: &str) -> Option<(usize, &'a Prompt)> {
+fn in_place<'a>((typing, prompt): (&InlineEdit, &'a Prompt), name: &str) -> Option<(usize, &'a Prompt)> {
     let from = match typing.what {
-        What::Value(index) | What::NewValue(index) => index,
-        What::Values | What::Setting => 0,
+        EditTarget::Value(index) | EditTarget::NewValue(index) => index,
+        EditTarget::Values | EditTarget::Setting => 0,
     };
     (typing.name == name).then_some((from, prompt))
 }
@@ -424,7 +436,7 @@ fn draw_bottom(
     experiments: &Experiments,
     cx: &Context,
     draft: &Draft,
-    entry: &Entry,
+    entry: &ExperimentEntry,
 ) {
     let theme = cx.theme;
     let rule = "─".repeat(usize::from(area.width));
@@ -456,7 +468,12 @@ fn draw_bottom(
 }
 
 /// [`forecast_texts`], wrapped.
-fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> Vec<(String, Style)> {
+fn forecast_lines(
+    cx: &Context,
+    draft: &Draft,
+    entry: &ExperimentEntry,
+    width: usize,
+) -> Vec<(String, Style)> {
     let texts = forecast_texts(cx, draft, entry).into_iter();
     let wrapped =
         texts.flat_map(|(text, style)| wrap(&text, width).into_iter().map(move |text| (text, style)));
@@ -464,7 +481,7 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
 }
 
 /// Keys that run the experiment, how long that takes, the provenance of its results, and what cannot run.
-fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
+fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(String, Style)> {
     let theme = cx.theme;
     let error = |error: &str| (format!("✘ {error}"), theme.style(Role::Bad));
     if let Some(broken) = &draft.broken {

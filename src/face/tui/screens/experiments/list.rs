@@ -2,8 +2,8 @@
 
 use super::draft::name_before_edits;
 use super::draw::about;
-use super::state::Entry;
-use super::{Act, Areas, Experiments, PAPER};
+use super::state::ExperimentEntry;
+use super::{Act, ExperimentAreas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use base::text::duration;
@@ -83,7 +83,7 @@ fn stored_elsewhere(experiments: &Experiments, cx: &Context) -> usize {
 }
 
 /// Draws the experiments by name, those that are read with their stored runs.
-pub(super) fn draw(buf: &mut Buffer, areas: &Areas, experiments: &Experiments, cx: &Context) {
+pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let list = frame(buf, areas.list, "experiments", theme);
     // of the counts below
@@ -129,7 +129,7 @@ fn draw_entry(
     experiments: &Experiments,
     cx: &Context,
     row: usize,
-    entry: &Entry,
+    entry: &ExperimentEntry,
 ) {
     let theme = cx.theme;
     let draft = experiments.drafts.get(&entry.name);

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
 pub use self::state::Experiments;
-use self::state::{Entry, Stored};
-use self::typing::{Save, What};
+use self::state::{ExperimentEntry, StoredCounts};
+use self::typing::{EditTarget, Save};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
@@ -212,12 +212,12 @@ impl Screen for Experiments {
         Some(ScreenList { len, area, rows: areas.rows, list: &mut self.list })
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
-            Input::Key(key) if self.early.is_some() => return self.hold(key, cx),
-            Input::Step(rows) if self.editing => self.move_in_grid(rows),
-            Input::Mouse(body, event) => return self.point(body, event, cx),
-            Input::Close => {
+            ScreenInput::Key(key) if self.early.is_some() => return self.hold(key, cx),
+            ScreenInput::Step(rows) if self.editing => self.move_in_grid(rows),
+            ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
+            ScreenInput::Close => {
                 (self.editing, self.early) = (false, None);
                 self.later.clear();
             }
@@ -299,7 +299,7 @@ impl Screen for Experiments {
         self.entries.is_none() || self.selected().is_some()
     }
 
-    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
         draw::notes(self, self.areas(body).editor, cx)
     }
 
@@ -310,7 +310,7 @@ impl Screen for Experiments {
                 screen.show(&name);
             })
         };
-        let read = |entry: &'_ Entry| {
+        let read = |entry: &'_ ExperimentEntry| {
             let question = entry.experiment.as_ref().ok().and_then(|e| e.question.as_deref());
             find((&entry.name, question.unwrap_or_default()))
         };
@@ -339,7 +339,7 @@ impl Screen for Experiments {
     }
 }
 
-struct Areas {
+struct ExperimentAreas {
     welcome: Rect,
     /// Frame included.
     list: Rect,
@@ -350,7 +350,7 @@ struct Areas {
 }
 
 impl Experiments {
-    fn areas(&self, body: Rect) -> Areas {
+    fn areas(&self, body: Rect) -> ExperimentAreas {
         let welcome = match body.height {
             20.. if !self.is_first_use => 1,
             _ if !self.is_first_use => 0,
@@ -368,7 +368,7 @@ impl Experiments {
             false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);
-        Areas { welcome, list, rows, editor }
+        ExperimentAreas { welcome, list, rows, editor }
     }
 
     fn move_in_grid(&mut self, rows: isize) {
@@ -379,7 +379,7 @@ impl Experiments {
     }
 
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let Areas { list: left, editor: right, .. } = self.areas(body);
+        let ExperimentAreas { list: left, editor: right, .. } = self.areas(body);
         if left.contains(event.at) {
             self.editing &= event.kind != PointerKind::Click;
             return false;
@@ -446,16 +446,18 @@ impl Experiments {
                 draft.column = (column + 1).min(count);
                 return Ok(());
             }
-            (Act::Choose, RowKind::Default, _) if name == "question" => (What::Setting, String::new()),
+            (Act::Choose, RowKind::Default, _) if name == "question" => {
+                (EditTarget::Setting, String::new())
+            }
             (Act::Choose, RowKind::Setting | RowKind::Default, _) => {
-                (What::Setting, row.values.join(" "))
+                (EditTarget::Setting, row.values.join(" "))
             }
             (Act::Choose, RowKind::Axis, Some(index)) => {
-                (What::Value(index), row.values.get(index).cloned().unwrap_or_default())
+                (EditTarget::Value(index), row.values.get(index).cloned().unwrap_or_default())
             }
-            (Act::Choose, RowKind::Axis, None) => (What::Values, row.values.join(" ")),
+            (Act::Choose, RowKind::Axis, None) => (EditTarget::Values, row.values.join(" ")),
             (Act::AddValue, RowKind::Axis, _) => {
-                (What::NewValue(if column == 0 { count } else { column }), String::new())
+                (EditTarget::NewValue(if column == 0 { count } else { column }), String::new())
             }
             (Act::Remove, RowKind::Default, _) => {
                 return Err(format!("{name} is at its default already"));
@@ -612,7 +614,7 @@ impl Experiments {
 fn start(
     experiment: Result<Arc<Experiment>, String>,
     shown: Option<ShownExperiment>,
-    stored: Stored,
+    stored: StoredCounts,
     choice: Choice,
     cx: &mut Context,
 ) {

@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use serde::{Deserialize, Serialize};
 
 use super::draft::{Draft, name_before_edits};
-use super::typing::Typing;
+use super::typing::InlineEdit;
 use crate::desk::experiments::{self, AvailableExperiment, available_experiment, available_experiments};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
@@ -22,7 +22,7 @@ use table::Spec;
 const BUILT_IN_PLACE: &str = "built in";
 
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ExperimentEntry {
     pub name: String,
     /// Path of the file, or `built in`.
     pub place: String,
@@ -33,7 +33,7 @@ pub struct Entry {
     pub keys: Arc<[String]>,
 }
 
-impl Entry {
+impl ExperimentEntry {
     pub fn new(name: &str, place: &str, text: String, experiment: Result<Experiment>) -> Self {
         let cells = experiment.as_ref().map_or(&[][..], |experiment| &experiment.cells);
         let keys = cells.iter().map(|cell| cell.spec.key()).collect();
@@ -53,7 +53,7 @@ impl Entry {
     }
 }
 
-impl From<AvailableExperiment> for Entry {
+impl From<AvailableExperiment> for ExperimentEntry {
     fn from(found: AvailableExperiment) -> Self {
         let place = found.path.map_or_else(|| BUILT_IN_PLACE.into(), |path| path.display().to_string());
         Self::new(&found.name, &place, found.text, found.experiment)
@@ -61,15 +61,16 @@ impl From<AvailableExperiment> for Entry {
 }
 
 /// Loads the available experiments (see [`available_experiments`]), sorted by name with quickstart first.
-pub fn load(dir: &Path) -> Result<Vec<Entry>> {
-    let mut entries: Vec<Entry> = available_experiments(dir)?.into_iter().map(Entry::from).collect();
+pub fn load(dir: &Path) -> Result<Vec<ExperimentEntry>> {
+    let mut entries: Vec<ExperimentEntry> =
+        available_experiments(dir)?.into_iter().map(ExperimentEntry::from).collect();
     entries.sort_by_key(|e| place(&e.name));
     Ok(entries)
 }
 
 /// Loads one experiment; faster than [`load`], which expands every grid.
-pub fn load_one(dir: &Path, name: &str) -> Option<Entry> {
-    available_experiment(dir, name).map(Entry::from)
+pub fn load_one(dir: &Path, name: &str) -> Option<ExperimentEntry> {
+    available_experiment(dir, name).map(ExperimentEntry::from)
 }
 
 /// Names and questions of the available experiments in the same order; fast, because no grid is expanded.
@@ -92,18 +93,18 @@ fn place(name: &str) -> (bool, String) {
 #[derive(Debug, Default)]
 pub struct Experiments {
     /// Experiments, quickstart first; `None` until loaded.
-    pub entries: Option<Vec<Entry>>,
+    pub entries: Option<Vec<ExperimentEntry>>,
     /// Names and questions, shown until the files are loaded.
     pub names: Vec<(String, String)>,
     /// Selected experiment, loaded before all others.
-    ahead: Option<(Entry, Stored)>,
-    pub stored: Vec<Stored>,
+    ahead: Option<(ExperimentEntry, StoredCounts)>,
+    pub stored: Vec<StoredCounts>,
     pub list: List,
     /// True if the editor has keyboard focus rather than the list.
     pub editing: bool,
     pub drafts: BTreeMap<String, Draft>,
     /// Part of the grid that the in-place prompt edits; stale once the prompt is closed.
-    pub typing: Option<Typing>,
+    pub typing: Option<InlineEdit>,
     /// True if no runs are stored yet.
     pub(super) is_first_use: bool,
     /// True if the user quits without saving.
@@ -132,7 +133,7 @@ pub struct KeptExperiments {
     edited: BTreeMap<String, String>,
 }
 
-impl Kept for Experiments {
+impl PersistentScreen for Experiments {
     type Kept = KeptExperiments;
 
     fn keep(&self) -> Option<KeptExperiments> {
@@ -151,7 +152,7 @@ impl Kept for Experiments {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stored {
+pub struct StoredCounts {
     /// Runs that can be executed (cells times rounds).
     pub runs: usize,
     pub done: usize,
@@ -159,7 +160,7 @@ pub struct Stored {
     pub own: usize,
 }
 
-impl Stored {
+impl StoredCounts {
     /// Counts the stored runs of an experiment; also returns the other experiments whose runs count for it, since their
     /// cells are the same.
     pub fn new<'a>(
@@ -206,7 +207,7 @@ impl Experiments {
         self.is_first_use = is_first_use;
     }
 
-    pub fn selected(&self) -> Option<&Entry> {
+    pub fn selected(&self) -> Option<&ExperimentEntry> {
         match &self.entries {
             Some(entries) => entries.get(self.list.selected),
             None => self.ahead(self.list.selected).map(|(entry, _)| entry),
@@ -214,7 +215,7 @@ impl Experiments {
     }
 
     /// Entry of a row that is loaded while the others are not.
-    pub fn ahead(&self, row: usize) -> Option<&(Entry, Stored)> {
+    pub fn ahead(&self, row: usize) -> Option<&(ExperimentEntry, StoredCounts)> {
         let name = &self.names.get(row).filter(|_| self.entries.is_none())?.0;
         self.ahead.as_ref().filter(|(entry, _)| entry.name == *name)
     }
@@ -225,7 +226,7 @@ impl Experiments {
         (self.ahead(self.list.selected).is_none() && !self.kept.contains_key(name)).then_some(name)
     }
 
-    pub fn set_ahead(&mut self, entry: Entry, snapshot: Option<&Snapshot>) {
+    pub fn set_ahead(&mut self, entry: ExperimentEntry, snapshot: Option<&Snapshot>) {
         if self.entries.is_none() {
             let counts = stored(&entry, snapshot);
             self.ahead = Some((entry, counts));
@@ -245,7 +246,7 @@ impl Experiments {
     }
 
     /// Stored runs of a row's file.
-    pub fn stored_of(&self, row: usize) -> Stored {
+    pub fn stored_of(&self, row: usize) -> StoredCounts {
         let ahead = || self.ahead(row).map(|(_, stored)| *stored);
         self.stored.get(row).copied().or_else(ahead).unwrap_or_default()
     }
@@ -308,7 +309,7 @@ impl Experiments {
 
     /// Replaces the entries after the files were read. The selection stays on the entry of the same
     /// name; unsaved edits are kept, even if the file is gone.
-    pub fn set(&mut self, entries: Vec<Entry>, stored: Option<&Snapshot>) {
+    pub fn set(&mut self, entries: Vec<ExperimentEntry>, stored: Option<&Snapshot>) {
         let is_first = self.entries.is_none();
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
         for entry in &entries {
@@ -322,7 +323,7 @@ impl Experiments {
         // keep edited experiments whose file is gone
         let gone = |name: &String| entries.iter().all(|e| e.name != *name);
         self.drafts.retain(|name, draft| !gone(name) || draft.revisions.is_edited());
-        let kept: Vec<Entry> = self
+        let kept: Vec<ExperimentEntry> = self
             .entries
             .take()
             .into_iter()
@@ -335,7 +336,7 @@ impl Experiments {
             if entries.iter().all(|entry| entry.name != name) {
                 let place = format!("experiments/{name}.toml");
                 let gone = base::error::Error::input(format!("{place} is gone; its edits are here"));
-                entries.push(Entry::new(&name, &place, String::new(), Err(gone)));
+                entries.push(ExperimentEntry::new(&name, &place, String::new(), Err(gone)));
             }
             if let Some(entry) = entries.iter().find(|entry| entry.name == name) {
                 let mut draft = Draft::new(entry.text.clone(), path_of(entry));
@@ -395,14 +396,15 @@ impl Experiments {
 }
 
 /// Path that names an entry in errors.
-fn path_of(entry: &Entry) -> PathBuf {
+fn path_of(entry: &ExperimentEntry) -> PathBuf {
     entry.path().unwrap_or_else(|| Path::new(&format!("{}.toml", entry.name)).to_path_buf())
 }
 
-fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
+fn stored(entry: &ExperimentEntry, snapshot: Option<&Snapshot>) -> StoredCounts {
     let experiment = entry.experiment.as_ref().ok();
-    experiment
-        .map_or_else(Stored::default, |experiment| Stored::new(experiment, &entry.keys, snapshot).0)
+    experiment.map_or_else(StoredCounts::default, |experiment| {
+        StoredCounts::new(experiment, &entry.keys, snapshot).0
+    })
 }
 
 #[cfg(test)]

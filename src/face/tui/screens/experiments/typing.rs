@@ -16,13 +16,13 @@ use table::options::{ENV_PAIRS, OptionEntry, OptionKind, SET_PAIRS, option, pair
 use table::{CellOptions, Spec};
 
 #[derive(Clone, Debug)]
-pub struct Typing {
+pub struct InlineEdit {
     pub name: String,
-    pub what: What,
+    pub what: EditTarget,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum EditTarget {
     /// Replaces the value at this index of an axis.
     Value(usize),
     /// Inserts one or more values before this index of an axis.
@@ -35,7 +35,7 @@ pub enum What {
 pub fn ask(
     experiments: &mut Experiments,
     name: String,
-    what: What,
+    what: EditTarget,
     text: String,
     spec: Option<&Spec>,
     cx: &mut Context,
@@ -43,17 +43,17 @@ pub fn ask(
     let counts = |option: &OptionEntry| matches!(option.kind, OptionKind::Count | OptionKind::Large);
     let is_number = name.starts_with("set.") || option(&name).is_some_and(counts);
     let how = match what {
-        What::Value(_) | What::Setting => "",
-        What::NewValue(_) | What::Values if is_number => {
+        EditTarget::Value(_) | EditTarget::Setting => "",
+        EditTarget::NewValue(_) | EditTarget::Values if is_number => {
             ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
         }
-        What::NewValue(_) | What::Values => ". Values between blanks or commas",
+        EditTarget::NewValue(_) | EditTarget::Values => ". Values between blanks or commas",
     };
     // an axis has no single current value
-    let spec = spec.filter(|_| matches!(what, What::Setting) || name.starts_with("set."));
+    let spec = spec.filter(|_| matches!(what, EditTarget::Setting) || name.starts_with("set."));
     let hint = format!("{name}: {}{how}", offers::about(&name, spec));
-    let known = Completing::Words(offers::axis_values(&name));
-    experiments.typing = Some(Typing { name: name.clone(), what });
+    let known = PromptCompletion::Words(offers::axis_values(&name));
+    experiments.typing = Some(InlineEdit { name: name.clone(), what });
     let title = name.clone();
     cx.prompt(known, title, hint, text, move |screen: &mut Experiments, typed, _| {
         take(screen, &name, what, typed.trim())
@@ -61,7 +61,7 @@ pub fn ask(
     if let Some(prompt) = cx.top_mut::<Prompt>() {
         prompt.in_place = true;
         // a list is edited, a single value replaced
-        prompt.field.proposed &= !matches!(what, What::Values);
+        prompt.field.proposed &= !matches!(what, EditTarget::Values);
     }
 }
 
@@ -86,8 +86,8 @@ pub fn pick_axis(spec: Option<&Spec>, varied: &[String], cx: &mut Context) {
     };
     let take = move |screen: &mut Experiments, chosen, cx: &mut Context| {
         let axis = match chosen {
-            Chosen::Line(at) => offered.get(at).cloned(),
-            Chosen::Text(typed) => variable(&typed),
+            PickResult::Line(at) => offered.get(at).cloned(),
+            PickResult::Text(typed) => variable(&typed),
         };
         if let Some((axis, about)) = axis {
             ask_values(screen, axis, &about, cx);
@@ -104,7 +104,7 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     let about = known.unwrap_or_else(|| about.to_owned());
     let hint = format!("{about}. Separate values with spaces or commas");
     let title = format!("values of {axis}");
-    let completing = Completing::Words(offers::axis_values(&axis));
+    let completing = PromptCompletion::Words(offers::axis_values(&axis));
     let start = start.unwrap_or_default();
     cx.prompt(completing, title, hint, start, move |screen: &mut Experiments, typed, _| {
         let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
@@ -116,7 +116,8 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
 /// names are offered as completions, so that a new name can start from one.
 pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Context) {
     let known = experiments.entries.iter().flatten();
-    let known = Completing::Words(known.map(|entry| Offer::new(&entry.name, &entry.place)).collect());
+    let known =
+        PromptCompletion::Words(known.map(|entry| Offer::new(&entry.name, &entry.place)).collect());
     let title = if moves { "save as" } else { "copy to" };
     let hint = "a name; the file goes to experiments/NAME.toml";
     cx.prompt(known, title, hint, name, move |screen: &mut Experiments, typed, cx| {
@@ -125,23 +126,23 @@ pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Con
 }
 
 /// Converts typed text into edits and applies them; returns the reason if a value is invalid.
-fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Result<(), String> {
+fn take(experiments: &mut Experiments, name: &str, what: EditTarget, text: &str) -> Result<(), String> {
     let (edits, column) = match what {
-        What::Setting => {
+        EditTarget::Setting => {
             if text.is_empty() {
                 return Err("empty; to restore the default, remove the setting".into());
             }
             check_value(name, text)?;
             (vec![Edit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
         }
-        What::Value(index) => {
+        EditTarget::Value(index) => {
             let mut values = values(name, text)?.into_iter();
             let axis = name.to_owned();
             let first = values.next().map(|value| Edit::Replace { axis, index, value });
             let more = values.enumerate().map(|(i, value)| insert(name, index + 1 + i, value));
             (first.into_iter().chain(more).collect(), index + 1)
         }
-        What::NewValue(index) => {
+        EditTarget::NewValue(index) => {
             let row =
                 experiments.draft().and_then(|draft| draft.rows.iter().find(|row| row.name == name));
             let mut known: Vec<String> = row.map_or_else(Vec::new, |row| row.values.clone());
@@ -154,7 +155,9 @@ fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Re
             }
             (edits, at)
         }
-        What::Values => (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0),
+        EditTarget::Values => {
+            (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0)
+        }
     };
     take_valid(experiments, &edits, name, column)
 }

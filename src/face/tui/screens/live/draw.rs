@@ -6,7 +6,7 @@ use super::{Act, result};
 use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
-use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use crate::face::tui::widgets::wrap::bar;
 use ::table::{Provenance, Status};
 use base::text::rank_label;
@@ -18,16 +18,16 @@ const LEAST_BAR: usize = 6;
 /// Width of the throughput.
 const RATE: u16 = 7;
 
-const COLUMNS: [Column; 9] = [
-    Column::text("  cell", 14, 0).growing(12),
-    Column::number("round", 5, 6),
-    Column::text("samples", 10, 3),
-    Column::number("tok/s", RATE, 1),
-    Column::number("TPOT ms", 7, 1),
-    Column::number("TPOT 95 % CI", 14, 3),
-    Column::number("last run", 8, 4),
-    Column::text("provenance", 13, 2),
-    Column::text("note", 12, 7),
+const COLUMNS: [TableColumn; 9] = [
+    TableColumn::text("  cell", 14, 0).growing(12),
+    TableColumn::number("round", 5, 6),
+    TableColumn::text("samples", 10, 3),
+    TableColumn::number("tok/s", RATE, 1),
+    TableColumn::number("TPOT ms", 7, 1),
+    TableColumn::number("TPOT 95 % CI", 14, 3),
+    TableColumn::number("last run", 8, 4),
+    TableColumn::text("provenance", 13, 2),
+    TableColumn::text("note", 12, 7),
 ];
 
 const ROUND: usize = 1;
@@ -51,7 +51,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         return result::draw_earlier(buf, body, &areas, live, cx);
     };
     header(buf, areas.top, live, cx, name);
-    let rows = Rows::new(&live.list, live.cells.len());
+    let rows = TableRows::new(&live.list, live.cells.len());
     let common = common_provenance(live);
     let is_single = live.rounds == 1 && live.cells.iter().all(|cell| cell.spec.samples == 1);
     let empty = |at: usize| match (at, common) {
@@ -63,7 +63,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         _ => false,
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
-    let mut columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
+    let mut columns: Vec<TableColumn> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
     // titles are whole, as far as the rate beside them leaves room: cells differ in all their words
     let room = areas.table.width.saturating_sub(RATE + 1);
     columns[0].width = columns[0].width.max(live.widest as u16 + 2).min(room);
@@ -218,17 +218,17 @@ fn unable(live: &Live, all: usize, width: u16) -> String {
 }
 
 /// Warning of a running sweep, and the settings that all cells share, in full.
-pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<Note> {
+pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<ScreenNote> {
     let mut notes = Vec::new();
     if let Some(warning) = live.warning() {
         let is_cut = warning.width() + 1 > width.into();
-        notes.push(Note::beside_hint(warning, is_cut));
+        notes.push(ScreenNote::beside_hint(warning, is_cut));
     }
     let (common, name) = (common(live), live.experiment.as_deref().unwrap_or_default());
     if !common.is_empty() {
         let is_cut = width_of(&state(live, cx, name)) + common.width() > width.into();
         let is_beside_hint = live.warning().is_none();
-        notes.push(Note { is_beside_hint, ..Note::new(common.trim(), is_cut) });
+        notes.push(ScreenNote { is_beside_hint, ..ScreenNote::new(common.trim(), is_cut) });
     }
     notes
 }

@@ -8,13 +8,13 @@ pub mod state;
 use std::sync::Arc;
 
 pub use self::state::Live;
-use self::state::{CellState, LiveCell, Pause, Queued};
+use self::state::{CellState, LiveCell, Pause, QueuedSweep};
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screens::experiments::{self, Experiments, history, is_edited};
-use crate::face::tui::update::{Ended, SweepOrder, page_rows};
+use crate::face::tui::update::{SweepEnd, SweepOrder, page_rows};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
@@ -80,7 +80,7 @@ impl Acts for Live {
                 cx.perform(Effect::Sweep(SweepOrder::Pause(pause)));
             }
             Act::Pause if !running && !self.queue.is_empty() => {
-                let Queued { experiment, choice } = self.queue.remove(0);
+                let QueuedSweep { experiment, choice } = self.queue.remove(0);
                 self.begin(experiment, choice, cx);
             }
             Act::CancelAll | Act::CancelCell | Act::Pause => cx.inform("nothing runs"),
@@ -147,21 +147,21 @@ impl Screen for Live {
         Some(ScreenList { len: self.cells.len(), area, rows: 1, list: &mut self.list })
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
             // the last row counts the lines below
-            Input::Page(pages) if self.shows_answer() && !self.in_queue => {
+            ScreenInput::Page(pages) if self.shows_answer() && !self.in_queue => {
                 let shown = self.areas(cx.body()).detail.height.saturating_sub(3);
                 self.scroll(-pages * page_rows(shown.into()));
             }
-            Input::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
-            Input::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
-            Input::Step(rows) => {
+            ScreenInput::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
+            ScreenInput::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
+            ScreenInput::Step(rows) => {
                 self.list.move_by(rows, self.cells.len());
                 (self.follow, self.show_cell, self.log_scroll) = (false, true, 0);
             }
-            Input::Mouse(body, event) => return self.point(body, event),
-            Input::Close => self.in_queue = false,
+            ScreenInput::Mouse(body, event) => return self.point(body, event),
+            ScreenInput::Close => self.in_queue = false,
             _ => return false,
         }
         true
@@ -225,7 +225,7 @@ impl Screen for Live {
         }
     }
 
-    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
         draw::notes(self, cx, body.width)
     }
 
@@ -272,7 +272,7 @@ impl Screen for Live {
     }
 }
 
-impl Kept for Live {
+impl PersistentScreen for Live {
     type Kept = ();
 
     fn keep(&self) -> Option<()> {
@@ -283,7 +283,7 @@ impl Kept for Live {
 }
 
 #[derive(Default)]
-struct Areas {
+struct LiveAreas {
     top: Rect,
     table: Rect,
     queue: Rect,
@@ -291,10 +291,10 @@ struct Areas {
 }
 
 impl Live {
-    fn areas(&self, body: Rect) -> Areas {
+    fn areas(&self, body: Rect) -> LiveAreas {
         if self.experiment.is_none() {
             let (top, detail) = cut_top(body, 1);
-            return Areas { top, detail, ..Areas::default() };
+            return LiveAreas { top, detail, ..LiveAreas::default() };
         }
         let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
         let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
@@ -329,7 +329,7 @@ impl Live {
             waiting => (waiting + 2).min(table.height / 2).max(3),
         };
         let (table, queue) = cut_bottom(table, queue);
-        Areas { top, table, queue, detail }
+        LiveAreas { top, table, queue, detail }
     }
 
     fn badge(&self, cx: &Context) -> String {
@@ -381,7 +381,7 @@ impl Live {
 
     fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         if self.is_running() {
-            let queued = Queued { experiment, choice };
+            let queued = QueuedSweep { experiment, choice };
             let title = queued.title();
             self.queue.push(queued);
             let screen = cx.keys.label(Action::Show(Tab::Live));
@@ -432,14 +432,14 @@ impl Live {
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.
-    fn ended(&mut self, result: Result<Ended, String>, cx: &mut Context) {
+    fn ended(&mut self, result: Result<SweepEnd, String>, cx: &mut Context) {
         let ended = result.as_ref().copied().unwrap_or_default();
         self.end(ended, cx.now_ms);
         cx.drop_questions();
         if cx.leaving {
             return cx.perform(Effect::Quit { interrupted: ended.interrupted });
         }
-        if let Some(Ended { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
+        if let Some(SweepEnd { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
             cx.fail(match self.progress(cx.now_ms).done {
                 0 => format!("no run of the sweep has a result: {failed} failed"),
                 done => format!("{failed} of the sweep's runs failed; the other {done} are stored"),
@@ -452,7 +452,7 @@ impl Live {
 
     /// Starts the next queued sweep, unless the user cancelled the previous one. Its header says where the result of the
     /// previous one is.
-    fn next_sweep(&mut self, ended: Ended, cx: &mut Context) {
+    fn next_sweep(&mut self, ended: SweepEnd, cx: &mut Context) {
         if self.queue.is_empty() {
             return;
         }
@@ -462,7 +462,7 @@ impl Live {
             return;
         }
         let (screen, name) = (cx.tab, self.experiment.take().unwrap_or_default());
-        let Queued { experiment, choice } = self.queue.remove(0);
+        let QueuedSweep { experiment, choice } = self.queue.remove(0);
         self.begin(experiment, choice, cx);
         cx.tab = screen;
         let note = format!("result of {name}: screen {}", cx.keys.label(Action::Show(Tab::Experiments)));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::state::Looked;
+use super::state::CellPreview;
 use plan::Phase;
 use run::{GridContext, RunEvent, StepLanes, backend};
 use table::Spec;
@@ -12,7 +12,7 @@ use trace::overlap::intervals;
 const POINTS: usize = 240;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Doing {
+pub struct RunProgress {
     /// `loading weights`, `warm-up 1/2`, `sample 3/10`; empty before the first event.
     pub phase: String,
     /// Finished and total decode steps of this generation; `None` outside decoding.
@@ -29,7 +29,7 @@ pub struct Doing {
     pub resident_bytes: Option<u64>,
 }
 
-impl Doing {
+impl RunProgress {
     pub fn hear(&mut self, event: &RunEvent, batch: u32) {
         match event {
             RunEvent::Phase { name } => {
@@ -141,14 +141,14 @@ pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
 }
 
 /// Inspects a cell; unknown parts are left empty.
-pub fn look(spec: &Spec) -> Looked {
+pub fn look(spec: &Spec) -> CellPreview {
     let shared = GridContext::default();
     let (Ok(model), Ok(backend)) = (shared.simulator.model(&spec.model), backend(spec.backend)) else {
-        return Looked::default();
+        return CellPreview::default();
     };
     let bytes = backend.memory(spec, &model.shape, &shared).total();
     let simulated = if spec.backend.is_simulated() { simulated(spec, &shared) } else { None };
-    Looked { rank_bytes: (bytes > 0).then_some(bytes), simulated: simulated.unwrap_or_default() }
+    CellPreview { rank_bytes: (bytes > 0).then_some(bytes), simulated: simulated.unwrap_or_default() }
 }
 
 /// Simulates the lanes of the first decode step.
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn phases_are_told_in_words() {
-        let mut doing = Doing::default();
+        let mut doing = RunProgress::default();
         let step = |done, steps, ms| RunEvent::Step { done, of: 31, steps, ms, lanes: Vec::new() };
-        let says = |doing: &mut Doing, event: RunEvent| {
+        let says = |doing: &mut RunProgress, event: RunEvent| {
             doing.hear(&event, 4);
             doing.text()
         };
@@ -231,7 +231,7 @@ mod tests {
 
     use run::Resolve;
 
-    fn new(architecture: &str, backend: Backend) -> Looked {
+    fn new(architecture: &str, backend: Backend) -> CellPreview {
         let options = CellOptions {
             architecture: Some(architecture.parse().unwrap()),
             model: Some("llama-3.2-1b".into()),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::state::{CellState, Live};
-use super::{Act, Areas};
+use super::{Act, LiveAreas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::RunScope;
@@ -140,7 +140,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
 }
 
 /// Draws the screen before the first sweep: how to start one, and the latest result.
-pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &Live, cx: &Context) {
+pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &LiveAreas, live: &Live, cx: &Context) {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
     let how = format!("no sweep is running: {screen} selects an experiment, {run} runs it");

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::progress::Doing;
+use super::progress::RunProgress;
 use crate::face::tui::prelude::*;
-use crate::face::tui::update::Ended;
+use crate::face::tui::update::SweepEnd;
 use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::Feasibility;
@@ -27,7 +27,7 @@ pub struct Live {
     /// Start time, in ms of the workbench clock.
     pub started_ms: u64,
     /// End time and outcome; `None` while running.
-    pub ended: Option<(u64, Ended)>,
+    pub ended: Option<(u64, SweepEnd)>,
     pub cancelling: bool,
     pub list: List,
     /// True if the selection follows the active cell.
@@ -35,14 +35,14 @@ pub struct Live {
     pub pause: Pause,
     /// Start of the current pause, in ms of the workbench clock.
     paused_since: Option<u64>,
-    pub evaluation: Option<Evaluation>,
+    pub evaluation: Option<SweepSideTask>,
     pub note: Option<String>,
     /// Total time of earlier pauses, in ms.
     paused_ms: u64,
     /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
     pub choice: Choice,
-    pub queue: Vec<Queued>,
+    pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
     /// Log lines scrolled off below.
@@ -87,13 +87,13 @@ pub enum Pause {
 }
 
 #[derive(Clone, Debug)]
-pub struct Queued {
+pub struct QueuedSweep {
     pub experiment: Arc<Experiment>,
     /// Runs to start.
     pub choice: Choice,
 }
 
-impl Queued {
+impl QueuedSweep {
     /// Title in the queue: `quickstart`, or `quickstart (failed cells)`.
     pub fn title(&self) -> String {
         let which = match self.choice {
@@ -107,7 +107,7 @@ impl Queued {
 
 /// Facts about a cell that need no run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Looked {
+pub struct CellPreview {
     /// Planned memory per rank, in bytes; `None` if unknown.
     pub rank_bytes: Option<u64>,
     /// Lanes of the first decode step of a simulated cell.
@@ -169,9 +169,9 @@ pub struct LiveCell {
     pub took_ms: Option<u64>,
     pub record: Option<Arc<Record>>,
     pub log: VecDeque<String>,
-    pub doing: Doing,
+    pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
-    pub looked: Option<Looked>,
+    pub looked: Option<CellPreview>,
     pub cancelled: bool,
     /// Predicted work of one run.
     work: f64,
@@ -182,7 +182,7 @@ pub struct LiveCell {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
+pub struct LiveProgress {
     /// Runs with a result, as the list of experiments counts them.
     pub done: usize,
     /// All runs: runnable cells times rounds.
@@ -198,7 +198,7 @@ pub struct Progress {
 
 /// Evaluation of quality, or training, that a sweep does besides its runs.
 #[derive(Clone, Debug)]
-pub struct Evaluation {
+pub struct SweepSideTask {
     pub what: String,
     /// `window` of text, for each architecture, or training `step`.
     pub unit: &'static str,
@@ -209,7 +209,7 @@ pub struct Evaluation {
     since_ms: u64,
 }
 
-impl Evaluation {
+impl SweepSideTask {
     /// Estimated remaining time in ms, once something was computed.
     pub fn left_ms(&self, now_ms: u64) -> Option<u64> {
         let computed = self.done.checked_sub(self.found).filter(|computed| *computed > 0)?;
@@ -267,7 +267,7 @@ impl Live {
 
     /// Selects the headline's cell, unless the user chose one or runs failed.
     pub fn select_lead(&mut self) {
-        let ended = self.ended.is_some_and(|(_, ended)| ended == Ended::default());
+        let ended = self.ended.is_some_and(|(_, ended)| ended == SweepEnd::default());
         let lead = self.answers.iter().flatten().find_map(|answer| answer.lead.as_ref());
         let at = lead.and_then(|lead| self.cells.iter().position(|cell| cell.spec.key() == *lead));
         if let Some(at) = at.filter(|_| self.follow && ended) {
@@ -276,7 +276,7 @@ impl Live {
     }
 
     /// Marks the sweep as ended and active runs as interrupted.
-    pub fn end(&mut self, ended: Ended, now_ms: u64) {
+    pub fn end(&mut self, ended: SweepEnd, now_ms: u64) {
         self.ended = Some((now_ms, ended));
         self.pause = Pause::No;
         for cell in &mut self.cells {
@@ -335,7 +335,7 @@ impl Live {
                     self.list.selected = index;
                     self.log_scroll = 0;
                 }
-                cell.doing = Doing::default();
+                cell.doing = RunProgress::default();
                 cell.state = CellState::Running;
                 cell.round = round;
                 cell.samples = (0, cell.spec.samples);
@@ -386,7 +386,7 @@ impl Live {
             Some(known) if known.what == what => known.since_ms,
             _ => now_ms,
         };
-        self.evaluation = Some(Evaluation { what, unit, done, found, of, since_ms });
+        self.evaluation = Some(SweepSideTask { what, unit, done, found, of, since_ms });
     }
 
     /// Working time of the sweep without pauses, in ms.
@@ -395,7 +395,7 @@ impl Live {
         until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
     }
 
-    pub fn progress(&self, now_ms: u64) -> Progress {
+    pub fn progress(&self, now_ms: u64) -> LiveProgress {
         let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
         let total = (self.cells.len() - unable) * self.rounds as usize;
         let able = || self.cells.iter().filter(|cell| cell.can_run());
@@ -415,7 +415,7 @@ impl Live {
         let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
-        Progress { done, total, unable, fraction, failed: share(failed), left_ms }
+        LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
     }
 
     /// Work of the runs executed by this sweep.

@@ -8,9 +8,9 @@ use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
 
 use super::labels;
-use super::layout::{Areas, areas, legend, meaning, plot};
+use super::layout::{ParetoAreas, areas, legend, meaning, plot};
 use super::state::series::{glyph, letter};
-use super::state::{Line, Pareto};
+use super::state::{FrontierLine, Pareto};
 use super::{Act, info, limit, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -29,7 +29,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         }
         Some(_) => {}
     }
-    let Areas { answer, headline, group, legend, table, info, .. } = areas(body, pareto);
+    let ParetoAreas { answer, headline, group, legend, table, info, .. } = areas(body, pareto);
     limit::draw_answer(buf, answer, pareto, cx);
     if info::has_headline(pareto) {
         info::draw_headline(buf, headline, pareto, cx);
@@ -171,12 +171,12 @@ pub fn is_crowded(pareto: &Pareto, plot: &Plot) -> bool {
 fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-    let series = |line: &Line| {
+    let series = |line: &FrontierLine| {
         let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
         plot.series(theme, look(line.entry), is_off, line.places.clone())
     };
     let is_crowded = is_crowded(pareto, plot);
-    let is_drawn = |line: &&Line| !is_crowded || Some(line.entry) == pareto.selected_entry();
+    let is_drawn = |line: &&FrontierLine| !is_crowded || Some(line.entry) == pareto.selected_entry();
     // of lines on the same points, the first series' stays visible, as its glyphs do
     let mut lines: Vec<PlotLine> = pareto.lines.iter().filter(is_drawn).rev().map(series).collect();
     // bars of all points would clutter the plot
@@ -247,7 +247,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 }
 
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub struct PlottedPoint {
     /// Index into the shown points.
     pub index: usize,
     /// Terminal column and row.
@@ -262,12 +262,12 @@ pub struct Drawn {
 }
 
 /// Points within the plot area.
-pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
+pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<PlottedPoint> {
     let drawn =
         |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
             let place = pareto.axes.coordinates(point).filter(|place| plot.contains(*place))?;
             let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
-            Some(Drawn {
+            Some(PlottedPoint {
                 index,
                 cell: plot.cell(place),
                 look,
@@ -281,9 +281,9 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
 
 /// Points in drawing order: dominated ones first, then the later series, so that the first series and the
 /// selected point stay on top.
-fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [Drawn]) -> Vec<&'a Drawn> {
-    let entry = |d: &Drawn| pareto.looks.get(d.index).map(|look| look.0);
-    let mut order: Vec<&Drawn> = drawn.iter().collect();
+fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [PlottedPoint]) -> Vec<&'a PlottedPoint> {
+    let entry = |d: &PlottedPoint| pareto.looks.get(d.index).map(|look| look.0);
+    let mut order: Vec<&PlottedPoint> = drawn.iter().collect();
     order.sort_by_key(|d| (d.index == pareto.selected, !d.dominated, Reverse(entry(d))));
     order
 }
@@ -292,8 +292,9 @@ fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [Drawn]) -> Vec<&'a Drawn> {
 pub const ELSEWHERE: &str = "×";
 
 /// Suffixes of the topmost glyphs, their cells and looks; skips cells with a point and cells outside the plot.
-fn suffixes(plot: &Plot, order: &[&Drawn]) -> Vec<((u16, u16), &'static str, usize)> {
-    let cells: BTreeMap<(u16, u16), &Drawn> = order.iter().map(|point| (point.cell, *point)).collect();
+fn suffixes(plot: &Plot, order: &[&PlottedPoint]) -> Vec<((u16, u16), &'static str, usize)> {
+    let cells: BTreeMap<(u16, u16), &PlottedPoint> =
+        order.iter().map(|point| (point.cell, *point)).collect();
     let beside = cells.iter().map(|((x, y), point)| ((x + 1, *y), point.suffix, point.look));
     let free = |(cell, suffix, _): &((u16, u16), &str, usize)| {
         !suffix.is_empty() && cell.0 < plot.area.right() && !cells.contains_key(cell)
@@ -316,14 +317,14 @@ pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
     plot: &Plot,
-    drawn: &[Drawn],
+    drawn: &[PlottedPoint],
     beside: &[(u16, u16)],
-) -> Vec<(labels::Label, Style)> {
+) -> Vec<(labels::PointLabel, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
     let cells: Vec<(u16, u16)> = cells.collect();
     let (entry, ends) = (pareto.selected_entry(), pareto.ends);
-    let rank = |(i, d): (usize, &Drawn)| {
+    let rank = |(i, d): (usize, &PlottedPoint)| {
         let own = !d.dominated && pareto.looks.get(d.index).map(|look| look.0) == entry;
         let rank = match () {
             () if d.index == pareto.selected => 0,
@@ -353,7 +354,7 @@ pub fn labelled(
     let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
     let placed = labels::place(plot.area, &cells, beside, &texts);
-    let styled = |label: labels::Label| {
+    let styled = |label: labels::PointLabel| {
         let style = match drawn.get(label.point) {
             Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),
             Some(_) => cx.theme.style(Role::Text),

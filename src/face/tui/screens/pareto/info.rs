@@ -156,35 +156,39 @@ impl PointText {
 }
 
 /// Caveats of the plot: the headline with its remark, the validation of simulated cells, and what the selected point rests on.
-pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
+pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<ScreenNote> {
     let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
     let (areas, plot) = (areas(body, pareto), plot(pareto, body));
     let mut notes = Vec::new();
     if has_headline(pareto) && !is_whole(&[headline(pareto, body.width)], pareto.headline()) {
-        notes.push(Note::new(pareto.headline(), true));
+        notes.push(ScreenNote::new(pareto.headline(), true));
     }
     if let Some(meanings) = meanings(pareto, cx.theme).first() {
         let is_folded = meaning(pareto, cx.theme, body.width).is_none();
-        notes.push(Note::new(format!("marks: {meanings}"), is_folded));
+        notes.push(ScreenNote::new(format!("marks: {meanings}"), is_folded));
     }
     if is_crowded(pareto, &plot) {
-        notes.push(Note::new("too few rows for all lines: only the selected series has its own", true));
+        notes.push(ScreenNote::new(
+            "too few rows for all lines: only the selected series has its own",
+            true,
+        ));
     }
     if let Some(trust) = pareto.trust.get(&point.group) {
-        notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
+        notes.push(ScreenNote::new(format!("{}: {trust}", point.provenance), true));
     }
     let point_text = PointText::new(pareto, point, cx, &plot, areas.info.width);
     let standing = [&*point_text.cell, &point_text.standing, &point_text.more].concat();
     let is_short = areas.info.height == 1;
-    notes.push(Note::new(standing, is_short || point_text.is_cut(areas.info.width)));
-    notes
-        .extend(point_text.contradiction.iter().map(|why| Note::new(format!("published: {why}"), true)));
+    notes.push(ScreenNote::new(standing, is_short || point_text.is_cut(areas.info.width)));
+    notes.extend(
+        point_text.contradiction.iter().map(|why| ScreenNote::new(format!("published: {why}"), true)),
+    );
     let (rows, below) =
         (point_text.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
     let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
     let at = notes.len();
-    notes.push(Note::new(point_text.numbers, numbers > below));
-    notes.extend(point_text.gained.map(|gained| Note::new(gained, rows.len() > below)));
+    notes.push(ScreenNote::new(point_text.numbers, numbers > below));
+    notes.extend(point_text.gained.map(|gained| ScreenNote::new(gained, rows.len() > below)));
     // the hint takes its room from the last row
     let hint = notes_hint(&notes, cx).width();
     if let Some((last, _)) = below.checked_sub(1).and_then(|row| rows.get(row)).filter(|_| hint > 0)

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct PointLabel {
     pub x: u16,
     pub y: u16,
     pub text: String,
@@ -17,7 +17,7 @@ pub fn place(
     points: &[(u16, u16)],
     beside: &[(u16, u16)],
     texts: &[(usize, String)],
-) -> Vec<Label> {
+) -> Vec<PointLabel> {
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
     let mut taken = vec![false; columns * rows];
     let index = |x: u16, y: u16| {
@@ -57,7 +57,7 @@ pub fn place(
             let inside = index(x, y).is_some() && index(x + width - 1, y).is_some();
             if width > 0 && free && inside {
                 cells().filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
-                labels.push(Label { x, y, text: text.clone(), point: *point });
+                labels.push(PointLabel { x, y, text: text.clone(), point: *point });
                 break;
             }
         }
@@ -91,8 +91,12 @@ mod tests {
     #[test]
     fn a_lone_point_has_its_label_at_its_right() {
         let labels = place(Rect::new(0, 0, 20, 5), &[(4, 2)], &[], &[(0, "8x16".into())]);
-        assert_eq!(labels, [Label { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
+        assert_eq!(labels, [PointLabel { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
         let labels = place(Rect::new(0, 0, 20, 5), &[(4, 2)], &[(5, 2)], &[(0, "8x16".into())]);
-        assert_eq!(labels, [Label { x: 6, y: 2, text: "8x16".into(), point: 0 }], "behind a suffix");
+        assert_eq!(
+            labels,
+            [PointLabel { x: 6, y: 2, text: "8x16".into(), point: 0 }],
+            "behind a suffix"
+        );
     }
 }

@@ -15,8 +15,8 @@
 
 use super::draw::ELSEWHERE;
 use super::info::has_headline;
-use super::state::series::Entry;
-use super::state::{Extent, Pareto, series};
+use super::state::series::SeriesEntry;
+use super::state::{Pareto, PlotExtent, series};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use study::plot::ValueAxis;
@@ -41,7 +41,7 @@ const LOW: u16 = 18;
 const HIGH: u16 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Areas {
+pub struct ParetoAreas {
     /// Best point within the limit.
     pub answer: Rect,
     pub headline: Rect,
@@ -54,7 +54,7 @@ pub struct Areas {
     pub info: Rect,
 }
 
-pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
+pub fn areas(body: Rect, pareto: &Pareto) -> ParetoAreas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || pareto.filter.narrows();
     let (answer, rest) = cut_top(body, u16::from(pareto.limit.is_some()));
@@ -77,7 +77,7 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let plot = PLOT.max(AXES + (3 * lines).div_ceil(2));
     let has_room = rest.height > plot + rows;
     let (plot, table) = cut_bottom(rest, if wanted && has_room { rows + 1 } else { 0 });
-    Areas { answer, headline, group, legend, plot, table, info }
+    ParetoAreas { answer, headline, group, legend, plot, table, info }
 }
 
 /// Table rows below the header: visible series with points, and the note on ratios.
@@ -89,7 +89,7 @@ fn table_rows(pareto: &Pareto) -> u16 {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct LegendItem {
     pub text: String,
     /// Look of its series; `None` for other entries.
     pub look: Option<usize>,
@@ -97,10 +97,10 @@ pub struct Piece {
 }
 
 /// Legend, wrapped into rows of at most `width` columns.
-pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let shown = |entry: &&Entry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
-    let entries: Vec<&Entry> = pareto.entries.iter().filter(shown).collect();
+pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
+    let mut pieces: Vec<LegendItem> = Vec::new();
+    let shown = |entry: &&SeriesEntry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
+    let entries: Vec<&SeriesEntry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
     let p2p = match both {
         [true, true] if width < 80 => " P2P on/off ",
@@ -110,16 +110,16 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         [false, true] => " P2P off: ",
     };
     let gap = if width < 80 { " " } else { "  " };
-    pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
+    pieces.push(LegendItem { text: p2p.into(), look: None, hidden: false });
     // one entry per architecture: glyphs for P2P on and off, then the name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
-        let glyph = |e: &&Entry| if e.hidden { "✕".into() } else { e.mark() };
+        let glyph = |e: &&SeriesEntry| if e.hidden { "✕".into() } else { e.mark() };
         let glyphs: String = same.iter().map(glyph).collect();
         let settings = match same.len() {
             3.. if width >= 80 => format!(" ({} settings)", same.len()),
             _ => String::new(),
         };
-        pieces.push(Piece {
+        pieces.push(LegendItem {
             text: format!("{glyphs} {}{settings}{gap}", same[0].series.architecture),
             look: Some(same[0].look),
             hidden: same.iter().all(|e| e.hidden),
@@ -138,14 +138,14 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         let others =
             if letters.len() > 1 { format!(", {ELSEWHERE} other architectures") } else { String::new() };
         let text = format!("{} {source}{settings}{others}  ", letters.join(""));
-        pieces.push(Piece { text, look: None, hidden: false });
+        pieces.push(LegendItem { text, look: None, hidden: false });
     }
-    let mut rows: Vec<Vec<Piece>> = vec![Vec::new()];
+    let mut rows: Vec<Vec<LegendItem>> = vec![Vec::new()];
     let mut used = 0;
     for piece in pieces {
         let wide = piece.text.width() as u16;
         if used + piece.text.trim_end().width() as u16 > width && used > 0 {
-            rows.push(vec![Piece { text: " ".into(), look: None, hidden: false }]);
+            rows.push(vec![LegendItem { text: " ".into(), look: None, hidden: false }]);
             used = 1;
         }
         used += wide;
@@ -187,7 +187,7 @@ pub fn meaning(pareto: &Pareto, theme: Theme, width: u16) -> Option<(u16, String
 }
 
 pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
-    let Extent { x, y } = pareto.extent;
+    let PlotExtent { x, y } = pareto.extent;
     let (log_x, log_y) = pareto.logarithmic();
     let plot = Plot::new(areas(body, pareto).plot, std::iter::empty());
     let (x, y) = match pareto.zoom.window {

@@ -2,7 +2,7 @@
 //! of all series within it.
 
 use super::state::Pareto;
-use super::state::series::Entry;
+use super::state::series::SeriesEntry;
 use super::{Act, layout, show_selected};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
@@ -24,7 +24,7 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
     };
     let hint = format!("goes to the best point within it; {other}; nothing typed: a round limit");
     let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
-    cx.prompt(Completing::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
+    cx.prompt(PromptCompletion::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
         let (x, limit) = parse_on(typed, pareto.axes.x, pareto.unit())?;
         if x != pareto.axes.x {
             pareto.show_x(x);
@@ -178,7 +178,7 @@ pub fn draw_line(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 const CELL: u16 = 23;
 
 /// Row of a series within a limit.
-fn row_of<'a>(pareto: &'a Pareto, entry: &Entry, limit: f64) -> Option<&'a AtLimit> {
+fn row_of<'a>(pareto: &'a Pareto, entry: &SeriesEntry, limit: f64) -> Option<&'a AtLimit> {
     pareto.limits.iter().find(|at| {
         at.limit == limit
             && at.architecture == entry.series.architecture
@@ -188,7 +188,7 @@ fn row_of<'a>(pareto: &'a Pareto, entry: &Entry, limit: f64) -> Option<&'a AtLim
 }
 
 /// Series with points.
-fn entries(pareto: &Pareto) -> impl Iterator<Item = &Entry> {
+fn entries(pareto: &Pareto) -> impl Iterator<Item = &SeriesEntry> {
     let lines = pareto.lines.iter().filter(|line| !line.places.is_empty());
     lines.filter_map(move |line| pareto.entries.get(line.entry))
 }
@@ -200,7 +200,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let entries: Vec<&Entry> = entries(pareto).collect();
+    let entries: Vec<&SeriesEntry> = entries(pareto).collect();
     let word = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
     let head = format!(" best {} {word}", pareto.axes.y.title());
     let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
@@ -245,9 +245,9 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     let Some((limit, point)) = pareto.limit.zip(pareto.current()) else { return };
     let more = pareto.axes.y.is_more_better();
     let with_best = |entry| (entry, row_of(pareto, entry, limit).and_then(|row| row.best.as_ref()));
-    let mut rows: Vec<(&Entry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();
+    let mut rows: Vec<(&SeriesEntry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();
     // nobody can choose upper-bound
-    let is_limit = |entry: &Entry| entry.series.architecture.is_limit();
+    let is_limit = |entry: &SeriesEntry| entry.series.architecture.is_limit();
     let rank = |best: Option<&BestAtLimit>| {
         best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y })
     };
@@ -265,8 +265,8 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     let meanings = meanings(&cells);
     let runs: Vec<Option<String>> =
         rows.into_iter().map(|(_, best)| best.map(|best| best.run.clone())).collect();
-    let take = move |state: &mut State, chosen: Chosen| {
-        let Chosen::Line(at) = chosen else { return };
+    let take = move |state: &mut State, chosen: PickResult| {
+        let PickResult::Line(at) = chosen else { return };
         let (pareto, cx) = (&mut state.pareto, &mut state.cx);
         match runs.get(at).cloned().flatten() {
             Some(run) => {
@@ -299,7 +299,7 @@ fn meanings(cells: &[LimitCell]) -> String {
 }
 
 impl LimitCell {
-    fn new(pareto: &Pareto, entry: &Entry, limit: f64) -> Self {
+    fn new(pareto: &Pareto, entry: &SeriesEntry, limit: f64) -> Self {
         let found = row_of(pareto, entry, limit);
         let best = found.and_then(|at| at.best.as_ref());
         let missed = found.and_then(|at| at.near_miss.as_ref());
@@ -327,7 +327,7 @@ impl LimitCell {
 }
 
 /// Point of a series that just misses a limit: `~8x4 205`.
-fn near_miss(pareto: &Pareto, entry: &Entry, x: f64, limit: f64) -> String {
+fn near_miss(pareto: &Pareto, entry: &SeriesEntry, x: f64, limit: f64) -> String {
     let by = pareto.unit().1;
     let of = |p: &&ParetoPoint| p.series() == entry.series && pareto.axes.x.value(p) == Some(x);
     let label = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);

@@ -21,14 +21,14 @@ use crate::face::tui::figures;
 use crate::face::tui::pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs::{Runs, TraceLookup};
-use crate::face::tui::texts::{Changed, CheckItem, Checklist};
+use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
 pub use state::Pareto;
 use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::series::glyph;
-use state::window::Window;
+use state::window::ZoomWindow;
 use study::analysis::{self, Axes, Axis, Cells};
 use study::answer::headlines_of_all;
 use table::render::Sourced;
@@ -151,15 +151,15 @@ impl Screen for Pareto {
         Some(&mut self.filter)
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
-            Input::Step(rows) => self.move_by(rows),
-            Input::Mouse(body, event) => self.point_at(body, event, cx),
-            Input::Narrow => {
+            ScreenInput::Step(rows) => self.move_by(rows),
+            ScreenInput::Mouse(body, event) => self.point_at(body, event, cx),
+            ScreenInput::Narrow => {
                 self.arrange();
                 self.follow_filter();
             }
-            Input::Close if self.filter.drop_text() => self.arrange(),
+            ScreenInput::Close if self.filter.drop_text() => self.arrange(),
             _ => return false,
         }
         true
@@ -227,7 +227,7 @@ impl Screen for Pareto {
         }
     }
 
-    fn notes(&self, _body: Rect, cx: &Context) -> Vec<Note> {
+    fn notes(&self, _body: Rect, cx: &Context) -> Vec<ScreenNote> {
         info::notes(self, cx)
     }
 
@@ -344,7 +344,7 @@ impl Pareto {
             lines,
             |_, _| None,
             |state, chosen| {
-                let Chosen::Line(at) = chosen else { return };
+                let PickResult::Line(at) = chosen else { return };
                 // a group chosen by hand is shown, with runs of other experiments if need be
                 if state.pareto.is_out_of_scope(at) {
                     state.cx.scope.is_all = true;
@@ -365,15 +365,15 @@ impl Pareto {
                     pareto.hidden.clear();
                     pareto.arrange();
                 }
-                KeyCode::Char('L') => return Changed::Closed,
-                _ => return Changed::Nothing,
+                KeyCode::Char('L') => return ChecklistUpdate::Closed,
+                _ => return ChecklistUpdate::Nothing,
             }
-            Changed::Items(pareto.legend(), at)
+            ChecklistUpdate::Items(pareto.legend(), at)
         }));
     }
 
     fn legend(&self) -> Vec<CheckItem> {
-        let item = |entry: &state::series::Entry| CheckItem {
+        let item = |entry: &state::series::SeriesEntry| CheckItem {
             mark: if entry.hidden { "✕".into() } else { entry.mark() },
             name: entry.series.label(),
             about: format!("{} dominated", glyph(entry.look, entry.series.p2p, true)),
@@ -490,7 +490,7 @@ impl Pareto {
         let hint = format!("nothing typed takes its points away; columns: {columns}");
         let title = "overlay points from a CSV file";
         let text = file.unwrap_or_default();
-        cx.prompt(Completing::Paths, title, hint, text, move |pareto: &mut Self, typed, cx| {
+        cx.prompt(PromptCompletion::Paths, title, hint, text, move |pareto: &mut Self, typed, cx| {
             let path = files::expanded(typed.trim());
             match (typed.trim(), &pareto.overlay_file) {
                 ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
@@ -554,7 +554,7 @@ fn show_selected(pareto: &mut Pareto, plot: &Plot) {
         _ => 0.0,
     };
     let (dx, dy) = (shift(plot.x.share(x)), shift(plot.y.share(y)));
-    pareto.zoom.window = Some(Window {
+    pareto.zoom.window = Some(ZoomWindow {
         x: (plot.x.value(dx), plot.x.value(1.0 + dx)),
         y: (plot.y.value(dy), plot.y.value(1.0 + dy)),
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Pareto;
 use super::layout;
-use super::state::window::Window;
+use super::state::window::ZoomWindow;
 use super::state::{Scale, series};
 use crate::face::tui::pictures::{Picture, PictureEncoding, Pictures, ProtocolType, pixels_of_cell};
 use crate::face::tui::prelude::*;
@@ -85,18 +85,18 @@ impl Sketch {
 }
 
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct DisplayedPicture {
     made: Option<(Arc<Sketch>, Picture)>,
-    seen: Option<Seen>,
+    seen: Option<SketchInputs>,
 }
 
 /// All inputs of a sketch; if unchanged, the sketch is up to date.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct SketchInputs {
     pictures: Pictures,
     revision: u64,
     scales: (Scale, Scale),
-    window: Option<Window>,
+    window: Option<ZoomWindow>,
     table: Option<bool>,
     limit: Option<f64>,
     body: Rect,
@@ -104,7 +104,7 @@ struct Seen {
     cell: Option<(u16, u16)>,
 }
 
-impl Seen {
+impl SketchInputs {
     fn new(pareto: &Pareto, cx: &Context) -> Self {
         Self {
             pictures: pareto.pictures,
@@ -122,7 +122,7 @@ impl Seen {
 
 /// Requests a new picture if the plot has changed since the last request.
 pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
-    let seen = Some(Seen::new(pareto, cx));
+    let seen = Some(SketchInputs::new(pareto, cx));
     if pareto.picture.seen == seen {
         return;
     }

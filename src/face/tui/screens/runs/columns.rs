@@ -29,7 +29,7 @@ pub struct RunColumn {
 
 /// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first
 /// [`RESULTS`] are never scrolled out. In a table of this width, provenances are short where columns are missing.
-pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::Column>) {
+pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::TableColumn>) {
     let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
@@ -51,7 +51,7 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
             }
             whole => whole,
         };
-        let spec = table::Column {
+        let spec = table::TableColumn {
             title: format!("{}{title}", " ".repeat(before.into())).into(),
             width: before + least,
             right: spec.field.unit.is_number(),
@@ -60,9 +60,9 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         };
         (RunColumn { column, name }, spec)
     };
-    let (columns, mut specs): (Vec<RunColumn>, Vec<table::Column>) =
+    let (columns, mut specs): (Vec<RunColumn>, Vec<table::TableColumn>) =
         wanted.into_iter().enumerate().map(column).unzip();
-    let is_crowded = |(column, spec): (&RunColumn, &table::Column)| {
+    let is_crowded = |(column, spec): (&RunColumn, &table::TableColumn)| {
         mark_behind(runs, &table.columns()[column.column], spec).is_some()
     };
     if let Some(at) = columns.iter().zip(&specs).position(is_crowded) {
@@ -71,7 +71,7 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         let title = title(runs, &table.columns()[columns[at].column]);
         wider[at].width = title.width() as u16;
         wider[at].title = title.into();
-        let shown = |specs: &[table::Column]| -> Vec<usize> {
+        let shown = |specs: &[table::TableColumn]| -> Vec<usize> {
             let layout = table::lay_out(specs, Rect::new(0, 0, width, 1), Some(runs.scroll));
             layout.places.iter().map(|place| place.column).collect()
         };
@@ -114,7 +114,7 @@ fn title_width(runs: &Runs, column: &Column) -> usize {
 }
 
 /// Direction of a sorted column whose title has no room for it.
-pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::Column) -> Option<&'static str> {
+pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::TableColumn) -> Option<&'static str> {
     let order = runs.marked_order();
     let (_, descending) = order.iter().find(|(key, _)| *key == column.field.name)?;
     let is_missing = !shown.title.ends_with(['↑', '↓']);

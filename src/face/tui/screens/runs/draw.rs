@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ratatui::text::{self, Span};
 
 use super::columns::{self, RunColumn};
-use super::state::{self, COLUMNS, Line, PINNED, Runs};
+use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
 use super::{Act, RunAreas};
 use crate::desk;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::texts::{Changed, CheckItem, Checklist, TextView};
-use crate::face::tui::widgets::table::{self, Rows, TableLayout};
+use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
+use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
 use lab::store::Annotations;
 use study::analysis::{Column, RunTable};
@@ -34,7 +34,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let rows = usize::from(area.height.saturating_sub(1));
     let runs_above = runs.lines.iter().take(runs.list.selected + 1);
     let place = (runs.lines.len() > rows)
-        .then(|| runs_above.filter(|line| matches!(line, Line::Run(_))).count().max(1));
+        .then(|| runs_above.filter(|line| matches!(line, RunListLine::Run(_))).count().max(1));
     let more = match runs.lines.is_empty() {
         true => String::new(),
         false => table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default(),
@@ -194,11 +194,11 @@ fn draw_table(
     theme: Theme,
     runs: &Runs,
     stored: &Snapshot,
-    (columns, specs): (&[RunColumn], &[table::Column]),
+    (columns, specs): (&[RunColumn], &[table::TableColumn]),
 ) {
-    let rows = Rows { scrolled: Some(runs.scroll), ..Rows::new(&runs.list, runs.lines.len()) };
+    let rows = TableRows { scrolled: Some(runs.scroll), ..TableRows::new(&runs.list, runs.lines.len()) };
     table::draw(buf, area, theme, specs, rows, |row, column, width| match runs.lines[row] {
-        Line::Run(row) => {
+        RunListLine::Run(row) => {
             let mut line = cell(runs, stored, row as usize, &columns[column], width, theme);
             if column == 0 {
                 let spans = status(runs, &stored.records[row as usize], theme);
@@ -206,7 +206,7 @@ fn draw_table(
             }
             line
         }
-        Line::Group { .. } => text::Line::default(),
+        RunListLine::Group { .. } => text::Line::default(),
     });
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
@@ -220,7 +220,7 @@ fn draw_table(
     }
     let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
-        let Line::Group { row, count, running, bad } = runs.lines[index] else { continue };
+        let RunListLine::Group { row, count, running, bad } = runs.lines[index] else { continue };
         let value = group.map_or(String::new(), |column| {
             let bin = runs.bin.and_then(|width| {
                 let low = (state::number(column, row)? / width).floor() * width;
@@ -313,7 +313,7 @@ fn draw_hidden(
     for (at, column) in unseen.chain(chosen) {
         let Some(spec) = stored.table.columns().get(column) else { continue };
         let text = columns::cell_text(spec, row);
-        let is_whole = |place: &table::Place| {
+        let is_whole = |place: &table::ColumnPosition| {
             Some(place.column) == at
                 && fitting(runs, &stored.records[row], spec, row, place.width) == text
         };
@@ -521,13 +521,13 @@ impl Runs {
             ("Esc", "close"),
         ];
         cx.lay(Checklist::new("columns", hints, items, move |runs: &mut Self, code, at, cx| {
-            let Some(at) = choice.key(code, at) else { return Changed::Nothing };
+            let Some(at) = choice.key(code, at) else { return ChecklistUpdate::Nothing };
             runs.columns = choice.names[..choice.shown].to_vec();
             runs.scroll = 0;
             if let Some(stored) = &cx.stored {
                 runs.note_empty(&stored.table);
             }
-            Changed::Items(choice.items(cx), at)
+            ChecklistUpdate::Items(choice.items(cx), at)
         }));
     }
 }

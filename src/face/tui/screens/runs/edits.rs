@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::state::Marked;
+use super::state::MarkedRuns;
 use super::{Act, Runs, named};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
@@ -12,8 +12,8 @@ use lab::store::Edit;
 use table::Record;
 
 #[derive(Clone, Debug)]
-pub enum Done {
-    /// Deleted runs.
+pub enum RunEdit {
+    /// Full ids of the deleted runs.
     Deleted(Vec<String>),
     /// Changed tags or notes of runs.
     Annotated {
@@ -22,7 +22,7 @@ pub enum Done {
         /// Inverse edits, each with its runs.
         back: Vec<(Vec<String>, Edit)>,
     },
-    Unmarked(Marked),
+    Unmarked(MarkedRuns),
 }
 
 impl Runs {
@@ -43,7 +43,7 @@ impl Runs {
         let undo = cx.key::<Self>(Act::Undo);
         cx.inform(format!("took away {}: {undo} brings them back", counted(self.marked.len(), "mark")));
         let marked = std::mem::take(&mut self.marked);
-        self.record(Done::Unmarked(marked));
+        self.record(RunEdit::Unmarked(marked));
         if std::mem::take(&mut self.only_marked) {
             self.rearrange(cx);
         }
@@ -62,21 +62,21 @@ impl Runs {
             return cx.confirm(text, restore);
         };
         match done.clone() {
-            Done::Unmarked(marked) => {
+            RunEdit::Unmarked(marked) => {
                 // marks made since are kept
                 let since = std::mem::replace(&mut self.marked, marked);
                 cx.stored.iter().for_each(|runs| self.drop_marks_of_gone(runs));
                 cx.inform(format!("{} again", counted(self.marked.len(), "mark")));
                 since.as_slice().iter().for_each(|run| self.marked.insert(run.clone()));
             }
-            Done::Annotated { back, .. } => {
+            RunEdit::Annotated { back, .. } => {
                 let runs: usize = back.iter().map(|(runs, _)| runs.len()).sum();
                 cx.inform(format!("restored tags and notes of {}", counted(runs, "run")));
                 for (runs, edit) in back {
                     cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
                 }
             }
-            Done::Deleted(runs) => {
+            RunEdit::Deleted(runs) => {
                 self.restored = runs.into_iter().next();
                 cx.perform(Effect::Store(StoreTask::Restore));
             }
@@ -89,21 +89,21 @@ impl Runs {
         let Some(undone) = self.undone.pop() else { return cx.inform("nothing to redo") };
         let others = std::mem::take(&mut self.undone);
         match undone {
-            Done::Unmarked(_) => self.unmark(cx),
-            Done::Deleted(runs) => self.delete(runs, cx),
-            Done::Annotated { runs, edit, back } => {
+            RunEdit::Unmarked(_) => self.unmark(cx),
+            RunEdit::Deleted(runs) => self.delete(runs, cx),
+            RunEdit::Annotated { runs, edit, back } => {
                 cx.inform(format!("changed tags and notes of {} again", counted(runs.len(), "run")));
                 cx.perform(Effect::Store(StoreTask::Annotate {
                     runs: runs.clone(),
                     edit: edit.clone(),
                 }));
-                self.record(Done::Annotated { runs, edit, back });
+                self.record(RunEdit::Annotated { runs, edit, back });
             }
         }
         self.undone = others;
     }
 
-    fn record(&mut self, done: Done) {
+    fn record(&mut self, done: RunEdit) {
         self.done.push(done);
         self.undone.clear();
     }
@@ -132,7 +132,7 @@ impl Runs {
         } else {
             let undo = cx.key::<Self>(Act::Undo);
             cx.inform(format!("{}: {what}; {undo} undoes it", named(&runs)));
-            self.record(Done::Annotated { runs: runs.clone(), edit: edit.clone(), back });
+            self.record(RunEdit::Annotated { runs: runs.clone(), edit: edit.clone(), back });
         }
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
     }
@@ -195,7 +195,7 @@ impl Runs {
         self.rearrange(cx);
         // the next run moves up to the selection
         self.list.selected = at.min(self.lines.len().saturating_sub(1));
-        self.record(Done::Deleted(runs.clone()));
+        self.record(RunEdit::Deleted(runs.clone()));
         cx.perform(Effect::Store(StoreTask::Delete(runs)));
     }
 
@@ -208,7 +208,7 @@ impl Runs {
         let hint = "it is kept with the run; an empty one takes it away";
         let text = if same { note } else { String::new() };
         let title = format!("note on {}", named(&runs));
-        cx.prompt(Completing::Nothing, title, hint, text, move |screen: &mut Self, typed, cx| {
+        cx.prompt(PromptCompletion::Nothing, title, hint, text, move |screen: &mut Self, typed, cx| {
             screen.annotate(runs.clone(), Edit::note(typed), cx);
             Ok(())
         });
@@ -226,7 +226,7 @@ impl Runs {
         let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
         known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let tag = |(tag, count): (&str, usize)| Offer::new(tag, counted(count, "run"));
-        let known = Completing::Words(known.into_iter().map(tag).collect());
+        let known = PromptCompletion::Words(known.into_iter().map(tag).collect());
         let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use self::recorded::TraceLookup;
 pub use self::state::Runs;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{Place, lay_out};
+use crate::face::tui::widgets::table::{ColumnPosition, lay_out};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::Column;
@@ -167,11 +167,11 @@ impl Screen for Runs {
         Some(&mut self.filter)
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
-            Input::Mouse(body, event) => return self.point(body, event, cx),
-            Input::Narrow => self.rearrange(cx),
-            Input::Close => self.close(cx),
+            ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
+            ScreenInput::Narrow => self.rearrange(cx),
+            ScreenInput::Close => self.close(cx),
             _ => return false,
         }
         true
@@ -389,7 +389,8 @@ impl Runs {
                 let Some(stored) = cx.stored.clone() else { return false };
                 let (columns, specs) = columns::columns(self, &stored.table, table.width);
                 let shown = lay_out(&specs, table, Some(self.scroll));
-                let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
+                let on =
+                    |place: &&ColumnPosition| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
                     let name = &columns[place.column].name;
                     let unit = order::unit(&stored.table, name);
@@ -508,8 +509,8 @@ impl Runs {
         };
         let take = move |screen: &mut Self, chosen, cx: &mut Context| {
             let name = match chosen {
-                Chosen::Line(at) => names[at].clone(),
-                Chosen::Text(typed) => Some(typed),
+                PickResult::Line(at) => names[at].clone(),
+                PickResult::Text(typed) => Some(typed),
             };
             let Some(name) = name else { return screen.sort_anew(cx, |runs| runs.sort.clear()) };
             if let Ok(at) = stored.table.column(name.trim()) {

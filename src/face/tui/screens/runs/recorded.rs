@@ -1,7 +1,7 @@
 //! Runs without a timeline: the screens whose main key opens one show the details of these runs instead.
 
 use crate::face::tui::prelude::*;
-use crate::face::tui::screen::Placed;
+use crate::face::tui::screen::TabScreen;
 use lab::store::Store;
 use table::Record;
 
@@ -30,7 +30,7 @@ impl TraceLookup {
     }
 
     /// Asks whether the file of a run's trace exists; `of` borrows the lookup of the screen that asks.
-    pub fn ask<S: Placed>(record: &Record, cx: &mut Context, of: fn(&mut S) -> &mut Self) {
+    pub fn ask<S: TabScreen>(record: &Record, cx: &mut Context, of: fn(&mut S) -> &mut Self) {
         if record.trace.is_none() || record.metrics.is_none() || record.spec.backend.is_simulated() {
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::columns;
-use super::edits::Done;
+use super::edits::RunEdit;
 use super::order::{SORT_KEYS, SortOrder};
 use super::recorded::TraceLookup;
 use crate::face::tui::prelude::*;
@@ -63,7 +63,7 @@ pub const SETTING: &str = "setting";
 pub const STATUS: u16 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum RunListLine {
     /// Run, as an index into the records.
     Run(u32),
     Group {
@@ -78,7 +78,7 @@ pub enum Line {
 
 #[derive(Debug, Default)]
 pub struct Runs {
-    pub lines: Vec<Line>,
+    pub lines: Vec<RunListLine>,
     pub count: usize,
     /// Stored runs that the scope leaves out: those of other experiments.
     pub out_of_scope: usize,
@@ -122,12 +122,12 @@ pub struct Runs {
     /// Full record of the selected run, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
     pub trace: TraceLookup,
-    pub marked: Marked,
+    pub marked: MarkedRuns,
     pub only_marked: bool,
     /// Edits to undo, newest last.
-    pub done: Vec<Done>,
+    pub done: Vec<RunEdit>,
     /// Edits to redo, newest last.
-    pub undone: Vec<Done>,
+    pub undone: Vec<RunEdit>,
     pub grouped: bool,
     /// Order that grouping replaced.
     pub ungrouped: Option<SortOrder>,
@@ -148,7 +148,7 @@ pub struct KeptRuns {
     detail: Option<bool>,
 }
 
-impl Kept for Runs {
+impl PersistentScreen for Runs {
     type Kept = KeptRuns;
 
     fn keep(&self) -> Option<KeptRuns> {
@@ -181,8 +181,8 @@ impl Runs {
     /// Record index of the selected run.
     pub fn row(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
-            Line::Run(row) => Some(*row as usize),
-            Line::Group { .. } => None,
+            RunListLine::Run(row) => Some(*row as usize),
+            RunListLine::Group { .. } => None,
         }
     }
 
@@ -193,8 +193,8 @@ impl Runs {
     /// Record indices of the shown runs.
     pub fn rows(&self) -> impl Iterator<Item = u32> {
         self.lines.iter().filter_map(|line| match line {
-            Line::Run(row) => Some(*row),
-            Line::Group { .. } => None,
+            RunListLine::Run(row) => Some(*row),
+            RunListLine::Group { .. } => None,
         })
     }
 
@@ -209,9 +209,9 @@ impl Runs {
 
     /// Selects a run, or the line at `place` if it is not shown.
     pub fn select(&mut self, run: &str, snapshot: &Snapshot, place: usize) {
-        let is = |line: &Line| match line {
-            Line::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
-            Line::Group { .. } => false,
+        let is = |line: &RunListLine| match line {
+            RunListLine::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
+            RunListLine::Group { .. } => false,
         };
         let at = self.lines.iter().position(is);
         self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
@@ -219,7 +219,7 @@ impl Runs {
 
     /// Line of the first run.
     pub fn first_run(&self) -> usize {
-        usize::from(matches!(self.lines.first(), Some(Line::Group { .. })))
+        usize::from(matches!(self.lines.first(), Some(RunListLine::Group { .. })))
     }
 
     /// Filters and sorts the lines, keeping the selected run if possible.
@@ -261,10 +261,12 @@ impl Runs {
         self.bin = group.and_then(|column| bin_width(table.columns().get(column)?, &rows));
         self.lines = match group {
             Some(column) => grouped(snapshot, column, &rows, self.bin),
-            None => rows.into_iter().map(Line::Run).collect(),
+            None => rows.into_iter().map(RunListLine::Run).collect(),
         };
         let at = match selected {
-            Some(Line::Run(row)) => self.lines.iter().position(|line| *line == Line::Run(row)),
+            Some(RunListLine::Run(row)) => {
+                self.lines.iter().position(|line| *line == RunListLine::Run(row))
+            }
             _ => None,
         };
         self.list.selected = at.unwrap_or_else(|| self.first_run());
@@ -391,7 +393,7 @@ pub fn number(column: &Column, row: u32) -> Option<f64> {
 }
 
 /// Inserts a header before each group of equal values, or of values in the same bin; rows must be sorted by the column.
-fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32], bin: Option<f64>) -> Vec<Line> {
+fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32], bin: Option<f64>) -> Vec<RunListLine> {
     let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
     let status = |row: &u32| snapshot.records.get(*row as usize).map(|record| record.status);
     let mut lines = Vec::with_capacity(rows.len() + 16);
@@ -404,19 +406,19 @@ fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32], bin: Option<f64>) -
         let of = |wanted| group.iter().filter(|row| status(row) == Some(wanted)).count() as u32;
         let (count, running) = (group.len() as u32, of(Status::Running));
         let bad = count - running - of(Status::Ok);
-        lines.push(Line::Group { row: group[0], count, running, bad });
-        lines.extend(group.iter().copied().map(Line::Run));
+        lines.push(RunListLine::Group { row: group[0], count, running, bad });
+        lines.extend(group.iter().copied().map(RunListLine::Run));
     }
     lines
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Marked {
+pub struct MarkedRuns {
     order: Vec<String>,
     all: HashSet<String>,
 }
 
-impl Marked {
+impl MarkedRuns {
     pub fn insert(&mut self, run: String) {
         if self.all.insert(run.clone()) {
             self.order.push(run);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::state::go::{FORMS, Target};
-use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
-use super::state::prediction::{Facts, Prediction, Rewired};
-use super::state::{Line, Timeline, TraceIndex, View};
+use super::state::go::{FORMS, JumpTarget};
+use super::state::panel::{OperationScope, Stretches, TimelinePanel, is_explained_by_exposed};
+use super::state::prediction::{Facts, PredictionTarget, Rewired};
+use super::state::{Timeline, TimelineView, TraceIndex, TraceLine};
 use super::{Act, ask, draw, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
@@ -47,13 +47,13 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     }
     match act {
         Act::Verdict => match &view.panel {
-            Some(Panel::Verdict { .. }) => view.panel = None,
+            Some(TimelinePanel::Verdict { .. }) => view.panel = None,
             _ => {
                 let (lines, list) = (lists::verdict_lines(view, cx), Default::default());
-                view.panel = Some(Panel::Verdict { lines, list });
+                view.panel = Some(TimelinePanel::Verdict { lines, list });
             }
         },
-        Act::GoTo => cx.prompt(Completing::Nothing, "go to", FORMS, "", go_to),
+        Act::GoTo => cx.prompt(PromptCompletion::Nothing, "go to", FORMS, "", go_to),
         Act::Ghost if view.has_ghost() => view.remove(),
         Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
@@ -62,7 +62,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             None => cx.inform("the numbers are being counted; try again in a moment"),
         },
         Act::CopyNumbers => copy(info::item_text(view), cx),
-        Act::WholeName if !matches!(view.panel, Some(Panel::Operations(_))) => {
+        Act::WholeName if !matches!(view.panel, Some(TimelinePanel::Operations(_))) => {
             let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
             cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
         }
@@ -94,7 +94,7 @@ fn copy(text: String, cx: &mut Context) {
 }
 
 /// Asks for a prediction to show below the trace. Our own runs default to a simulation; any trace can be rewired.
-fn ask_prediction(view: &View, cx: &mut Context) {
+fn ask_prediction(view: &TimelineView, cx: &mut Context) {
     let (title, text, hint, names) = match &view.panes[0].index.trace.meta.spec {
         None => (
             "rewire this trace as",
@@ -103,7 +103,7 @@ fn ask_prediction(view: &View, cx: &mut Context) {
             &["architecture", "collective"][..],
         ),
         Some(spec) => {
-            let on = Prediction::proposed(spec);
+            let on = PredictionTarget::proposed(spec);
             let why = match on.hardware == spec.hardware {
                 true => "the run's own hardware".into(),
                 false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
@@ -118,35 +118,36 @@ fn ask_prediction(view: &View, cx: &mut Context) {
             )
         }
     };
-    let names = Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
+    let names =
+        PromptCompletion::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
     cx.prompt(names, title, hint, text, beneath);
 }
 
 /// Opens the table of operations or the list of exposed communication, or goes on to its next part.
-fn list_part(view: &mut View, act: Act, cx: &mut Context) {
+fn list_part(view: &mut TimelineView, act: Act, cx: &mut Context) {
     view.panel = Some(match (act, view.panel.take()) {
-        (Act::Operations, Some(Panel::Operations(mut shown))) => {
-            shown.scope = shown.scope.next(view, &Scope::OF_OPERATIONS);
-            Panel::Operations(shown)
+        (Act::Operations, Some(TimelinePanel::Operations(mut shown))) => {
+            shown.scope = shown.scope.next(view, &OperationScope::OF_OPERATIONS);
+            TimelinePanel::Operations(shown)
         }
         (Act::Operations, _) => {
             cx.forget::<Timeline>(ask::OPERATIONS);
-            Panel::Operations(Box::default())
+            TimelinePanel::Operations(Box::default())
         }
-        (_, Some(Panel::Stretches(mut shown))) => {
-            shown.scope = shown.scope.next(view, &Scope::OF_STRETCHES);
-            Panel::Stretches(shown)
+        (_, Some(TimelinePanel::Stretches(mut shown))) => {
+            shown.scope = shown.scope.next(view, &OperationScope::OF_STRETCHES);
+            TimelinePanel::Stretches(shown)
         }
         _ => {
             cx.forget::<Timeline>(ask::STRETCHES);
-            let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
-            Panel::Stretches(Stretches { scope, ..Stretches::default() })
+            let scope = OperationScope::Stretch.next(view, &OperationScope::OF_STRETCHES);
+            TimelinePanel::Stretches(Stretches { scope, ..Stretches::default() })
         }
     });
 }
 
 /// Folds or unfolds identical ranks; those that were stored once get spans of their own.
-fn fold_ranks(view: &mut View, cx: &mut Context) {
+fn fold_ranks(view: &mut TimelineView, cx: &mut Context) {
     let folded = view.folded();
     if folded.is_empty() {
         return toggle_fold(view, cx);
@@ -188,14 +189,14 @@ fn unmoved(act: Act) -> Option<&'static str> {
 }
 
 /// Full name of the selected row of the operations table, or of the item under the cursor.
-fn name(view: &View) -> Option<String> {
-    if let Some(Panel::Operations(operations)) = &view.panel {
+fn name(view: &TimelineView) -> Option<String> {
+    if let Some(TimelinePanel::Operations(operations)) = &view.panel {
         return operations.row().map(|(row, _)| row.name.clone());
     }
     let pane = view.pane();
     match (pane.current()?, pane.span()) {
         (_, Some(span)) => Some(pane.index.name(span).to_owned()),
-        (Line::Ranges(row), _) => {
+        (TraceLine::Ranges(row), _) => {
             Some(pane.index.range_name(pane.index.range(row, pane.place)?).to_owned())
         }
         _ => None,
@@ -205,7 +206,7 @@ fn name(view: &View) -> Option<String> {
 /// Goes to a typed target; returns the reason if it cannot.
 fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
-    if view.go(Target::parse(text)?)? {
+    if view.go(JumpTarget::parse(text)?)? {
         ask::search(view, cx);
     }
     Ok(())
@@ -223,13 +224,13 @@ fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), 
         return Ok(());
     }
     let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
-    let (on, step) = (Prediction::parse(text)?, key.map_or(0, |key| key.step));
+    let (on, step) = (PredictionTarget::parse(text)?, key.map_or(0, |key| key.step));
     ask::show_ghost(cx, move || on.simulate(&run, step));
     Ok(())
 }
 
 /// Performs an act on the open traces; returns the reason if it had no effect.
-fn on_view(view: &mut View, act: Act) -> Result<(), String> {
+fn on_view(view: &mut TimelineView, act: Act) -> Result<(), String> {
     let done = |done: bool, why: &str| if done { Ok(()) } else { Err(why.to_string()) };
     match act {
         Act::SpanPrevious => view.move_in_line(-1),
@@ -263,8 +264,8 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::LookUp => return look_up(view),
         Act::Legend => {
             view.panel = match view.panel.take() {
-                Some(legend @ Panel::Legend(..)) => legend.covered(),
-                other => Some(Panel::Legend(Default::default(), other.map(Box::new))),
+                Some(legend @ TimelinePanel::Legend(..)) => legend.covered(),
+                other => Some(TimelinePanel::Legend(Default::default(), other.map(Box::new))),
             };
         }
         Act::MatchNext | Act::MatchPrevious => {
@@ -285,10 +286,10 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
         Act::Dependencies => return view.list_dependencies(),
         Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
-        Act::ToggleRank if matches!(view.panel, Some(Panel::Verdict { .. })) => {
+        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
             return view.go_to_cause();
         }
-        Act::ToggleRank if matches!(view.panel, Some(Panel::Legend(..))) => {
+        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Legend(..))) => {
             return Err("a legend has no entry to go to".into());
         }
         Act::ToggleRank if view.panel.is_some() => return view.go_to_row(),
@@ -306,14 +307,14 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::Compare => {
             view.steps_to_compare()?;
             let (by_exposed, open) = match view.panel.take() {
-                Some(Panel::Differences { by_exposed, open, .. }) => (!by_exposed, open),
+                Some(TimelinePanel::Differences { by_exposed, open, .. }) => (!by_exposed, open),
                 // opens on what explains the difference
                 _ => {
                     let known = view.differences.as_deref().filter(|_| view.compares_now());
                     (known.is_some_and(is_explained_by_exposed), Default::default())
                 }
             };
-            view.panel = Some(Panel::Differences { list: Default::default(), by_exposed, open });
+            view.panel = Some(TimelinePanel::Differences { list: Default::default(), by_exposed, open });
         }
         Act::ShiftNext | Act::ShiftPrevious => {
             view.follows = false;
@@ -329,7 +330,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
 }
 
 /// Reads the imported files for each kernel from now on, or no longer; returns the reason if that changes nothing.
-fn look_up(view: &mut View) -> Result<(), String> {
+fn look_up(view: &mut TimelineView) -> Result<(), String> {
     let pane = view.pane();
     let why = match () {
         () if pane.index.trace.meta.spec.is_some() => {
@@ -384,7 +385,7 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
 }
 
 /// False for a foreign trace that cannot be rewired and lacks no fact for it, as one without all-reduces.
-pub fn can_rewire(view: &View) -> bool {
+pub fn can_rewire(view: &TimelineView) -> bool {
     let pane = view.pane();
     let Some(verdict) = pane.verdict.as_ref().filter(|_| pane.index.trace.meta.spec.is_none()) else {
         return true;
@@ -393,7 +394,7 @@ pub fn can_rewire(view: &View) -> bool {
     !verdict.collectives.is_empty() && verdict.not_rewired.as_deref().is_none_or(lacks_fact)
 }
 
-fn toggle_fold(view: &mut View, cx: &mut Context) {
+fn toggle_fold(view: &mut TimelineView, cx: &mut Context) {
     if !view.toggle_fold() {
         return cx.inform("no two ranks did the same at the same times");
     }

@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use super::state::measure::{self, CriticalPath, Measured};
+use super::state::measure::{self, CriticalPath, MeasuredInterval};
 use super::state::pane::OverlapOf;
-use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
+use super::state::panel::{
+    OperationScope, ResolvedScope, ScopedTable, TimelinePanel, is_explained_by_exposed,
+};
 use super::state::prediction::{Facts, traced};
-use super::state::{Matches, Pane, TraceIndex, View};
+use super::state::{Matches, Pane, TimelineView, TraceIndex};
 use super::{Timeline, lists};
 use crate::desk;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::keymap::Action;
-use crate::face::tui::overlay::Completing;
+use crate::face::tui::overlay::PromptCompletion;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::task::Stop;
 use base::error::Result;
@@ -45,7 +47,7 @@ pub fn forget(cx: &mut Context) {
 
 /// Asks for missing data, one question of each kind at a time. `columns` is the width of the lanes; 0
 /// skips the overview.
-pub fn follow(view: &View, columns: usize, cx: &mut Context) {
+pub fn follow(view: &TimelineView, columns: usize, cx: &mut Context) {
     let stretch = view.stretch();
     for (at, pane) in view.panes.iter().enumerate() {
         if columns > 0 {
@@ -54,7 +56,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
         }
         if let Some(stretch) = stretch {
             let take = |pane: &mut Pane, _, numbers| pane.measured = Some(numbers);
-            of_pane(cx, ("numbers", at), pane, pane.window(stretch), Measured::new, take);
+            of_pane(cx, ("numbers", at), pane, pane.window(stretch), MeasuredInterval::new, take);
         }
         if let Some(step) = pane.step_key(view.time, at == view.focus).filter(|_| view.lit) {
             let path = |index: &TraceIndex, step| CriticalPath::new(&index.trace, step);
@@ -75,7 +77,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     }
     (0..view.panes.len()).for_each(|at| judge(view, at, cx));
     count(view, cx);
-    if let (Some(Panel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
+    if let (Some(TimelinePanel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
         && let Ok(steps) = view.steps_to_compare()
     {
         let [a, b] = [a, b].map(|pane| Arc::clone(&pane.index));
@@ -92,7 +94,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             |timeline: &mut Timeline, report, cx| {
                 let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);
                 if let Some((view, report)) = view.zip(cx.ok_or_fail(report)) {
-                    if let (None, Some(Panel::Differences { by_exposed, .. })) =
+                    if let (None, Some(TimelinePanel::Differences { by_exposed, .. })) =
                         (&view.differences, &mut view.panel)
                     {
                         *by_exposed = is_explained_by_exposed(&report);
@@ -107,9 +109,9 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
 /// Maximum trace size, in spans, for computing a verdict in advance; takes a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
-fn judge(view: &View, at: usize, cx: &mut Context) {
+fn judge(view: &TimelineView, at: usize, cx: &mut Context) {
     let pane = &view.panes[at];
-    let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
+    let is_wanted = matches!(view.panel, Some(TimelinePanel::Verdict { .. }));
     let is_known = pane.verdict.is_some() || pane.ghost.is_some();
     if is_known || !is_wanted && pane.index.trace.spans.len() > JUDGED {
         return;
@@ -127,9 +129,9 @@ fn judge(view: &View, at: usize, cx: &mut Context) {
         if let Some(pane) = view.panes.get_mut(at) {
             pane.verdict = Some(Arc::new(verdict));
         }
-        if matches!(view.panel, Some(Panel::Verdict { .. })) {
+        if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) {
             let computed = lists::verdict_lines(view, cx);
-            if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
+            if let Some(TimelinePanel::Verdict { lines, .. }) = &mut view.panel {
                 *lines = computed;
             }
         }
@@ -137,19 +139,19 @@ fn judge(view: &View, at: usize, cx: &mut Context) {
 }
 
 /// Requests the table below the lanes, and the totals of the search.
-fn count(view: &View, cx: &mut Context) {
+fn count(view: &TimelineView, cx: &mut Context) {
     match &view.panel {
-        Some(Panel::Operations(shown)) => {
-            count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
+        Some(TimelinePanel::Operations(shown)) => {
+            count_part(view, cx, OPERATIONS, shown.scope, ResolvedScope::operations, |view, counted| {
                 if let Some(shown) = view.operations() {
                     shown.set(counted);
                     go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
             });
         }
-        Some(Panel::Stretches(shown)) => {
-            count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |view, counted| {
-                if let Some(Panel::Stretches(shown)) = &mut view.panel {
+        Some(TimelinePanel::Stretches(shown)) => {
+            count_part(view, cx, STRETCHES, shown.scope, ResolvedScope::stretches, |view, counted| {
+                if let Some(TimelinePanel::Stretches(shown)) = &mut view.panel {
                     shown.set(counted);
                     go_to_row_if(std::mem::take(&mut shown.awaited), view);
                 }
@@ -159,13 +161,13 @@ fn count(view: &View, cx: &mut Context) {
     }
     // also for the palette, which finds its operations
     if view.shows_docked() {
-        count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
+        count_part(view, cx, DOCKED, view.docked.scope, ResolvedScope::operations, |view, counted| {
             view.docked.set(counted);
             view.docked.list.selected = usize::MAX;
         });
     }
-    let hits = Scope::Hits.part(view);
-    if let Part::Hits(query) = &hits {
+    let hits = OperationScope::Hits.part(view);
+    if let ResolvedScope::Hits(query) = &hits {
         // only after the search has caught up with the typed text
         let found = |pane: &Pane| pane.matches.as_ref().is_some_and(|matches| matches.query == *query);
         for (at, pane) in view.panes.iter().enumerate().filter(|(_, pane)| found(pane)) {
@@ -182,7 +184,7 @@ fn count(view: &View, cx: &mut Context) {
 }
 
 /// Goes to the first row of a list for which Enter was pressed before it was counted.
-fn go_to_row_if(is_awaited: bool, view: &mut View) {
+fn go_to_row_if(is_awaited: bool, view: &mut TimelineView) {
     if is_awaited {
         // an empty list says so itself
         let _ = view.go_to_row();
@@ -191,18 +193,18 @@ fn go_to_row_if(is_awaited: bool, view: &mut View) {
 
 /// Requests a table over part of the trace for the list below the lanes.
 fn count_part<T: Send + Sync + 'static>(
-    view: &View,
+    view: &TimelineView,
     cx: &mut Context,
     slot: &'static str,
-    scope: Scope,
-    table: fn(&Part, &TraceIndex) -> T,
-    take: fn(&mut View, Counted<T>),
+    scope: OperationScope,
+    table: fn(&ResolvedScope, &TraceIndex) -> T,
+    take: fn(&mut TimelineView, ScopedTable<T>),
 ) {
     let (pane, part, index) = (view.focus, scope.part(view), Arc::clone(&view.pane().index));
     let key = (pane, part.clone());
     let work = move |_: &Stop| {
         let table = Arc::new(table(&part, &index));
-        Ok(Counted { pane, part, table })
+        Ok(ScopedTable { pane, part, table })
     };
     cx.follow(slot, &key, work, move |timeline: &mut Timeline, counted, cx| {
         if let Some((view, counted)) = timeline.view.as_mut().zip(cx.ok_or_fail(counted)) {
@@ -240,7 +242,7 @@ fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
     overlap(&index.trace, &part.map_or_else(all, Selection::of_step)).all.overlap_pct
 }
 
-pub fn search(view: &View, cx: &mut Context) {
+pub fn search(view: &TimelineView, cx: &mut Context) {
     for (at, pane) in view.panes.iter().enumerate() {
         let (index, query) = (Arc::clone(&pane.index), view.search.line.value().to_owned());
         cx.ask(
@@ -255,7 +257,7 @@ pub fn search(view: &View, cx: &mut Context) {
     }
 }
 
-pub fn end_search(view: &mut View, cx: &mut Context) {
+pub fn end_search(view: &mut TimelineView, cx: &mut Context) {
     view.forget_search();
     for slot in ["search", "totals"] {
         (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
@@ -337,7 +339,7 @@ pub fn what_if(
                 };
                 let hint =
                     format!("{first}. Type the model's layers, as layers 80, or the TP size, as tp 8");
-                cx.prompt(Completing::Nothing, "what-if of this trace", hint, lacking, take);
+                cx.prompt(PromptCompletion::Nothing, "what-if of this trace", hint, lacking, take);
             }
         },
     );

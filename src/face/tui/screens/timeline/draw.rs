@@ -7,15 +7,15 @@ use super::header::{header, names, title};
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::measure::{CriticalPath, Density};
 use super::state::select::MARKS;
-use super::state::window::Window;
-use super::state::{Line, Pane, View};
+use super::state::window::TimeWindow;
+use super::state::{Pane, TimelineView, TraceLine};
 use super::{Timeline, info, lists};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas};
 use crate::face::tui::widgets::paint::glyph;
-use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
 use crate::face::tui::widgets::ticks::{tick_labels, ticks};
 use base::text::rank_list;
 use lab::store::Store;
@@ -88,7 +88,7 @@ fn without_traces(cx: &Context) -> String {
 }
 
 /// Draws marks A and B above the lanes, and the distance between them.
-fn marks(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+fn marks(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     let (_, over) = cut_left(area, LANE_LABEL);
     let (key, dim) = (theme.style(Role::Key), theme.style(Role::Dim));
     let last = over.width.saturating_sub(1);
@@ -112,14 +112,14 @@ fn marks(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
 }
 
 /// Column of a time; the end of the window maps to the last column.
-fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
+fn column_of(time: i64, window: TimeWindow, columns: u16) -> Option<u16> {
     let last = time == window.to;
     let time = if last { time - 1 } else { time };
     window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
 /// Draws the time axis: ticks at round times since an origin (window time).
-pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Theme) {
+pub fn axis(buf: &mut Buffer, area: Rect, window: TimeWindow, origin: i64, theme: Theme) {
     let columns = usize::from(area.width);
     let ticks = ticks(window, origin, columns);
     let column = |tick: &i64| window.column(origin.saturating_add(*tick), columns);
@@ -137,7 +137,7 @@ pub fn axis(buf: &mut Buffer, area: Rect, window: Window, origin: i64, theme: Th
 /// where it starts, and the name. Names of other steps would pass for it.
 fn name_at_cursor(
     pane: &Pane,
-    window: Window,
+    window: TimeWindow,
     columns: usize,
     (cursor, step): (usize, usize),
 ) -> Option<(Range<usize>, usize, String)> {
@@ -161,7 +161,7 @@ fn ruler(
     buf: &mut Buffer,
     area: Rect,
     pane: &Pane,
-    window: Window,
+    window: TimeWindow,
     (aligned, cursor): (Option<usize>, Option<(usize, Option<usize>)>),
     theme: Theme,
 ) {
@@ -213,7 +213,14 @@ fn ruler(
     }
 }
 
-fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focus: bool, theme: Theme) {
+fn draw_pane(
+    buf: &mut Buffer,
+    areas: &PaneAreas,
+    view: &TimelineView,
+    pane: &Pane,
+    focus: bool,
+    theme: Theme,
+) {
     let window = pane.window(view.window);
     let (label_of_ruler, over) = cut_left(areas.ruler, LANE_LABEL);
     if pane.index.rank_count() > 1 {
@@ -267,7 +274,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         let style = match (here, focus) {
             (true, true) => theme.style(Role::Selected),
             (true, false) => theme.style(Role::Title),
-            _ if matches!(what, Line::Ranges(_)) => theme.style(Role::Dim),
+            _ if matches!(what, TraceLine::Ranges(_)) => theme.style(Role::Dim),
             _ => theme.style(Role::Text),
         };
         put(buf, name, name.x, name.y, &label(pane, *what), style);
@@ -324,7 +331,7 @@ fn draw_path(
     area: Rect,
     pane: &Pane,
     path: Option<&CriticalPath>,
-    window: Window,
+    window: TimeWindow,
     theme: Theme,
 ) {
     let (label, over) = cut_left(area, LANE_LABEL);
@@ -374,8 +381,15 @@ fn draw_path(
 }
 
 /// Highlights the critical path on a line by dimming the rest.
-fn light(buf: &mut Buffer, area: Rect, pane: &Pane, line: Line, path: &CriticalPath, window: Window) {
-    let Line::Row(row) = line else { return };
+fn light(
+    buf: &mut Buffer,
+    area: Rect,
+    pane: &Pane,
+    line: TraceLine,
+    path: &CriticalPath,
+    window: TimeWindow,
+) {
+    let TraceLine::Row(row) = line else { return };
     let Some((rank, lane)) = pane.index.lane_of(row) else { return };
     let columns = usize::from(area.width);
     let mut on = vec![false; columns];
@@ -402,7 +416,7 @@ fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme:
 }
 
 /// First and last column of the item under the cursor, if visible.
-fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, usize)> {
+fn under_cursor(pane: &Pane, window: TimeWindow, columns: usize) -> Option<(usize, usize)> {
     let (start, end) = pane.interval()?;
     if end < window.from || (end == window.from && start < end) {
         return None;
@@ -413,10 +427,10 @@ fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, u
     Some((first, last.max(first)))
 }
 
-fn label(pane: &Pane, line: Line) -> String {
+fn label(pane: &Pane, line: TraceLine) -> String {
     let index = &pane.index;
     let text = match line {
-        Line::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
+        TraceLine::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
             let (one, others) = (index.ranks[rank].rank, rank_list(&index.alike(rank)));
             match pane.is_collapsed(rank) {
                 true => format!("▸ r{one} = {others}"),
@@ -432,13 +446,13 @@ fn label(pane: &Pane, line: Line) -> String {
                 }
             }
         }
-        Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
-        Line::Rank(rank) => match index.ranks[rank].label.as_str() {
+        TraceLine::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
+        TraceLine::Rank(rank) => match index.ranks[rank].label.as_str() {
             // short labels have room for the line's content
             short if short.len() <= 4 => format!("▾ {short:<4}exposed"),
             long => format!("▾ {long}"),
         },
-        Line::Ranges(row) => {
+        TraceLine::Ranges(row) => {
             let row = &index.range_rows[row];
             match (pane.nested_ranges(line), row.depth) {
                 (Some((_, true)), _) => format!("  ▾ thread {}", row.thread),
@@ -447,13 +461,13 @@ fn label(pane: &Pane, line: Line) -> String {
                 (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
         }
-        Line::Row(row) => format!("      {}", index.rows[row].label),
+        TraceLine::Row(row) => format!("      {}", index.rows[row].label),
     };
     cut(&text, LANE_LABEL - 1)
 }
 
 /// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.
-pub fn overview_pane(view: &View, rows: u16, row: u16) -> usize {
+pub fn overview_pane(view: &TimelineView, rows: u16, row: u16) -> usize {
     match view.panes.len() {
         0 | 1 => 0,
         _ if rows < 2 => view.focus.min(1),
@@ -461,7 +475,7 @@ pub fn overview_pane(view: &View, rows: u16, row: u16) -> usize {
     }
 }
 
-fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+fn draw_overview(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     for row in 0..area.height {
         let at = overview_pane(view, area.height, row);
         let Some(pane) = view.panes.get(at) else { continue };
@@ -490,7 +504,7 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
 fn draw_overview_row(
     buf: &mut Buffer,
     line: Rect,
-    view: &View,
+    view: &TimelineView,
     pane: &Pane,
     is_comm: bool,
     theme: Theme,
@@ -523,7 +537,7 @@ fn draw_overview_row(
 }
 
 /// Mark of an overview column: all work, as on a collapsed rank, or communication alone.
-fn overview_glyph(density: &Density, is_comm: bool) -> Mark {
+fn overview_glyph(density: &Density, is_comm: bool) -> StyledGlyph {
     let shares = Shares {
         compute: density.compute.into(),
         comm: density.comm.into(),

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::state::panel::{Counted, Panel, Part, Scope};
-use super::state::window::Window;
-use super::state::{KeptTimeline, Pane, Timeline, TraceIndex, View, measure};
+use super::state::panel::{OperationScope, ResolvedScope, ScopedTable, TimelinePanel};
+use super::state::window::TimeWindow;
+use super::state::{KeptTimeline, Pane, Timeline, TimelineView, TraceIndex, measure};
 use super::{ask, lists};
-use crate::desk::{self, OpenOptions, Opened};
+use crate::desk::{self, OpenOptions, OpenedTrace};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screen::{Export, FileKind};
@@ -85,7 +85,7 @@ impl Timeline {
         &mut self,
         what: String,
         opening: Opening,
-        read: impl FnOnce(&Store) -> Result<Vec<Opened>> + Send + 'static,
+        read: impl FnOnce(&Store) -> Result<Vec<OpenedTrace>> + Send + 'static,
         cx: &mut Context,
     ) {
         let indexed = move |store: &Store| read(store).map(|all| all.into_iter().map(index).collect());
@@ -145,7 +145,7 @@ impl Timeline {
             }
             (_, Some(index), _) => {
                 cx.forget::<Self>(ask::PREDICTION);
-                let mut view = View::new(index);
+                let mut view = TimelineView::new(index);
                 if let Some(second) = traces.next() {
                     view.add(second);
                 }
@@ -160,7 +160,7 @@ impl Timeline {
 }
 
 /// Indexes an opened trace and frees the memory used to open it, before the next one is opened.
-fn index(opened: Opened) -> Arc<TraceIndex> {
+fn index(opened: OpenedTrace) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
     let words = meta.spec.as_ref().map(|s| {
         // the hardware's own link needs no word
@@ -201,14 +201,14 @@ fn give_back_memory() {
 }
 
 /// Exported stretch in ns of the trace: the selection or marks, else the visible window.
-fn stretch(view: &View, pane: &Pane) -> Window {
+fn stretch(view: &TimelineView, pane: &Pane) -> TimeWindow {
     pane.window(view.stretch().unwrap_or(view.window))
 }
 
 /// Exports figures of the stretch of all open traces, or its spans as CSV. If a list is open below the
 /// lanes, CSV exports the list.
-pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
-    if kind == FileKind::Csv && matches!(view.panel, Some(Panel::Differences { .. })) {
+pub fn export(view: &TimelineView, kind: FileKind) -> Result<Export, String> {
+    if kind == FileKind::Csv && matches!(view.panel, Some(TimelinePanel::Differences { .. })) {
         return match (&view.differences, &view.panes[..]) {
             (Some(report), [a, b]) if view.compares_now() => {
                 let provenance = [a.index.provenance(), b.index.provenance()];
@@ -222,7 +222,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
             .map(|table| Export::text(table.csv(Sourced::ByRow)))
             .ok_or("operations are still being counted; try again in a moment".into());
     }
-    let shown: Vec<(Arc<TraceIndex>, Window)> =
+    let shown: Vec<(Arc<TraceIndex>, TimeWindow)> =
         view.panes.iter().map(|pane| (pane.index.clone(), stretch(view, pane))).collect();
     if shown.iter().all(|(index, _)| index.trace.spans.is_empty()) {
         return Err("the trace has no spans: there is nothing to write".into());
@@ -257,7 +257,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
 
 /// Self-contained HTML page of the upper trace: its timeline shows the selection, else the steps in the window, or as many
 /// of them as a page holds.
-fn page(view: &View) -> Export {
+fn page(view: &TimelineView) -> Export {
     let pane = &view.panes[0];
     let (index, arguments) = (Arc::clone(&pane.index), opened(pane));
     let seen = pane.window(view.stretch().unwrap_or(view.window));
@@ -265,7 +265,9 @@ fn page(view: &View) -> Export {
     let steps = steps.map(|at| index.steps[at].window);
     let shown = match view.stretch() {
         Some(_) => seen,
-        None => steps.fold(seen, |all, step| Window::new(all.from.min(step.from), all.to.max(step.to))),
+        None => {
+            steps.fold(seen, |all, step| TimeWindow::new(all.from.min(step.from), all.to.max(step.to)))
+        }
     };
     let since = |time: i64| time.saturating_sub(index.zero).max(0);
     let window = (since(shown.from), since(shown.to));
@@ -295,26 +297,26 @@ fn page(view: &View) -> Export {
 }
 
 /// Listed operations or exposed stretches with their provenance; the inner `None` means still being computed.
-fn counted(view: &View) -> Option<Option<Table>> {
+fn counted(view: &TimelineView) -> Option<Option<Table>> {
     let index = &view.pane().index;
     let ranks = 1 + index.folded.len() as u64;
     let table = match view.panel.as_ref()? {
-        Panel::Operations(shown) => {
+        TimelinePanel::Operations(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
             // counts are over all ranks
             let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
-            counted.map(|Counted { table, .. }| {
+            counted.map(|ScopedTable { table, .. }| {
                 let rows = shown.order.iter().filter_map(|at| table.rows.get(*at));
                 analysis::names_table(&rows.map(whole).collect::<Vec<_>>())
             })
         }
-        Panel::Stretches(shown) => {
+        TimelinePanel::Stretches(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
             let whole = |one: &ExposedStretch| {
                 let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
                 ExposedStretch { ranks, ..one.clone() }
             };
-            counted.map(|Counted { table, .. }| {
+            counted.map(|ScopedTable { table, .. }| {
                 analysis::stretches_table(&table.longest.iter().map(whole).collect::<Vec<_>>())
             })
         }
@@ -325,10 +327,10 @@ fn counted(view: &View) -> Option<Option<Table>> {
 }
 
 /// Command that prints the list below the lanes, such as `overlap RUN --by name`.
-fn list_command(view: &View) -> Option<Vec<String>> {
+fn list_command(view: &TimelineView) -> Option<Vec<String>> {
     let (by, part) = match view.panel.as_ref()? {
-        Panel::Operations(shown) => ("name", shown.scope.part(view)),
-        Panel::Stretches(shown) => ("exposed", shown.scope.part(view)),
+        TimelinePanel::Operations(shown) => ("name", shown.scope.part(view)),
+        TimelinePanel::Stretches(shown) => ("exposed", shown.scope.part(view)),
         _ => return None,
     };
     let pane = view.pane();
@@ -336,19 +338,21 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     words.extend(opening(pane.index.rules.as_ref(), pane.index.recording.as_ref()));
     words.extend(["--by".into(), by.into()]);
     words.extend(match part {
-        Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
+        ResolvedScope::Step(key) if key.phase == Phase::Decode => {
+            vec!["--step".into(), key.step.to_string()]
+        }
         // an imported prefill has a number, which a decode step may have too
-        Part::Step(key) if pane.index.trace.meta.import.is_some() => {
+        ResolvedScope::Step(key) if pane.index.trace.meta.import.is_some() => {
             ["--phase", key.phase.as_str(), "--step", &key.step.to_string()].map(str::to_owned).to_vec()
         }
-        Part::Step(StepKey { phase, .. }) | Part::Phase(phase) => {
+        ResolvedScope::Step(StepKey { phase, .. }) | ResolvedScope::Phase(phase) => {
             vec!["--phase".into(), phase.as_str().into()]
         }
-        Part::Stretch(window) => {
+        ResolvedScope::Stretch(window) => {
             let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
             vec!["--from".into(), time(window.from), "--to".into(), time(window.to)]
         }
-        Part::All | Part::Hits(_) => vec!["--phase".into(), "all".into()],
+        ResolvedScope::All | ResolvedScope::Hits(_) => vec!["--phase".into(), "all".into()],
     });
     Some(words)
 }
@@ -365,7 +369,7 @@ pub fn opened(pane: &Pane) -> Vec<String> {
 }
 
 /// Equivalent command: `overlap RUN --from --to` for a stretch, else the timeline at the same window.
-pub fn command(view: &View) -> Option<Vec<String>> {
+pub fn command(view: &TimelineView) -> Option<Vec<String>> {
     if let Some(words) = list_command(view).filter(|_| view.pane().ghost.is_none()) {
         return Some(words);
     }
@@ -395,19 +399,19 @@ pub fn command(view: &View) -> Option<Vec<String>> {
 
 /// Parts of the view that the command cannot express, since it accepts one set of rules and one
 /// recording.
-pub fn beyond_command(view: &View) -> Vec<String> {
+pub fn beyond_command(view: &TimelineView) -> Vec<String> {
     // `--step` covers all samples
-    let sample = |scope: Scope| {
+    let sample = |scope: OperationScope| {
         let several = view.pane().index.trace.spans.iter().any(|span| span.sample > 0);
-        (several && matches!(scope.part(view), Part::Step(_)), "the sample")
+        (several && matches!(scope.part(view), ResolvedScope::Step(_)), "the sample")
     };
     let parts = match (&view.panel, &view.panes[..]) {
-        (Some(Panel::Operations(shown)), _) => vec![
-            (matches!(shown.scope.part(view), Part::Hits(_)), "the search"),
+        (Some(TimelinePanel::Operations(shown)), _) => vec![
+            (matches!(shown.scope.part(view), ResolvedScope::Hits(_)), "the search"),
             (!shown.filter.value().is_empty(), "the filter"),
             sample(shown.scope),
         ],
-        (Some(Panel::Stretches(shown)), _) => vec![sample(shown.scope)],
+        (Some(TimelinePanel::Stretches(shown)), _) => vec![sample(shown.scope)],
         (_, [above, below]) if view.stretch().is_none() => {
             let (above, is_ghost, below) = (&above.index, below.ghost.is_some(), &below.index);
             vec![

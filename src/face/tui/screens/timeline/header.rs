@@ -1,13 +1,13 @@
 //! Header above the lanes: titles of the open traces, verdict, hidden share, and what two traces are aligned at.
 
-use super::state::{Pane, View};
+use super::state::{Pane, TimelineView};
 use super::{Timeline, ask, info};
 use crate::face::tui::prelude::*;
 use base::text::without_middle;
 use study::analysis::Varied;
 
 /// Draws the title of the upper trace, and below it its verdict, or the comparison of two.
-pub fn header(buf: &mut Buffer, area: Rect, view: &View, loading: Option<&str>, cx: &Context) {
+pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option<&str>, cx: &Context) {
     let theme = cx.theme;
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
@@ -113,7 +113,7 @@ fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [Strin
 /// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
 /// 71.2 % in decode`; that of the step in fewer words, then in fewest; last that of all steps, of which the verdict speaks.
 /// Imported traces whose steps have no names show all steps.
-fn hidden(view: &View, at: usize) -> [String; 4] {
+fn hidden(view: &TimelineView, at: usize) -> [String; 4] {
     let pane = &view.panes[at.min(view.panes.len() - 1)];
     let step = view.step_looked_at(at).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
     let all = match pane.index.default_phase {
@@ -139,7 +139,7 @@ fn hidden(view: &View, at: usize) -> [String; 4] {
 }
 
 /// Draws a trace's title after its provenance, which is never cut.
-pub fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
+pub fn title(buf: &mut Buffer, area: Rect, view: &TimelineView, at: usize, theme: Theme) {
     let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
     let label = format!("[{provenance}]{}", if pane.ghost.is_some() { " ghost:" } else { "" });
@@ -208,7 +208,7 @@ fn is_format(pane: &Pane, word: &str) -> bool {
 }
 
 /// Names that tell two traces apart: architectures, else settings that differ, else provenance, else the order.
-pub fn names(view: &View) -> [String; 2] {
+pub fn names(view: &TimelineView) -> [String; 2] {
     let [a, b] = &view.panes[..] else { return Default::default() };
     let named = match (&a.index.trace.meta.spec, &b.index.trace.meta.spec) {
         (Some(a), Some(b)) if a.architecture != b.architecture => {
@@ -224,7 +224,7 @@ pub fn names(view: &View) -> [String; 2] {
 }
 
 /// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty for foreign traces.
-fn apart(view: &View, at: usize, room: u16) -> String {
+fn apart(view: &TimelineView, at: usize, room: u16) -> String {
     let title = |pane: &Pane| fitting_title(pane, &pane.index.title, room);
     match &view.panes[..] {
         [upper, lower]
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_hidden_share_is_of_the_communication_of_a_step() {
-        let mut view = View::new(Arc::new(fixtures::trace()));
+        let mut view = TimelineView::new(Arc::new(fixtures::trace()));
         let step = view.panes[0].step_key(view.time, true);
         view.panes[0].overlap = [(step, Some(76.1)), (None, Some(71.2))].into();
         let words = hidden(&view, 0);

@@ -2,10 +2,10 @@
 //! numbers of the selected interval.
 
 use super::lists::{self, plus, time_of};
-use super::state::measure::Measured;
-use super::state::row::Class;
-use super::state::window::Window;
-use super::state::{Line, Pane, View};
+use super::state::measure::MeasuredInterval;
+use super::state::row::SpanClass;
+use super::state::window::TimeWindow;
+use super::state::{Pane, TimelineView, TraceLine};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
@@ -16,12 +16,12 @@ use trace::{CollectiveInfo, Span};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
 /// title becomes the last line.
-pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
+pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
-        Some(Line::Row(_)) => span(view, pane),
-        Some(Line::Ranges(row)) => range(view, pane, row),
-        Some(Line::Rank(rank)) => exposed(view, pane, rank),
+        Some(TraceLine::Row(_)) => span(view, pane),
+        Some(TraceLine::Ranges(row)) => range(view, pane, row),
+        Some(TraceLine::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
     };
     // a small window has room for the first lines only
@@ -47,13 +47,13 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
 }
 
 /// Name and description of the item under the cursor, for the clipboard.
-pub fn item_text(view: &View) -> String {
+pub fn item_text(view: &TimelineView) -> String {
     let (title, lines) = content(view, u16::MAX);
     [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ")
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.
-pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     let (title, lines) = content(view, area.width);
     let text = theme.style(Role::Text);
     if area.height < 3 {
@@ -123,7 +123,7 @@ fn whole_clauses(words: &str, width: usize) -> String {
     clauses.map_or_else(|| words.to_owned(), |clauses| format!("{clauses} …"))
 }
 
-pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+pub fn draw_search(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     // a list's own title takes precedence
     if view.panel.is_some() {
         return;
@@ -133,7 +133,7 @@ pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
 }
 
-fn path(view: &View) -> Option<String> {
+fn path(view: &TimelineView) -> Option<String> {
     let pane = view.pane();
     let path = pane.path.as_ref().filter(|_| view.lit)?;
     let Some(summary) = &path.summary else {
@@ -165,7 +165,7 @@ fn path(view: &View) -> Option<String> {
 
 /// Search on the border of the info: ` /gemm 3 of 45 · 12.3 us per rank, 4.1 % of compute `. Empty without a search, or
 /// while the header has the line in which it is typed.
-fn border_search(view: &View, columns: u16) -> String {
+fn border_search(view: &TimelineView, columns: u16) -> String {
     match search_status(view, columns) {
         status if status.is_empty() || view.search.line.typing => String::new(),
         status => format!(" /{} {status} ", view.search.line.value()),
@@ -174,7 +174,7 @@ fn border_search(view: &View, columns: u16) -> String {
 
 /// Search status: `3 of 45 · 12.3 us per rank, 4.1 % of compute`, empty without a search. Fits the given columns after
 /// leaving room for the query and a short title.
-pub fn search_status(view: &View, columns: u16) -> String {
+pub fn search_status(view: &TimelineView, columns: u16) -> String {
     let query = view.search.line.value();
     if !view.search.line.typing && query.is_empty() {
         return String::new();
@@ -203,7 +203,7 @@ pub fn search_status(view: &View, columns: u16) -> String {
 }
 
 /// Total time of the matches per lane: `12.3 us per rank, 4.1 % of compute`.
-fn totals(view: &View) -> Vec<String> {
+fn totals(view: &TimelineView) -> Vec<String> {
     let query = view.search.line.value();
     let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
     let told = |lane: &LaneTotal| {
@@ -217,12 +217,12 @@ fn totals(view: &View) -> Vec<String> {
 }
 
 /// Interval of the focused trace, exact to the nanosecond, since the ruler's origin: `took 10.000 us: 46.000 us to 56.000 us`.
-fn interval(view: &View, (start, end): (i64, i64)) -> String {
-    format!("took {}: {}", exact(end.saturating_sub(start)), bounds(view, Window::new(start, end)))
+fn interval(view: &TimelineView, (start, end): (i64, i64)) -> String {
+    format!("took {}: {}", exact(end.saturating_sub(start)), bounds(view, TimeWindow::new(start, end)))
 }
 
 /// Start and end of a stretch of the focused trace (ns), since the ruler's origin.
-fn bounds(view: &View, stretch: Window) -> String {
+fn bounds(view: &TimelineView, stretch: TimeWindow) -> String {
     let origin = view.pane().own(view.ruler_origin().time);
     let [from, to] = [stretch.from, stretch.to].map(|time| exact(time.saturating_sub(origin)));
     format!("{from} to {to}")
@@ -239,7 +239,7 @@ fn exact(value: i64) -> String {
 }
 
 /// Describes the same operation of the same step in the other trace; `None` if the cursor is on none.
-fn other(view: &View) -> Option<String> {
+fn other(view: &TimelineView) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
     let which = &super::header::names(view)[at.min(1)];
     let own = view.pane().span()?;
@@ -257,7 +257,7 @@ fn other(view: &View) -> Option<String> {
     Some(format!("{which} trace: {name} took {}, {change}", exact(length(span))))
 }
 
-fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
+fn exposed(view: &TimelineView, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let rank = &pane.index.ranks[at];
     let title = format!("exposed communication of rank {}", rank.rank);
     let all = rank.exposed.union();
@@ -287,21 +287,21 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     (title, lines)
 }
 
-fn range(view: &View, pane: &Pane, row: usize) -> (String, Vec<String>) {
+fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) {
     let Some(range) = pane.index.range(row, pane.place) else {
         return ("no range".into(), Vec::new());
     };
     let title = pane.index.range_name(range).to_string();
     let place = format!("range on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
     let mut lines = vec![place, interval(view, (range.start_ns, range.end_ns))];
-    if let Some((rows, is_open)) = pane.nested_ranges(Line::Ranges(row)) {
+    if let Some((rows, is_open)) = pane.nested_ranges(TraceLine::Ranges(row)) {
         let shows = if is_open { "hides" } else { "shows" };
         lines.push(format!("Enter {shows} {} of ranges", counted(rows, "more row")));
     }
     (title, lines)
 }
 
-fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
+fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
     let trace = &index.trace;
     let Some(span) = pane.span() else {
@@ -337,7 +337,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
 }
 
 /// Load of the span's rank in experts, for a part of a mixture's layer, over the step; `None` until counted.
-fn experts(view: &View, kind: &str, span: &Span) -> Option<String> {
+fn experts(view: &TimelineView, kind: &str, span: &Span) -> Option<String> {
     let counted = view.docked.counted.as_ref().filter(|counted| counted.is_of(view.docked.scope, view));
     let counted = counted.filter(|_| [EXPERTS, DISPATCH, COMBINE, ROUTER].contains(&kind))?;
     let load = counted.table.experts.as_ref()?.of_rank(span.rank)?;
@@ -355,7 +355,7 @@ fn collective(info: &CollectiveInfo) -> Option<String> {
 }
 
 /// Launch configuration of the kernel under the cursor from the imported file, or the lookup status.
-fn launch(view: &View, pane: &Pane) -> Option<String> {
+fn launch(view: &TimelineView, pane: &Pane) -> Option<String> {
     let bytes = pane.index.files?;
     if view.looked_up(view.focus).is_none() {
         let size = si(bytes as f64, "B");
@@ -387,7 +387,7 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
 fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     let index = &pane.index;
     let length = span.end_ns.saturating_sub(span.start_ns);
-    if index.spans().class(span) != Class::Comm || length <= 0 {
+    if index.spans().class(span) != SpanClass::Comm || length <= 0 {
         return None;
     }
     let rank = index.ranks.get(index.rank_of(pane.current()?))?;
@@ -401,7 +401,7 @@ fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     })
 }
 
-fn timing(view: &View, span: &Span, is_imported: bool) -> String {
+fn timing(view: &TimelineView, span: &Span, is_imported: bool) -> String {
     let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
@@ -453,14 +453,14 @@ fn work(pane: &Pane, span: &Span) -> Option<String> {
 }
 
 /// Lines of numbers, wrapped when drawn; empty until computed.
-pub fn stretch_content(view: &View) -> Vec<String> {
+pub fn stretch_content(view: &TimelineView) -> Vec<String> {
     match view.panes.len() {
         1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(&view.panes[0], measured)),
         _ => two(view),
     }
 }
 
-pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     let Some(stretch) = view.stretch() else { return };
     let inner = frame(buf, area, &stretch_title(view, stretch), theme);
     let lines = stretch_content(view);
@@ -475,7 +475,7 @@ pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
 }
 
 /// Title such as `selection 46.0 us: 5.000 us to 51.000 us`.
-fn stretch_title(view: &View, stretch: Window) -> String {
+fn stretch_title(view: &TimelineView, stretch: TimeWindow) -> String {
     let what = match view.selected {
         Some(selected) if selected.extending => "selecting",
         Some(_) => "selection",
@@ -484,7 +484,7 @@ fn stretch_title(view: &View, stretch: Window) -> String {
     format!("{what} {}: {}", ns(stretch.width()), bounds(view, view.pane().window(stretch)))
 }
 
-fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
+fn one(pane: &Pane, measured: &MeasuredInterval) -> Vec<String> {
     let list = |list: &[(String, f64)]| {
         // operations of unknown modules have an empty name
         let named = list.iter().filter(|(name, _)| !name.is_empty());
@@ -500,7 +500,7 @@ fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
 }
 
 /// Communication, all else, and the operations of an interval; times are per rank.
-fn numbers(pane: &Pane, measured: &Measured, written: fn(f64) -> String) -> [String; 3] {
+fn numbers(pane: &Pane, measured: &MeasuredInterval, written: fn(f64) -> String) -> [String; 3] {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| written(value / ranks);
     let memory =
@@ -524,7 +524,7 @@ fn numbers(pane: &Pane, measured: &Measured, written: fn(f64) -> String) -> [Str
 }
 
 /// Text such as `step 3 to step 5, 2 steps begin`.
-fn steps(pane: &Pane, measured: &Measured) -> String {
+fn steps(pane: &Pane, measured: &MeasuredInterval) -> String {
     let label = |key| pane.index.step_label(key);
     let begin = match measured.begins {
         0 => "no step begins".to_string(),
@@ -539,11 +539,11 @@ fn steps(pane: &Pane, measured: &Measured) -> String {
 }
 
 /// Both traces over the same interval, and the difference (lower minus upper).
-fn two(view: &View) -> Vec<String> {
-    let numbers: Vec<&Measured> =
+fn two(view: &TimelineView) -> Vec<String> {
+    let numbers: Vec<&MeasuredInterval> =
         (0..view.panes.len()).filter_map(|at| Some(view.measured(at)?.0)).collect();
     let [a, b] = numbers[..] else { return Vec::new() };
-    let times = |m: &Measured| {
+    let times = |m: &MeasuredInterval| {
         let all = &m.report.all;
         [all.comm_us, all.exposed_comm_us, all.compute_us, all.idle_us].map(|us| us / m.ranks())
     };
@@ -555,7 +555,7 @@ fn two(view: &View) -> Vec<String> {
     let [upper, lower] = super::header::names(view);
     let [above, below] = [a, b].map(times);
     let change = std::array::from_fn(|at| plus(below[at] - above[at], digits));
-    let overlap = |m: &Measured| m.report.all.overlap_pct;
+    let overlap = |m: &MeasuredInterval| m.report.all.overlap_pct;
     let points = overlap(b).zip(overlap(a)).map_or("-".into(), |(b, a)| format!("{:+.1}", b - a));
     vec![
         "us per rank overlap      comm   exposed   compute      idle     ops".into(),
@@ -568,7 +568,7 @@ fn two(view: &View) -> Vec<String> {
 
 /// Numbers as text for the clipboard, one line per trace: the numbers first, which a short message then shows. `None`
 /// until computed.
-pub fn stretch_text(view: &View) -> Option<String> {
+pub fn stretch_text(view: &TimelineView) -> Option<String> {
     let stretch = view.stretch()?;
     let lines: Option<Vec<String>> = (0..view.panes.len())
         .map(|at| {
@@ -579,7 +579,7 @@ pub fn stretch_text(view: &View) -> Option<String> {
     Some(lines?.join("\n"))
 }
 
-fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
+fn of_pane(pane: &Pane, measured: &MeasuredInterval, stretch: TimeWindow) -> String {
     let own = pane.window(stretch);
     // the clipboard has no ruler: since the first start, as in `overlap --from`
     let at = |time: i64| exact(time.saturating_sub(pane.index.zero));

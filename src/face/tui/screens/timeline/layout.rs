@@ -2,8 +2,8 @@
 //! lists.
 
 use super::lists::LEGEND_MARKS;
-use super::state::panel::Panel;
-use super::state::{Line, Pane, View};
+use super::state::panel::TimelinePanel;
+use super::state::{Pane, TimelineView, TraceLine};
 use super::{Timeline, draw, info, lists};
 use crate::face::tui::prelude::*;
 
@@ -64,8 +64,8 @@ pub struct PaneAreas {
 
 impl PaneAreas {
     /// Rows of a line.
-    pub fn rows(&self, line: Line) -> u16 {
-        if matches!(line, Line::Row(_)) { self.tall } else { 1 }
+    pub fn rows(&self, line: TraceLine) -> u16 {
+        if matches!(line, TraceLine::Row(_)) { self.tall } else { 1 }
     }
 }
 
@@ -76,7 +76,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
 
 /// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list leaves lanes
 /// their full height, unless it would be very short, and may also take rows of lines.
-fn areas(body: Rect, view: &View) -> TimelineAreas {
+fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
     let (roomy, is_small) = (body.height >= 30, body.height < 20);
     let (header, rest) = cut_top(body, 2);
     let (overview, rest) = cut_top(rest, if roomy { 2 } else { 1 });
@@ -86,7 +86,8 @@ fn areas(body: Rect, view: &View) -> TimelineAreas {
     let heads = 1 + usize::from(view.lit);
     let need = |(at, pane): (usize, &Pane)| pane.lines.len() + heads + usize::from(at > 0);
     let needs: Vec<usize> = view.panes.iter().enumerate().map(need).collect();
-    let lanes_of = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
+    let lanes_of =
+        |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, TraceLine::Row(_))).count();
     let lanes: usize = view.panes.iter().map(lanes_of).sum();
     let free = usize::from(rest.height).saturating_sub(needs.iter().sum());
     // what lanes of full height leave
@@ -95,7 +96,7 @@ fn areas(body: Rect, view: &View) -> TimelineAreas {
     let (wanted, height) = (bottom_rows(body, view), usize::from(body.height));
     let (least, most) = match (&view.panel, roomy) {
         // panels for reading get most of the window
-        (Some(Panel::Legend(..) | Panel::Verdict { .. }), _) => {
+        (Some(TimelinePanel::Legend(..) | TimelinePanel::Verdict { .. }), _) => {
             (wanted.min(height * 4 / 5), beside_lanes(free))
         }
         // a small window keeps two lanes
@@ -150,14 +151,14 @@ fn areas(body: Rect, view: &View) -> TimelineAreas {
 }
 
 /// Rows that the bottom area needs uncut, frame included.
-fn bottom_rows(body: Rect, view: &View) -> usize {
+fn bottom_rows(body: Rect, view: &TimelineView) -> usize {
     let (stretch, width) = (view.stretch().is_some(), body.width);
     let rows = |lines: &[String], width: u16| info::rows_of(lines, width) + 2;
     match &view.panel {
-        Some(Panel::Legend(..)) => LEGEND_MARKS.len() + 2,
-        Some(Panel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
+        Some(TimelinePanel::Legend(..)) => LEGEND_MARKS.len() + 2,
+        Some(TimelinePanel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
         // a list has a header; most models have two collectives a layer
-        Some(Panel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
+        Some(TimelinePanel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
         Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
         None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
         None if stretch => {
@@ -258,7 +259,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
 }
 
 /// Pane, line and lanes at a position.
-fn strip_at(areas: &TimelineAreas, view: &View, at: Position) -> Option<(usize, usize, Rect)> {
+fn strip_at(areas: &TimelineAreas, view: &TimelineView, at: Position) -> Option<(usize, usize, Rect)> {
     areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
         let (_, area) = cut_left(areas.lines, LANE_LABEL);
         let mut below = area.y;

@@ -20,17 +20,17 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Hints, Input, NO_COMMAND, Note, OwnEdits, Screen,
+    Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, OwnEdits, Screen, ScreenInput, ScreenNote,
     ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
-use crate::face::tui::widgets::field::Typed;
+use crate::face::tui::widgets::field::FilterKeyEffect;
 use base::text::fitting_name;
 pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
-use state::View;
-use state::panel::Panel;
+use state::TimelineView;
+use state::panel::TimelinePanel;
 use study::analysis::NameRow;
 
 acts! {
@@ -107,18 +107,18 @@ impl Screen for Timeline {
         draw::draw(buf, body, self, cx);
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
-        if self.view.is_some() && matches!(input, Input::Key(_) | Input::Mouse(..)) {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
+        if self.view.is_some() && matches!(input, ScreenInput::Key(_) | ScreenInput::Mouse(..)) {
             self.opened_from = None;
         }
         match (input, &mut self.view) {
-            (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
-            (Input::Key(key), _) if self.loading.is_some() => return self.hold(key, cx),
+            (ScreenInput::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
+            (ScreenInput::Key(key), _) if self.loading.is_some() => return self.hold(key, cx),
             (_, None) => return false,
-            (Input::Key(key), Some(view)) => return typed(view, key, cx),
-            (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
-            (Input::Step(rows), Some(view)) => step(view, rows),
-            (Input::Page(pages), Some(_)) => {
+            (ScreenInput::Key(key), Some(view)) => return typed(view, key, cx),
+            (ScreenInput::Paste(text), Some(view)) => return pasted(view, text, cx),
+            (ScreenInput::Step(rows), Some(view)) => step(view, rows),
+            (ScreenInput::Page(pages), Some(_)) => {
                 let Some(areas) = layout::open(self, cx.body()) else { return false };
                 let Some(view) = &mut self.view else { return false };
                 let area = match view.panel {
@@ -127,14 +127,14 @@ impl Screen for Timeline {
                 };
                 step(view, pages * area.map_or(4, |area| page_rows(usize::from(area.height))));
             }
-            (Input::Close, Some(view)) => close(view, cx),
-            (Input::Narrow, Some(_)) => return false,
+            (ScreenInput::Close, Some(view)) => close(view, cx),
+            (ScreenInput::Narrow, Some(_)) => return false,
         }
         true
     }
 
     fn own_edits(&self) -> Option<OwnEdits> {
-        Some(OwnEdits { count: self.view.as_ref().map_or(0, View::edits), are_views: true })
+        Some(OwnEdits { count: self.view.as_ref().map_or(0, TimelineView::edits), are_views: true })
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
@@ -142,8 +142,9 @@ impl Screen for Timeline {
             self.open_kept(kept, cx);
         }
         // without the format before the file's name
-        let title =
-            |view: &View| view.panes[0].index.title.rsplit("  ").next().unwrap_or_default().to_owned();
+        let title = |view: &TimelineView| {
+            view.panes[0].index.title.rsplit("  ").next().unwrap_or_default().to_owned()
+        };
         cx.open_trace = self.view.as_ref().map(title);
         if let Some(run) = self.view.as_ref().and_then(|view| view.panes[0].index.source()) {
             cx.seen_run = Some(run);
@@ -175,8 +176,8 @@ impl Screen for Timeline {
         const FILTER: Hints = &[("Enter", "keep"), ("Esc", "drop")];
         const LEGEND: Hints = &[("↑ ↓", "scroll"), ("Esc", "close")];
         let hints = self.view.as_ref().and_then(|view| match &view.panel {
-            Some(Panel::Operations(table)) if table.filter.typing => Some(FILTER),
-            Some(Panel::Legend(..)) if !view.search.line.typing => Some(LEGEND),
+            Some(TimelinePanel::Operations(table)) if table.filter.typing => Some(FILTER),
+            Some(TimelinePanel::Legend(..)) if !view.search.line.typing => Some(LEGEND),
             _ => view.search.line.typing.then_some(SEARCH),
         });
         ScreenStatus { hints, ..ScreenStatus::default() }
@@ -200,7 +201,7 @@ impl Screen for Timeline {
         table.rows.iter().zip(&table.longest).zip(&view.docked.suffixes).map(find).collect()
     }
 
-    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
+    fn notes(&self, body: Rect, _cx: &Context) -> Vec<ScreenNote> {
         let note = self.view.as_ref().and_then(|view| lists::differences_note(view, body.width));
         note.into_iter().collect()
     }
@@ -261,7 +262,7 @@ fn is_of_trace(action: Action) -> bool {
 }
 
 /// Moves by rows in the list below the lanes if one is open, else by lines.
-fn step(view: &mut View, rows: isize) {
+fn step(view: &mut TimelineView, rows: isize) {
     match &mut view.panel {
         Some(panel) => panel.move_by(rows, panel.rows(view.differences.as_deref())),
         None => view.move_line(rows),
@@ -269,26 +270,26 @@ fn step(view: &mut View, rows: isize) {
 }
 
 /// Sends a key to the active input line; false if none is active.
-fn typed(view: &mut View, key: KeyEvent, cx: &mut Context) -> bool {
+fn typed(view: &mut TimelineView, key: KeyEvent, cx: &mut Context) -> bool {
     if let Some(operations) = view.operations()
         && let Some(typed) = operations.filter.key(key)
     {
-        if typed == Typed::Changed {
+        if typed == FilterKeyEffect::Changed {
             operations.arrange();
         }
         return true;
     }
     match (view.search.line.key(key), key.code) {
         (None, _) => return false,
-        (Some(Typed::Changed), KeyCode::Esc) => ask::end_search(view, cx),
-        (Some(Typed::Changed), _) => ask::search(view, cx),
-        (Some(Typed::Kept), KeyCode::Enter) => view.go_to_found(),
+        (Some(FilterKeyEffect::Changed), KeyCode::Esc) => ask::end_search(view, cx),
+        (Some(FilterKeyEffect::Changed), _) => ask::search(view, cx),
+        (Some(FilterKeyEffect::Kept), KeyCode::Enter) => view.go_to_found(),
         _ => {}
     }
     true
 }
 
-fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
+fn pasted(view: &mut TimelineView, text: &str, cx: &mut Context) -> bool {
     if let Some(operations) = view.operations()
         && operations.filter.paste(text)
     {
@@ -304,7 +305,7 @@ fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
 
 /// Closes the list below the lanes (a legend leaves the list that it covers), else ends the search, else clears the
 /// selection.
-fn close(view: &mut View, cx: &mut Context) {
+fn close(view: &mut TimelineView, cx: &mut Context) {
     if let Some(operations) = view.operations()
         && operations.filter.drop_text()
     {

@@ -13,14 +13,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::layout;
-use super::state::panel::Panel;
+use super::state::panel::TimelinePanel;
 use super::state::select::Selected;
-use super::state::window::Window;
-use super::state::{Line, TraceIndex, View};
+use super::state::window::TimeWindow;
+use super::state::{TimelineView, TraceIndex, TraceLine};
 use crate::face::tui::context::Opening;
 use crate::face::tui::format::ns;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screen::{AnyScreen as _, FileKind, Kept as _, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, PersistentScreen as _, Screen};
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
@@ -43,7 +43,7 @@ fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
 
 #[test]
 fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
-    let window = Window { from: 0, to: 159_999 };
+    let window = TimeWindow { from: 0, to: 159_999 };
     let mut alone = 0;
     for width in 40..160 {
         let row = Rect::new(0, 0, width, 1);
@@ -61,7 +61,7 @@ fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
     assert!(alone > 0, "some window has no room for the last number");
 }
 
-fn view(driver: &Driver) -> &View {
+fn view(driver: &Driver) -> &TimelineView {
     driver.state.timeline.view.as_ref().expect("a trace is open")
 }
 
@@ -313,7 +313,7 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
     mouse(&mut driver, down, at(10), KeyModifiers::NONE);
     mouse(&mut driver, MouseEventKind::Drag(MouseButton::Left), at(40), KeyModifiers::NONE);
     mouse(&mut driver, MouseEventKind::Up(MouseButton::Left), at(40), KeyModifiers::NONE);
-    let expected = Window::new(window.time(10, columns), window.time(41, columns));
+    let expected = TimeWindow::new(window.time(10, columns), window.time(41, columns));
     assert_eq!(view(&driver).selected.map(|selected| selected.window), Some(expected));
     driver.shows("selection ");
     mouse(&mut driver, MouseEventKind::ScrollDown, at(10), KeyModifiers::SHIFT);
@@ -341,7 +341,7 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
 
 #[test]
 fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
-    let mut view = View::new(Arc::new(simulated(|_| {})));
+    let mut view = TimelineView::new(Arc::new(simulated(|_| {})));
     let step = view.pane().step_key(view.time, true).expect("in a step");
     assert_eq!((step.phase, step.step), (Phase::Decode, 2), "of five");
     let trace = &view.pane().index.trace;
@@ -359,7 +359,7 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
 fn a_trace_of_a_prefill_opens_within_it() {
     let mut prefill = simulated(|_| {}).whole().into_owned();
     prefill.spans.retain(|span| span.phase == Phase::Prefill);
-    let view = View::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
+    let view = TimelineView::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
     let (shown, whole) = (view.window, view.bounds());
     assert!(whole.from <= shown.from && shown.to <= whole.to && shown.width() < whole.width());
     assert!(view.span().is_some_and(|span| shown.contains(span.start_ns)), "on work of the window");
@@ -469,7 +469,8 @@ fn exposed_communication_is_hatched_at_every_zoom() {
     driver.taps("f");
     for zoom in 0..14 {
         let row = view(&driver).pane().index.rows.iter().position(|row| row.label == "comm");
-        let line = view(&driver).pane().lines.iter().position(|line| Some(*line) == row.map(Line::Row));
+        let line =
+            view(&driver).pane().lines.iter().position(|line| Some(*line) == row.map(TraceLine::Row));
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
         let (_, strip) = cut_left(areas.panes[0].lines, layout::LANE_LABEL);

@@ -1,7 +1,7 @@
 //! Drawing of screen 7: header and sliders; the tables, plots and notes have their own files.
 
 use super::Act;
-use super::layout::{Areas, areas_of, tracks};
+use super::layout::{WhatIfAreas, areas_of, tracks};
 use super::notes::{draw_notes, fitting, headline, notes, trust};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
@@ -83,7 +83,7 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
 /// out. Each piece has its longest form that fits.
 pub fn header(
     whatif: &WhatIf,
-    areas: &Areas,
+    areas: &WhatIfAreas,
     cx: &Context,
     room: u16,
 ) -> (Vec<(String, Role)>, String, bool) {
@@ -108,7 +108,7 @@ pub fn header(
 /// base. Then another start with its key. Each has shorter forms, the last the shortest.
 fn header_pieces(
     whatif: &WhatIf,
-    areas: &Areas,
+    areas: &WhatIfAreas,
     cx: &Context,
 ) -> (Vec<(Vec<String>, Role)>, Vec<String>) {
     let cell = &whatif.variant.cell;
@@ -191,7 +191,7 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     vec![format!("kept, ms: {}", each.collect::<String>()), format!("kept: {letters}  ")]
 }
 
-fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
+fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf) {
     let area = areas.sliders;
     let profile_values = whatif.profile_values();
     let (track_x, bar) = tracks(area);

@@ -6,7 +6,7 @@ use crate::face::tui::prelude::*;
 use study::whatif::Slider;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Areas {
+pub struct WhatIfAreas {
     pub header: Rect,
     /// Sentence on the fastest architecture.
     pub fastest: Rect,
@@ -24,7 +24,7 @@ pub struct Areas {
     pub pins: Rect,
 }
 
-impl Areas {
+impl WhatIfAreas {
     /// True if kept variants have a table.
     pub fn has_pins(&self) -> bool {
         self.pins.height > 1
@@ -44,7 +44,12 @@ pub const FRONTIER: u16 = 5;
 const LOW: u16 = 18;
 
 /// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
-pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
+pub fn areas(
+    body: Rect,
+    strip: bool,
+    (architectures, sliders): (usize, usize),
+    kept: usize,
+) -> WhatIfAreas {
     let (header, rest) = cut_top(body, 1);
     let (fastest, rest) = cut_top(rest, 1);
     let (trust, rest) = cut_top(rest, 1);
@@ -90,7 +95,7 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
     let (sliders, under) = cut_top(left, all);
     let notes = if beside { cut_top(under, 1).1 } else { below };
-    Areas { header, fastest, trust, sliders, bars, strip, frontier, break_even, notes, pins }
+    WhatIfAreas { header, fastest, trust, sliders, bars, strip, frontier, break_even, notes, pins }
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {
@@ -102,11 +107,11 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
     (sliders.x + 13 + u16::from(columns > 0), columns)
 }
 
-pub fn areas_of(body: Rect, whatif: &WhatIf) -> Areas {
+pub fn areas_of(body: Rect, whatif: &WhatIf) -> WhatIfAreas {
     areas_with(body, whatif, whatif.strip != StripView::Hidden)
 }
 
-fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> Areas {
+fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
     areas(body, strip, (architectures, whatif.sliders().len()), whatif.pins.len())
 }

@@ -296,10 +296,10 @@ impl Screen for WhatIf {
         Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 
-    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+    fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
-            Input::Mouse(body, event) => return self.point(body, event, cx),
-            Input::Close => self.error = None,
+            ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
+            ScreenInput::Close => self.error = None,
             _ => return false,
         }
         true
@@ -326,7 +326,7 @@ impl Screen for WhatIf {
         self.ask(cx);
     }
 
-    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
         notes::notes(self, body, cx)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Act;
 use super::draw::{base_text, header, stand_in, value_text};
-use super::layout::{Areas, NOTES, areas_of};
+use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::statistics::extent;
@@ -297,7 +297,12 @@ struct PlacedSentence {
 }
 
 /// Places the sentences: the break-even in an area of its own if it has one, all others in the notes.
-fn placed(areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<PlacedSentence> {
+fn placed(
+    areas: &WhatIfAreas,
+    whatif: &WhatIf,
+    answer: &Arc<Answer>,
+    cx: &Context,
+) -> Vec<PlacedSentence> {
     let mut from = 0;
     let place = |sentence: Sentence| {
         let own = areas.break_even;
@@ -313,7 +318,13 @@ fn placed(areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     sentences(areas.notes, whatif, answer, cx).into_iter().map(place).collect()
 }
 
-pub fn draw_notes(buf: &mut Buffer, areas: &Areas, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+pub fn draw_notes(
+    buf: &mut Buffer,
+    areas: &WhatIfAreas,
+    whatif: &WhatIf,
+    answer: &Arc<Answer>,
+    cx: &Context,
+) {
     let theme = cx.theme;
     for PlacedSentence { sentence, area, row, rows } in placed(areas, whatif, answer, cx) {
         for (at, words) in rows.iter().enumerate() {
@@ -329,7 +340,7 @@ pub fn draw_notes(buf: &mut Buffer, areas: &Areas, whatif: &WhatIf, answer: &Arc
 }
 
 /// Caveats: the first three rows, and the sentences below the sliders.
-pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
+pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let Some(answer) = &whatif.answer else { return Vec::new() };
     let areas = areas_of(body, whatif);
     let room = areas.fastest.width.saturating_sub(1);
@@ -339,18 +350,18 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let whole = [headline(whatif, answer, u16::MAX, cx), of_trust(u16::MAX)];
     for (row, whole) in rows.into_iter().zip(whole).filter(|(_, whole)| !whole.is_empty()) {
         let is_cut = row != whole;
-        notes.push(Note::new(whole, is_cut));
+        notes.push(ScreenNote::new(whole, is_cut));
     }
     for PlacedSentence { sentence, area, row, rows } in placed(&areas, whatif, answer, cx) {
         let is_wide = rows.iter().any(|row| row.width() + 1 > area.width.into());
         let is_cut = is_wide || !is_whole(&rows, &sentence.whole());
         let is_below = row + rows.len() as u16 > area.height;
-        notes.push(Note::new(sentence.whole(), is_cut || is_below));
+        notes.push(ScreenNote::new(sentence.whole(), is_cut || is_below));
     }
     // the hint takes its room from the header
     let room = areas.header.width.saturating_sub(notes_hint(&notes, cx).width() as u16);
     let (_, whole, is_whole) = header(whatif, &areas, cx, room);
-    notes.push(Note::beside_hint(whole.trim(), !is_whole));
+    notes.push(ScreenNote::beside_hint(whole.trim(), !is_whole));
     notes
 }
 

@@ -6,7 +6,7 @@ use super::Act;
 use super::state::{WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
-use crate::face::tui::widgets::table::{self, Column};
+use crate::face::tui::widgets::table::{self, TableColumn};
 use base::text::latency;
 use study::whatif::{Answer, Numbers, Row, hidden_words};
 
@@ -169,14 +169,14 @@ fn tpot(base: &Answer, row: &Row) -> Option<f64> {
     base.rows.iter().find(same)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
 }
 
-const KEPT: [Column; 7] = [
-    Column::text("kept", 4, 0),
-    Column::text("arch", 12, 0),
-    Column::number("TPOT ms", 10, 0),
-    Column::number("to base", 8, 1),
-    Column::number("hidden", 8, 2),
-    Column::number("completion", 11, 3),
-    Column::text("settings", 12, 1),
+const KEPT: [TableColumn; 7] = [
+    TableColumn::text("kept", 4, 0),
+    TableColumn::text("arch", 12, 0),
+    TableColumn::number("TPOT ms", 10, 0),
+    TableColumn::number("to base", 8, 1),
+    TableColumn::number("hidden", 8, 2),
+    TableColumn::number("completion", 11, 3),
+    TableColumn::text("settings", 12, 1),
 ];
 
 pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
@@ -198,7 +198,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     // without room for the settings, the changes are beside the architecture
     let is_narrow = area.width < KEPT.iter().map(|column| column.width + 1).sum::<u16>();
     if is_narrow {
-        columns[1] = Column::text("variant", 20, 0).growing(20);
+        columns[1] = TableColumn::text("variant", 20, 0).growing(20);
         columns[2].width = 8;
         columns.truncate(6);
     }

@@ -7,9 +7,9 @@ use super::{Act, layout};
 use crate::desk::offers;
 use crate::face::tui::context::Context;
 use crate::face::tui::format;
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::pick::{Chosen, Pick};
-use crate::face::tui::screen::{Acts, Placed, Pointer, PointerKind, State};
+use crate::face::tui::overlay::PromptCompletion;
+use crate::face::tui::pick::{Pick, PickResult};
+use crate::face::tui::screen::{Acts, Pointer, PointerKind, State, TabScreen};
 use base::offer::Offer;
 use plan::Architecture;
 use study::whatif::{ARCHITECTURES, ProfileValues, Slider, meaning_of_architecture};
@@ -67,7 +67,7 @@ impl WhatIf {
             whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
             outcome.map_err(|why| format::error(&why))
         };
-        cx.prompt(Completing::Words(offers), title, hint, now, take);
+        cx.prompt(PromptCompletion::Words(offers), title, hint, now, take);
     }
 
     pub fn reset_slider(&mut self, cx: &mut Context) {
@@ -158,8 +158,8 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
     };
     let take = move |state: &mut State, chosen| {
         let value = match chosen {
-            Chosen::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
-            Chosen::Text(text) => text,
+            PickResult::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
+            PickResult::Text(text) => text,
         };
         let (whatif, cx) = WhatIf::screen_and_context(state);
         let mut outcome = Ok(());

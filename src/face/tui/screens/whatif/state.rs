@@ -83,7 +83,7 @@ pub struct KeptWhatIf {
     pins: Vec<Variant>,
 }
 
-impl Kept for WhatIf {
+impl PersistentScreen for WhatIf {
     type Kept = KeptWhatIf;
 
     /// Returns `None` if the sliders were never used.

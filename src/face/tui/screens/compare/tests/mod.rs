@@ -11,7 +11,7 @@ use crossterm::event::{KeyCode, KeyModifiers};
 
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::{AnyScreen as _, Screen, Tab};
-use crate::face::tui::screens::compare::state::View;
+use crate::face::tui::screens::compare::state::TableView;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use crate::face::tui::update::{Effect, Message};
 use lab::sweep::simulate_cells;
@@ -194,7 +194,7 @@ fn what_was_compared_is_compared_at_the_next_start() {
     driver.taps("ap2p");
     driver.tap(KeyCode::Enter);
     driver.taps("ssr");
-    assert_eq!(driver.state.compare.view, View::Pairs);
+    assert_eq!(driver.state.compare.view, TableView::Pairs);
     let kept = driver.state.compare.remember().unwrap();
     let mut next = Driver::empty(120, 40);
     next.state.cx.tab = Tab::Compare;
@@ -204,7 +204,7 @@ fn what_was_compared_is_compared_at_the_next_start() {
     next.answer(effects);
     assert_eq!(next.state.compare.asked, driver.state.compare.asked);
     assert_eq!(next.state.compare.shown, driver.state.compare.shown);
-    assert_eq!(next.state.compare.view, View::Pivot, "opens on the summary");
+    assert_eq!(next.state.compare.view, TableView::Pivot, "opens on the summary");
     next.state.compare.recall(&serde_json::json!({ "by": "nothing", "order": 3 }), &mut next.state.cx);
     assert_eq!(next.state.compare.asked.axis.to_string(), "p2p");
 }

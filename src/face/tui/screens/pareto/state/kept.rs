@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::window::Window;
+use super::window::ZoomWindow;
 use super::{Pareto, Scale};
 use crate::face::tui::prelude::*;
 use study::analysis::{self, Axes, Series};
@@ -31,7 +31,7 @@ pub struct KeptPareto {
     window: Option<[f64; 4]>,
 }
 
-impl Kept for Pareto {
+impl PersistentScreen for Pareto {
     type Kept = KeptPareto;
 
     fn keep(&self) -> Option<KeptPareto> {
@@ -70,7 +70,7 @@ impl Kept for Pareto {
         }
         let whole = |w: &[f64; 4]| w.iter().all(|v| v.is_finite()) && w[0] < w[1] && w[2] < w[3];
         let window = kept.window.filter(whole);
-        self.zoom.window = window.map(|[a, b, c, d]| Window { x: (a, b), y: (c, d) });
+        self.zoom.window = window.map(|[a, b, c, d]| ZoomWindow { x: (a, b), y: (c, d) });
         self.arrange();
     }
 }

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::pareto::picture::Shown;
+use crate::face::tui::screens::pareto::picture::DisplayedPicture;
 use crate::face::tui::screens::runs::TraceLookup;
 use base::text::natural_order;
 use plan::Architecture;
-use series::Entry;
+use series::SeriesEntry;
 use study::analysis::filter::Filter;
 use study::analysis::{
     AreaGained, AreaOptions, AtLimit, Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint,
@@ -65,7 +65,7 @@ impl Scale {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct FrontierLine {
     /// Index into [`Pareto::entries`].
     pub entry: usize,
     /// Points from best to worst x.
@@ -73,12 +73,12 @@ pub struct Line {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Extent {
+pub struct PlotExtent {
     pub x: (f64, f64),
     pub y: (f64, f64),
 }
 
-impl Default for Extent {
+impl Default for PlotExtent {
     fn default() -> Self {
         let nothing = (f64::INFINITY, f64::NEG_INFINITY);
         Self { x: nothing, y: nothing }
@@ -127,7 +127,7 @@ pub struct Pareto {
     pub wanted_hidden: BTreeSet<String>,
     /// P2P setting shown; `None` shows both.
     pub p2p: Option<P2p>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
     /// Reason the filter leaves no point.
@@ -137,14 +137,14 @@ pub struct Pareto {
     /// Counter of changes to the plotted content.
     pub revision: u64,
     /// Range of everything plotted; low > high if nothing is.
-    pub extent: Extent,
+    pub extent: PlotExtent,
     /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
     /// Cells of the shown points, for questions in the background.
     pub shown_cells: Arc<[(Spec, Provenance)]>,
     /// Entry index of each shown point, and true if it is on its series' frontier.
     pub looks: Vec<(usize, bool)>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<FrontierLine>,
     /// Ends of the overall frontier without limits, as indices into `shown`.
     pub ends: [Option<usize>; 2],
     /// Limits of x that were typed, in the axes' base units, by the name of the axis.
@@ -175,7 +175,7 @@ pub struct Pareto {
     /// Areas gained, with the request they answer.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
     pub pictures: Pictures,
-    pub picture: Shown,
+    pub picture: DisplayedPicture,
 }
 
 /// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
@@ -356,7 +356,8 @@ impl Pareto {
         let shown: Vec<&ParetoPoint> = self.shown.iter().map(|i| &points[*i]).collect();
         let layout = ParetoLayout::new(&shown, self.axes);
         self.looks = shown.iter().map(|point| (of(point), false)).collect();
-        self.lines = (0..self.entries.len()).map(|entry| Line { entry, places: Vec::new() }).collect();
+        self.lines =
+            (0..self.entries.len()).map(|entry| FrontierLine { entry, places: Vec::new() }).collect();
         for frontier in layout.frontiers.values() {
             for &index in frontier {
                 let look = &mut self.looks[index];
@@ -375,7 +376,7 @@ impl Pareto {
             .visible()
             .filter_map(|p| self.axes.coordinates(p))
             .chain(self.others().map(|(_, place)| place));
-        self.extent = places.fold(Extent::default(), |Extent { x, y }, place| Extent {
+        self.extent = places.fold(PlotExtent::default(), |PlotExtent { x, y }, place| PlotExtent {
             x: (x.0.min(place.0), x.1.max(place.0)),
             y: (y.0.min(place.1), y.1.max(place.1)),
         });

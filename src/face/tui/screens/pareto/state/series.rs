@@ -14,7 +14,7 @@ pub fn glyph(look: usize, p2p: P2p, dominated: bool) -> &'static str {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SeriesEntry {
     pub series: Series,
     /// Index of its architecture's glyph and colour.
     pub look: usize,
@@ -26,7 +26,7 @@ pub struct Entry {
 /// Suffixes that distinguish series with the same glyph, even without colour.
 const SUFFIXES: [&str; 10] = ["", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹", "⁺"];
 
-impl Entry {
+impl SeriesEntry {
     pub fn mark(&self) -> String {
         format!("{}{}", glyph(self.look, self.series.p2p, false), self.suffix)
     }
@@ -35,7 +35,7 @@ impl Entry {
 pub fn entries<'a>(
     points: impl Iterator<Item = &'a ParetoPoint>,
     hidden: &BTreeSet<Series>,
-) -> Vec<Entry> {
+) -> Vec<SeriesEntry> {
     let series: BTreeSet<Series> = points.map(ParetoPoint::series).collect();
     let looks = plot::look_numbers(series.iter().map(|s| &s.architecture));
     let mut alike: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -44,16 +44,16 @@ pub fn entries<'a>(
         let before = alike.entry(glyph(look, series.p2p, false)).or_default();
         let suffix = SUFFIXES[(*before).min(SUFFIXES.len() - 1)];
         *before += 1;
-        Entry { look, suffix, hidden: hidden.contains(&series), series }
+        SeriesEntry { look, suffix, hidden: hidden.contains(&series), series }
     };
     series.into_iter().map(entry).collect()
 }
 
 /// Words that the settings of all series with this suffix add to those of the series without one; `None` if they differ,
 /// or if the filter hides that series.
-pub fn setting_of(suffix: &str, entries: &[Entry]) -> Option<String> {
-    let added = |entry: &Entry| {
-        let is_alike = |other: &&Entry| {
+pub fn setting_of(suffix: &str, entries: &[SeriesEntry]) -> Option<String> {
+    let added = |entry: &SeriesEntry| {
+        let is_alike = |other: &&SeriesEntry| {
             other.suffix.is_empty() && other.look == entry.look && other.series.p2p == entry.series.p2p
         };
         let plain = entries.iter().find(is_alike)?;

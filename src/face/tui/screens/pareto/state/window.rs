@@ -4,17 +4,17 @@ use crate::face::tui::widgets::scatter::Plot;
 
 /// Rectangle in axis units; `low <= high` on both axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
+pub struct ZoomWindow {
     pub x: (f64, f64),
     pub y: (f64, f64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Zoom {
-    stack: Vec<Option<Window>>,
-    undone: Vec<Option<Window>>,
+    stack: Vec<Option<ZoomWindow>>,
+    undone: Vec<Option<ZoomWindow>>,
     /// Current window; `None` shows everything.
-    pub window: Option<Window>,
+    pub window: Option<ZoomWindow>,
 }
 
 /// Zoom limit; below this relative width, axis labels run out of digits.
@@ -22,7 +22,7 @@ const NARROWEST: f64 = 1e-9;
 
 impl Zoom {
     /// Shows a window (`None`: everything) and pushes the previous one to the history.
-    pub fn to(&mut self, window: Option<Window>) {
+    pub fn to(&mut self, window: Option<ZoomWindow>) {
         if window == self.window {
             return;
         }
@@ -62,7 +62,7 @@ impl Zoom {
     pub fn show_shares(&mut self, plot: &Plot, x: (f64, f64), y: (f64, f64)) {
         let values =
             |axis: &study::plot::ValueAxis, (low, high): (f64, f64)| (axis.value(low), axis.value(high));
-        let window = Window { x: values(&plot.x, x), y: values(&plot.y, y) };
+        let window = ZoomWindow { x: values(&plot.x, x), y: values(&plot.y, y) };
         let wide = |(low, high): (f64, f64)| {
             low.is_finite() && high.is_finite() && high - low > NARROWEST * high.abs()
         };

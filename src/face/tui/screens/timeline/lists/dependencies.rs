@@ -5,15 +5,15 @@ use ratatui::text::Line;
 use super::brief;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
-use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use study::analysis::{Dependencies, Dependency, Why};
 
-const DEPENDENCY_COLUMNS: [Column; 5] = [
-    Column::text("", 10, 0),
-    Column::text("why", 23, 2),
-    Column::text("rank", 5, 1),
-    Column::number("took", 10, 0),
-    Column::text("operation", 22, 0),
+const DEPENDENCY_COLUMNS: [TableColumn; 5] = [
+    TableColumn::text("", 10, 0),
+    TableColumn::text("why", 23, 2),
+    TableColumn::text("rank", 5, 1),
+    TableColumn::number("took", 10, 0),
+    TableColumn::text("operation", 22, 0),
 ];
 
 pub fn draw_dependencies(
@@ -34,7 +34,7 @@ pub fn draw_dependencies(
         cut_left(inner, 1).1,
         theme,
         &DEPENDENCY_COLUMNS,
-        Rows::new(list, edges.len()),
+        TableRows::new(list, edges.len()),
         |row, column, width| {
             let (before, dependency) = &edges[row];
             let Some(other) = index.trace.spans.get(dependency.span) else { return Line::default() };

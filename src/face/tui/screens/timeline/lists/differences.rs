@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use super::{note, plus, time_of};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::header::names;
-use crate::face::tui::screens::timeline::state::View;
-use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, Panel, difference_rows};
-use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::screens::timeline::state::TimelineView;
+use crate::face::tui::screens::timeline::state::panel::{
+    DifferencePanelRow, TimelinePanel, difference_rows,
+};
+use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use ::table::Provenance;
 use ::table::render::{Shown, Sourced, Table};
 use plan::Lane;
@@ -22,7 +24,7 @@ const WIDE: u16 = 112;
 pub fn draw_differences(
     buf: &mut Buffer,
     area: Rect,
-    view: &View,
+    view: &TimelineView,
     (list, by_exposed, open): (&List, bool, &BTreeSet<String>),
     theme: Theme,
 ) {
@@ -47,7 +49,8 @@ pub fn draw_differences(
         (_, false) => &[0, 1, 2, NAME],
         (_, true) => &[3, 4, 5, NAME],
     };
-    let mut columns: Vec<Column> = picked.iter().map(|at| DIFFERENCE_COLUMNS[*at].clone()).collect();
+    let mut columns: Vec<TableColumn> =
+        picked.iter().map(|at| DIFFERENCE_COLUMNS[*at].clone()).collect();
     for column in &mut columns {
         for (place, name) in [("upper", &upper), ("lower", &lower)] {
             if let Some(quantity) = column.title.strip_prefix(place) {
@@ -64,11 +67,11 @@ pub fn draw_differences(
         cut_left(inner, 1).1,
         theme,
         &columns,
-        Rows::new(list, shown.len()),
+        TableRows::new(list, shown.len()),
         |row, column, _| {
             let (group, mark) = match shown[row] {
-                DifferenceRow::Group(at) => (&report.groups[at], "    "),
-                DifferenceRow::Family(at) => {
+                DifferencePanelRow::Group(at) => (&report.groups[at], "    "),
+                DifferencePanelRow::Family(at) => {
                     let family = &report.families[at];
                     let mark = match (family.groups.len(), open.contains(&family.sum.name)) {
                         (..=1, _) => "",
@@ -77,11 +80,11 @@ pub fn draw_differences(
                     };
                     (&family.sum, mark)
                 }
-                DifferenceRow::Rest => (&rest, ""),
-                DifferenceRow::Step => (&step, ""),
+                DifferencePanelRow::Rest => (&rest, ""),
+                DifferencePanelRow::Step => (&step, ""),
             };
             let role = match (shown[row], group.lane) {
-                (DifferenceRow::Step, _) => Role::Title,
+                (DifferencePanelRow::Step, _) => Role::Title,
                 (_, Lane::Comm) => Role::Comm,
                 (_, Lane::Compute) => Role::Text,
             };
@@ -95,15 +98,15 @@ pub fn draw_differences(
 }
 
 /// Title of the differences with the names of the steps, for the help; it is folded where the frame cuts it.
-pub fn differences_note(view: &View, width: u16) -> Option<Note> {
-    let Some(Panel::Differences { .. }) = &view.panel else { return None };
+pub fn differences_note(view: &TimelineView, width: u16) -> Option<ScreenNote> {
+    let Some(TimelinePanel::Differences { .. }) = &view.panel else { return None };
     let title = title(view, view.differences.as_ref()?, true);
     let is_folded = width < WIDE || title.width() + 4 > width.into();
-    Some(Note::new(title, is_folded))
+    Some(ScreenNote::new(title, is_folded))
 }
 
 /// Lengths and exposed communication of both steps, and their changes.
-fn title(view: &View, report: &OperationDifferences, names_steps: bool) -> String {
+fn title(view: &TimelineView, report: &OperationDifferences, names_steps: bool) -> String {
     let (took, exposed) = (report.lengths_us, report.exposed_us);
     let step = |at: usize, key: StepKey| match names_steps {
         true => format!(" {}", view.step_label(at, key)),
@@ -157,16 +160,16 @@ fn step_rows(report: &OperationDifferences) -> [OperationDifference; 2] {
     [rest, step]
 }
 
-const DIFFERENCE_COLUMNS: [Column; 9] = [
-    Column::number("upper us", 9, 0),
-    Column::number("lower us", 9, 0),
-    Column::number("change us", 9, 0),
-    Column::number("upper exp", 9, 0),
-    Column::number("lower exp", 9, 0),
-    Column::number("change exp", 10, 0),
-    Column::number("upper wait", 10, 0),
-    Column::number("lower wait", 10, 0),
-    Column::text("  operation", 8, 0),
+const DIFFERENCE_COLUMNS: [TableColumn; 9] = [
+    TableColumn::number("upper us", 9, 0),
+    TableColumn::number("lower us", 9, 0),
+    TableColumn::number("change us", 9, 0),
+    TableColumn::number("upper exp", 9, 0),
+    TableColumn::number("lower exp", 9, 0),
+    TableColumn::number("change exp", 10, 0),
+    TableColumn::number("upper wait", 10, 0),
+    TableColumn::number("lower wait", 10, 0),
+    TableColumn::text("  operation", 8, 0),
 ];
 
 /// Column of the names.

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::row::Class;
-use crate::face::tui::screens::timeline::state::{Pane, TraceIndex, View};
+use crate::face::tui::screens::timeline::state::row::SpanClass;
+use crate::face::tui::screens::timeline::state::{Pane, TimelineView, TraceIndex};
 use crate::face::tui::widgets::lanes::{UNCLASSIFIED, is_unclassified};
 use crate::face::tui::widgets::shade::module;
 use trace::OperationInfo;
@@ -14,7 +14,7 @@ use trace::rules::EXPERTS;
 type Entry = (&'static str, Role, &'static str);
 
 /// Short legend for a frame of this width: marks in the colours of the lanes, for the classes that the open traces have.
-pub fn short_legend(view: &View, width: u16) -> Vec<Entry> {
+pub fn short_legend(view: &TimelineView, width: u16) -> Vec<Entry> {
     let has = |is_wanted: fn(&OperationInfo) -> bool| {
         view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
     };
@@ -56,7 +56,8 @@ pub fn short_legend(view: &View, width: u16) -> Vec<Entry> {
 /// True if kernels of the trace are coloured by name.
 fn has_unclassified(index: &TraceIndex) -> bool {
     let mut operations = index.trace.operations.iter();
-    operations.any(|one| Class::from_operation(one) == Class::Compute && is_unclassified(index, one))
+    operations
+        .any(|one| SpanClass::from_operation(one) == SpanClass::Compute && is_unclassified(index, one))
 }
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [

@@ -12,39 +12,39 @@ pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
 pub use self::operations::draw_docked;
 pub use self::verdict::verdict_lines;
 use super::header::names;
-use super::state::View;
-use super::state::panel::{Panel, Part};
+use super::state::TimelineView;
+use super::state::panel::{ResolvedScope, TimelinePanel};
 use crate::face::tui::prelude::*;
 use base::text::fitting_name;
 
 /// Rows of the list, without frame, header, and whatever is below a table.
-pub fn rows(area: Rect, view: &View) -> Rect {
+pub fn rows(area: Rect, view: &TimelineView) -> Rect {
     let rows = cut_top(inside(area), 1).1;
     match &view.panel {
-        Some(Panel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
-        Some(Panel::Legend(..) | Panel::Verdict { .. }) => inside(area),
+        Some(TimelinePanel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
+        Some(TimelinePanel::Legend(..) | TimelinePanel::Verdict { .. }) => inside(area),
         _ => rows,
     }
 }
 
-pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
     let (theme, rows) = (cx.theme, rows(area, view));
     match &view.panel {
-        Some(Panel::Dependencies { span, dependencies, list }) => {
+        Some(TimelinePanel::Dependencies { span, dependencies, list }) => {
             let index = &view.pane().index;
             dependencies::draw_dependencies(buf, area, index, (*span, dependencies, list), theme);
         }
-        Some(Panel::Differences { list, by_exposed, open }) => {
+        Some(TimelinePanel::Differences { list, by_exposed, open }) => {
             differences::draw_differences(buf, area, view, (list, *by_exposed, open), theme);
         }
-        Some(Panel::Operations(table)) => {
+        Some(TimelinePanel::Operations(table)) => {
             operations::draw_operations(buf, (area, rows), view, table, cx)
         }
-        Some(Panel::Stretches(shown)) => stretches::draw_stretches(buf, area, view, shown, cx),
-        Some(Panel::Verdict { lines, list }) => {
+        Some(TimelinePanel::Stretches(shown)) => stretches::draw_stretches(buf, area, view, shown, cx),
+        Some(TimelinePanel::Verdict { lines, list }) => {
             verdict::draw_verdict(buf, (area, rows), view, (lines, list), cx);
         }
-        Some(Panel::Legend(list, _)) => legend::draw_legend(buf, (area, rows), list, theme),
+        Some(TimelinePanel::Legend(list, _)) => legend::draw_legend(buf, (area, rows), list, theme),
         None => {}
     }
 }
@@ -59,7 +59,7 @@ pub fn brief(name: &str, room: usize) -> String {
 }
 
 /// Label of the trace that a list belongs to; empty if only one is open.
-fn which(view: &View) -> String {
+fn which(view: &TimelineView) -> String {
     let provenance = view.pane().index.provenance();
     match names(view).get(view.focus) {
         _ if view.panes.len() < 2 => String::new(),
@@ -69,10 +69,10 @@ fn which(view: &View) -> String {
 }
 
 /// Part of the trace that a table covers; a trace of prefills alone says so.
-fn part_label(part: &Part, view: &View) -> String {
+fn part_label(part: &ResolvedScope, view: &TimelineView) -> String {
     let verdict = view.pane().verdict.as_ref();
     match (part, verdict.and_then(|verdict| verdict.only_prefill())) {
-        (Part::All, Some(only)) => format!("{only}, no decode step"),
+        (ResolvedScope::All, Some(only)) => format!("{only}, no decode step"),
         (part, _) => part.label(&view.pane().index),
     }
 }

@@ -4,17 +4,17 @@ use ratatui::text::Line;
 
 use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::panel::{OperationColumn, Operations};
-use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::screens::timeline::state::panel::{OperationColumn, OperationsPanel};
+use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::lanes::module_role;
-use crate::face::tui::widgets::shade::{self, Mark, Shares};
-use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
+use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use base::text::fitting_name;
 use study::analysis::{NameRow, OperationTable, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
-pub fn beneath(table: &Operations, rows: Rect) -> u16 {
+pub fn beneath(table: &OperationsPanel, rows: Rect) -> u16 {
     let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
     let sums = usize::from(table.row().is_some()) * (1 + usize::from(load(table).is_some()));
     let lines = (name.map_or(0, |name| whole(name, rows).len()) + sums) as u16;
@@ -29,8 +29,8 @@ fn whole(name: &str, rows: Rect) -> Vec<String> {
 pub fn draw_operations(
     buf: &mut Buffer,
     (area, rows): (Rect, Rect),
-    view: &View,
-    table: &Operations,
+    view: &TimelineView,
+    table: &OperationsPanel,
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -74,15 +74,21 @@ pub fn draw_operations(
     note(buf, area, &keys, theme);
 }
 
-fn per_rank(view: &View) -> &'static str {
+fn per_rank(view: &TimelineView) -> &'static str {
     if view.pane().index.rank_count() > 1 { " per rank" } else { "" }
 }
 
-fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations, theme: Theme) {
+fn operation_table(
+    buf: &mut Buffer,
+    area: Rect,
+    view: &TimelineView,
+    table: &OperationsPanel,
+    theme: Theme,
+) {
     let Some(counted) = &table.counted else { return };
     let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
-    let list = Rows::new(&table.list, table.order.len());
+    let list = TableRows::new(&table.list, table.order.len());
     let columns = operation_columns(table, basis(&counted.table).1);
     table::draw(buf, area, theme, &columns, list, |row, column, width| {
         let at = table.order[row];
@@ -113,7 +119,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
-fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
+fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> StyledGlyph {
     match row.lane {
         "comm" => {
             let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
@@ -127,7 +133,7 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
 
 /// Exposed communication and the time of each lane, with shares if they fit: busy time, as `overlap` prints it, or the summed durations of the
 /// operations that a filter leaves; `None` if none is shown.
-fn totals(table: &Operations, room: u16) -> Option<String> {
+fn totals(table: &OperationsPanel, room: u16) -> Option<String> {
     let counted = &table.counted.as_ref()?.table;
     let (rows, time_us) = (&counted.rows, counted.time_us);
     let mut lanes = totals_of(table.order.iter().filter_map(|at| rows.get(*at)));
@@ -155,13 +161,13 @@ fn totals(table: &Operations, room: u16) -> Option<String> {
 }
 
 /// Load of the ranks in a mixture's experts.
-fn load(table: &Operations) -> Option<String> {
+fn load(table: &OperationsPanel) -> Option<String> {
     let experts = table.counted.as_ref()?.table.experts.as_ref()?;
     experts.in_words().map(|words| format!("experts: {words}"))
 }
 
 /// Draws the operations of the step under the cursor, without a selection.
-pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
     if area.height == 0 {
         return;
     }
@@ -183,20 +189,20 @@ fn basis(table: &OperationTable) -> (f64, &'static str) {
     }
 }
 
-const OPERATION_COLUMNS: [Column; 8] = [
-    Column::number("count", 6, 1),
-    Column::number("total", 8, 0),
-    Column::number("mean", 8, 3),
-    Column::number("max", 8, 2),
-    Column::number("% time", 7, 0),
-    Column::number("exposed", 8, 0),
+const OPERATION_COLUMNS: [TableColumn; 8] = [
+    TableColumn::number("count", 6, 1),
+    TableColumn::number("total", 8, 0),
+    TableColumn::number("mean", 8, 3),
+    TableColumn::number("max", 8, 2),
+    TableColumn::number("% time", 7, 0),
+    TableColumn::number("exposed", 8, 0),
     // mark
-    Column::text("", 1, 0),
-    Column::text("operation", 30, 0),
+    TableColumn::text("", 1, 0),
+    TableColumn::text("operation", 30, 0),
 ];
 
 /// Columns with the name of the share. In a narrow window, the name and the sorted column keep their room.
-fn operation_columns(table: &Operations, share: &'static str) -> [Column; 8] {
+fn operation_columns(table: &OperationsPanel, share: &'static str) -> [TableColumn; 8] {
     let mut columns = OPERATION_COLUMNS;
     columns[4].title = share.into();
     for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {

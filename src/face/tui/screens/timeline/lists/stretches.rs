@@ -5,14 +5,20 @@ use ratatui::text::Line;
 use super::{brief, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
-use crate::face::tui::screens::timeline::state::{TraceIndex, View};
+use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
-use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use study::analysis::{ExposedStretches, StretchFamily};
 use trace::NO_STEP;
 use trace::overlap::StepKey;
 
-pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
+pub fn draw_stretches(
+    buf: &mut Buffer,
+    area: Rect,
+    view: &TimelineView,
+    shown: &Stretches,
+    cx: &Context,
+) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let table = counted.map(|counted| &*counted.table);
@@ -32,7 +38,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
     let (picked, columns) = columns(shown, index, inner.width);
     let (total_us, shares, ranks) = table
         .map_or((0.0, 1.0, 1.0), |table| (table.total_us, table.shares(), table.ranks.max(1) as f64));
-    let rows = Rows::new(&shown.list, shown.order.len());
+    let rows = TableRows::new(&shown.list, shown.order.len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match picked[column] {
@@ -56,7 +62,7 @@ pub fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretch
 const COMPUTING: &str = "computing…";
 
 /// Title of the table, `None` while it is computed: the part of the trace, then the share. A narrow window cuts the end.
-fn title(view: &View, part: &str, table: Option<&ExposedStretches>) -> String {
+fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> String {
     let of = which(view);
     let table = match table {
         None => return format!("{of}{part}: exposed communication · {COMPUTING}"),
@@ -86,7 +92,7 @@ fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
 }
 
 /// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
-fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<Column>) {
+fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<TableColumn>) {
     let picked: &[usize] = match (width, shown.sorted.column) {
         (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
         (70.., _) => &[0, 1, 2, 3, 4, 5],
@@ -97,7 +103,7 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let (column, sort) = &STRETCH_COLUMNS[*at];
         column.clone().marked(sort.map_or("", |sort| shown.sorted.arrow(sort)))
     };
-    let mut columns: Vec<Column> = picked.iter().map(sorted).collect();
+    let mut columns: Vec<TableColumn> = picked.iter().map(sorted).collect();
     // the names get what the number leaves
     for (column, _) in columns.iter_mut().zip(picked).filter(|(_, at)| **at == 4) {
         let needed = widest(shown, |family| longest(index, family)).max(column.title.width() as u16);
@@ -168,14 +174,14 @@ fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
 }
 
 /// Columns with their sort order; the share is that of the exposed time.
-const STRETCH_COLUMNS: [(Column, Option<StretchColumn>); 7] = [
-    (Column::number("calls", 6, 0), Some(StretchColumn::Calls)),
-    (Column::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
-    (Column::number("share", 7, 0), None),
-    (Column::number("per call", 9, 0), Some(StretchColumn::PerCall)),
-    (Column::number("longest", 22, 0), Some(StretchColumn::Longest)),
-    (Column::text(" collective", 9, 0), Some(StretchColumn::Collective)),
-    (Column::text("holds up", 8, 0), None),
+const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 7] = [
+    (TableColumn::number("calls", 6, 0), Some(StretchColumn::Calls)),
+    (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
+    (TableColumn::number("share", 7, 0), None),
+    (TableColumn::number("per call", 9, 0), Some(StretchColumn::PerCall)),
+    (TableColumn::number("longest", 22, 0), Some(StretchColumn::Longest)),
+    (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
+    (TableColumn::text("holds up", 8, 0), None),
 ];
 
 /// Columns that the widest text of the rows needs.

@@ -3,13 +3,13 @@
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::header::names;
-use crate::face::tui::screens::timeline::state::{Pane, View};
+use crate::face::tui::screens::timeline::state::{Pane, TimelineView};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use study::verdict::{Verdict, VerdictPlace};
 
 /// Lines of the verdicts on all open traces, each after the trace's name if there are two; empty until one is known.
 /// Tables of remedies are not wrapped.
-pub fn verdict_lines(view: &View, cx: &Context) -> Vec<String> {
+pub fn verdict_lines(view: &TimelineView, cx: &Context) -> Vec<String> {
     let names = names(view);
     let judged = view.panes.iter().enumerate().filter(|(_, pane)| pane.ghost.is_none());
     let lines = |(at, pane): (usize, &Pane)| {
@@ -45,7 +45,7 @@ fn sentence_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
 pub fn draw_verdict(
     buf: &mut Buffer,
     (area, rows): (Rect, Rect),
-    view: &View,
+    view: &TimelineView,
     (lines, list): (&[String], &List),
     cx: &Context,
 ) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::index::TraceIndex;
 use super::pane::Pane;
-use super::panel::Panel;
-use super::view::View;
-use super::window::Window;
+use super::panel::TimelinePanel;
+use super::view::TimelineView;
+use super::window::TimeWindow;
 use crate::face::tui::format::ns;
 use plan::Phase;
 use study::analysis::StepAlignment;
@@ -53,7 +53,7 @@ fn against(a: i64, b: i64) -> String {
 /// Parts of a step that differ enough to realign, in percent.
 const PART: u8 = 5;
 
-impl View {
+impl TimelineView {
     /// Step of the other trace that is aligned with this step of a pane.
     pub(super) fn partner(&self, pane: usize, key: StepKey) -> Option<usize> {
         self.alignment.partner(pane == 0, self.panes.get(pane)?.step_like(key)?)
@@ -81,12 +81,12 @@ impl View {
         self.panes[0].line = self.panes[0].first_row();
         (self.panes[0].aligned, self.panes[1].aligned) = (first, second);
         let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
-        let layers: Option<Vec<Window>> = of_layers.collect();
+        let layers: Option<Vec<TimeWindow>> = of_layers.collect();
         self.anchor = if layers.is_some() { Anchor::Middle } else { Anchor::Start };
         self.follows = true;
         let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
         let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
-        self.show_aligned(shown.iter().map(Window::width).max());
+        self.show_aligned(shown.iter().map(TimeWindow::width).max());
     }
 
     /// Adds a trace below the one that is being looked at: the window and the cursor stay, at the step under the cursor,
@@ -116,7 +116,7 @@ impl View {
         self.align();
         self.history.clear();
         let width = width.unwrap_or_else(|| self.bounds().width());
-        self.window = Window::new(0, width).within(self.bounds());
+        self.window = TimeWindow::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
             pane.prefer_busy_row(self.window);
             match pane.aligned.filter(|_| self.anchor == Anchor::Start) {
@@ -137,7 +137,7 @@ impl View {
         self.unpaired = None;
         self.anchor = Anchor::Start;
         self.trail.retain(|(pane, ..)| *pane == 0);
-        if !matches!(self.panel, Some(Panel::Dependencies { .. })) {
+        if !matches!(self.panel, Some(TimelinePanel::Dependencies { .. })) {
             self.panel = None;
         }
         let origin = std::mem::take(&mut self.panes[0].origin);

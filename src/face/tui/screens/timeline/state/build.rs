@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use rayon::prelude::*;
 
 use super::index::{RankRows, StepKey, StepRange, TraceIndex};
-use super::row::{Class, RangeRow, Row, Spans, Unions};
-use super::window::Window;
+use super::row::{SpanClass, SpanRow, Spans, ThreadRanges, Unions};
+use super::window::TimeWindow;
 use plan::Lane;
 use study::analysis::mixed_steps;
 use trace::overlap::Selection;
@@ -27,12 +27,12 @@ type RowKey = (u32, u32);
 
 #[derive(Debug, Default)]
 struct Chunk {
-    rows: Vec<(RowKey, Part)>,
+    rows: Vec<(RowKey, ChunkRow)>,
     steps: Vec<(StepKey, (i64, i64))>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ChunkRow {
     order: Vec<u32>,
     /// First and last start (ns).
     starts: (i64, i64),
@@ -58,7 +58,7 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
         if chunk.rows.get(*slot).is_none_or(|(k, _)| *k != key) {
             *slot = chunk.rows.iter().position(|(k, _)| *k == key).unwrap_or_else(|| {
                 let starts = (span.start_ns, span.start_ns);
-                chunk.rows.push((key, Part { order: Vec::new(), starts, sorted: true }));
+                chunk.rows.push((key, ChunkRow { order: Vec::new(), starts, sorted: true }));
                 chunk.rows.len() - 1
             });
         }
@@ -77,7 +77,7 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
     chunk
 }
 
-type RankParts = BTreeMap<u32, Vec<Part>>;
+type RankParts = BTreeMap<u32, Vec<ChunkRow>>;
 
 fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i64)>) {
     let streams = trace.meta.streams.len();
@@ -109,20 +109,20 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
     (ranks, steps)
 }
 
-fn rank_rows(parts: RankParts, streams: &[TraceStream], spans: Spans) -> (Vec<Row>, Coverage) {
-    let (mut rows, unions): (Vec<Row>, Vec<Unions>) = parts
+fn rank_rows(parts: RankParts, streams: &[TraceStream], spans: Spans) -> (Vec<SpanRow>, Coverage) {
+    let (mut rows, unions): (Vec<SpanRow>, Vec<Unions>) = parts
         .into_par_iter()
         .map(|(sub, parts)| {
             let sorted = parts.iter().all(|part| part.sorted)
                 && parts.windows(2).all(|pair| pair[0].starts.1 <= pair[1].starts.0);
             let mut order = Vec::with_capacity(parts.iter().map(|part| part.order.len()).sum());
             parts.iter().for_each(|part| order.extend_from_slice(&part.order));
-            Row::new(label(sub as usize, streams), order, sorted, spans)
+            SpanRow::new(label(sub as usize, streams), order, sorted, spans)
         })
         .unzip();
     if !streams.is_empty() {
         // some programs use hundreds of streams once, which would push the busy ones off the screen
-        let most = rows.iter().map(Row::len).max().unwrap_or(0);
+        let most = rows.iter().map(SpanRow::len).max().unwrap_or(0);
         rows.sort_by_key(|row| 100 * row.len() < most);
     }
     let comm = union(unions.iter().map(|u| u.comm.as_slice()));
@@ -140,7 +140,7 @@ impl TraceIndex {
     }
 
     pub(super) fn from_title(title: String, trace: Trace, folded: Vec<u32>) -> Self {
-        let classes: Vec<Class> = trace.operations.iter().map(Class::from_operation).collect();
+        let classes: Vec<SpanClass> = trace.operations.iter().map(SpanClass::from_operation).collect();
         let (parts, steps) = gather(&trace);
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;
@@ -174,7 +174,7 @@ impl TraceIndex {
         let mut steps: Vec<StepRange> = steps
             .into_iter()
             .filter(|(key, _)| key.step != NO_STEP)
-            .map(|(key, (from, to))| StepRange { key, window: Window::new(from, to) })
+            .map(|(key, (from, to))| StepRange { key, window: TimeWindow::new(from, to) })
             .collect();
         steps.sort_by_key(|s| (s.window.from, s.key));
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
@@ -188,7 +188,7 @@ impl TraceIndex {
             rules: None,
             recording: None,
             files: None,
-            bounds: Window::new(from, to),
+            bounds: TimeWindow::new(from, to),
             zero: zero.unwrap_or(from),
             ranks,
             rows,
@@ -222,9 +222,9 @@ impl TraceIndex {
         // ranges have a thread of their own process, so ranks with ranges are never merged
         let plain = a.ranges.is_empty() && b.ranges.is_empty();
         let bare = |span: &Span| Span { rank: 0, stream: 0, ..*span };
-        let same = |(a, b): (&Row, &Row)| {
+        let same = |(a, b): (&SpanRow, &SpanRow)| {
             let same = |place: usize| {
-                let span = |row: &Row| row.span(place).map(|at| bare(&self.trace.spans[at]));
+                let span = |row: &SpanRow| row.span(place).map(|at| bare(&self.trace.spans[at]));
                 span(a) == span(b)
             };
             // differing ranks usually differ early; use other cores only if the first spans match
@@ -246,13 +246,13 @@ fn label(sub: usize, streams: &[TraceStream]) -> String {
     }
 }
 
-fn range_rows(ranges: &[Range]) -> Vec<RangeRow> {
+fn range_rows(ranges: &[Range]) -> Vec<ThreadRanges> {
     let mut rows: BTreeMap<(u32, u16, u16), Vec<u32>> = BTreeMap::new();
     for (i, range) in ranges.iter().enumerate() {
         rows.entry((range.rank, range.thread, range.depth)).or_default().push(i as u32);
     }
     rows.into_iter()
-        .map(|((rank, thread, depth), order)| RangeRow::new(rank, thread, depth, order, ranges))
+        .map(|((rank, thread, depth), order)| ThreadRanges::new(rank, thread, depth, order, ranges))
         .collect()
 }
 

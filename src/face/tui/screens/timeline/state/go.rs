@@ -1,34 +1,34 @@
 //! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
-use super::index::{Line, StepKey, StepRange};
+use super::index::{StepKey, StepRange, TraceLine};
 use super::pane::Pane;
-use super::panel::{DifferenceRow, Panel, difference_rows};
-use super::view::View;
-use super::window::Window;
+use super::panel::{DifferencePanelRow, TimelinePanel, difference_rows};
+use super::view::TimelineView;
+use super::window::TimeWindow;
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
 
-impl View {
+impl TimelineView {
     /// Goes to a target; returns `Ok(true)` if it needs a search first.
-    pub fn go(&mut self, target: Target) -> Result<bool, String> {
+    pub fn go(&mut self, target: JumpTarget) -> Result<bool, String> {
         let origin = self.ruler_origin().time;
         let shown = |ns: i64| ns.saturating_add(origin);
         let window = match target {
-            Target::All => self.bounds(),
-            Target::Marks => self
+            JumpTarget::All => self.bounds(),
+            JumpTarget::Marks => self
                 .marked()
                 .ok_or_else(|| "set both marks first: there is nothing between them".to_string())?,
-            Target::Interval(from, to) => Window::new(shown(from), shown(to)),
-            Target::Time(ns) => {
+            JumpTarget::Interval(from, to) => TimeWindow::new(shown(from), shown(to)),
+            JumpTarget::Time(ns) => {
                 let half = self.window.width() / 2;
-                Window::new(shown(ns).saturating_sub(half), shown(ns).saturating_add(half))
+                TimeWindow::new(shown(ns).saturating_sub(half), shown(ns).saturating_add(half))
             }
-            Target::Around(ns) => {
-                Window::new(self.time.saturating_sub(ns), self.time.saturating_add(ns))
+            JumpTarget::Around(ns) => {
+                TimeWindow::new(self.time.saturating_sub(ns), self.time.saturating_add(ns))
             }
-            Target::Prefill => {
+            JumpTarget::Prefill => {
                 let (key, time) = (self.pane().step_key(self.time, true), self.pane().own(self.time));
                 let steps = &self.pane().index.steps;
                 let prefills = || {
@@ -40,7 +40,7 @@ impl View {
                 let number = next.map_or(0, |step| step.key.step);
                 return self.go_to_steps(Phase::Prefill, number, number).map(|()| false);
             }
-            Target::Steps(first, last) => {
+            JumpTarget::Steps(first, last) => {
                 // numbers of imported steps run through both phases
                 let index = &self.pane().index;
                 let has = |phase| {
@@ -51,7 +51,7 @@ impl View {
                 let phase = if is_prefill { Phase::Prefill } else { Phase::Decode };
                 return self.go_to_steps(phase, first, last).map(|()| false);
             }
-            Target::Name(name) => {
+            JumpTarget::Name(name) => {
                 self.search.line = FilterBox::new(name);
                 (self.search.awaited, self.search.zoom) = (true, true);
                 return Ok(true);
@@ -63,7 +63,7 @@ impl View {
             let (from, to) = (since(bounds.from), since(bounds.to));
             return Err(format!("outside the trace, which runs from {from} to {to}"));
         }
-        if let Target::Time(ns) = target {
+        if let JumpTarget::Time(ns) = target {
             self.pane_mut().point_at(shown(ns));
             self.follow();
         }
@@ -74,14 +74,14 @@ impl View {
     pub fn show(&mut self, from: i64, to: i64) {
         let pane = &self.panes[0];
         let shown = |ns: i64| ns.saturating_add(pane.index.zero).saturating_sub(pane.origin);
-        let window = Window::new(shown(from), shown(to));
+        let window = TimeWindow::new(shown(from), shown(to));
         // outside the trace, the view stays where it opened
         self.show_window(window);
         self.history.clear();
     }
 
     /// Shows a window, with the cursor in it; false if nothing is there.
-    fn show_window(&mut self, window: Window) -> bool {
+    fn show_window(&mut self, window: TimeWindow) -> bool {
         let bounds = self.bounds();
         if window.to <= bounds.from || window.from >= bounds.to {
             return false;
@@ -148,7 +148,7 @@ impl View {
         if dependencies.before.is_empty() && dependencies.after.is_empty() {
             return Err("this waited for nothing in the trace, and nothing waited for it".into());
         }
-        self.panel = Some(Panel::Dependencies { span, dependencies, list: List::default() });
+        self.panel = Some(TimelinePanel::Dependencies { span, dependencies, list: List::default() });
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl View {
     }
 
     /// Moves the cursor to an item of the focused trace; the window follows.
-    pub(super) fn go_to_place(&mut self, line: Line, place: usize) {
+    pub(super) fn go_to_place(&mut self, line: TraceLine, place: usize) {
         self.pane_mut().go_to(line, place);
         self.follow();
         self.show_cursor();
@@ -225,7 +225,7 @@ impl View {
             let length = end.saturating_sub(start).max(1);
             if length < view.window.width() / SEEN {
                 let margin = length.saturating_mul(4);
-                view.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+                view.set(TimeWindow::new(start.saturating_sub(margin), end.saturating_add(margin)));
             }
         });
     }
@@ -236,29 +236,34 @@ impl View {
         let mut panel = self.panel.take();
         let mut done = Ok(());
         match &mut panel {
-            Some(Panel::Dependencies { dependencies, list, .. }) => {
+            Some(TimelinePanel::Dependencies { dependencies, list, .. }) => {
                 let mut both = dependencies.before.iter().chain(&dependencies.after);
                 if let Some(dependency) = both.nth(list.selected) {
                     self.jump(dependency.span);
                 }
                 panel = None;
             }
-            Some(Panel::Differences { list, by_exposed, open }) => match self.differences.clone() {
-                None => done = Err("still comparing; press Enter again in a moment".into()),
-                Some(report) => match difference_rows(&report, *by_exposed, open).get(list.selected) {
-                    Some(DifferenceRow::Family(at)) => {
-                        let family = &report.families[*at];
-                        if let [_] = family.groups[..] {
-                            self.go_to_difference(&family.sum);
-                        } else if !open.remove(&family.sum.name) {
-                            open.insert(family.sum.name.clone());
+            Some(TimelinePanel::Differences { list, by_exposed, open }) => {
+                match self.differences.clone() {
+                    None => done = Err("still comparing; press Enter again in a moment".into()),
+                    Some(report) => match difference_rows(&report, *by_exposed, open).get(list.selected)
+                    {
+                        Some(DifferencePanelRow::Family(at)) => {
+                            let family = &report.families[*at];
+                            if let [_] = family.groups[..] {
+                                self.go_to_difference(&family.sum);
+                            } else if !open.remove(&family.sum.name) {
+                                open.insert(family.sum.name.clone());
+                            }
                         }
-                    }
-                    Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
-                    Some(DifferenceRow::Rest | DifferenceRow::Step) | None => {}
-                },
-            },
-            Some(Panel::Operations(shown)) => {
+                        Some(DifferencePanelRow::Group(at)) => {
+                            self.go_to_difference(&report.groups[*at])
+                        }
+                        Some(DifferencePanelRow::Rest | DifferencePanelRow::Step) | None => {}
+                    },
+                }
+            }
+            Some(TimelinePanel::Operations(shown)) => {
                 let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
                 let span = shown.row().map(|(_, span)| span);
                 match (counted.map(|counted| counted.pane), span) {
@@ -267,7 +272,7 @@ impl View {
                     (None, _) => shown.awaited = true,
                 }
             }
-            Some(Panel::Stretches(shown)) => {
+            Some(TimelinePanel::Stretches(shown)) => {
                 // after a change of its part, the list still has the rows of the previous one
                 let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
                 match counted.map(|counted| counted.pane) {
@@ -278,7 +283,7 @@ impl View {
                     None => shown.awaited = true,
                 }
             }
-            Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}
+            Some(TimelinePanel::Legend(..) | TimelinePanel::Verdict { .. }) | None => {}
         }
         self.panel = panel;
         done
@@ -299,13 +304,13 @@ impl View {
             self.focus = at;
             self.as_one_move(|view| {
                 if let Some(row) = rows.into_iter().flatten().next() {
-                    view.pane_mut().go_to(Line::Row(row), 0);
+                    view.pane_mut().go_to(TraceLine::Row(row), 0);
                 }
                 view.pane_mut().point_at(from);
                 view.follow();
                 let margin = (length / 16).max(1);
                 let to = from.saturating_add(length).saturating_add(margin);
-                view.set(Window::new(from.saturating_sub(margin), to));
+                view.set(TimeWindow::new(from.saturating_sub(margin), to));
             });
             return Ok(());
         }
@@ -354,15 +359,15 @@ impl View {
             // show both in one window, at the current zoom if that suffices
             match to.saturating_sub(from) < window.width() {
                 true => self.window = window.showing(from, to, bounds),
-                false => self.set(Window::new(from, to)),
+                false => self.set(TimeWindow::new(from, to)),
             }
         }
     }
 }
 
-/// Target in a trace. Times are ns since [`View::ruler_origin`].
+/// Target in a trace. Times are ns since [`TimelineView::ruler_origin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum JumpTarget {
     /// Interval: `12.5ms..13ms`.
     Interval(i64, i64),
     /// Time to centre in the current window: `12.5ms`.
@@ -381,7 +386,7 @@ pub enum Target {
 
 pub const FORMS: &str = "type 12.5ms..13ms or 12.5ms (as on the ruler), +-50us, step 12 or 12, step 12..14, prefill, all, A..B, or words of a name";
 
-impl Target {
+impl JumpTarget {
     /// Parses typed text; returns the reason if it has none of the forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
@@ -437,11 +442,11 @@ fn is_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-fn steps_target(text: &str) -> Option<Target> {
+fn steps_target(text: &str) -> Option<JumpTarget> {
     let text = text.trim().trim_start_matches("step");
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-    (first <= last).then_some(Target::Steps(first, last))
+    (first <= last).then_some(JumpTarget::Steps(first, last))
 }
 
 /// Parses a time with its unit, in ns.
@@ -466,26 +471,26 @@ mod tests {
     #[test]
     fn every_form_is_understood() {
         let cases = [
-            ("12.5ms..13ms", Target::Interval(12_500_000, 13_000_000)),
-            (" 0s .. 1.000000001 s ", Target::Interval(0, 1_000_000_001)),
-            ("46us", Target::Time(46_000)),
-            ("+46.5 µs", Target::Time(46_500)),
-            ("+-50us", Target::Around(50_000)),
-            ("±1ms", Target::Around(1_000_000)),
-            ("step 12", Target::Steps(12, 12)),
-            ("30", Target::Steps(30, 30)),
-            ("step12..14", Target::Steps(12, 14)),
-            ("Step 3 .. 3", Target::Steps(3, 3)),
-            ("prefill", Target::Prefill),
-            ("all", Target::All),
-            ("A..B", Target::Marks),
-            ("decode/L12/mlp/down", Target::Name("decode/L12/mlp/down".into())),
-            ("L2 norms", Target::Name("L2 norms".into())),
-            ("steps_fused", Target::Name("steps_fused".into())),
-            ("AllReduce Ring", Target::Name("AllReduce Ring".into())),
+            ("12.5ms..13ms", JumpTarget::Interval(12_500_000, 13_000_000)),
+            (" 0s .. 1.000000001 s ", JumpTarget::Interval(0, 1_000_000_001)),
+            ("46us", JumpTarget::Time(46_000)),
+            ("+46.5 µs", JumpTarget::Time(46_500)),
+            ("+-50us", JumpTarget::Around(50_000)),
+            ("±1ms", JumpTarget::Around(1_000_000)),
+            ("step 12", JumpTarget::Steps(12, 12)),
+            ("30", JumpTarget::Steps(30, 30)),
+            ("step12..14", JumpTarget::Steps(12, 14)),
+            ("Step 3 .. 3", JumpTarget::Steps(3, 3)),
+            ("prefill", JumpTarget::Prefill),
+            ("all", JumpTarget::All),
+            ("A..B", JumpTarget::Marks),
+            ("decode/L12/mlp/down", JumpTarget::Name("decode/L12/mlp/down".into())),
+            ("L2 norms", JumpTarget::Name("L2 norms".into())),
+            ("steps_fused", JumpTarget::Name("steps_fused".into())),
+            ("AllReduce Ring", JumpTarget::Name("AllReduce Ring".into())),
         ];
         for (text, target) in cases {
-            assert_eq!(Target::parse(text), Ok(target), "{text}");
+            assert_eq!(JumpTarget::parse(text), Ok(target), "{text}");
         }
     }
 
@@ -501,7 +506,7 @@ mod tests {
             ("step x", "steps are numbers from 0"),
             ("step 5..2", "with the first first"),
         ] {
-            let error = Target::parse(text).expect_err(text);
+            let error = JumpTarget::parse(text).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -510,7 +515,7 @@ mod tests {
         #[test]
         fn nothing_that_is_typed_panics(text in ".{0,30}", odd in "[-+±0-9.munsep ]{0,20}") {
             for text in [text, odd] {
-                if let Ok(Target::Interval(from, to)) = Target::parse(&text) {
+                if let Ok(JumpTarget::Interval(from, to)) = JumpTarget::parse(&text) {
                     prop_assert!(0 <= from && from < to);
                 }
             }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use super::align::Anchor;
-use super::row::{Class, RangeRow, Row, Spans, nearer};
-use super::window::Window;
+use super::row::{SpanClass, SpanRow, Spans, ThreadRanges, nearer};
+use super::window::TimeWindow;
 use plan::{Lane, Phase};
 use study::analysis::{ExpertLoads, ExpertTimes};
 use table::Provenance;
@@ -21,7 +21,7 @@ use trace::{Range, Span, Trace};
 pub struct StepRange {
     pub key: StepKey,
     /// First start to last end.
-    pub window: Window,
+    pub window: TimeWindow,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct RankRows {
 
 impl RankRows {
     /// Longest exposed communication that touches a window.
-    fn longest_exposed(&self, window: Window) -> Option<(i64, i64)> {
+    fn longest_exposed(&self, window: TimeWindow) -> Option<(i64, i64)> {
         let all = self.exposed.union();
         let first = all.partition_point(|(_, to)| *to <= window.from);
         let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
@@ -67,27 +67,27 @@ pub struct TraceIndex {
     /// Size in bytes of the imported files, if they can still be read.
     pub files: Option<u64>,
     /// First start to last end of spans and ranges.
-    pub bounds: Window,
+    pub bounds: TimeWindow,
     /// First start of a span, the zero of displayed times (ns).
     pub zero: i64,
     /// Ranks in ascending order.
     pub ranks: Vec<RankRows>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<SpanRow>,
     /// Named ranges by rank, thread and depth.
-    pub range_rows: Vec<RangeRow>,
+    pub range_rows: Vec<ThreadRanges>,
     pub steps: Vec<StepRange>,
     /// Steps of a serving engine with prefill and decode in one batch; their phase is prefill.
     pub(super) mixed: BTreeSet<StepKey>,
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
-    pub(super) classes: Vec<Class>,
+    pub(super) classes: Vec<SpanClass>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
     /// Matched collectives of a mixture, once needed.
     pub(super) experts: OnceLock<Option<ExpertLoads>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Line {
+pub enum TraceLine {
     /// Exposed communication of a rank, merged with all its rows while it is collapsed.
     Rank(usize),
     /// Named ranges of one thread and depth, as an index into the range rows.
@@ -150,7 +150,7 @@ impl TraceIndex {
         let is_decode = |step: &StepRange| step.key.phase == Phase::Decode;
         let has_decode = self.steps.iter().any(is_decode);
         let steps = self.steps.iter().filter(|step| !has_decode || is_decode(step));
-        let mut windows: Vec<Window> = steps.map(|step| step.window).collect();
+        let mut windows: Vec<TimeWindow> = steps.map(|step| step.window).collect();
         let first = &self.ranks.first()?.exposed;
         windows.sort_by_cached_key(|window| first.within((window.from, window.to)));
         let middle = windows.len() / 2;
@@ -159,16 +159,16 @@ impl TraceIndex {
         later.chain([self.bounds]).find_map(|window| self.longest_exposed(window))
     }
 
-    fn longest_exposed(&self, window: Window) -> Option<(usize, (i64, i64))> {
+    fn longest_exposed(&self, window: TimeWindow) -> Option<(usize, (i64, i64))> {
         let of_rank = |(at, rank): (usize, &RankRows)| Some((at, rank.longest_exposed(window)?));
         let longest = self.ranks.iter().enumerate().filter_map(of_rank);
         longest.max_by_key(|(_, (from, to))| to - from)
     }
 
     /// First start to last end of spans, which `overlap` covers; [`Self::bounds`] also has the ranges.
-    pub fn extent(&self) -> Window {
+    pub fn extent(&self) -> TimeWindow {
         let last = self.ranks.iter().filter_map(|rank| self.trace.spans.get(rank.last?));
-        Window::new(self.zero, last.map(|span| span.end_ns).max().unwrap_or(self.bounds.to))
+        TimeWindow::new(self.zero, last.map(|span| span.end_ns).max().unwrap_or(self.bounds.to))
     }
 
     pub fn opened_from(self, source: impl Into<String>) -> Self {
@@ -235,14 +235,14 @@ impl TraceIndex {
     }
 
     /// All lines; collapsed ranks contribute only the first.
-    pub fn lines(&self, collapsed: impl Fn(usize) -> bool) -> Vec<Line> {
+    pub fn lines(&self, collapsed: impl Fn(usize) -> bool) -> Vec<TraceLine> {
         let mut lines = Vec::new();
         for (i, rank) in self.ranks.iter().enumerate() {
-            lines.push(Line::Rank(i));
+            lines.push(TraceLine::Rank(i));
             if !collapsed(i) {
                 // streams first: ranges may take many rows
-                lines.extend(rank.rows.clone().map(Line::Row));
-                lines.extend(rank.ranges.clone().map(Line::Ranges));
+                lines.extend(rank.rows.clone().map(TraceLine::Row));
+                lines.extend(rank.ranges.clone().map(TraceLine::Ranges));
             }
         }
         lines
@@ -257,49 +257,49 @@ impl TraceIndex {
     }
 
     /// Representative of a line: the matching line of the first identical rank, else the line itself.
-    pub fn alike_line(&self, line: Line) -> Line {
+    pub fn alike_line(&self, line: TraceLine) -> TraceLine {
         let own = &self.ranks[self.rank_of(line)];
         let Some((at, first)) = own.same_as.and_then(|at| Some((at, self.ranks.get(at)?))) else {
             return line;
         };
         match line {
-            Line::Rank(_) => Line::Rank(at),
-            Line::Ranges(row) => Line::Ranges(first.ranges.start + row - own.ranges.start),
-            Line::Row(row) => Line::Row(first.rows.start + row - own.rows.start),
+            TraceLine::Rank(_) => TraceLine::Rank(at),
+            TraceLine::Ranges(row) => TraceLine::Ranges(first.ranges.start + row - own.ranges.start),
+            TraceLine::Row(row) => TraceLine::Row(first.rows.start + row - own.rows.start),
         }
     }
 
-    pub fn rank_of(&self, line: Line) -> usize {
+    pub fn rank_of(&self, line: TraceLine) -> usize {
         let of = |inside: &dyn Fn(&RankRows) -> bool| self.ranks.iter().position(inside).unwrap_or(0);
         match line {
-            Line::Rank(rank) => rank,
-            Line::Ranges(row) => of(&|r| r.ranges.contains(&row)),
-            Line::Row(row) => of(&|r| r.rows.contains(&row)),
+            TraceLine::Rank(rank) => rank,
+            TraceLine::Ranges(row) => of(&|r| r.ranges.contains(&row)),
+            TraceLine::Row(row) => of(&|r| r.rows.contains(&row)),
         }
     }
 
     /// Number of items (spans, ranges, exposed stretches) on a line.
-    pub fn len(&self, line: Line) -> usize {
+    pub fn len(&self, line: TraceLine) -> usize {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.union().len()),
-            Line::Ranges(row) => self.range_rows.get(row).map_or(0, RangeRow::len),
-            Line::Row(row) => self.rows.get(row).map_or(0, Row::len),
+            TraceLine::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.union().len()),
+            TraceLine::Ranges(row) => self.range_rows.get(row).map_or(0, ThreadRanges::len),
+            TraceLine::Row(row) => self.rows.get(row).map_or(0, SpanRow::len),
         }
     }
 
     /// Window to open a step on, and the span to point at if it is not the window's first: two layers in the middle, or as
     /// much time around the step's longest exposed stretch if the middle shows less than half of the step's usual
     /// exposure. The span is the collective that fills this stretch.
-    pub fn opening(&self, step: usize) -> Option<(Window, Option<usize>)> {
+    pub fn opening(&self, step: usize) -> Option<(TimeWindow, Option<usize>)> {
         /// Least exposed share of a step (1/50) to look for its longest stretch.
         const WORTH: i64 = 50;
         let middle = self.two_layers(step);
         let usual = middle.map(|window| (window, None));
         let (whole, rank) = (self.steps.get(step)?.window, self.ranks.first()?);
-        let within = |window: Window| rank.exposed.within((window.from, window.to));
+        let within = |window: TimeWindow| rank.exposed.within((window.from, window.to));
         let all = within(whole);
-        let shows = |window: Window| {
-            let share = |time: i64, window: Window| time as f64 / window.width().max(1) as f64;
+        let shows = |window: TimeWindow| {
+            let share = |time: i64, window: TimeWindow| time as f64 / window.width().max(1) as f64;
             share(within(window), window) >= share(all, whole) / 2.0
         };
         if all.saturating_mul(WORTH) < whole.width() || middle.is_some_and(shows) {
@@ -309,21 +309,22 @@ impl TraceIndex {
         let width = middle.map_or((to - from).saturating_mul(8), |window| window.width());
         let width = width.max((to - from).saturating_mul(2)).min(whole.width());
         let left = from.saturating_add((to - from) / 2).saturating_sub(width / 2);
-        let window = Window::new(left, left.saturating_add(width)).within(whole);
+        let window = TimeWindow::new(left, left.saturating_add(width)).within(whole);
         Some((window, self.collective(0, (from, to))))
     }
 
     /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives, or of 25 of
     /// many kernels. `None` if the step has fewer.
-    pub fn two_layers(&self, step: usize) -> Option<Window> {
+    pub fn two_layers(&self, step: usize) -> Option<TimeWindow> {
         let step = self.steps.get(step)?;
         let rank = self.ranks.first()?.rank;
         let rows = (0..self.rows.len()).filter(|row| {
-            self.len(Line::Row(*row)) > 0 && self.span(*row, 0).is_some_and(|span| span.rank == rank)
+            self.len(TraceLine::Row(*row)) > 0
+                && self.span(*row, 0).is_some_and(|span| span.rank == rank)
         });
         let spans = rows.flat_map(|row| {
             let first = self.rows[row].from(self.spans(), step.window.from);
-            let places = first..self.len(Line::Row(row));
+            let places = first..self.len(TraceLine::Row(row));
             let spans = places.filter_map(move |place| self.span(row, place));
             spans.take_while(|span| span.start_ns < step.window.to)
         });
@@ -331,7 +332,7 @@ impl TraceIndex {
         let layer = |span: &Span| self.trace.operations.get(span.operation as usize)?.layer;
         let extent = |spans: &mut dyn Iterator<Item = &&Span>| {
             let ends = spans.map(|span| (span.start_ns, span.end_ns));
-            ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map(|(from, to)| Window::new(from, to))
+            ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map(|(from, to)| TimeWindow::new(from, to))
         };
         let middle = of_step.iter().filter_map(|span| layer(span)).max().unwrap_or(0) / 2;
         if middle > 0 {
@@ -386,25 +387,25 @@ impl TraceIndex {
     }
 
     /// Start and end (ns) of the item at a position of a line.
-    pub fn interval(&self, line: Line, place: usize) -> Option<(i64, i64)> {
+    pub fn interval(&self, line: TraceLine, place: usize) -> Option<(i64, i64)> {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank)?.exposed.union().get(place).copied(),
-            Line::Ranges(row) => self.range(row, place).map(|r| (r.start_ns, r.end_ns)),
-            Line::Row(row) => self.span(row, place).map(|s| (s.start_ns, s.end_ns)),
+            TraceLine::Rank(rank) => self.ranks.get(rank)?.exposed.union().get(place).copied(),
+            TraceLine::Ranges(row) => self.range(row, place).map(|r| (r.start_ns, r.end_ns)),
+            TraceLine::Row(row) => self.span(row, place).map(|s| (s.start_ns, s.end_ns)),
         }
     }
 
-    pub fn nearest(&self, line: Line, time: i64) -> usize {
+    pub fn nearest(&self, line: TraceLine, time: i64) -> usize {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |rank| {
+            TraceLine::Rank(rank) => self.ranks.get(rank).map_or(0, |rank| {
                 let exposed = rank.exposed.union();
                 let next = exposed.partition_point(|(start, _)| *start <= time);
                 nearer(next, time, |place| exposed.get(place).copied())
             }),
-            Line::Ranges(row) => {
+            TraceLine::Ranges(row) => {
                 self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
             }
-            Line::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
+            TraceLine::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
         }
     }
 
@@ -414,15 +415,18 @@ impl TraceIndex {
         let rows = self.ranks.get(rank)?.rows.clone();
         let spans = rows.flat_map(|at| {
             let row = &self.rows[at];
-            let places =
-                if row.has[Class::Comm as usize] { row.places(self.spans(), from, to) } else { 0..0 };
+            let places = if row.has[SpanClass::Comm as usize] {
+                row.places(self.spans(), from, to)
+            } else {
+                0..0
+            };
             places.filter_map(|place| row.span(place))
         });
         let common = |at: &usize| {
             let span = &self.trace.spans[*at];
             span.end_ns.min(to).saturating_sub(span.start_ns.max(from))
         };
-        let comm = spans.filter(|at| self.spans().class(&self.trace.spans[*at]) == Class::Comm);
+        let comm = spans.filter(|at| self.spans().class(&self.trace.spans[*at]) == SpanClass::Comm);
         comm.filter(|at| common(at) > 0).max_by_key(|at| (common(at), std::cmp::Reverse(*at)))
     }
 
@@ -433,20 +437,20 @@ impl TraceIndex {
         let mut best: Option<usize> = None;
         let rows = self.rows.get(self.ranks.get(rank)?.rows.clone())?.iter();
         // compute-only rows come first and bound the scan of rows that also communicate
-        let mut rows: Vec<_> = rows.filter(|row| row.has[Class::Compute as usize]).collect();
-        rows.sort_by_key(|row| row.has[Class::Comm as usize]);
+        let mut rows: Vec<_> = rows.filter(|row| row.has[SpanClass::Compute as usize]).collect();
+        rows.sort_by_key(|row| row.has[SpanClass::Comm as usize]);
         for row in rows {
             let spans = (row.from(self.spans(), time)..row.len()).filter_map(|place| row.span(place));
             let mut later = spans
                 .filter(|at| start(*at) >= time)
                 .take_while(|at| best.is_none_or(|best| (start(*at), *at) < (start(best), best)));
-            let computes = |at: &usize| self.spans().class(&self.trace.spans[*at]) == Class::Compute;
+            let computes = |at: &usize| self.spans().class(&self.trace.spans[*at]) == SpanClass::Compute;
             best = later.find(computes).or(best);
         }
         best
     }
 
-    pub fn find(&self, span: usize) -> Option<(Line, usize)> {
+    pub fn find(&self, span: usize) -> Option<(TraceLine, usize)> {
         let start = self.trace.spans.get(span)?;
         let rank = self.ranks.iter().find(|rank| rank.rank == start.rank)?;
         rank.rows.clone().find_map(|at| {
@@ -455,7 +459,7 @@ impl TraceIndex {
             let alike = (first..row.len())
                 .take_while(|place| self.span(at, *place).is_some_and(|s| s.start_ns == start.start_ns));
             let place = { alike }.find(|place| row.span(*place) == Some(span))?;
-            Some((Line::Row(at), place))
+            Some((TraceLine::Row(at), place))
         })
     }
 
@@ -466,9 +470,9 @@ impl TraceIndex {
         self.trace.meta.streams.is_empty().then_some((rank.rank, *lane))
     }
 
-    pub fn span_index(&self, line: Line, place: usize) -> Option<usize> {
+    pub fn span_index(&self, line: TraceLine, place: usize) -> Option<usize> {
         match line {
-            Line::Row(row) => self.rows.get(row)?.span(place),
+            TraceLine::Row(row) => self.rows.get(row)?.span(place),
             _ => None,
         }
     }
@@ -476,8 +480,8 @@ impl TraceIndex {
     /// Memory used by the index without the trace, in bytes.
     pub fn bytes(&self) -> usize {
         let exposed: usize = self.ranks.iter().map(|r| r.exposed.bytes()).sum();
-        let rows: usize = self.rows.iter().map(Row::bytes).sum();
-        let ranges: usize = self.range_rows.iter().map(RangeRow::bytes).sum();
+        let rows: usize = self.rows.iter().map(SpanRow::bytes).sum();
+        let ranges: usize = self.range_rows.iter().map(ThreadRanges::bytes).sum();
         exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
     }
 }

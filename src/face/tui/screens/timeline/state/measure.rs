@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::index::{RankRows, TraceIndex};
-use super::row::Class;
-use super::window::Window;
+use super::row::SpanClass;
+use super::window::TimeWindow;
 use study::analysis::{self, PathStep, PathSummary};
 use trace::overlap::{OverlapReport, Selection, StepKey};
 use trace::{Span, Trace};
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredInterval {
     /// Interval (ns of the trace).
-    pub window: Window,
+    pub window: TimeWindow,
     /// Overlap and breakdown; `all` holds sums over ranks.
     pub report: OverlapReport,
     pub count: u64,
@@ -30,9 +30,9 @@ pub struct Measured {
     pub steps: Option<(StepKey, StepKey)>,
 }
 
-impl Measured {
+impl MeasuredInterval {
     /// Measures an interval (ns of the trace), in time linear in its spans.
-    pub fn new(index: &TraceIndex, window: Window) -> Self {
+    pub fn new(index: &TraceIndex, window: TimeWindow) -> Self {
         let part = touched(index, window);
         let trace = part.as_ref().unwrap_or(&index.trace);
         let origin = trace::overlap::origin_ns(trace);
@@ -84,7 +84,7 @@ impl Measured {
 }
 
 /// Trace of only the spans that touch a window.
-pub fn part(index: &TraceIndex, window: Window) -> Trace {
+pub fn part(index: &TraceIndex, window: TimeWindow) -> Trace {
     let touches = |s: &Span| match s.start_ns >= s.end_ns {
         true => window.contains(s.start_ns),
         false => s.start_ns < window.to && s.end_ns > window.from,
@@ -97,7 +97,7 @@ pub fn part(index: &TraceIndex, window: Window) -> Trace {
 
 /// Trace of the spans near a window, plus one per rank so that no rank is missing. `None` if that would
 /// be most of the trace, which is then used as it stands.
-fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
+fn touched(index: &TraceIndex, window: TimeWindow) -> Option<Trace> {
     let places = index.rows.iter().map(|row| row.places(index.spans(), window.from, window.to));
     let places: Vec<std::ops::Range<usize>> = places.collect();
     let count: usize = places.iter().map(|range| range.len()).sum();
@@ -144,8 +144,8 @@ pub fn overview(index: &TraceIndex, columns: usize) -> Vec<Density> {
         for row in &index.rows[rank.rows.clone()] {
             let covered = row.columns(index.spans(), window, columns, tolerance);
             for (sum, column) in sums.iter_mut().zip(covered) {
-                let of = |class: Class| column.covered[class as usize];
-                *sum = [sum[0].max(of(Class::Compute)), sum[1].max(of(Class::Comm)), sum[2]];
+                let of = |class: SpanClass| column.covered[class as usize];
+                *sum = [sum[0].max(of(SpanClass::Compute)), sum[1].max(of(SpanClass::Comm)), sum[2]];
             }
         }
         for (sum, exposed) in sums.iter_mut().zip(rank.exposed.between(window.edges(columns))) {
@@ -250,7 +250,7 @@ mod tests {
             };
             let expected = trace::overlap::overlap(&trace, &selection);
             let index = TraceIndex::new(String::new(), trace.clone());
-            let measured = Measured::new(&index, Window::new(from, from + width));
+            let measured = MeasuredInterval::new(&index, TimeWindow::new(from, from + width));
             prop_assert_eq!(&measured.report.all.exact, &expected.all.exact);
             prop_assert_eq!(&measured.report, &expected);
             let started = trace.spans.iter().filter(|s| (from..from + width).contains(&s.start_ns));
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn a_narrow_stretch_looks_at_few_spans_and_at_every_rank() {
         let index = fixtures::trace();
-        let window = Window::new(55_000, 60_000);
+        let window = TimeWindow::new(55_000, 60_000);
         let part = touched(&index, window).expect("a small part");
         assert!(part.spans.len() < index.trace.spans.len());
-        let measured = Measured::new(&index, window);
+        let measured = MeasuredInterval::new(&index, window);
         assert_eq!(measured.report.ranks.len(), 2);
         assert_eq!(measured.kinds, [("matmul".to_string(), 5.0)], "both ranks compute throughout");
         assert!(measured.modules.iter().any(|(name, _)| name == "attn"));

@@ -18,10 +18,10 @@ pub mod select;
 pub mod view;
 pub mod window;
 
-pub use index::{Line, TraceIndex};
+pub use index::{TraceIndex, TraceLine};
 pub use pane::Pane;
 pub use search::Matches;
-pub use view::{KeptTimeline, Timeline, View};
+pub use view::{KeptTimeline, Timeline, TimelineView};
 
 #[cfg(test)]
 mod tests;

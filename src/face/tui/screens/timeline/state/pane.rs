@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::index::{Line, StepKey, TraceIndex};
-use super::measure::{CriticalPath, Density, Measured};
+use super::index::{StepKey, TraceIndex, TraceLine};
+use super::measure::{CriticalPath, Density, MeasuredInterval};
 use super::search::Matches;
-use super::window::Window;
+use super::window::TimeWindow;
 use plan::Phase;
 use study::analysis::LaneTotal;
 use study::verdict::Verdict;
@@ -23,7 +23,7 @@ pub struct Pane {
     pub origin: i64,
     /// Index of the step aligned with the other trace.
     pub aligned: Option<usize>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<TraceLine>,
     /// True if identical ranks are shown once.
     pub folded: bool,
     collapsed: Vec<bool>,
@@ -46,7 +46,7 @@ pub struct Pane {
     /// Densities of the whole trace, by column.
     pub overview: Option<Vec<Density>>,
     /// Numbers of a stretch; may be those of the previous one while new ones are computed.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredInterval>,
     /// Critical path of a step; may be that of the previous one while a new one is computed.
     pub path: Option<CriticalPath>,
 }
@@ -83,7 +83,7 @@ impl Pane {
 
     /// First line with spans, where the cursor starts.
     pub(super) fn first_row(&self) -> usize {
-        self.lines.iter().position(|line| matches!(line, Line::Row(_))).unwrap_or(0)
+        self.lines.iter().position(|line| matches!(line, TraceLine::Row(_))).unwrap_or(0)
     }
 
     fn list_lines(&mut self) {
@@ -93,25 +93,27 @@ impl Pane {
     }
 
     /// True if the line belongs to a rank hidden as a duplicate.
-    pub fn hides(&self, line: Line) -> bool {
+    pub fn hides(&self, line: TraceLine) -> bool {
         let rank = self.index.ranks.get(self.index.rank_of(line));
         self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
     }
 
     /// True for a row of nested ranges that its rank does not show.
-    fn is_folded_range(&self, line: Line) -> bool {
+    fn is_folded_range(&self, line: TraceLine) -> bool {
         let rank = self.index.rank_of(line);
         match line {
-            Line::Ranges(row) => !self.open_ranges[rank] && row != self.index.ranks[rank].ranges.start,
-            Line::Rank(_) | Line::Row(_) => false,
+            TraceLine::Ranges(row) => {
+                !self.open_ranges[rank] && row != self.index.ranks[rank].ranges.start
+            }
+            TraceLine::Rank(_) | TraceLine::Row(_) => false,
         }
     }
 
     /// Rows of nested ranges below a rank's first row of ranges, and whether they are shown; `None` for other lines.
-    pub fn nested_ranges(&self, line: Line) -> Option<(usize, bool)> {
+    pub fn nested_ranges(&self, line: TraceLine) -> Option<(usize, bool)> {
         let rank = self.index.rank_of(line);
         let ranges = &self.index.ranks.get(rank)?.ranges;
-        let is_first = line == Line::Ranges(ranges.start);
+        let is_first = line == TraceLine::Ranges(ranges.start);
         (is_first && ranges.len() > 1).then(|| (ranges.len() - 1, self.open_ranges[rank]))
     }
 
@@ -160,13 +162,13 @@ impl Pane {
         self.step(time, focus).and_then(|at| self.index.steps.get(at)).map(|step| step.key)
     }
 
-    pub fn current(&self) -> Option<Line> {
+    pub fn current(&self) -> Option<TraceLine> {
         self.lines.get(self.line).copied()
     }
 
     pub fn span(&self) -> Option<&Span> {
         match self.current()? {
-            Line::Row(row) => self.index.span(row, self.place),
+            TraceLine::Row(row) => self.index.span(row, self.place),
             _ => None,
         }
     }
@@ -177,12 +179,12 @@ impl Pane {
     }
 
     /// Converts a window to trace time.
-    pub fn window(&self, window: Window) -> Window {
+    pub fn window(&self, window: TimeWindow) -> TimeWindow {
         window.shifted(self.origin)
     }
 
     /// Extent of the trace in window time.
-    pub fn bounds(&self) -> Window {
+    pub fn bounds(&self) -> TimeWindow {
         self.index.bounds.shifted(self.origin.saturating_neg())
     }
 
@@ -197,7 +199,7 @@ impl Pane {
 
     /// Collective behind the exposed stretch under the cursor, if the stretch contains `time` (trace time).
     fn exposed_collective(&self, time: i64) -> Option<&Span> {
-        let Line::Rank(rank) = self.current()? else { return None };
+        let TraceLine::Rank(rank) = self.current()? else { return None };
         let stretch = self.interval().filter(|(start, end)| *start <= time && time <= *end)?;
         self.index.trace.spans.get(self.index.collective(rank, stretch)?)
     }
@@ -228,10 +230,10 @@ impl Pane {
     }
 
     /// Moves the cursor to the first row with work in a window (of window time), if its own has none.
-    pub fn prefer_busy_row(&mut self, window: Window) {
+    pub fn prefer_busy_row(&mut self, window: TimeWindow) {
         let window = self.window(window);
-        let works = |line: &Line| match *line {
-            Line::Row(row) => {
+        let works = |line: &TraceLine| match *line {
+            TraceLine::Row(row) => {
                 let place = self.index.rows[row].from(self.index.spans(), window.from);
                 self.index.span(row, place).is_some_and(|span| span.start_ns < window.to)
             }
@@ -247,7 +249,7 @@ impl Pane {
     /// Moves the cursor to the first span of its row at or after a window time.
     pub fn point_from(&mut self, time: i64) {
         match self.current() {
-            Some(Line::Row(row)) => {
+            Some(TraceLine::Row(row)) => {
                 let time = time.saturating_add(self.origin);
                 self.place = self.index.rows[row].from(self.index.spans(), time);
             }
@@ -261,8 +263,8 @@ impl Pane {
         const FAR: usize = 4_096;
         let Some(step) = self.index.steps.get(step).copied() else { return };
         self.point_from(step.window.from.saturating_sub(self.origin));
-        if let Some(Line::Row(row)) = self.current() {
-            let last = self.index.len(Line::Row(row)).min(self.place.saturating_add(FAR));
+        if let Some(TraceLine::Row(row)) = self.current() {
+            let last = self.index.len(TraceLine::Row(row)).min(self.place.saturating_add(FAR));
             let of_step = |place: &usize| {
                 self.index.span(row, *place).is_some_and(|span| StepKey::from_span(span) == step.key)
             };
@@ -274,7 +276,7 @@ impl Pane {
 
     /// Goes to a line, expanding its rank if needed; on a hidden rank, goes to the same line of its
     /// representative.
-    pub fn go_to(&mut self, line: Line, place: usize) {
+    pub fn go_to(&mut self, line: TraceLine, place: usize) {
         let line = if self.hides(line) { self.index.alike_line(line) } else { line };
         let rank = self.index.rank_of(line);
         if self.collapsed.get(rank) == Some(&true) {
@@ -296,7 +298,7 @@ impl Pane {
     pub fn toggle_rank(&mut self) -> bool {
         let Some(line) = self.current() else { return false };
         let rank = self.index.rank_of(line);
-        if matches!(line, Line::Ranges(_)) && self.index.ranks[rank].ranges.len() > 1 {
+        if matches!(line, TraceLine::Ranges(_)) && self.index.ranks[rank].ranges.len() > 1 {
             return self.toggle_ranges(rank);
         }
         let to = !self.is_collapsed(rank);
@@ -327,15 +329,15 @@ impl Pane {
     fn list_lines_again(&mut self) -> bool {
         let before = self.current();
         self.list_lines();
-        let at = |line: Line| self.lines.iter().position(|l| *l == line);
+        let at = |line: TraceLine| self.lines.iter().position(|l| *l == line);
         let Some(line) = before else { return false };
         let rank = self.index.rank_of(line);
         let ranges = match line {
-            Line::Ranges(_) => at(Line::Ranges(self.index.ranks[rank].ranges.start)),
-            Line::Rank(_) | Line::Row(_) => None,
+            TraceLine::Ranges(_) => at(TraceLine::Ranges(self.index.ranks[rank].ranges.start)),
+            TraceLine::Rank(_) | TraceLine::Row(_) => None,
         };
         let kept = at(line);
-        self.line = kept.or(ranges).or_else(|| at(Line::Rank(rank))).unwrap_or(0);
+        self.line = kept.or(ranges).or_else(|| at(TraceLine::Rank(rank))).unwrap_or(0);
         kept.is_none()
     }
 
@@ -344,7 +346,7 @@ impl Pane {
         let lines = lines.max(1);
         self.first_line = self.first_line.clamp((self.line + 1).saturating_sub(lines), self.line);
         let mut above = self.lines.iter().take(self.line + 1);
-        if let Some(rank) = above.rposition(|line| matches!(line, Line::Rank(_)))
+        if let Some(rank) = above.rposition(|line| matches!(line, TraceLine::Rank(_)))
             && self.line - rank < lines
         {
             self.first_line = self.first_line.min(rank);

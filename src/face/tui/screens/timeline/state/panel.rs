@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::index::{StepKey, TraceIndex};
-use super::search::Words;
-use super::view::View;
-use super::window::Window;
+use super::search::NameQuery;
+use super::view::TimelineView;
+use super::window::TimeWindow;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Act;
 use crate::face::tui::screens::timeline::lists::LEGEND_MARKS;
@@ -21,7 +21,7 @@ use study::analysis::{
 use trace::overlap::Selection;
 
 #[derive(Clone, Debug)]
-pub enum Panel {
+pub enum TimelinePanel {
     Dependencies {
         span: usize,
         dependencies: Dependencies,
@@ -36,7 +36,7 @@ pub enum Panel {
         /// Names of expanded families, whose layers are listed too.
         open: BTreeSet<String>,
     },
-    Operations(Box<Operations>),
+    Operations(Box<OperationsPanel>),
     Stretches(Stretches),
     Verdict {
         /// Wrapped lines of the verdict; empty until computed.
@@ -49,9 +49,9 @@ pub enum Panel {
 
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
-    pub scope: Scope,
+    pub scope: OperationScope,
     /// Result for the wanted part, or for the previous one while a new one is computed.
-    pub counted: Option<Counted<ExposedStretches>>,
+    pub counted: Option<ScopedTable<ExposedStretches>>,
     pub sorted: SortedBy<StretchColumn>,
     /// Shown rows, as indices into the table's families.
     pub order: Vec<usize>,
@@ -64,7 +64,7 @@ pub struct Stretches {
 
 impl Stretches {
     /// Takes a result, and selects the row with the longest stretch of all, so that Enter goes there.
-    pub fn set(&mut self, counted: Counted<ExposedStretches>) {
+    pub fn set(&mut self, counted: ScopedTable<ExposedStretches>) {
         (self.counted, self.gone) = (Some(counted), None);
         self.arrange();
         self.list.selected = self.longest_row().unwrap_or(0);
@@ -121,7 +121,7 @@ impl Stretches {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DifferenceRow {
+pub enum DifferencePanelRow {
     /// Sum over all layers; index into the families.
     Family(usize),
     /// One layer of the family above; index into the groups.
@@ -143,24 +143,24 @@ pub fn difference_rows(
     report: &OperationDifferences,
     by_exposed: bool,
     open: &BTreeSet<String>,
-) -> Vec<DifferenceRow> {
+) -> Vec<DifferencePanelRow> {
     let order: Vec<usize> = match by_exposed {
         true => report.by_exposed.clone(),
         false => (0..report.families.len()).collect(),
     };
     let mut rows = Vec::new();
     for at in order {
-        rows.push(DifferenceRow::Family(at));
+        rows.push(DifferencePanelRow::Family(at));
         let family = &report.families[at];
         if family.groups.len() > 1 && open.contains(&family.sum.name) {
-            rows.extend(family.groups.iter().map(|group| DifferenceRow::Group(*group)));
+            rows.extend(family.groups.iter().map(|group| DifferencePanelRow::Group(*group)));
         }
     }
-    rows.extend([DifferenceRow::Rest, DifferenceRow::Step]);
+    rows.extend([DifferencePanelRow::Rest, DifferencePanelRow::Step]);
     rows
 }
 
-impl Panel {
+impl TimelinePanel {
     pub fn rows(&self, differences: Option<&OperationDifferences>) -> usize {
         match self {
             Self::Dependencies { dependencies, .. } => {
@@ -314,10 +314,10 @@ impl OperationColumn {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Operations {
-    pub scope: Scope,
+pub struct OperationsPanel {
+    pub scope: OperationScope,
     /// Result for the wanted part, or for the previous one while a new one is computed.
-    pub counted: Option<Counted<OperationTable>>,
+    pub counted: Option<ScopedTable<OperationTable>>,
     pub sorted: SortedBy<OperationColumn>,
     /// Filter by words of names.
     pub filter: FilterBox,
@@ -332,8 +332,8 @@ pub struct Operations {
     pub awaited: bool,
 }
 
-impl Operations {
-    pub fn set(&mut self, counted: Counted<OperationTable>) {
+impl OperationsPanel {
+    pub fn set(&mut self, counted: ScopedTable<OperationTable>) {
         let names: Vec<&str> = counted.table.rows.iter().map(|row| row.name.as_str()).collect();
         self.suffixes = distinguishing(&names);
         self.counted = Some(counted);
@@ -344,7 +344,7 @@ impl Operations {
     pub fn arrange(&mut self) {
         let before = self.row().map(|(row, _)| (row.name.clone(), row.lane));
         let Some(counted) = &self.counted else { return };
-        let (rows, words) = (&counted.table.rows, Words::new(self.filter.value()));
+        let (rows, words) = (&counted.table.rows, NameQuery::new(self.filter.value()));
         let sorted = self.sorted;
         let mut order: Vec<usize> = (0..rows.len()).filter(|at| words.are_in(&rows[*at].name)).collect();
         sorted.arrange(&mut order, |a, b| {
@@ -374,7 +374,7 @@ impl Operations {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum OperationScope {
     /// Whole trace: every step of every rank.
     #[default]
     All,
@@ -388,19 +388,19 @@ pub enum Scope {
 
 /// Part of a trace that a scope currently refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ResolvedScope {
     /// Whole trace; also the fallback if a scope matches nothing.
     All,
     Phase(Phase),
     /// Prefill or decode step of one sample.
     Step(StepKey),
     /// Time interval (ns of the trace).
-    Stretch(Window),
+    Stretch(TimeWindow),
     /// Operations whose names contain all words of a search.
     Hits(String),
 }
 
-impl Scope {
+impl OperationScope {
     /// Scopes of operations tables, in cycling order.
     pub const OF_OPERATIONS: [Self; 4] = [Self::All, Self::Step, Self::Stretch, Self::Hits];
 
@@ -410,37 +410,37 @@ impl Scope {
         [Self::Phase(Phase::Decode), Self::Phase(Phase::Prefill), Self::All, Self::Step, Self::Stretch];
 
     /// Next scope in `all` that currently matches something.
-    pub fn next(self, view: &View, all: &[Self]) -> Self {
+    pub fn next(self, view: &TimelineView, all: &[Self]) -> Self {
         let at = all.iter().position(|scope| *scope == self).unwrap_or(0);
         let mut behind = all.iter().cycle().skip(at + 1).take(all.len());
         behind.find(|scope| scope.of_view(view).is_some()).copied().unwrap_or_default()
     }
 
-    fn of_view(self, view: &View) -> Option<Part> {
+    fn of_view(self, view: &TimelineView) -> Option<ResolvedScope> {
         let pane = view.pane();
         match self {
-            Self::All => Some(Part::All),
+            Self::All => Some(ResolvedScope::All),
             Self::Phase(phase) => {
                 let steps = &pane.index.steps;
                 let has = |wanted| steps.iter().any(|step| step.key.phase == wanted);
-                (has(Phase::Prefill) && has(Phase::Decode)).then_some(Part::Phase(phase))
+                (has(Phase::Prefill) && has(Phase::Decode)).then_some(ResolvedScope::Phase(phase))
             }
-            Self::Step => pane.step_key(view.time, true).map(Part::Step),
-            Self::Stretch => view.stretch().map(|stretch| Part::Stretch(pane.window(stretch))),
+            Self::Step => pane.step_key(view.time, true).map(ResolvedScope::Step),
+            Self::Stretch => view.stretch().map(|stretch| ResolvedScope::Stretch(pane.window(stretch))),
             Self::Hits => {
                 let query = view.search.line.value();
-                (!query.trim().is_empty()).then(|| Part::Hits(query.to_owned()))
+                (!query.trim().is_empty()).then(|| ResolvedScope::Hits(query.to_owned()))
             }
         }
     }
 
     /// Current part; the whole trace if the scope no longer matches anything.
-    pub fn part(self, view: &View) -> Part {
-        self.of_view(view).unwrap_or(Part::All)
+    pub fn part(self, view: &TimelineView) -> ResolvedScope {
+        self.of_view(view).unwrap_or(ResolvedScope::All)
     }
 }
 
-impl Part {
+impl ResolvedScope {
     pub fn label(&self, index: &TraceIndex) -> String {
         match self {
             Self::All => "the whole trace".into(),
@@ -457,7 +457,7 @@ impl Part {
             Self::All | Self::Hits(_) => Selection::default(),
             Self::Phase(phase) => Selection { phase: Some(*phase), ..Selection::default() },
             Self::Step(key) => Selection::of_step(*key),
-            Self::Stretch(Window { from, to }) => {
+            Self::Stretch(TimeWindow { from, to }) => {
                 Selection { from_ns: since(*from), to_ns: since(*to), ..Selection::default() }
             }
         }
@@ -469,8 +469,8 @@ impl Part {
         analysis::lane_totals(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
     }
 
-    fn words(&self) -> Words {
-        Words::new(if let Self::Hits(query) = self { query } else { "" })
+    fn words(&self) -> NameQuery {
+        NameQuery::new(if let Self::Hits(query) = self { query } else { "" })
     }
 
     /// Operations by name, and the experts of a mixture. Linear in the spans of the trace.
@@ -488,15 +488,15 @@ impl Part {
 
 /// Table with the part of the trace it covers.
 #[derive(Clone, Debug)]
-pub struct Counted<T> {
+pub struct ScopedTable<T> {
     pub pane: usize,
-    pub part: Part,
+    pub part: ResolvedScope,
     pub table: Arc<T>,
 }
 
-impl<T> Counted<T> {
+impl<T> ScopedTable<T> {
     /// True if the table covers what is currently wanted.
-    pub fn is_of(&self, scope: Scope, view: &View) -> bool {
+    pub fn is_of(&self, scope: OperationScope, view: &TimelineView) -> bool {
         self.pane == view.focus && self.part == scope.part(view)
     }
 }
@@ -511,11 +511,11 @@ mod tests {
     #[test]
     fn rows_are_sorted_by_any_column_and_narrowed_by_words() {
         let index = fixtures::imported();
-        let table = Arc::new(Part::All.operations(&index));
-        let counted = Some(Counted { pane: 0, part: Part::All, table });
-        let mut shown = Operations { counted, ..Operations::default() };
+        let table = Arc::new(ResolvedScope::All.operations(&index));
+        let counted = Some(ScopedTable { pane: 0, part: ResolvedScope::All, table });
+        let mut shown = OperationsPanel { counted, ..OperationsPanel::default() };
         shown.arrange();
-        let of = |shown: &Operations, column: OperationColumn| -> Vec<f64> {
+        let of = |shown: &OperationsPanel, column: OperationColumn| -> Vec<f64> {
             let rows = &shown.counted.as_ref().expect("it is counted").table.rows;
             shown.order.iter().map(|at| column.value(&rows[*at])).collect()
         };

@@ -17,14 +17,14 @@ use trace::overlap::StepKey;
 const STAND_IN: &str = "h100_sxm";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prediction {
+pub struct PredictionTarget {
     /// Hardware profile: name or file.
     pub hardware: String,
     /// Software stack: name or file.
     pub stack: String,
 }
 
-impl Prediction {
+impl PredictionTarget {
     /// Default for a run: its own hardware and stack if known, else a fallback.
     pub fn proposed(spec: &Spec) -> Self {
         let is_file = |name: &str| name.ends_with(".toml");

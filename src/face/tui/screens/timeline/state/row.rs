@@ -1,5 +1,5 @@
-//! Rows of a timeline, by start: the spans of one stream or lane with the time they cover per class ([`Row`]), and named
-//! ranges of one thread and depth, which never overlap ([`RangeRow`]).
+//! Rows of a timeline, by start: the spans of one stream or lane with the time they cover per class ([`SpanRow`]), and
+//! named ranges of one thread and depth, which never overlap ([`ThreadRanges`]).
 //!
 //! Checkpoints every few items hold running sums, so that the coverage of a column costs a binary search plus one
 //! block, regardless of the row's length; blocks too short to be visible are skipped. Checkpoints cost 4.5 bytes per
@@ -7,12 +7,12 @@
 
 use rayon::prelude::*;
 
-use super::window::Window;
+use super::window::TimeWindow;
 use plan::Lane;
 use trace::{OperationInfo, Range, Span};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum SpanClass {
     Compute,
     /// Time on the comm lane: transfers and waiting for other ranks.
     Comm,
@@ -29,7 +29,7 @@ pub const WAITING: usize = 3;
 /// Spans per checkpoint.
 const BLOCK: usize = 16;
 
-impl Class {
+impl SpanClass {
     pub fn from_operation(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
@@ -42,17 +42,17 @@ impl Class {
 #[derive(Clone, Copy, Debug)]
 pub struct Spans<'a> {
     pub all: &'a [Span],
-    pub classes: &'a [Class],
+    pub classes: &'a [SpanClass],
 }
 
 impl Spans<'_> {
     /// Class of a span; its lane takes precedence.
-    pub fn class(&self, span: &Span) -> Class {
+    pub fn class(&self, span: &Span) -> SpanClass {
         match span.lane {
-            Lane::Comm => Class::Comm,
+            Lane::Comm => SpanClass::Comm,
             Lane::Compute => match self.classes.get(span.operation as usize) {
-                Some(Class::Memory) => Class::Memory,
-                _ => Class::Compute,
+                Some(SpanClass::Memory) => SpanClass::Memory,
+                _ => SpanClass::Compute,
             },
         }
     }
@@ -81,9 +81,9 @@ impl Sums {
         Some((from, end))
     }
 
-    fn add_span(&mut self, spans: &Spans, span: &Span) -> Option<(Class, (i64, i64))> {
+    fn add_span(&mut self, spans: &Spans, span: &Span) -> Option<(SpanClass, (i64, i64))> {
         let class = spans.class(span);
-        if span.last_arrival_ns >= 0 && class == Class::Comm {
+        if span.last_arrival_ns >= 0 && class == SpanClass::Comm {
             self.add(WAITING, span.start_ns, span.last_arrival_ns.min(span.end_ns));
         }
         self.add(class as usize, span.start_ns, span.end_ns).map(|new| (class, new))
@@ -95,7 +95,7 @@ impl Sums {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct SpanPrefixSums {
     /// Number of spans that started before it.
     pub place: usize,
     /// Latest end of those (ns).
@@ -105,7 +105,7 @@ pub struct Mark {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnActivity {
     /// Covered time by kind (ns): compute, comm, memory, waiting.
     pub covered: [i64; KINDS],
     /// Half-open range of positions that start in the column.
@@ -117,7 +117,7 @@ pub struct Column {
 }
 
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SpanRow {
     pub label: String,
     /// Indices into the trace's spans, by start.
     order: Vec<u32>,
@@ -145,7 +145,7 @@ fn push_merged(list: &mut Vec<(i64, i64)>, (from, to): (i64, i64)) {
     }
 }
 
-impl Row {
+impl SpanRow {
     /// Creates a row of spans, given as indices into all, and returns its unions. `sorted` is true if
     /// they are in order of start.
     pub fn new(label: String, mut order: Vec<u32>, sorted: bool, spans: Spans) -> (Self, Unions) {
@@ -164,8 +164,8 @@ impl Row {
                 let span = &spans.all[*i as usize];
                 has[spans.class(span) as usize] = true;
                 match now.add_span(&spans, span) {
-                    Some((Class::Compute, new)) => push_merged(&mut unions.compute, new),
-                    Some((Class::Comm, new)) => push_merged(&mut unions.comm, new),
+                    Some((SpanClass::Compute, new)) => push_merged(&mut unions.compute, new),
+                    Some((SpanClass::Comm, new)) => push_merged(&mut unions.comm, new),
                     _ => {}
                 }
             }
@@ -190,10 +190,10 @@ impl Row {
     }
 
     /// State before a time, or up to `tolerance` ns earlier. `hint` is a block near the time.
-    fn mark(&self, spans: Spans, time: i64, hint: usize, tolerance: i64) -> Mark {
+    fn mark(&self, spans: Spans, time: i64, hint: usize, tolerance: i64) -> SpanPrefixSums {
         let next = gallop(&self.starts, hint, |start| *start < time);
         let Some(block) = next.checked_sub(1) else {
-            return Mark { place: 0, latest: i64::MIN, covered: [0; KINDS] };
+            return SpanPrefixSums { place: 0, latest: i64::MIN, covered: [0; KINDS] };
         };
         let mut sums = self.sums[block];
         let mut place = block * BLOCK;
@@ -214,11 +214,17 @@ impl Row {
             // the last interval of a union extends to its latest end and began before the time
             *covered -= latest.saturating_sub(time).max(0);
         }
-        Mark { place, latest: sums.latest(), covered }
+        SpanPrefixSums { place, latest: sums.latest(), covered }
     }
 
     /// Content of each column of the window; with a tolerance, edges may be up to that many ns too early.
-    pub fn columns(&self, spans: Spans, window: Window, columns: usize, tolerance: i64) -> Vec<Column> {
+    pub fn columns(
+        &self,
+        spans: Spans,
+        window: TimeWindow,
+        columns: usize,
+        tolerance: i64,
+    ) -> Vec<ColumnActivity> {
         let mut before = self.mark(spans, window.from, 0, tolerance);
         let mut from = window.from;
         // guess: as many blocks per column as in the previous one
@@ -236,7 +242,7 @@ impl Row {
             // with many spans the flag is irrelevant, and reading a span costs a cache miss
             let many = after.place - before.place > BLOCK;
             let begins = many || self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
-            result.push(Column {
+            result.push(ColumnActivity {
                 covered,
                 places: (before.place, after.place),
                 left: before.latest > from || begins,
@@ -302,7 +308,7 @@ pub fn gallop<T>(sorted: &[T], hint: usize, below: impl Fn(&T) -> bool) -> usize
 }
 
 #[derive(Clone, Debug)]
-pub struct RangeRow {
+pub struct ThreadRanges {
     pub rank: u32,
     /// Thread number within the rank.
     pub thread: u16,
@@ -312,7 +318,7 @@ pub struct RangeRow {
     order: Vec<u32>,
 }
 
-impl RangeRow {
+impl ThreadRanges {
     /// Creates a row of ranges, given as indices into `all` in any order.
     pub fn new(rank: u32, thread: u16, depth: u16, mut order: Vec<u32>, all: &[Range]) -> Self {
         order.sort_by_key(|i| all[*i as usize].start_ns);
@@ -348,7 +354,7 @@ impl RangeRow {
     pub fn columns(
         &self,
         all: &[Range],
-        window: Window,
+        window: TimeWindow,
         columns: usize,
     ) -> (Option<usize>, Vec<(usize, usize)>) {
         let mut first = self.before(all, window.from);
@@ -393,7 +399,7 @@ mod tests {
         prop::collection::vec(span, 0..120)
     }
 
-    const CLASSES: [Class; 3] = [Class::Compute, Class::Comm, Class::Memory];
+    const CLASSES: [SpanClass; 3] = [SpanClass::Compute, SpanClass::Comm, SpanClass::Memory];
 
     /// True per kind if a nanosecond is covered.
     fn at(list: &[Span], kind: usize, time: i64) -> bool {
@@ -409,7 +415,7 @@ mod tests {
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);
         let spans = Spans { all: &list, classes: &CLASSES };
-        let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), true, spans);
+        let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), true, spans);
         let places = row.places(spans, 0, 197);
         assert!(places.contains(&15) && places.contains(&16), "{places:?}");
     }
@@ -420,8 +426,8 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, unions) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
-            let window = Window::new(from, from + width);
+            let (row, unions) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let window = TimeWindow::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
                 let (from, to) = (window.time(c, columns), window.time(c + 1, columns));
                 for kind in 0..KINDS {
@@ -450,8 +456,8 @@ mod tests {
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
-            let window = Window::new(from, from + width);
+            let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let window = TimeWindow::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
             for (rough, exact) in row.columns(spans, window, 4, tolerance).iter().zip(exact) {
                 for kind in 0..KINDS {
@@ -466,7 +472,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {
                 let span = &list[row.span(place).unwrap_or(0)];

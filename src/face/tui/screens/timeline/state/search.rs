@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
-use super::index::{Line, TraceIndex};
-use super::view::{Search, View};
+use super::index::{TraceIndex, TraceLine};
+use super::view::{TimelineView, TraceSearch};
 
 #[derive(Clone, Debug)]
-pub struct Words(Vec<String>);
+pub struct NameQuery(Vec<String>);
 
-impl Words {
+impl NameQuery {
     pub fn new(query: &str) -> Self {
         Self(query.split_whitespace().map(str::to_lowercase).collect())
     }
@@ -28,7 +28,7 @@ impl Words {
 pub struct Matches {
     pub query: String,
     /// Matching positions of each line, ascending.
-    places: HashMap<Line, Vec<u32>>,
+    places: HashMap<TraceLine, Vec<u32>>,
     pub total: usize,
 }
 
@@ -38,7 +38,7 @@ type Key = (i64, usize, usize);
 impl Matches {
     /// Finds spans and ranges whose names contain all words of the query, ignoring case.
     pub fn new(index: &TraceIndex, query: &str) -> Self {
-        let words = Words::new(query);
+        let words = NameQuery::new(query);
         if words.0.is_empty() {
             return Self { query: query.into(), ..Self::default() };
         }
@@ -48,40 +48,40 @@ impl Matches {
         let names: Vec<bool> = trace.meta.range_names.iter().map(|name| fits(name)).collect();
         let known = |list: &[bool], i: u32| list.get(i as usize).copied().unwrap_or(false);
         let nothing = !operations.contains(&true);
-        let matching = |line: Line| {
+        let matching = |line: TraceLine| {
             let matches = |place: &usize| match line {
-                Line::Row(row) => {
+                TraceLine::Row(row) => {
                     index.span(row, *place).is_some_and(|span| known(&operations, span.operation))
                 }
-                Line::Ranges(row) => {
+                TraceLine::Ranges(row) => {
                     index.range(row, *place).is_some_and(|range| known(&names, range.name))
                 }
-                Line::Rank(_) => false,
+                TraceLine::Rank(_) => false,
             };
             let len = match line {
-                Line::Row(_) if nothing => 0,
+                TraceLine::Row(_) if nothing => 0,
                 line => index.len(line),
             };
             (line, (0..len).filter(matches).map(|place| place as u32).collect::<Vec<u32>>())
         };
-        let places: HashMap<Line, Vec<u32>> =
+        let places: HashMap<TraceLine, Vec<u32>> =
             index.lines(|_| false).into_par_iter().map(matching).collect();
         let total = places.values().map(Vec::len).sum();
         Self { query: query.into(), places, total }
     }
 
-    pub fn places(&self, line: Line) -> &[u32] {
+    pub fn places(&self, line: TraceLine) -> &[u32] {
         self.places.get(&line).map_or(&[], Vec::as_slice)
     }
 
     /// True if any position in the half-open range matches.
-    pub fn any(&self, line: Line, places: (usize, usize)) -> bool {
+    pub fn any(&self, line: TraceLine, places: (usize, usize)) -> bool {
         let list = self.places(line);
         let first = list.partition_point(|place| (*place as usize) < places.0);
         list.get(first).is_some_and(|place| (*place as usize) < places.1)
     }
 
-    fn key(index: &TraceIndex, order: usize, line: Line, place: usize) -> Key {
+    fn key(index: &TraceIndex, order: usize, line: TraceLine, place: usize) -> Key {
         (index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
     }
 
@@ -89,16 +89,16 @@ impl Matches {
     pub fn neighbour(
         &self,
         index: &TraceIndex,
-        hidden: impl Fn(Line) -> bool,
-        from: (Line, usize),
+        hidden: impl Fn(TraceLine) -> bool,
+        from: (TraceLine, usize),
         time: i64,
         forwards: bool,
-    ) -> Option<(Line, usize)> {
+    ) -> Option<(TraceLine, usize)> {
         let lines = index.lines(|_| false);
         let order = lines.iter().position(|l| *l == from.0).unwrap_or(0);
         let here = match from.0 {
             // a rank's own line has no names, so use the time
-            Line::Rank(_) => (time, order, 0),
+            TraceLine::Rank(_) => (time, order, 0),
             line => Self::key(index, order, line, from.1),
         };
         let candidates = |wrap: bool| {
@@ -124,7 +124,7 @@ impl Matches {
     }
 
     /// Number of matches on lines that are not `hidden`, i.e. that stepping visits.
-    pub fn shown(&self, index: &TraceIndex, hidden: impl Fn(Line) -> bool) -> usize {
+    pub fn shown(&self, index: &TraceIndex, hidden: impl Fn(TraceLine) -> bool) -> usize {
         let lines = index.lines(|_| false);
         lines.iter().filter(|line| !hidden(**line)).map(|line| self.places(*line).len()).sum()
     }
@@ -134,8 +134,8 @@ impl Matches {
     pub fn ordinal(
         &self,
         index: &TraceIndex,
-        hidden: impl Fn(Line) -> bool,
-        at: (Line, usize),
+        hidden: impl Fn(TraceLine) -> bool,
+        at: (TraceLine, usize),
     ) -> Option<usize> {
         self.places(at.0).binary_search(&(at.1 as u32)).ok()?;
         let lines = index.lines(|_| false);
@@ -150,7 +150,7 @@ impl Matches {
     }
 }
 
-impl View {
+impl TimelineView {
     /// Goes to the next or previous match in the focused pane; false if there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
         self.as_one_move(|view| view.move_to_match(forwards))
@@ -159,7 +159,7 @@ impl View {
     fn move_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
-        let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
+        let from = (pane.current().unwrap_or(TraceLine::Rank(0)), pane.place);
         let time = self.time.saturating_add(pane.origin);
         let Some((line, place)) =
             matches.neighbour(&pane.index, |line| pane.hides(line), from, time, forwards)
@@ -203,7 +203,7 @@ impl View {
     pub fn forget_search(&mut self) {
         let mut line = std::mem::take(&mut self.search.line);
         line.drop_text();
-        self.search = Search { line, ..Search::default() };
+        self.search = TraceSearch { line, ..TraceSearch::default() };
         for pane in &mut self.panes {
             (pane.matches, pane.totals) = (None, None);
         }

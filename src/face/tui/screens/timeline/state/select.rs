@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::align::Anchor;
 use super::index::{StepKey, TraceIndex};
-use super::measure::Measured;
-use super::view::View;
-use super::window::Window;
+use super::measure::MeasuredInterval;
+use super::view::TimelineView;
+use super::window::TimeWindow;
 
 /// Selected interval, in window time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selected {
-    pub window: Window,
+    pub window: TimeWindow,
     /// Item that the selection started from (ns); always included.
     anchor: (i64, i64),
     /// True while the selection extends to the cursor.
@@ -20,7 +20,7 @@ pub struct Selected {
 
 pub const MARKS: [&str; 2] = ["A", "B"];
 
-impl View {
+impl TimelineView {
     /// Starts a selection at the item under the cursor, or finishes the one in progress.
     pub fn toggle_selecting(&mut self) {
         match &mut self.selected {
@@ -57,7 +57,7 @@ impl View {
         let bounds = self.bounds();
         let (from, to) = (anchor.0.min(head.0), anchor.1.max(head.1));
         let from = from.clamp(bounds.from, bounds.to - 1);
-        let window = Window::new(from, to.min(bounds.to));
+        let window = TimeWindow::new(from, to.min(bounds.to));
         self.selected = Some(Selected { window, anchor, extending });
     }
 
@@ -80,18 +80,18 @@ impl View {
         }
     }
 
-    pub fn marked(&self) -> Option<Window> {
+    pub fn marked(&self) -> Option<TimeWindow> {
         let [Some(a), Some(b)] = self.marks else { return None };
-        (a != b).then(|| Window::new(a.min(b), a.max(b)))
+        (a != b).then(|| TimeWindow::new(a.min(b), a.max(b)))
     }
 
     /// Interval whose numbers are shown, in window time: the selection, else the one between the marks.
-    pub fn stretch(&self) -> Option<Window> {
+    pub fn stretch(&self) -> Option<TimeWindow> {
         self.selected.map(|selected| selected.window).or_else(|| self.marked())
     }
 
     /// Numbers of a pane, and true if they belong to the current interval.
-    pub fn measured(&self, pane: usize) -> Option<(&Measured, bool)> {
+    pub fn measured(&self, pane: usize) -> Option<(&MeasuredInterval, bool)> {
         let (pane, stretch) = (self.panes.get(pane)?, self.stretch()?);
         let measured = pane.measured.as_ref()?;
         Some((measured, measured.window == pane.window(stretch)))
@@ -136,12 +136,12 @@ impl View {
         }
         if let Some(selected) = &mut self.selected {
             let from = selected.window.from.clamp(bounds.from, bounds.to - 1);
-            selected.window = Window::new(from, selected.window.to.clamp(bounds.from, bounds.to));
+            selected.window = TimeWindow::new(from, selected.window.to.clamp(bounds.from, bounds.to));
         }
     }
 }
 
-impl View {
+impl TimelineView {
     /// Steps to compare, upper then lower: the one under the cursor and its counterpart in the other trace.
     pub fn steps_to_compare(&self) -> Result<(StepKey, StepKey), String> {
         let (focus, other) = self.pair().ok_or("only one trace is open")?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Line, Matches, TraceIndex, View};
+use super::{Matches, TimelineView, TraceIndex, TraceLine};
 use crate::face::tui::tests::fixtures;
 use plan::{Lane, Phase};
 use trace::{Range, Span, Trace};
@@ -68,7 +68,7 @@ proptest! {
         let index = TraceIndex::new(String::new(), trace(list.clone(), Vec::new()));
         let matches = Matches::new(&index, "NCCL allreduce");
         prop_assert_eq!(matches.total, list.iter().filter(|s| s.lane == Lane::Comm).count());
-        let (mut at, mut time, mut seen) = ((Line::Rank(0), 0), -1, Vec::new());
+        let (mut at, mut time, mut seen) = ((TraceLine::Rank(0), 0), -1, Vec::new());
         for _ in 0..matches.total {
             let Some(next) = matches.neighbour(&index, |_| false, at, time, forwards) else {
                 prop_assert!(false, "there are matches");
@@ -105,7 +105,7 @@ fn odd_traces_open_all_the_same() {
         let index = Arc::new(TraceIndex::new(String::new(), trace(spans, ranges)));
         let mut driver = fixtures::Driver::empty(100, 30);
         driver.state.cx.tab = crate::face::tui::screen::Tab::Timeline;
-        let mut view = View::new(index.clone());
+        let mut view = TimelineView::new(index.clone());
         view.add(index);
         driver.state.timeline.view = Some(view);
         for key in "f+++--]][zjjkllhh/x".chars() {
@@ -193,7 +193,7 @@ fn deeds() -> impl Strategy<Value = Do> {
     ]
 }
 
-fn perform(view: &mut View, deed: &Do) {
+fn perform(view: &mut TimelineView, deed: &Do) {
     match deed {
         Do::Zoom(factor) => view.zoom(*factor),
         Do::ZoomAt(at, factor) => view.zoom_at(*at, *factor),
@@ -217,7 +217,7 @@ fn perform(view: &mut View, deed: &Do) {
         Do::Switch => view.switch(),
         Do::Center(column, columns) => view.center_at(0, *column, *columns, true),
         Do::Go(text) => {
-            if let Ok(target) = super::go::Target::parse(text) {
+            if let Ok(target) = super::go::JumpTarget::parse(text) {
                 drop(view.go(target));
             }
         }
@@ -230,7 +230,7 @@ proptest! {
     fn whatever_is_done_all_stays_within_the_traces(
         both in any::<bool>(), deeds in prop::collection::vec(deeds(), 0..40),
     ) {
-        let mut view = View::new(Arc::new(fixtures::trace()));
+        let mut view = TimelineView::new(Arc::new(fixtures::trace()));
         if both {
             view.add(Arc::new(fixtures::imported()));
         }
@@ -254,7 +254,7 @@ proptest! {
     fn whatever_is_done_two_traces_show_the_same_step_and_say_so(
         deeds in prop::collection::vec(deeds(), 1..40),
     ) {
-        let mut view = View::new(Arc::new(fixtures::trace()));
+        let mut view = TimelineView::new(Arc::new(fixtures::trace()));
         view.add(Arc::new(fixtures::slower()));
         view.settle(5);
         for deed in &deeds {
@@ -296,7 +296,7 @@ proptest! {
 
     #[test]
     fn undone_and_redone_is_what_it_was(deeds in prop::collection::vec(deeds(), 1..40)) {
-        let mut view = View::new(Arc::new(fixtures::trace()));
+        let mut view = TimelineView::new(Arc::new(fixtures::trace()));
         for deed in &deeds {
             perform(&mut view, deed);
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::align::Anchor;
-use super::index::{Line, TraceIndex};
+use super::index::{TraceIndex, TraceLine};
 use super::pane::Pane;
-use super::panel::{Operations, Panel, Scope};
+use super::panel::{OperationScope, OperationsPanel, TimelinePanel};
 use super::select::Selected;
-use super::window::{History, VisitedWindow, Window};
+use super::window::{TimeWindow, VisitedWindow, WindowHistory};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::field::FilterBox;
 use plan::Phase;
@@ -19,7 +19,7 @@ use trace::overlap::StepKey;
 #[derive(Debug, Default)]
 pub struct Timeline {
     /// Open traces; `None` until one is opened.
-    pub view: Option<View>,
+    pub view: Option<TimelineView>,
     /// Description of the traces being loaded.
     pub loading: Option<String>,
     /// Screen to return to if they cannot be opened, unless the user acts on the open trace meanwhile.
@@ -47,7 +47,7 @@ impl KeptTimeline {
         (1..=2).contains(&self.sources.len()) && self.sources.iter().all(|source| !source.is_empty())
     }
 
-    fn from_view(view: &View) -> Option<Self> {
+    fn from_view(view: &TimelineView) -> Option<Self> {
         let indices = || view.panes.iter().filter(|pane| pane.ghost.is_none()).map(|pane| &pane.index);
         let above = &view.panes[0];
         let window = above.window(view.window);
@@ -61,7 +61,7 @@ impl KeptTimeline {
     }
 }
 
-impl Kept for Timeline {
+impl PersistentScreen for Timeline {
     type Kept = KeptTimeline;
 
     fn keep(&self) -> Option<KeptTimeline> {
@@ -77,7 +77,7 @@ impl Kept for Timeline {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Search {
+pub struct TraceSearch {
     pub line: FilterBox,
     /// True if Enter was pressed before the matches arrived; go to the first one then.
     pub awaited: bool,
@@ -98,19 +98,19 @@ pub struct RulerOrigin {
 }
 
 /// Cursor location: pane, line, position on the line.
-pub type Place = (usize, Line, usize);
+pub type CursorPosition = (usize, TraceLine, usize);
 
 #[derive(Debug)]
-pub struct View {
+pub struct TimelineView {
     /// Window (ns). With one trace it is in trace time; with two, 0 is the alignment point.
-    pub window: Window,
-    pub(super) history: History,
+    pub window: TimeWindow,
+    pub(super) history: WindowHistory,
     /// Traces from top to bottom; never empty.
     pub panes: Vec<Pane>,
     pub focus: usize,
     /// Cursor (ns of window time), shared by all panes.
     pub time: i64,
-    pub search: Search,
+    pub search: TraceSearch,
     pub selected: Option<Selected>,
     /// Marks A and B (ns of window time).
     pub marks: [Option<i64>; 2],
@@ -123,12 +123,12 @@ pub struct View {
     /// Step that is looked at, if the other trace lacks it.
     pub(super) unpaired: Option<StepKey>,
     /// Recorded places to return to, latest last.
-    pub(super) trail: Vec<Place>,
-    pub panel: Option<Panel>,
+    pub(super) trail: Vec<CursorPosition>,
+    pub panel: Option<TimelinePanel>,
     /// Steps of the upper trace with their partners in the lower one.
     pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
-    pub docked: Operations,
+    pub docked: OperationsPanel,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
@@ -137,17 +137,17 @@ pub struct View {
     pub counterpart: Option<usize>,
 }
 
-impl View {
+impl TimelineView {
     /// Opens a trace on two layers in the middle of a steady step, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
             window,
-            history: History::default(),
+            history: WindowHistory::default(),
             panes: vec![Pane::new(index)],
             focus: 0,
             time: window.from,
-            search: Search::default(),
+            search: TraceSearch::default(),
             selected: None,
             marks: [None; 2],
             lit: false,
@@ -157,7 +157,7 @@ impl View {
             trail: Vec::new(),
             panel: None,
             alignment: StepAlignment::default(),
-            docked: Operations { scope: Scope::Step, ..Operations::default() },
+            docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
@@ -175,7 +175,7 @@ impl View {
     }
 
     /// Window and cursor, to see whether an action moved them.
-    pub fn seen(&self) -> (Window, usize, i64, usize, usize) {
+    pub fn seen(&self) -> (TimeWindow, usize, i64, usize, usize) {
         let pane = self.pane();
         (self.window, self.focus, self.time, pane.line, pane.place)
     }
@@ -185,13 +185,19 @@ impl View {
     pub fn shows_docked(&self) -> bool {
         matches!(
             self.panel,
-            None | Some(Panel::Verdict { .. } | Panel::Legend(..) | Panel::Stretches(_))
+            None | Some(
+                TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..) | TimelinePanel::Stretches(_)
+            )
         )
     }
 
     /// Table of operations, if it is open.
-    pub fn operations(&mut self) -> Option<&mut Operations> {
-        if let Some(Panel::Operations(operations)) = &mut self.panel { Some(operations) } else { None }
+    pub fn operations(&mut self) -> Option<&mut OperationsPanel> {
+        if let Some(TimelinePanel::Operations(operations)) = &mut self.panel {
+            Some(operations)
+        } else {
+            None
+        }
     }
 
     pub fn pane(&self) -> &Pane {
@@ -215,9 +221,9 @@ impl View {
     }
 
     /// Extent of all traces in window time.
-    pub fn bounds(&self) -> Window {
+    pub fn bounds(&self) -> TimeWindow {
         let all = self.panes.iter().map(Pane::bounds);
-        all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
+        all.reduce(|a, b| TimeWindow::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
     }
 
     /// Origin of the times shown: the start of the step that is looked at; of the trace if the whole trace is shown, or no
@@ -243,7 +249,7 @@ impl View {
     }
 
     /// Shows a window, clamped to the bounds, and records the current one in the history.
-    pub fn set(&mut self, window: Window) {
+    pub fn set(&mut self, window: TimeWindow) {
         let left = self.visited();
         self.window = window.within(self.bounds());
         self.record(left);
@@ -331,7 +337,7 @@ impl View {
         let whole = self.panes.get(pane).map_or(bounds, Pane::bounds);
         let middle = whole.time(column, columns);
         let from = middle.saturating_sub(width / 2);
-        let window = Window::new(from, from.saturating_add(width)).within(bounds);
+        let window = TimeWindow::new(from, from.saturating_add(width)).within(bounds);
         match leave {
             true => self.set(window),
             false => self.window = window,
@@ -346,7 +352,7 @@ impl View {
     pub fn zoom_span(&mut self) {
         let Some((start, end)) = self.interval() else { return };
         let margin = (end.saturating_sub(start) / 4).max(1);
-        self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+        self.set(TimeWindow::new(start.saturating_sub(margin), end.saturating_add(margin)));
     }
 
     /// Start and end of the item under the cursor, in window time.
@@ -450,7 +456,7 @@ impl View {
         let pane = self.pane_mut();
         let window = |step: usize| pane.index.steps.get(step).map(|step| step.window);
         let (Some(start), Some(end)) = (window(first), window(last)) else { return };
-        let window = Window::new(start.from.min(end.from), start.to.max(end.to));
+        let window = TimeWindow::new(start.from.min(end.from), start.to.max(end.to));
         let origin = pane.origin;
         pane.point_in_step(first);
         self.set(window.shifted(origin.saturating_neg()));
@@ -573,7 +579,7 @@ impl View {
         // numbers of spans have changed
         (self.docked.counted, self.differences) = (None, None);
         self.trail.clear();
-        self.panel = self.panel.take().filter(|panel| matches!(panel, Panel::Legend(_, None)));
+        self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));
     }
 
     /// Span of a pane to look up in the imported files; `None` if they are gone, or too large to read on

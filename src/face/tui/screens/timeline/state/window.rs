@@ -1,10 +1,10 @@
 //! Visible time interval of a timeline, always within its bounds and never empty, and its history for undo and redo.
 
-use super::index::Line;
+use super::index::TraceLine;
 
 /// Half-open time interval in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct TimeWindow {
     pub from: i64,
     /// End (ns), greater than `from`.
     pub to: i64,
@@ -13,7 +13,7 @@ pub struct Window {
 /// Minimum window width (ns), unless the bounds are narrower.
 pub const NARROWEST: i64 = 64;
 
-impl Window {
+impl TimeWindow {
     /// Creates a window at least 1 ns long.
     pub fn new(from: i64, to: i64) -> Self {
         let from = from.min(i64::MAX - 1);
@@ -109,20 +109,20 @@ fn scaled(value: i64, by: i64, over: i64) -> i64 {
 /// Window that was left, and the cursor in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitedWindow {
-    pub window: Window,
+    pub window: TimeWindow,
     pub pane: usize,
-    pub line: Option<Line>,
+    pub line: Option<TraceLine>,
     /// In window time (ns).
     pub time: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
+pub struct WindowHistory {
     before: Vec<VisitedWindow>,
     after: Vec<VisitedWindow>,
 }
 
-impl History {
+impl WindowHistory {
     pub fn leave(&mut self, left: VisitedWindow) {
         self.before.push(left);
         self.after.clear();
@@ -188,14 +188,14 @@ mod tests {
             width in 1i64..1_000_000,
             moves in prop::collection::vec(moves(), 0..30),
         ) {
-            let bounds = Window::new(start, start + width);
+            let bounds = TimeWindow::new(start, start + width);
             let mut window = bounds;
             for step in moves {
                 window = match step {
                     Move::Zoom(at, factor) => window.zoomed(at, factor, bounds),
                     Move::Pan(share) => window.panned(share, bounds),
                     Move::Show(from, to) => window.showing(from, to, bounds),
-                    Move::Set(from, to) => Window::new(from, to).within(bounds),
+                    Move::Set(from, to) => TimeWindow::new(from, to).within(bounds),
                 };
                 prop_assert!(window.from >= bounds.from && window.to <= bounds.to, "{window:?} {bounds:?}");
                 prop_assert!(window.width() >= NARROWEST.min(bounds.width()));
@@ -206,7 +206,7 @@ mod tests {
         fn the_time_of_a_column_is_in_that_column(
             width in 200i64..1_000_000_000, column in 0usize..200,
         ) {
-            let window = Window::new(7, 7 + width);
+            let window = TimeWindow::new(7, 7 + width);
             // a column's first whole nanosecond may still belong to the column before
             let shown = window.column(window.time(column, 200), 200);
             prop_assert!(shown == Some(column) || shown.map(|c| c + 1) == Some(column));
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn zooming_in_and_out_at_one_time_comes_back() {
-        let bounds = Window::new(0, 1 << 20);
-        let window = Window::new(1 << 18, 1 << 19);
+        let bounds = TimeWindow::new(0, 1 << 20);
+        let window = TimeWindow::new(1 << 18, 1 << 19);
         let there = window.zoomed(300_000, 0.5, bounds);
         assert_eq!(there.width(), window.width() / 2);
         let back = there.zoomed(300_000, 2.0, bounds);
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn going_back_and_forth_ends_where_it_began_and_a_new_window_ends_the_way_forward() {
         let window = |from| VisitedWindow {
-            window: Window::new(from, from + 10),
+            window: TimeWindow::new(from, from + 10),
             pane: 0,
             line: None,
             time: from,
         };
-        let mut history = History::default();
+        let mut history = WindowHistory::default();
         assert_eq!(history.undo(window(0)), None);
         history.leave(window(0));
         history.leave(window(1));

@@ -16,7 +16,9 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     // five eighths of the all-reduces' time are exposed
     assert!(shown.contains("▜ ncclDevKernel_AllReduce"), "{shown}");
     // shares of one time: computation and communication do not add up to more than it, but for what overlaps
-    let Some(Panel::Operations(table)) = &view(&driver).panel else { panic!("the table is open") };
+    let Some(TimelinePanel::Operations(table)) = &view(&driver).panel else {
+        panic!("the table is open")
+    };
     let time_us = table.counted.as_ref().expect("it is counted").table.time_us;
     let share = |us: f64| format!("{:.1} %", 100.0 * us / time_us);
     let all = format!(
@@ -29,7 +31,9 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     );
     assert!(shown.contains(&all) && shown.contains("% time"), "{all}: {shown}");
     let rows = |driver: &Driver| {
-        let Some(Panel::Operations(table)) = &view(driver).panel else { panic!("the table is open") };
+        let Some(TimelinePanel::Operations(table)) = &view(driver).panel else {
+            panic!("the table is open")
+        };
         table
             .order
             .iter()
@@ -148,7 +152,9 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E");
     let table = |driver: &Driver| {
-        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        let Some(TimelinePanel::Stretches(shown)) = &view(driver).panel else {
+            panic!("the list is open")
+        };
         shown.counted.as_ref().expect("it is counted").table.clone()
     };
     let shown = driver.screen();
@@ -200,12 +206,12 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
 fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
-    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     let lengths: Vec<f64> = shown.families().map(|family| family.longest[0].1).collect();
     let most = lengths.iter().copied().fold(0.0, f64::max);
     assert_eq!(lengths[shown.list.selected], most, "{lengths:?}");
     driver.tap(KeyCode::Enter);
-    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     assert_eq!(shown.gone, Some((shown.list.selected, 0)));
     driver.shows(&format!(": {}, ", super::super::lists::time_of(most)));
 }
@@ -215,7 +221,9 @@ fn exposed_communication_is_sorted_by_any_column() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
     let names = |driver: &Driver| -> Vec<String> {
-        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        let Some(TimelinePanel::Stretches(shown)) = &view(driver).panel else {
+            panic!("the list is open")
+        };
         shown.families().map(|family| family.collective.clone()).collect()
     };
     driver.shows("exposed▾");
@@ -331,7 +339,7 @@ fn the_legend_has_every_mark_of_the_lanes() {
     driver.tap(KeyCode::Enter);
     let table = driver.screen();
     driver.taps("L");
-    assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
+    assert!(matches!(view(&driver).panel, Some(TimelinePanel::Legend(..))));
     driver.taps("L");
     assert_eq!(driver.screen(), table, "the list that it covered is there again, narrowed as it was");
     driver.taps("L");
@@ -362,7 +370,7 @@ fn the_legend_scrolls_in_the_smallest_window() {
 fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() {
     let mut driver = with(vec![trace()], (60, 16));
     driver.taps("E");
-    let Some(Panel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
+    let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     let table = shown.counted.as_ref().expect("it is counted").table.clone();
     driver.shows(&format!(" {:.1} %, ", 100.0 * table.total_us / table.time_us));
     driver.tap(KeyCode::Enter);
@@ -467,7 +475,9 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.taps("E");
     driver.shows("standard [simulated], decode: exposed 44.3 %");
     let rows = |driver: &Driver| {
-        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        let Some(TimelinePanel::Stretches(shown)) = &view(driver).panel else {
+            panic!("the list is open")
+        };
         shown.families().cloned().collect::<Vec<_>>()
     };
     let upper = rows(&driver);
@@ -531,14 +541,14 @@ fn the_load_of_experts_is_shown() {
 
 #[test]
 fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
-    let view = View::new(Arc::new(imported()));
+    let view = TimelineView::new(Arc::new(imported()));
     let span = view.span().copied().expect("on a span");
     assert_eq!(span.lane, plan::Lane::Comm, "opens on the exposed collective that the window shows");
     let (_, lines) = super::super::info::content(&view, 120);
     let mut prefill = imported().whole().into_owned();
     prefill.meta.import = Some(Default::default());
     prefill.spans.iter_mut().for_each(|span| span.step = trace::NO_STEP);
-    let whole = View::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
+    let whole = TimelineView::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
     let on = whole.span().copied().expect("on a span");
     assert_eq!(
         (on.lane, whole.window),

@@ -127,11 +127,11 @@ fn lanes_that_do_not_fit_are_counted_on_the_ruler() {
 
 #[test]
 fn the_line_of_a_rank_is_back_once_there_is_room() {
-    let mut view = View::new(Arc::new(imported()));
+    let mut view = TimelineView::new(Arc::new(imported()));
     let pane = &mut view.panes[0];
     pane.line = 3;
     pane.scroll_to_cursor(1);
     assert_eq!(pane.first_line, 3);
     pane.scroll_to_cursor(5);
-    assert_eq!((pane.lines[0], pane.first_line), (Line::Rank(0), 0));
+    assert_eq!((pane.lines[0], pane.first_line), (TraceLine::Rank(0), 0));
 }
