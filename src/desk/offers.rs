@@ -70,7 +70,7 @@ pub fn about(name: &str, spec: Option<&Spec>) -> String {
     } else if let Some(variable) = nccl_axis(name) {
         (format!("{}, a variable of NCCL", variable.about), Some("unset".to_owned()))
     } else if let Some(key) = name.strip_prefix("set.") {
-        let target = spec.and_then(|spec| Target::from_args(spec).ok());
+        let target = spec.and_then(|spec| Target::from_spec(spec).ok());
         let known = target.map(|target| target.described()).unwrap_or_default();
         match known.into_iter().find(|described| described.key == key) {
             Some(described) => (described.about, Some(described.value)),

@@ -67,7 +67,7 @@ fn fused_needs_a_link_that_has_it() {
     let is_fused = |change: &dyn Fn(&mut Spec)| {
         let mut spec = cell("standard", Collective::Fused);
         change(&mut spec);
-        lowering(&spec, &Target::from_args(&spec).unwrap()).fuse_all_reduce
+        lowering(&spec, &Target::from_spec(&spec).unwrap()).fuse_all_reduce
     };
     assert!(is_fused(&|_| ()));
     assert!(is_fused(&|spec| spec.link = Link::Emulated { alpha_us: 5.0, gb_s: 300.0 }));

@@ -154,7 +154,7 @@ impl Durations<'_> {
         use machine::hardware::{CollectiveCost, Target};
         use std::sync::LazyLock;
         static TARGET: LazyLock<Target> =
-            LazyLock::new(|| Target::from_args(&spec("standard", "tiny")).unwrap());
+            LazyLock::new(|| Target::from_spec(&spec("standard", "tiny")).unwrap());
         let model = CostModel::new(
             &TARGET,
             CollectiveCost::Formula { alpha_us: 0.0, gb_s: 1.0 },

@@ -416,6 +416,6 @@ mod tests {
         let text = environment["stage_links"].to_string();
         assert!(text.contains("derived: between nodes"), "{text}");
         assert_eq!(environment["stage_layers"], serde_json::json!(["0 to 39", "40 to 79"]));
-        let _ = Target::from_args(&cell).unwrap();
+        let _ = Target::from_spec(&cell).unwrap();
     }
 }

@@ -307,7 +307,7 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
     let mut apart = Spec { pp: 1, tp: 2, ..stages };
     apart.architecture = Architecture::UpperBound;
     apart.set.insert("skew.rank_pct".into(), "5".into());
-    let target = Target::from_args(&apart).unwrap().into();
+    let target = Target::from_spec(&apart).unwrap().into();
     let predicted = Simulator::default().cell_on(&apart, &shape_tiny(), target).unwrap().predict();
     assert!(predicted.decode_ms > 1e10, "{predicted:?}");
 }
@@ -322,7 +322,7 @@ fn one_output_token_is_prefill_alone() {
 #[test]
 fn the_environment_says_what_decided_the_numbers() {
     let spec = Spec { p2p: P2p::Off, ..spec("ladder", "tiny") };
-    let target = Target::from_args(&spec).unwrap();
+    let target = Target::from_spec(&spec).unwrap();
     let (outcome, _) = simulate(&spec, &shape_tiny(), false).unwrap();
     assert_eq!(outcome.environment["hardware_profile"], "h100_sxm");
     assert_eq!(outcome.environment["stack"], "native");

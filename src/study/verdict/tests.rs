@@ -353,7 +353,7 @@ fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
     let selection = Selection::default_of(&trace);
     let report = trace_report(&trace, &selection);
     let of = |target| verdict(&trace, &report, &selection, &Setting { target, ..Setting::default() });
-    let found = of(Some(machine::hardware::Target::from_args(&spec).unwrap()));
+    let found = of(Some(machine::hardware::Target::from_spec(&spec).unwrap()));
     assert_eq!(found.cause, Cause::TransferDominated, "the value in JSON stays");
     assert!(found.headline.contains("exposed communication, latency-bound"), "{}", found.headline);
     let text = said(&found);

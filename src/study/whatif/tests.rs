@@ -720,7 +720,7 @@ fn traced() -> (TracedStep, Spec) {
         Spec { architecture: Architecture::Standard, output_tokens: 12, ..Variant::default().cell };
     let trace = run::testing::simulated(&spec);
     let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::from_span);
-    let target = machine::hardware::Target::from_args(&spec).unwrap();
+    let target = machine::hardware::Target::from_spec(&spec).unwrap();
     (TracedStep::new(&trace, (key, 0), [None; 2], target, vec!["trace.json".into()]).unwrap(), spec)
 }
 
@@ -753,7 +753,7 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
     let mut spec = Spec { architecture: Architecture::Standard, output_tokens: 6, ..mixture().cell };
     (spec.tp, spec.ep, spec.dp, spec.batch, spec.prompt_tokens) = (1, 4, 4, 16, 64);
     let trace = run::testing::simulated(&spec);
-    let target = machine::hardware::Target::from_args(&spec).unwrap();
+    let target = machine::hardware::Target::from_spec(&spec).unwrap();
     let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::from_span);
     let traced = TracedStep::new(&trace, (key, 0), [None; 2], target, Vec::new()).unwrap();
     let answer = traced.answer(&traced.base).unwrap();

@@ -590,7 +590,7 @@ fn traced_step_over(link: Link) -> Arc<TracedStep> {
     (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
     let trace = run::testing::simulated(&cell);
     let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::from_span);
-    let target = machine::hardware::Target::from_args(&cell).unwrap();
+    let target = machine::hardware::Target::from_spec(&cell).unwrap();
     let arguments = vec!["trace.json".to_owned()];
     Arc::new(TracedStep::new(&trace, (key, 0), [None; 2], target, arguments).unwrap())
 }
