@@ -408,7 +408,7 @@ mod tests {
         Experiment::from_str(text, Path::new("x.toml")).unwrap()
     }
 
-    fn new(experiment: &Experiment, history: &History) -> Forecast {
+    fn forecast_of(experiment: &Experiment, history: &History) -> Forecast {
         forecast(experiment, history, &|| false).unwrap()
     }
 
@@ -418,13 +418,13 @@ mod tests {
     #[test]
     fn what_is_stored_needs_no_time_and_says_how_long_the_same_cell_takes() {
         let experiment = experiment(CPU);
-        let nothing = of(&experiment, &History::default());
+        let nothing = forecast_of(&experiment, &History::default());
         assert_eq!((nothing.cells, nothing.rounds, nothing.runs, nothing.stored), (4, 3, 12, 0));
         assert_eq!(nothing.rests_on, BTreeMap::from([(Basis::Nominal, 12)]));
         // the first cell ran twice and took 10 s a generation
         let past = Past { rounds: [0, 2].into(), completion_ms: 10_000.0 };
         let cells = HashMap::from([(experiment.cells[0].spec.key(), past)]);
-        let some = of(&experiment, &History { cells, ..History::default() });
+        let some = forecast_of(&experiment, &History { cells, ..History::default() });
         assert_eq!((some.runs, some.stored), (12, 2));
         assert_eq!(some.rests_on, BTreeMap::from([(Basis::SameCell, 1), (Basis::Nominal, 9)]));
         let more = some.seconds.unwrap() - nothing.seconds.unwrap() * 9.0 / 12.0;
@@ -437,9 +437,9 @@ mod tests {
         let simulator = Simulator::default();
         let spec = &experiment.cells[1].spec;
         let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &simulator).unwrap())];
-        let scaled = of(&experiment, &History { executed, ..History::default() });
+        let scaled = forecast_of(&experiment, &History { executed, ..History::default() });
         assert_eq!(scaled.rests_on, BTreeMap::from([(Basis::Scaled, 12)]));
-        let (plain, starts) = (of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
+        let (plain, starts) = (forecast_of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
         let ratio = (scaled.seconds.unwrap() - starts) / (plain.seconds.unwrap() - starts);
         assert!((ratio - 1000.0).abs() < 1.0, "{ratio}");
     }
@@ -448,9 +448,9 @@ mod tests {
     fn work_on_other_things_lengthens_runs_on_cores() {
         let experiment = experiment(CPU);
         let cores = std::thread::available_parallelism().unwrap().get() as f64;
-        let loaded = |load| of(&experiment, &History { load: Some(load), ..History::default() });
+        let loaded = |load| forecast_of(&experiment, &History { load: Some(load), ..History::default() });
         let (idle, busy) = (loaded(0.0), loaded(3.0 * cores));
-        assert_eq!((idle.slowdown, idle.seconds), (1.0, of(&experiment, &History::default()).seconds));
+        assert_eq!((idle.slowdown, idle.seconds), (1.0, forecast_of(&experiment, &History::default()).seconds));
         // one rank beside three busy threads a core
         let factor = 3.0 + 1.0 / cores;
         assert!((busy.slowdown - factor).abs() < 1e-9, "{}", busy.slowdown);
@@ -466,7 +466,7 @@ mod tests {
             "backend = \"sim\"\n[model]\nname = \"llama-3-70b\"\n[workload]\noutput_tokens = 64\n\
              [grid]\ntp = [1, 2, 3, 5, 8]\nbatch = [1, 16]\n",
         );
-        let forecast = of(&experiment, &History::default());
+        let forecast = forecast_of(&experiment, &History::default());
         assert_eq!((forecast.cells, forecast.runs), (10, 4));
         assert_eq!(forecast.rests_on, BTreeMap::from([(Basis::Timed, 4)]));
         assert!(forecast.seconds.unwrap() < 10.0);

@@ -37,7 +37,7 @@ fn step_us(cell: &Spec) -> f64 {
 
 fn rewiring(trace: &Trace, cell: &Spec) -> Rewiring {
     let setting = Setting {
-        target: Some(Target::from_args(cell).unwrap()),
+        target: Some(Target::from_spec(cell).unwrap()),
         tp: Some(cell.tp.max(cell.dp)),
         message_bytes: None,
     };
@@ -479,7 +479,7 @@ fn message_sizes_without_a_basis_are_unknown_and_say_why() {
         assert!(rewiring.answer(&choice("ladder")).is_ok());
         (rewiring.message(), rewiring.unknown_size())
     };
-    let target = Target::from_args(&standard).unwrap();
+    let target = Target::from_spec(&standard).unwrap();
     assert!(matches!(of(&trace, target.clone()), (Some((_, true)), None)));
     let mut other = target.clone();
     other.profile.link.p2p_on.tp.retain(|tp, _| *tp == 8);
@@ -574,7 +574,7 @@ fn steps_have_the_numbers_of_the_traces_markers() {
     let own = simulated(&standard);
     let mut foreign = disguised(&own);
     let setting = Setting {
-        target: Some(Target::from_args(&standard).unwrap()),
+        target: Some(Target::from_spec(&standard).unwrap()),
         tp: Some(4),
         message_bytes: None,
     };

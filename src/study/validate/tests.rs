@@ -122,7 +122,7 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
         let trace = trace::read(&traces.join(format!("{file}.parquet"))).unwrap();
         let is_gpu = file.starts_with("h100");
         let target =
-            is_gpu.then(|| machine::hardware::Target::from_args(trace.meta.spec.as_ref().unwrap()));
+            is_gpu.then(|| machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()));
         let setting = Setting { target: target.map(Result::unwrap), ..Setting::default() };
         let rewiring = Rewiring::new(&trace, &Asked::default(), &setting).unwrap();
         let choice = Choice { p2p, ..Choice::from_architecture(architecture.parse().unwrap()) };

@@ -102,7 +102,7 @@ impl<'a> Question<'a> {
         let spec = variant.spec()?;
         let shape = simulator.model(&spec.model)?.shape.clone();
         // not cached: every position of a slider is another target
-        let target = Arc::new(Target::from_args(&spec)?);
+        let target = Arc::new(Target::from_spec(&spec)?);
         if spec.concurrency > 0 && target.stack.serving.is_none() {
             let problem = format!("stack {} decodes static batches only", target.stack.name);
             return Err(Error::input_help(problem, "choose a serving stack, for example vllm-0.12"));

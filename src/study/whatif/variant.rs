@@ -120,10 +120,10 @@ impl Variant {
         self.cell.model = Model::named_with_experts(&self.cell.model, experts);
     }
 
-    /// Profile and stack without the slider changes. Returns the errors of [`Target::from_args`] for the variant's
+    /// Profile and stack without the slider changes. Returns the errors of [`Target::from_spec`] for the variant's
     /// hardware and stack.
     pub fn plain_target(&self) -> Result<Target> {
-        Target::from_args(&self.cell)
+        Target::from_spec(&self.cell)
     }
 
     /// Latency and bandwidth of the network that sliders changed; none within a node, where they have no effect.
@@ -133,7 +133,7 @@ impl Variant {
         changes.map(|value| value.filter(|_| spans_nodes))
     }
 
-    /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::from_args`], and an
+    /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::from_spec`], and an
     /// error if communication takes more SMs than the GPU has or the profile lacks the number of SMs.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();
