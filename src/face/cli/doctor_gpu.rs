@@ -22,7 +22,7 @@ pub struct CudaState {
     /// Driver version, e.g. `580.65.06`.
     pub driver_version: Option<String>,
     /// GPUs visible to this process, in CUDA's order.
-    pub gpus: Vec<GpuState>,
+    pub gpus: Vec<GpuProperties>,
     /// Peer access: for each GPU, true for each other whose memory it can access directly.
     pub p2p: Vec<Vec<bool>>,
     /// Connection of each GPU to each other; null for itself.
@@ -36,7 +36,7 @@ pub struct CudaState {
 /// Properties and measurements of one GPU.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Gpu")]
-pub struct GpuState {
+pub struct GpuProperties {
     /// CUDA device number.
     pub index: usize,
     /// Product name.
@@ -58,7 +58,7 @@ pub struct GpuState {
     /// PCI address, e.g. `0000:1b:00.0`.
     pub pci: String,
     /// Clocks, power, throttling and memory errors before measuring; null if NVML does not report them.
-    pub state: Option<nvml::GpuState>,
+    pub state: Option<GpuState>,
     /// Active NVLinks.
     pub nvlinks: Vec<nvml::NvLink>,
     /// Measured memory read bandwidth; null with `--quick` or on failure.
@@ -119,7 +119,7 @@ fn peers(count: usize) -> Result<Vec<Vec<Option<Peer>>>> {
     (0..count).map(|from| (0..count).map(|to| peer(from, to)).collect()).collect()
 }
 
-fn gpu(info: &GpuInfo, measure: bool) -> GpuState {
+fn gpu(info: &GpuInfo, measure: bool) -> GpuProperties {
     // Before creating a context, so that an idle GPU is shown as idle.
     let state = nvml::state(&info.uuid, &info.pci).ok();
     let nvlinks = nvml::links(&info.uuid, &info.pci).unwrap_or_default();
@@ -137,7 +137,7 @@ fn gpu(info: &GpuInfo, measure: bool) -> GpuState {
     let gemm = on_device().and_then(|gpu| measure::gemm_rate(gpu).map_err(|error| error.to_string()));
     let (read_bandwidth, read_bandwidth_problem) = value_and_problem(read);
     let (gemm, gemm_problem) = value_and_problem(gemm);
-    GpuState {
+    GpuProperties {
         index: info.index,
         name: info.name.clone(),
         memory_bytes: info.memory_bytes,
@@ -238,7 +238,7 @@ pub fn lines(cuda: &CudaState) -> Vec<(String, String)> {
     lines
 }
 
-fn properties_text(gpu: &GpuState) -> String {
+fn properties_text(gpu: &GpuProperties) -> String {
     let free = gpu.memory_free_bytes.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
     format!(
         "{}, {}{free}, {} SMs, compute capability {}",
@@ -290,7 +290,7 @@ fn state_text(state: &GpuState) -> String {
     }
 }
 
-fn measurements_text(gpu: &GpuState) -> String {
+fn measurements_text(gpu: &GpuProperties) -> String {
     let read = match (&gpu.read_bandwidth, &gpu.read_bandwidth_problem) {
         (Some(read), _) => format!(
             "{:.1} GB/s read (median of {} passes over {}{})",
@@ -319,7 +319,7 @@ fn measurements_text(gpu: &GpuState) -> String {
 }
 
 /// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
-fn nvlinks_text(links: &[NvLink], gpus: &[GpuState]) -> String {
+fn nvlinks_text(links: &[NvLink], gpus: &[GpuProperties]) -> String {
     let mut ends: Vec<(String, usize)> = Vec::new();
     for link in links {
         let gpu =
@@ -381,8 +381,8 @@ mod tests {
         }
     }
 
-    fn h100(index: usize) -> GpuState {
-        GpuState {
+    fn h100(index: usize) -> GpuProperties {
+        GpuProperties {
             index,
             name: "NVIDIA H100 80GB HBM3".into(),
             memory_bytes: 80 << 30,
@@ -468,7 +468,7 @@ mod tests {
             products: 11,
             algorithms: 8,
         };
-        let gpu = GpuState { gemm: Some(rate), gemm_problem: None, ..h100(0) };
+        let gpu = GpuProperties { gemm: Some(rate), gemm_problem: None, ..h100(0) };
         let text = measurements_text(&gpu);
         assert!(
             text.ends_with(

@@ -439,7 +439,8 @@ mod tests {
         let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &simulator).unwrap())];
         let scaled = forecast_of(&experiment, &History { executed, ..History::default() });
         assert_eq!(scaled.rests_on, BTreeMap::from([(Basis::Scaled, 12)]));
-        let (plain, starts) = (forecast_of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
+        let (plain, starts) =
+            (forecast_of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
         let ratio = (scaled.seconds.unwrap() - starts) / (plain.seconds.unwrap() - starts);
         assert!((ratio - 1000.0).abs() < 1.0, "{ratio}");
     }
@@ -448,9 +449,13 @@ mod tests {
     fn work_on_other_things_lengthens_runs_on_cores() {
         let experiment = experiment(CPU);
         let cores = std::thread::available_parallelism().unwrap().get() as f64;
-        let loaded = |load| forecast_of(&experiment, &History { load: Some(load), ..History::default() });
+        let loaded =
+            |load| forecast_of(&experiment, &History { load: Some(load), ..History::default() });
         let (idle, busy) = (loaded(0.0), loaded(3.0 * cores));
-        assert_eq!((idle.slowdown, idle.seconds), (1.0, forecast_of(&experiment, &History::default()).seconds));
+        assert_eq!(
+            (idle.slowdown, idle.seconds),
+            (1.0, forecast_of(&experiment, &History::default()).seconds)
+        );
         // one rank beside three busy threads a core
         let factor = 3.0 + 1.0 / cores;
         assert!((busy.slowdown - factor).abs() < 1e-9, "{}", busy.slowdown);

@@ -131,7 +131,7 @@ pub(super) fn collectives(
         }
     });
     let executed = runs.trace.operations.iter().enumerate().filter(|(at, operation)| {
-        Class::from_operation(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
+        Class::new(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
     });
     let is_crowded = matching.obstacles.contains(&MatchObstacle::SeveralJobs);
     let mut rows: Vec<CollectiveRow> = executed
@@ -223,7 +223,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
     let of_operation: Vec<usize> = runs.trace.operations.iter().map(kind_of).collect();
     let mut exposed = vec![0i64; kinds.len()];
     for (at, (operation, kind)) in runs.trace.operations.iter().zip(&of_operation).enumerate() {
-        if Class::from_operation(operation, Lane::Comm) == Class::Comm {
+        if Class::new(operation, Lane::Comm) == Class::Comm {
             exposed[*kind] = exposed[*kind].saturating_add(tally.comm(at).exposed_ns);
         }
     }

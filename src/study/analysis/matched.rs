@@ -541,8 +541,8 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<OperationKey>> {
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.ranks.len());
-        let matches = Class::from_operation(operation, Lane::Comm) == Class::Comm
-            && !(own && operation.kind == "send");
+        let matches =
+            Class::new(operation, Lane::Comm) == Class::Comm && !(own && operation.kind == "send");
         keys.push(matches.then(|| OperationKey {
             communicator: communicator.unwrap_or(EVERYBODY),
             kind,

@@ -130,9 +130,8 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
         .iter()
         .map(|operation| {
             let name = over_layers(operation);
-            let row = |lane: Lane| {
-                places.get(&(name.as_ref(), Class::from_operation(operation, lane).as_str())).copied()
-            };
+            let row =
+                |lane: Lane| places.get(&(name.as_ref(), Class::new(operation, lane).as_str())).copied();
             if wanted(operation) { [row(Lane::Compute), row(Lane::Comm)] } else { [None; 2] }
         })
         .collect();

@@ -92,9 +92,7 @@ impl<'a> ComputeTimes<'a> {
         let mut by_rank: HashMap<u32, Vec<TimeInterval>> = HashMap::new();
         for span in &trace.spans {
             let operation = trace.operations.get(span.operation as usize);
-            if operation
-                .is_some_and(|operation| Class::from_operation(operation, span.lane) == Class::Compute)
-            {
+            if operation.is_some_and(|operation| Class::new(operation, span.lane) == Class::Compute) {
                 by_rank.entry(span.rank).or_default().push((span.start_ns, span.end_ns));
             }
         }

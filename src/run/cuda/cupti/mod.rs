@@ -25,7 +25,8 @@ use self::api::{CuptiRecordingApi, api, kind};
 use crate::cuda::timing::{ClockMapping, RoundTrip, Skeleton, Tie};
 use base::error::{Error, Result};
 use inject::records::{
-    self, ActivityRecord, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, WorkRecord, WorkRecordKind,
+    self, ActivityRecord, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, WorkRecord,
+    WorkRecordKind,
 };
 
 /// Size of one buffer (bytes), about ten thousand records.

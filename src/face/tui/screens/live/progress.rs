@@ -231,7 +231,7 @@ mod tests {
 
     use run::Resolve;
 
-    fn new(architecture: &str, backend: Backend) -> CellPreview {
+    fn preview(architecture: &str, backend: Backend) -> CellPreview {
         let options = CellOptions {
             architecture: Some(architecture.parse().unwrap()),
             model: Some("llama-3.2-1b".into()),
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_simulated_cell_shows_the_lanes_of_every_rank_and_ladder_hides_what_standard_exposes() {
         let exposed = |architecture| {
-            let looked = of(architecture, Backend::Sim);
+            let looked = preview(architecture, Backend::Sim);
             assert_eq!(looked.simulated.len(), 4);
             let (comm, exposed) = super::communication(&looked.simulated[0]);
             exposed as f64 / comm as f64
@@ -256,8 +256,8 @@ mod tests {
     #[test]
     fn the_memory_of_a_rank_is_known_before_it_runs() {
         // 1.24e9 parameters of 4 bytes, a quarter of the layers on each rank, the embedding on all
-        let bytes = of("ladder", Backend::Cpu).rank_bytes.unwrap();
+        let bytes = preview("ladder", Backend::Cpu).rank_bytes.unwrap();
         assert!((1.2e9..4.0e9).contains(&(bytes as f64)), "{bytes}");
-        assert!(of("ladder", Backend::Cpu).simulated.is_empty());
+        assert!(preview("ladder", Backend::Cpu).simulated.is_empty());
     }
 }
