@@ -136,7 +136,7 @@ fn changed(whole: &[u8], changes: &[u8]) -> Vec<u8> {
 /// Any bytes are a trace of the PyTorch profiler or an error: no event is unaccounted for, and the trace
 /// is the same whatever the pieces it was read in.
 pub fn kineto(bytes: &[u8]) -> bool {
-    let options = |piece| pytorch::Options { parsers: 0, piece };
+    let options = |piece| pytorch::KinetoOptions { parsers: 0, piece };
     let read = |piece| pytorch::import_bytes("fuzz", bytes, options(piece));
     let (Ok(trace), Ok(again)) = (read(64), read(1 << 20)) else { return false };
     assert_eq!(trace.spans, again.spans);

@@ -226,7 +226,7 @@ mod tests {
         let cell = |batch, output_tokens, prompt_tokens, micro_batches| {
             let plain = spec("standard", "tiny");
             let cell = Spec { batch, output_tokens, prompt_tokens, micro_batches, ..plain };
-            match of(&cell).unwrap() {
+            match assess(&cell).unwrap() {
                 Feasibility::Skipped(why) => why,
                 found => format!("{found:?}"),
             }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn formats_that_a_backend_lacks_are_skipped_by_name_and_the_simulator_has_all() {
         let cell = |backend, dtype, kv_dtype| {
-            of(&Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") }).unwrap()
+            assess(&Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") }).unwrap()
         };
         for (backend, name) in [(Backend::Cpu, "cpu"), (Backend::Cuda, "cuda")] {
             for dtype in [DType::Fp8Block, DType::Nvfp4] {
@@ -276,7 +276,7 @@ mod tests {
         for (tp, runs) in [(1, true), (2, false)] {
             let packed =
                 Spec { tp, dtype: DType::Mxfp4, backend: Backend::Cpu, ..spec("standard", "tiny") };
-            match of(&packed).unwrap() {
+            match assess(&packed).unwrap() {
                 Feasibility::Skipped(why) => assert!(!runs && why.contains("80 mod 32 = 16"), "{why}"),
                 found => assert!(runs, "{found:?}"),
             }
@@ -334,7 +334,7 @@ mod tests {
             let plain = spec(architecture, "tiny");
             let cell =
                 Spec { tp: 4, sequence_parallel: true, batch, output_tokens, micro_batches, ..plain };
-            match of(&cell).unwrap() {
+            match assess(&cell).unwrap() {
                 Feasibility::Skipped(why) => why,
                 found => format!("{found:?}"),
             }

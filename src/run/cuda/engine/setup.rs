@@ -391,7 +391,7 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    fn new(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
+    fn tuning(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
         let all = [(PROGRAMMATIC, programmatic), (PREFETCH, prefetch), (SMS_FOR_COMM, sms)];
         Tuning::parse(|name| {
             all.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
@@ -401,14 +401,14 @@ mod tests {
     #[test]
     fn variables_are_read_and_wrong_ones_refused() {
         assert_eq!(Tuning::parse(|_| None).ok(), Some(Tuning::default()));
-        assert_eq!(of("", "1", " ").ok(), Some(Tuning::default()));
+        assert_eq!(tuning("", "1", " ").ok(), Some(Tuning::default()));
         let wanted = Tuning { programmatic: false, sms_for_comm: Some(8), ..Tuning::default() };
-        assert_eq!(of("0", "", "8").ok(), Some(wanted));
-        assert_eq!(of("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
+        assert_eq!(tuning("0", "", "8").ok(), Some(wanted));
+        assert_eq!(tuning("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
         for (programmatic, prefetch, sms, name) in
             [("yes", "", "8", PROGRAMMATIC), ("1", "2", "8", PREFETCH), ("1", "", "-1", SMS_FOR_COMM)]
         {
-            let error = of(programmatic, prefetch, sms).expect_err("wrong");
+            let error = tuning(programmatic, prefetch, sms).expect_err("wrong");
             assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
         }
         let products = |text: &str| Tuning::parse(|name| (name == PRODUCTS).then(|| text.to_owned()));
