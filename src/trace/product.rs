@@ -354,13 +354,13 @@ impl Product {
 mod tests {
     use super::*;
 
-    fn new(operator: &str, dims: &str, types: &str, values: &str) -> Option<Product> {
+    fn product_of(operator: &str, dims: &str, types: &str, values: &str) -> Option<Product> {
         Product::new(operator, CallArguments { dims, types, strides: "", values })
     }
 
     fn work(operator: &str, dims: &str, dtype: &str) -> Option<(u64, u64)> {
         let types = format!("[{}]", [format!("\"{dtype}\""), format!("\"{dtype}\"")].join(","));
-        of(operator, dims, &types, "").map(|product| (product.flops, product.bytes))
+        product_of(operator, dims, &types, "").map(|product| (product.flops, product.bytes))
     }
 
     #[test]
@@ -387,15 +387,16 @@ mod tests {
     #[test]
     fn addends_scales_and_other_output_types_count_as_bytes() {
         let float = r#"["float","float","float","Scalar","Scalar"]"#;
-        let product = of("aten::addmm", "[[640],[888,2880],[2880,640],[],[]]", float, "").unwrap();
+        let product =
+            product_of("aten::addmm", "[[640],[888,2880],[2880,640],[],[]]", float, "").unwrap();
         assert_eq!(product.flops, 2 * 888 * 2880 * 640);
         assert_eq!(product.bytes, 4 * (640 + 888 * 2880 + 2880 * 640 + 888 * 640));
         assert_eq!((product.shape.as_str(), &*product.dtype), ("[888, 2880] x [2880, 640]", "f32"));
-        let batched = of("aten::baddbmm", "[[3,4,6],[3,4,5],[3,5,6],[],[]]", float, "").unwrap();
+        let batched = product_of("aten::baddbmm", "[[3,4,6],[3,4,5],[3,5,6],[],[]]", float, "").unwrap();
         assert_eq!((batched.flops, batched.bytes), (2 * 3 * 4 * 5 * 6, 4 * 3 * (24 + 20 + 30 + 24)));
         let types = r#"["c10::Float8_e4m3fn","c10::Float8_e4m3fn","float","float","c10::BFloat16","","Scalar","Scalar"]"#;
         let dims = "[[16,32],[32,48],[],[],[48],[],[],[]]";
-        let scaled = |values| of("aten::_scaled_mm", dims, types, values).unwrap();
+        let scaled = |values| product_of("aten::_scaled_mm", dims, types, values).unwrap();
         let read = 16 * 32 + 32 * 48 + 4 + 4 + 2 * 48;
         let bf16 = scaled(r#"["","","","","","","15","False"]"#);
         assert_eq!((bf16.flops, bf16.bytes), (2 * 16 * 32 * 48, read + 2 * 16 * 48));
@@ -403,7 +404,7 @@ mod tests {
         assert_eq!(scaled(r#"["","","","","","","6","False"]"#).bytes, read + 4 * 16 * 48);
         assert_eq!(scaled("").bytes, read + 16 * 48, "the least");
         let int8 = r#"["signed char","signed char"]"#;
-        let int8 = of("aten::_int_mm", "[[32,64],[64,16]]", int8, "").unwrap();
+        let int8 = product_of("aten::_int_mm", "[[32,64],[64,16]]", int8, "").unwrap();
         assert_eq!((int8.bytes, &*int8.dtype), (32 * 64 + 64 * 16 + 4 * 32 * 16, "int8"));
     }
 
@@ -421,7 +422,7 @@ mod tests {
         let half = r#"["c10::Half","c10::Half","c10::Half","Scalar","Scalar","Scalar","Scalar"]"#;
         let flash = |dims: &str, causal: &str| {
             let values = format!(r#"["","","","0.","{causal}","False",""]"#);
-            of("aten::_scaled_dot_product_flash_attention", dims, half, &values)
+            product_of("aten::_scaled_dot_product_flash_attention", dims, half, &values)
         };
         let (b, h, s, d) = (2, 32, 1024, 128);
         let dims = "[[2,32,1024,128],[2,8,1024,128],[2,8,1024,128],[],[],[],[]]";
@@ -445,7 +446,8 @@ mod tests {
         let inner = |types: &str, window: &str| {
             let values =
                 format!(r#"["","","","","","64","64","0.","False","False","0.25","{window}","","",""]"#);
-            of("aten::_flash_attention_forward", dims, types, &values).map(|product| product.flops)
+            product_of("aten::_flash_attention_forward", dims, types, &values)
+                .map(|product| product.flops)
         };
         assert_eq!((inner(types, ""), inner(types, "-1")), (Some(flops), Some(flops)));
         assert_eq!(inner(types, "128"), None, "a window");
@@ -456,7 +458,7 @@ mod tests {
             r#"["","","","","","","","0.","1","False","",""]"#,
             r#"["","","","","","","","","0.","1","True","",""]"#,
         ] {
-            let found = of("aten::_efficient_attention_forward", dims, types, values);
+            let found = product_of("aten::_efficient_attention_forward", dims, types, values);
             assert_eq!(found.map(|product| product.flops), Some(flops / 2), "{values}");
         }
     }
