@@ -207,7 +207,8 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     }
     let bare = plain.strip_prefix("void ").unwrap_or(&plain);
     let mut bare = without_arguments(bare).trim_end();
-    while length(bare) > room {
+    // a return type such as `std::enable_if<>::type`
+    while length(bare) > room || bare.starts_with("type ") {
         let Some(inner) = without_qualifier(bare) else { break };
         bare = inner;
     }
@@ -219,6 +220,29 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     let tail = room.saturating_sub(1 + head);
     let end = bare.chars().skip(length(bare) - tail);
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
+}
+
+/// Name of a kernel's function without templates, arguments, namespaces and types, the label of a library kernel, or the
+/// last part of a plan operation: `multimem_all_reduce_kernel`, `Tensile MT256x192x64`, `down`.
+pub fn function_name(name: &str) -> String {
+    let label = library_label(name);
+    let name = label.as_deref().or(planned(name)).unwrap_or(name);
+    if label.is_some() {
+        return name.to_owned();
+    }
+    let plain = without_templates(name);
+    let bare = unqualified(&plain).trim_end_matches("<>");
+    let last = bare.rsplit('/').next().unwrap_or(bare);
+    if last.is_empty() { name.to_owned() } else { last.to_owned() }
+}
+
+/// Function of a name without templates, without arguments, namespaces and types.
+fn unqualified(plain: &str) -> &str {
+    let mut bare = without_arguments(plain.strip_prefix("void ").unwrap_or(plain)).trim_end();
+    while let Some(inner) = without_qualifier(bare) {
+        bare = inner;
+    }
+    bare
 }
 
 /// Plan operation in an exported collective's kernel name:
@@ -241,10 +265,7 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
     const MAX_SUFFIX_LENGTH: usize = 28;
     let short = |name: &str| {
         let plain = without_templates(name);
-        let mut bare = without_arguments(plain.strip_prefix("void ").unwrap_or(&plain)).trim_end();
-        while let Some(inner) = without_qualifier(bare) {
-            bare = inner;
-        }
+        let bare = unqualified(&plain);
         let parts = if is_joined(name) { 2 } else { usize::MAX };
         bare.split('_').take(parts).collect::<Vec<_>>().join("_")
     };
@@ -587,6 +608,19 @@ mod tests {
         assert_eq!(fitting_name(library, 48), "elementwise Mul");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
+        assert_eq!(fitting_name(typed, 48), "vllm::fused_add_rms_norm_kernel<>");
+    }
+
+    #[test]
+    fn a_function_has_no_return_type_and_no_namespace() {
+        let function = super::function_name;
+        assert_eq!(function("decode/L12/mlp/down"), "down");
+        assert_eq!(function("ncclDevKernel_Combine(decode/L3/moe/combine)"), "combine");
+        let reduce = "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, int)";
+        assert_eq!(function(reduce), "multimem_all_reduce_kernel");
+        assert_eq!(function("Cijk_Alik_Bljk_BBS_BH_MT256x192x64_MI16x16x1_SN"), "Tensile MT256x192x64");
+        assert_eq!(function("Memcpy DtoD (Device -> Device)"), "DtoD");
+        assert_eq!(function("(anonymous)"), "(anonymous)");
     }
 
     #[test]

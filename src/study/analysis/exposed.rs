@@ -1,5 +1,5 @@
 //! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
-//! it.
+//! it; exposed communication by collective.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,15 +7,14 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::names::over_layers;
-use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::intervals::{TimeInterval, difference};
+use trace::overlap::intervals::{Coverage, TimeInterval, difference};
 use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
 
-/// Maximum number of stretches kept of a family.
+/// Maximum number of calls kept of a family.
 const MOST_OF_FAMILY: usize = 100;
 
 /// Stretch in which a rank communicated and computed nothing.
@@ -47,7 +46,7 @@ pub struct ExposedStretches {
     pub total_us: f64,
     /// The longest stretches, at most 1000, longest first.
     pub longest: Vec<ExposedStretch>,
-    /// All stretches by the collective that fills them, largest total first; only from [`exposed_stretches`].
+    /// Exposed communication by collective, largest total first; only from [`exposed_stretches`].
     #[serde(skip)]
     pub families: Vec<StretchFamily>,
     /// Number of selected steps if all are of one phase and all selected work is in steps, else 0.
@@ -68,20 +67,24 @@ impl ExposedStretches {
     }
 }
 
-/// Stretches filled by one collective of all layers.
+/// Exposed communication of one collective of all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StretchFamily {
     /// Name, with `L*` for the layer.
     pub collective: String,
-    /// Calls of the collective over all ranks, hidden ones included.
+    /// Calls over all ranks, hidden ones included.
     pub calls: u64,
     /// Total per rank, averaged over ranks (us).
     pub total_us: f64,
+    /// Mean time of a call before its last rank arrived (us); `None` if no arrival is known.
+    pub peer_wait_us: Option<f64>,
+    /// Mean time of a call after its last rank arrived (us).
+    pub transfer_us: Option<f64>,
     /// Compute operation that waited most often, with `L*` for its layer.
     pub waited: Option<String>,
-    /// The longest stretches, longest first, at most 100: index of the span that fills it, and its length (us).
+    /// The most exposed calls, at most 100: index of the span, and its exposed time (us), longest first.
     pub longest: Vec<(usize, f64)>,
-    /// Number of stretches; one shared by several ranks counts once.
+    /// Number of exposed calls; one that several ranks made at the same times counts once.
     pub count: usize,
 }
 
@@ -92,7 +95,7 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     let bare = Bare::all(&lanes);
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.stretch(&runs)).collect();
-    let families = families(&runs, &filled);
+    let families = families(&runs, &lanes, &filled);
     let keys: BTreeSet<StepKey> = runs.by_step().into_iter().map(|(key, _)| key).collect();
     let first = keys.first().copied();
     let are_alike =
@@ -255,60 +258,92 @@ fn filled_of_rank<'a>(runs: &'a Runs, rank: usize, mut groups: Vec<&'a [Bare]>) 
     (0..groups.len()).filter_map(stretch).collect()
 }
 
-/// Sums filled stretches, longest first, by their collective over all layers.
-fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
+/// Calls of a collective over all layers and ranks.
+#[derive(Default)]
+struct Calls {
+    /// Exposed time (ns) and place of each call that is exposed.
+    exposed: Vec<(i64, usize)>,
+    /// Number of calls that start in the selection.
+    count: u64,
+    /// Number of those whose last arrival is known, their time before it, and after it (ns).
+    arrived: u64,
+    wait_ns: i64,
+    transfer_ns: i64,
+    /// Operations that waited for its stretches, and how often.
+    waits: BTreeMap<String, u64>,
+}
+
+impl Calls {
+    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage) {
+        let span = &runs.trace.spans[place];
+        let exposed_ns: i64 = runs.pieces(span).map(|piece| exposed.within(piece)).sum();
+        if exposed_ns > 0 {
+            self.exposed.push((exposed_ns, place));
+        }
+        if !runs.counts(span) {
+            return;
+        }
+        self.count += 1;
+        // -1: arrivals were not recorded
+        if span.last_arrival_ns >= 0 {
+            let arrival = span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
+            self.arrived += 1;
+            self.wait_ns = self.wait_ns.saturating_add(arrival - span.start_ns);
+            self.transfer_ns = self.transfer_ns.saturating_add(span.end_ns.saturating_sub(arrival));
+        }
+    }
+
+    fn family(mut self, collective: String, runs: &Runs) -> StretchFamily {
+        let total_ns: i64 = self.exposed.iter().map(|(ns, _)| ns).sum();
+        // a call that several ranks made at the same times is listed once
+        let key = |(ns, place): &(i64, usize)| {
+            let span = &runs.trace.spans[*place];
+            (std::cmp::Reverse(*ns), span.start_ns, span.end_ns, span.operation)
+        };
+        self.exposed.sort_by_key(|call| (key(call), call.1));
+        self.exposed.dedup_by_key(|call| key(&*call));
+        let mean = |ns: i64| (self.arrived > 0).then(|| us(ns) / self.arrived as f64);
+        let longest = self.exposed.iter().take(MOST_OF_FAMILY);
+        StretchFamily {
+            collective,
+            calls: self.count,
+            total_us: us(total_ns) / runs.ranks.len().max(1) as f64,
+            peer_wait_us: mean(self.wait_ns),
+            transfer_us: mean(self.transfer_ns),
+            longest: longest.map(|(ns, place)| (*place, us(*ns))).collect(),
+            count: self.exposed.len(),
+            waited: self.waits.into_iter().rev().max_by_key(|(_, count)| *count).map(|(name, _)| name),
+        }
+    }
+}
+
+/// Sums the calls of collectives over all layers, and the operations that waited for their stretches.
+fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamily> {
     let name = |operation: u32| {
         let operation = runs.trace.operations.get(operation as usize);
         operation.map_or_else(|| "?".into(), |operation| over_layers(operation).into_owned())
     };
-    let mut families: Vec<StretchFamily> = Vec::new();
-    // family of each operation, and how often each operation waited for a family
-    let mut places: HashMap<u32, usize> = HashMap::new();
-    let mut by_name: HashMap<String, usize> = HashMap::new();
-    let mut waits: HashMap<(usize, u32), u64> = HashMap::new();
-    let ranks = runs.ranks.len().max(1) as f64;
-    for stretch in filled {
-        let span = &runs.trace.spans[stretch.place];
-        let length = us(stretch.group[0].length());
-        let at = *places.entry(span.operation).or_insert_with(|| {
-            let name = name(span.operation);
-            *by_name.entry(name.clone()).or_insert_with(|| {
-                families.push(StretchFamily { collective: name, ..StretchFamily::default() });
-                families.len() - 1
-            })
-        });
-        let family = &mut families[at];
-        family.total_us += length * stretch.group.len() as f64 / ranks;
-        family.count += 1;
-        // stretches come longest first
-        if family.longest.len() < MOST_OF_FAMILY {
-            family.longest.push((stretch.place, length));
-        }
-        if let Some(waited) = stretch.waited {
-            *waits.entry((at, waited.operation)).or_default() += 1;
-        }
-    }
-    // operations that are hidden everywhere have no stretch, but belong to the family of their name
-    let mut family_of: HashMap<u32, Option<usize>> =
-        places.into_iter().map(|(operation, at)| (operation, Some(at))).collect();
-    for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
-        if span.lane == Lane::Comm && runs.counts(span) {
-            let family = || by_name.get(&name(span.operation)).copied();
-            if let Some(at) = *family_of.entry(span.operation).or_insert_with(family) {
-                families[at].calls += 1;
+    let mut names: HashMap<u32, String> = HashMap::new();
+    let mut families: BTreeMap<String, Calls> = BTreeMap::new();
+    for (of_rank, lanes) in runs.by_rank.iter().zip(lanes) {
+        let exposed = Coverage::new(difference(&lanes.comm, lanes.compute.union()));
+        for place in of_rank.iter().flat_map(|run| run.at.clone()) {
+            let span = &runs.trace.spans[place];
+            if runs.class(span) == Class::Comm {
+                let name = names.entry(span.operation).or_insert_with(|| name(span.operation));
+                families.entry(name.clone()).or_default().add(runs, place, &exposed);
             }
         }
     }
-    let mut counts: BTreeMap<(usize, String), u64> = BTreeMap::new();
-    for ((at, operation), count) in waits {
-        *counts.entry((at, name(operation))).or_default() += count;
-    }
-    let mut most = vec![0; families.len()];
-    for ((at, name), count) in counts {
-        if count > most[at] {
-            (most[at], families[at].waited) = (count, Some(name));
+    for stretch in filled {
+        let family = families.get_mut(&name(runs.trace.spans[stretch.place].operation));
+        if let (Some(family), Some(waited)) = (family, stretch.waited) {
+            *family.waits.entry(name(waited.operation)).or_default() += 1;
         }
     }
+    let families = families.into_iter().filter(|(_, calls)| !calls.exposed.is_empty());
+    let mut families: Vec<StretchFamily> =
+        families.map(|(name, calls)| calls.family(name, runs)).collect();
     families.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
     families
 }
@@ -316,6 +351,7 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plan::Lane;
     use trace::testing::{span, trace};
 
     #[test]
@@ -357,9 +393,12 @@ mod tests {
         let family = &found.families[0];
         assert_eq!((family.collective.as_str(), family.calls), ("decode/L*/mlp/reduce", 5));
         assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
-        assert_eq!(family.longest[0], (2, 0.2), "the longest first");
-        assert_eq!((family.count, found.steps, found.ranks), (4, 1, 2));
-        assert!((family.total_us - found.total_us).abs() < 1e-9, "all of it is this collective");
+        assert_eq!(family.longest[0], (8, 0.2), "the most exposed call first");
+        assert_eq!((family.count, found.steps, found.ranks), (5, 1, 2));
+        // another collective begins the longest stretch
+        let [other] = &found.families[1..] else { panic!("{:?}", found.families) };
+        assert_eq!(other.longest, [(1, 0.04)]);
+        assert!((family.total_us + other.total_us - found.total_us).abs() < 1e-9);
         let selection = Selection { from_ns: Some(420), ..Selection::default() };
         let late = exposed_stretches(&trace, &selection);
         assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");
@@ -384,6 +423,20 @@ mod tests {
         assert_eq!(family.longest[1].1, 0.107, "then the last step's");
         let per_call = family.total_us * found.ranks as f64 / family.calls as f64;
         assert!(per_call <= family.longest[0].1 && per_call > 0.1, "{per_call}");
+    }
+
+    /// One all-reduce, cut by a short kernel, that fills two intervals.
+    #[test]
+    fn the_longest_exposed_call_is_not_cut_by_a_kernel() {
+        let [compute, comm] = [Lane::Compute, Lane::Comm];
+        let reduce = Span { last_arrival_ns: 130, ..span(0, comm, 100, 200) };
+        let found = exposed_stretches(
+            &trace(vec![span(0, compute, 0, 100), reduce, span(0, compute, 150, 160)]),
+            &Selection::default(),
+        );
+        let [family] = &found.families[..] else { panic!("{:?}", found.families) };
+        assert_eq!((found.count, &family.longest[..]), (2, &[(1, 0.09)][..]));
+        assert_eq!((family.peer_wait_us, family.transfer_us), (Some(0.03), Some(0.07)));
     }
 
     /// Two layers' all-reduces on one rank, the second one hidden, beside a rank that only computes.

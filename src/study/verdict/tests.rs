@@ -236,7 +236,7 @@ fn what_dominates_is_named_where_nothing_communicates() {
     one.kernel("elementwise", 7, (1_900, 100), None);
     assert_eq!(one.judged().headline, "no communication, 100 % kernels (90 % in nvjet_tst_128x64)");
     let found = one.judged();
-    assert!(said(&found).contains("Kernels run 100 % of the time"), "{}", said(&found));
+    assert!(said(&found).contains("The GPU is idle 0 % of the time"), "{}", said(&found));
 
     let nothing = Selection { from_ns: Some(1 << 40), ..Selection::default() };
     let trace = one.trace("default");
@@ -464,7 +464,7 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
             "limit without communication"
         };
         let is_fused = names.iter().any(|name| name.ends_with(crate::verdict::FUSED));
-        let norms = if is_fused { " and norm kernels" } else { "" };
+        let norms = if is_fused { " and, unlike upper-bound, norm kernels" } else { "" };
         let words = format!("{words}{norms} {:.2}x", limit.speedup);
         assert!(title.is_some_and(|title| title.contains(&words)), "{title:?}: {words}");
     }

@@ -524,7 +524,7 @@ impl Verdict {
         let Some(any) = self.remedies.first() else { return Vec::new() };
         // fused all-reduces do the norms, and the limit contains every remedy
         let norms = match self.remedies.iter().any(|remedy| remedy.name.ends_with(FUSED)) {
-            true => " and norm kernels",
+            true => " and, unlike upper-bound, norm kernels",
             false => "",
         };
         let bound = limit.map_or(String::new(), |limit| match limit.name.split_once(" + ") {
@@ -536,8 +536,9 @@ impl Verdict {
         let mut lines = vec![match offered.is_empty() {
             true => format!("No remedy is predicted to help{bound}."),
             false => {
+                let median = if self.steps == 1 { "" } else { "median " };
                 format!(
-                    "Predicted speedup over the recorded step of {}, best first{bound}:",
+                    "Predicted speedup over the recorded {median}step of {}, best first{bound}:",
                     latency(self.step_us)
                 )
             }
@@ -603,8 +604,8 @@ impl Verdict {
     /// Limit of a trace without communication: the bounds, or kernels.
     fn limits(&self) -> String {
         let computes = || {
-            let busy = percent(1.0 - self.idle_share);
-            format!("Kernels run {busy} of the time: only fewer or faster kernels can help.")
+            let idle = percent(self.idle_share);
+            format!("The GPU is idle {idle} of the time: only fewer or faster kernels can help.")
         };
         self.bounds().unwrap_or_else(computes)
     }

@@ -16,7 +16,8 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::row::{ColumnActivity, KINDS, SpanClass, SpanRow};
 use crate::face::tui::screens::timeline::state::window::TimeWindow;
 use crate::face::tui::screens::timeline::state::{Matches, TraceIndex, TraceLine};
-use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
+use base::text::function_name;
+use trace::rules::{COMBINE, DISPATCH, EXPERTS};
 use trace::{OperationInfo, Span};
 
 /// Left-aligned blocks in eighths of a column.
@@ -343,7 +344,7 @@ impl Canvas<'_> {
             };
             let text = match is_exchange && room < name.len() {
                 true => name.chars().take(room.div_ceil(2)).collect(),
-                false => cut(name, room as u16),
+                false => cut(&name, room as u16),
             };
             // show only names of two letters or more
             if is_exchange || text.chars().count() >= if text == name { 2 } else { 3 } {
@@ -355,11 +356,11 @@ impl Canvas<'_> {
         }
     }
 
-    /// Name in a lane: the part of a mixture's layer, which kernels of foreign traces often do not name.
-    fn name(&self, span: &Span) -> &str {
+    /// Name in a lane, as in tables: the function of a kernel; of a mixture's exchanges, which share their kernels, the kind.
+    fn name(&self, span: &Span) -> String {
         match self.kind(span) {
-            kind @ (DISPATCH | COMBINE | EXPERTS | ROUTER) => kind,
-            _ => short(self.index.name(span)),
+            kind @ (DISPATCH | COMBINE) => kind.to_owned(),
+            _ => function_name(self.index.name(span)),
         }
     }
 
@@ -479,9 +480,8 @@ fn reversed(style: Style) -> Style {
     }
 }
 
-/// Short name: `down` for `decode/L12/mlp/down`; a kernel name without namespaces, templates and
-/// arguments.
-pub fn short(name: &str) -> &str {
+/// Name that decides the colour, found without an allocation: a kernel name without namespaces, templates and arguments.
+fn short(name: &str) -> &str {
     let base = name.split(['<', '(']).next().unwrap_or(name).trim();
     let last = base.rsplit(['/', ':', ' ']).next().unwrap_or(base);
     if last.is_empty() { name } else { last }
@@ -571,13 +571,5 @@ mod tests {
         let seen = |class| cell(&column([0; KINDS]), 0, 100, false, || Some(class));
         assert_eq!(seen(SpanClass::Compute), Some(Cell::Compute(Ink::FromLeft(1))));
         assert_eq!(seen(SpanClass::Comm), Some(Cell::Glyph("▒", Role::Comm)));
-    }
-
-    #[test]
-    fn names_are_short() {
-        assert_eq!(short("decode/L12/mlp/down"), "down");
-        assert_eq!(short("void at::native::elementwise_kernel<128, 4>(int)"), "elementwise_kernel");
-        assert_eq!(short("Memcpy DtoD (Device -> Device)"), "DtoD");
-        assert_eq!(short("(anonymous)"), "(anonymous)");
     }
 }

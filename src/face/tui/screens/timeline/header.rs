@@ -19,11 +19,14 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
     };
     let position = |whole: &str| format!("window {shown} of {whole}");
     // at the right end of the title's row, if the title keeps most of it
-    let fits = |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
+    let fits = |window: &str, apart: usize| {
+        view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + apart
+    };
     let kernels = ns(pane.index.extent().width());
-    let detailed = position(&format!("{whole} (kernels {kernels})"));
-    let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };
-    let is_above = fits(&window);
+    let detailed = position(&format!("{whole} (first to last kernel {kernels})"));
+    let is_detailed = kernels != whole && fits(&detailed, 0);
+    let window = if is_detailed { detailed } else { position(&whole) };
+    let is_above = is_detailed || fits(&window, 20);
     let beside = if is_above { "" } else { window.as_str() };
     let above = if is_above { window.width() as u16 + 1 } else { 0 };
     let (left, right) = cut_left(area, area.width - above);
@@ -111,7 +114,7 @@ fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [Strin
 }
 
 /// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
-/// 71.2 % in decode`; that of the step in fewer words, then in fewest; last that of all steps, of which the verdict speaks.
+/// 71.2 % in decode`; that of the step, then in fewer words; last that of all steps, of which the verdict speaks.
 /// Imported traces whose steps have no names show all steps.
 fn hidden(view: &TimelineView, at: usize) -> [String; 4] {
     let pane = &view.panes[at.min(view.panes.len() - 1)];
@@ -122,20 +125,20 @@ fn hidden(view: &TimelineView, at: usize) -> [String; 4] {
     };
     let place = step.map_or_else(|| all.to_owned(), |key| pane.index.step_label(key));
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
-    let brief = |part| match pane.overlap.get(&part) {
+    let of_all = match pane.overlap.get(&None) {
         Some(None) => "no communication".to_owned(),
-        _ => format!("{} of comm hidden", pct(part)),
+        _ => format!("{} of comm hidden", pct(None)),
     };
     if pane.overlap.get(&step) == Some(&None) {
         let none = format!("no communication in {place}");
-        return [none.clone(), none, brief(step), brief(None)];
+        return [none.clone(), none.clone(), none, of_all];
     }
     let own = format!("{} of communication hidden in {place}", pct(step));
     let whole = match step {
         Some(_) => format!("{own}, {} in {all}", pct(None)),
         None => own.clone(),
     };
-    [whole, own, brief(step), brief(None)]
+    [whole, own, format!("{} hidden in {place}", pct(step)), of_all]
 }
 
 /// Draws a trace's title after its provenance, which is never cut.
@@ -153,8 +156,7 @@ pub fn title(buf: &mut Buffer, area: Rect, view: &TimelineView, at: usize, theme
     let hidden = match area.width {
         140.. => whole,
         100.. => own,
-        80.. => short,
-        _ => short.replace(" of comm", ""),
+        _ => short,
     };
     let hidden = format!("  {hidden} ");
     let is_pair = view.panes.len() > 1;
@@ -251,7 +253,7 @@ mod tests {
         view.panes[0].overlap = [(step, Some(76.1)), (None, Some(71.2))].into();
         let words = hidden(&view, 0);
         assert_eq!(words[0], "76.1 % of communication hidden in step 2, 71.2 % in decode");
-        assert_eq!(words[1..3], ["76.1 % of communication hidden in step 2", "76.1 % of comm hidden"]);
+        assert_eq!(words[1..3], ["76.1 % of communication hidden in step 2", "76.1 % hidden in step 2"]);
         assert_eq!(words[3], "71.2 % of comm hidden", "beside a verdict on all steps");
         view.panes[0].overlap.insert(step, None);
         assert_eq!(hidden(&view, 0)[0], "no communication in step 2", "a share of nothing is no number");

@@ -301,6 +301,9 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     (title, lines)
 }
 
+/// Fewest steps of a trace of which one is called typical.
+const LEAST_STEPS: usize = 4;
+
 fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
     let trace = &index.trace;
@@ -314,8 +317,11 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let stream = trace.meta.streams.get(usize::from(span.stream)).map(|stream| stream.label());
     let on = stream.unwrap_or_else(|| span.lane.as_str().into());
     let mut what = format!("{} on {on}, rank {}", info.kind, span.rank);
-    if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
-        what.push_str(&format!(", {}", index.step_label(step.key)));
+    if let Some(at) = pane.step(view.time, true) {
+        let label = index.step_label(index.steps[at].key);
+        let is_typical = index.typical_step == Some(at) && index.steps.len() > LEAST_STEPS;
+        let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
+        what.push_str(&format!(", {label}{typical}"));
     }
     let is_imported = trace.meta.import.is_some();
     let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span, is_imported)];

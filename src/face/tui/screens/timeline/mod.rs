@@ -37,7 +37,7 @@ acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
     Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("ops"), "kernels gemm attention table";
     WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("what-if"), "predict simulate slider link";
-    Stretches: "exposed", "E", "longest exposed intervals in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
+    Stretches: "exposed", "E", "longest exposed collectives in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", None;

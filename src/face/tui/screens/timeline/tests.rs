@@ -355,6 +355,28 @@ fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
     assert!(!view.undo() && view.window == opened);
 }
 
+/// A run whose middle step ends in a stall.
+#[test]
+fn a_trace_opens_at_the_step_nearest_to_the_median_and_says_so() {
+    const STALL: i64 = 10_000_000;
+    let mut trace = simulated(|_| {}).whole().into_owned();
+    let middle = trace.spans.iter().filter(|span| (span.phase, span.step) == (Phase::Decode, 2));
+    let end = middle.map(|span| span.end_ns).max().expect("five steps");
+    for span in &mut trace.spans {
+        if span.start_ns >= end {
+            (span.start_ns, span.end_ns) = (span.start_ns + STALL, span.end_ns + STALL);
+        } else if span.end_ns == end {
+            span.end_ns += STALL;
+        }
+    }
+    let view = TimelineView::new(Arc::new(TraceIndex::new("stalled".into(), trace)));
+    let step = view.pane().step_key(view.time, true).expect("in a step");
+    assert_ne!((step.phase, step.step), (Phase::Decode, 2));
+    let lines = super::info::content(&view, 200).1;
+    let named = format!(", step {} (typical: nearest to the median)", step.step);
+    assert!(lines[0].contains(&named), "{lines:?}");
+}
+
 #[test]
 fn a_trace_of_a_prefill_opens_within_it() {
     let mut prefill = simulated(|_| {}).whole().into_owned();

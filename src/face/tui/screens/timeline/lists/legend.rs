@@ -60,20 +60,21 @@ fn has_unclassified(index: &TraceIndex) -> bool {
         .any(|one| SpanClass::from_operation(one) == SpanClass::Compute && is_unclassified(index, one))
 }
 
+/// All marks; the smallest window has room for the first eight, those of the lanes of most traces.
 pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
     ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
+    ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
+    ("╱", Role::Exposed, "exposed communication: all of the cell"),
+    ("▚", Role::Exposed, "exposed communication: about half of it"),
+    ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
+    ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
+    ("░", Role::Waiting, "communication that waits for a peer, hidden"),
+    ("▜", Role::Exposed, "exposed communication: about three quarters of it"),
+    ("╌", Role::Exposed, "exposed communication: under 1/8 of the cell"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else"),
     ("█", Role::Series(0), "imported kernels without a class: colour by name"),
-    ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
-    ("╌", Role::Exposed, "exposed communication: under 1/8 of the cell"),
-    ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
-    ("▚", Role::Exposed, "about half of it"),
-    ("▜", Role::Exposed, "about three quarters of it"),
-    ("╱", Role::Exposed, "all of it"),
-    ("░", Role::Waiting, "communication that waits for a peer, hidden"),
-    ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
     ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
     ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
     ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),

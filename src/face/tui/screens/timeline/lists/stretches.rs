@@ -25,7 +25,7 @@ pub fn draw_stretches(
     let index = &view.pane().index;
     let title = title(view, &part_label(&shown.scope.part(view), view), table);
     let room = usize::from(area.width.saturating_sub(4));
-    let fitting = |room: usize| leading_clauses(&title, room, &[" per ", ", "]);
+    let fitting = |room: usize| leading_clauses(&title, room, &[", "]);
     // of the title, what the place leaves
     let title = match place_gone_to(shown, index) {
         Some(place) => match fitting(room.saturating_sub(place.width() + 3)) {
@@ -50,23 +50,27 @@ pub fn draw_stretches(
             4 => longest(index, family),
             // apart from the number before it
             5 => format!(" {}", brief(&family.collective, usize::from(width).saturating_sub(1))),
-            _ => brief(waited(family), width.into()),
+            6 => brief(waited(family), width.into()),
+            7 => family.peer_wait_us.map_or_else(String::new, time_of),
+            _ => family.transfer_us.map_or_else(String::new, time_of),
         })
     });
-    if table.is_none() && shown.order.is_empty() && inner.height > 1 {
-        put(buf, inner, inner.x + 1, inner.y + 1, COMPUTING, theme.style(Role::Dim));
+    if shown.order.is_empty() && inner.height > 1 {
+        let words = if table.is_none() { COMPUTING } else { "no communication is exposed" };
+        put(buf, inner, inner.x + 1, inner.y + 1, words, theme.style(Role::Dim));
     }
     note(buf, area, &keys(shown, index, cx), theme);
 }
 
 const COMPUTING: &str = "computing…";
 
-/// Title of the table, `None` while it is computed: the part of the trace, then the share. A narrow window cuts the end.
+/// Title of the table, `None` while it is computed: the part of the trace, the share, then the times behind their basis. A
+/// narrow window cuts the end.
 fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> String {
     let of = which(view);
     let table = match table {
         None => return format!("{of}{part}: exposed communication · {COMPUTING}"),
-        Some(table) if table.count == 0 => return format!("{of}{part}: no communication is exposed"),
+        Some(table) if table.count == 0 => return format!("{of}{part}: exposed communication"),
         Some(table) => table,
     };
     let share = match share_of(table.total_us, table.time_us) {
@@ -75,15 +79,19 @@ fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> S
     };
     let [exposed, whole] = [table.total_us, table.time_us].map(|us| time_of(us / table.shares()));
     let basis = match (view.pane().index.rank_count(), table.steps) {
-        (..=1, ..=1) => String::new(),
-        (_, ..=1) => " per rank".into(),
-        (..=1, steps) => format!(" per step, mean of {steps}"),
-        (_, steps) => format!(" per rank and step, mean of {steps} steps"),
+        (..=1, ..=1) => "",
+        (_, ..=1) => "per rank ",
+        (..=1, _) => "per step ",
+        _ => "per rank and step ",
     };
-    format!("{of}{part}: exposed {share}{exposed} of {whole}{basis}")
+    let mean = match table.steps {
+        ..=1 => String::new(),
+        steps => format!(", mean of {steps} steps"),
+    };
+    format!("{of}{part}: exposed {share}{basis}{exposed} of {whole}{mean}")
 }
 
-/// Stretch of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
+/// Call of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
 fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
     let (row, at) = shown.gone.filter(|(row, _)| *row == shown.list.selected)?;
     let family = shown.family(row)?;
@@ -93,7 +101,10 @@ fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
 
 /// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
 fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<TableColumn>) {
+    let knows_waits = shown.families().any(|family| family.peer_wait_us.is_some());
     let picked: &[usize] = match (width, shown.sorted.column) {
+        (140.., _) if knows_waits => &[0, 1, 2, 3, 7, 8, 4, 5, 6],
+        (100.., _) if knows_waits => &[0, 1, 3, 7, 8, 4, 5, 6],
         (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
         (70.., _) => &[0, 1, 2, 3, 4, 5],
         (_, StretchColumn::Longest) => &[0, 1, 4, 5],
@@ -155,12 +166,12 @@ fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
 /// Most columns that a name asks for.
 const LONGEST_NAME: usize = 200;
 
-/// Longest stretch of a row, where Enter goes.
+/// Longest exposed time of a call of a row, where Enter goes.
 fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
     family.longest.first().map_or_else(String::new, |stretch| stretch_place(index, *stretch))
 }
 
-/// Length of a stretch (us) with the layer and step of the span that fills it: `61.6 us, L79 step 0`.
+/// Exposed time of a call (us) with its layer and step: `61.6 us, L79 step 0`.
 fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
     let span = index.trace.spans.get(at);
     let operation = span.and_then(|span| index.trace.operations.get(span.operation as usize));
@@ -174,7 +185,7 @@ fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
 }
 
 /// Columns with their sort order; the share is that of the exposed time.
-const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 7] = [
+const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
     (TableColumn::number("calls", 6, 0), Some(StretchColumn::Calls)),
     (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
     (TableColumn::number("share", 7, 0), None),
@@ -182,6 +193,8 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 7] = [
     (TableColumn::number("longest", 22, 0), Some(StretchColumn::Longest)),
     (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
     (TableColumn::text("holds up", 8, 0), None),
+    (TableColumn::number("wait/call", 9, 0), None),
+    (TableColumn::number("transfer/call", 13, 0), None),
 ];
 
 /// Columns that the widest text of the rows needs.
@@ -190,7 +203,7 @@ fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
     widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
 }
 
-/// Operation that the rank computes after the longest stretch, which holds it up.
+/// Operation that waited most often for calls of a row.
 fn waited(family: &StretchFamily) -> &str {
     family.waited.as_deref().unwrap_or("nothing")
 }

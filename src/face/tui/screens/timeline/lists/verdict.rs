@@ -51,7 +51,11 @@ pub fn draw_verdict(
 ) {
     let theme = cx.theme;
     let of = match &view.panes[..] {
-        [pane] => format!(" [{}]", pane.index.provenance()),
+        [pane] => {
+            let part = pane.verdict.as_ref().and_then(|verdict| verdict.part.as_ref());
+            let part = part.map_or_else(String::new, |part| format!(" on {part}"));
+            format!(" [{}]{part}", pane.index.provenance())
+        }
         _ => String::new(),
     };
     frame(buf, area, &format!("verdict{of}; gains of remedies are simulated"), theme);

@@ -74,7 +74,7 @@ impl TimelineView {
         }
         let (first, second) = match both.get(both.len() / 2) {
             Some((first, second)) => (Some(*first), Some(*second)),
-            None => (self.steady_decode(0), self.steady_decode(1)),
+            None => (self.panes[0].index.typical_step, self.panes[1].index.typical_step),
         };
         self.marks = [None; 2];
         self.selected = None;

@@ -194,6 +194,7 @@ impl TraceIndex {
             rows,
             range_rows,
             steps,
+            typical_step: None,
             default_phase,
             mixed,
             classes,
@@ -201,6 +202,7 @@ impl TraceIndex {
             experts: OnceLock::new(),
         };
         index.find_alike();
+        index.typical_step = index.find_typical_step();
         index
     }
 

@@ -78,6 +78,8 @@ pub struct TraceIndex {
     pub steps: Vec<StepRange>,
     /// Steps of a serving engine with prefill and decode in one batch; their phase is prefill.
     pub(super) mixed: BTreeSet<StepKey>,
+    /// Step to open at: the decode step, or step, whose length is nearest to the median.
+    pub typical_step: Option<usize>,
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
     pub(super) classes: Vec<SpanClass>,
@@ -144,13 +146,31 @@ impl TraceIndex {
         self.ranks.len() + self.folded.len()
     }
 
+    /// Indices of the decode steps; of all steps if none decodes.
+    pub(super) fn steady_steps(&self) -> Vec<usize> {
+        let of_phase = |phase: Phase| {
+            let is_of = |at: &usize| self.steps[*at].key.phase == phase;
+            (0..self.steps.len()).filter(is_of).collect::<Vec<usize>>()
+        };
+        let decode = of_phase(Phase::Decode);
+        if decode.is_empty() { of_phase(Phase::Prefill) } else { decode }
+    }
+
+    /// Step whose length is nearest to the median of the steady steps; of several, the one nearest to their middle.
+    pub(super) fn find_typical_step(&self) -> Option<usize> {
+        let steps = self.steady_steps();
+        let width = |at: usize| self.steps[at].window.width();
+        let mut widths: Vec<i64> = steps.iter().map(|at| width(*at)).collect();
+        widths.sort_unstable();
+        let (median, middle) = (*widths.get(widths.len() / 2)?, steps[steps.len() / 2]);
+        steps.into_iter().min_by_key(|at| (width(*at).abs_diff(median), at.abs_diff(middle)))
+    }
+
     /// Rank (by index) and interval of the longest exposed communication in a typical step: the decode step, or step, in
     /// which the first rank's exposed time is the median.
     pub fn typical_exposed(&self) -> Option<(usize, (i64, i64))> {
-        let is_decode = |step: &StepRange| step.key.phase == Phase::Decode;
-        let has_decode = self.steps.iter().any(is_decode);
-        let steps = self.steps.iter().filter(|step| !has_decode || is_decode(step));
-        let mut windows: Vec<TimeWindow> = steps.map(|step| step.window).collect();
+        let steps = self.steady_steps().into_iter();
+        let mut windows: Vec<TimeWindow> = steps.map(|at| self.steps[at].window).collect();
         let first = &self.ranks.first()?.exposed;
         windows.sort_by_cached_key(|window| first.within((window.from, window.to)));
         let middle = windows.len() / 2;

@@ -56,21 +56,21 @@ pub struct Stretches {
     /// Shown rows, as indices into the table's families.
     pub order: Vec<usize>,
     pub list: List,
-    /// Row last gone to, and which of its stretches.
+    /// Row last gone to, and which of its calls.
     pub gone: Option<(usize, usize)>,
     /// True if Enter was pressed before the first result: go to its first row then.
     pub awaited: bool,
 }
 
 impl Stretches {
-    /// Takes a result, and selects the row with the longest stretch of all, so that Enter goes there.
+    /// Takes a result, and selects the row with the longest exposed call of all, so that Enter goes there.
     pub fn set(&mut self, counted: ScopedTable<ExposedStretches>) {
         (self.counted, self.gone) = (Some(counted), None);
         self.arrange();
         self.list.selected = self.longest_row().unwrap_or(0);
     }
 
-    /// Row with the longest stretch of all, the first one of several.
+    /// Row with the longest exposed call of all, the first one of several.
     pub fn longest_row(&self) -> Option<usize> {
         let length =
             |row: &usize| self.family(*row).map_or(0.0, |family| StretchColumn::Longest.value(family));
@@ -99,7 +99,7 @@ impl Stretches {
         self.order = order;
     }
 
-    /// Rows in order: stretches by the collective that fills them.
+    /// Rows in order.
     pub fn families(&self) -> impl Iterator<Item = &StretchFamily> {
         (0..self.order.len()).filter_map(move |row| self.family(row))
     }
@@ -108,7 +108,7 @@ impl Stretches {
         self.counted.as_ref()?.table.families.get(*self.order.get(row)?)
     }
 
-    /// Span of the selected row's longest stretch; the next call returns the next longest.
+    /// Span of the selected row's longest exposed call; afterwards, of the next longest.
     pub fn next_of_row(&mut self) -> Option<usize> {
         let row = self.list.selected;
         let longest = &self.family(row)?.longest;
@@ -259,6 +259,7 @@ pub enum StretchColumn {
     Exposed,
     /// Mean exposed time of a call.
     PerCall,
+    /// Longest exposed time of a call.
     Longest,
     Collective,
 }

@@ -12,7 +12,6 @@ use super::select::Selected;
 use super::window::{TimeWindow, VisitedWindow, WindowHistory};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::field::FilterBox;
-use plan::Phase;
 use study::analysis::{OperationDifferences, StepAlignment};
 use trace::overlap::StepKey;
 
@@ -138,7 +137,7 @@ pub struct TimelineView {
 }
 
 impl TimelineView {
-    /// Opens a trace on two layers in the middle of a steady step, or in full if it has no steps.
+    /// Opens a trace on two layers in the middle of a typical step, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -162,9 +161,7 @@ impl TimelineView {
             anchor: Anchor::Start,
             counterpart: None,
         };
-        let steps = view.pane().index.steps.len();
-        let middle = || (steps > 0).then_some(steps / 2);
-        if let Some(step) = view.steady_decode(0).or_else(middle) {
+        if let Some(step) = view.pane().index.typical_step {
             view.fit_step(step);
             view.zoom_to_layers(step);
             view.history.clear();
@@ -234,8 +231,8 @@ impl TimelineView {
         let (zero, label) = match step.and_then(|at| pane.index.steps.get(at)) {
             Some(step) => {
                 let label = pane.index.step_label(step.key);
-                // the ruler has the whole name
-                let is_long = label.width() > ORIGIN_LABEL && step.key.phase == Phase::Decode;
+                // the ruler has the whole name, `mixed (step 3)` or `prefill (step 3)`
+                let is_long = label.width() > ORIGIN_LABEL;
                 let label = if is_long { format!("step {}", step.key.step) } else { label };
                 (step.window.from, label)
             }
@@ -464,19 +461,11 @@ impl TimelineView {
         self.follow();
     }
 
-    /// Decode step in the middle of a pane's trace, past warm-up.
-    pub(super) fn steady_decode(&self, pane: usize) -> Option<usize> {
-        let steps = self.panes.get(pane)?.index.steps.iter().enumerate();
-        let decode: Vec<usize> =
-            steps.filter(|(_, step)| step.key.phase == Phase::Decode).map(|(at, _)| at).collect();
-        decode.get(decode.len() / 2).copied()
-    }
-
     #[cfg(test)]
     pub fn reopen_at_first_step(&mut self) {
         let first = |pane: &Pane| {
             let mut steps = pane.index.steps.iter();
-            steps.position(|step| step.key.phase == Phase::Decode)
+            steps.position(|step| step.key.phase == plan::Phase::Decode)
         };
         match &mut self.panes[..] {
             [pane] => {

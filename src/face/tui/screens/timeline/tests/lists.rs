@@ -159,13 +159,13 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     };
     let shown = driver.screen();
     assert!(
-        shown.contains("decode: exposed") && shown.contains("per rank and step, mean of 4 steps"),
+        shown.contains("decode: exposed") && shown.contains(", mean of 4 steps ─"),
         "who decodes is first: {shown}"
     );
     let decode = table(&driver);
     let [family] = &decode.families[..] else { panic!("one collective: {:?}", decode.families) };
     let per_step = super::super::lists::time_of(decode.total_us / 4.0);
-    assert!(shown.contains(&format!(" %, {per_step} of ")), "{per_step}: {shown}");
+    assert!(shown.contains(&format!(" %, per rank and step {per_step} of ")), "{per_step}: {shown}");
     assert_eq!((decode.steps, decode.ranks, family.calls), (4, 2, 8));
     driver.taps("E");
     driver.shows("prefill: exposed");
@@ -180,6 +180,9 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let first = row(&driver, 0);
     assert!(first.contains(" 1 ") && first.contains("L*/mlp/reduce"), "a call a rank and step: {first}");
     let place = |driver: &Driver| view(driver).span().copied().expect("on a span");
+    // of 15 and 13 us, 2 and 0 us wait for rank 1
+    driver.shows("wait/call transfer/call");
+    assert!(first.contains(" 1.00 us       13.0 us "), "{first}");
     driver.shows("Enter: go to the longest of this row; ");
     let lengths: Vec<f64> = table(&driver).families[0].longest.iter().map(|(_, us)| *us).collect();
     driver.tap(KeyCode::Enter);
@@ -315,7 +318,7 @@ fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E/decode reduce");
     driver.shows("╭ decode: exposed ");
-    driver.shows(" per rank and step, mean of 4 steps ─");
+    driver.shows(" us, mean of 4 steps ─");
     let shown = driver.screen();
     let row = shown.lines().nth(2).unwrap_or_default();
     assert!(row.contains("search: decode reduce") && row.contains("8 matches"), "{shown}");
@@ -372,7 +375,7 @@ fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() 
     driver.taps("E");
     let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     let table = shown.counted.as_ref().expect("it is counted").table.clone();
-    driver.shows(&format!(" {:.1} %, ", 100.0 * table.total_us / table.time_us));
+    driver.shows(&format!(" {:.1} %", 100.0 * table.total_us / table.time_us));
     driver.tap(KeyCode::Enter);
     let screen = driver.screen();
     let bottom = screen.lines().find(|line| line.contains("Enter: next")).expect("the keys");
@@ -540,6 +543,13 @@ fn the_load_of_experts_is_shown() {
 }
 
 #[test]
+fn a_list_of_no_exposed_communication_says_so() {
+    let mut driver = with(vec![simulated(|spec| spec.tp = 1)], (120, 40));
+    driver.taps("E");
+    driver.shows("│ no communication is exposed ");
+}
+
+#[test]
 fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     let view = TimelineView::new(Arc::new(imported()));
     let span = view.span().copied().expect("on a span");
@@ -568,6 +578,6 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
 fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
     let driver = with(vec![imported()], (160, 40));
     let kernels = ns(imported().extent().width());
-    driver.shows(&format!("of 296 us (kernels {kernels})"));
+    driver.shows(&format!("of 296 us (first to last kernel {kernels})"));
     driver.shows("CPU+GPU 296 us");
 }
