@@ -110,6 +110,19 @@ impl Error {
         Self::At { message, help, source_code, span: span.into() }
     }
 
+    /// Message that starts with `FILE:LINE:COLUMN` if the error is at a place in a file.
+    pub fn placed(&self) -> String {
+        let Self::At { message, source_code, span, .. } = self else { return self.to_string() };
+        let before = source_code.inner().get(..span.offset()).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let place = format!("{}:{line}:", source_code.name());
+        if message.starts_with(&place) {
+            return message.clone();
+        }
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("{place}{column}: {message}")
+    }
+
     /// TOML error with file, line, column and, for an unknown name, the nearest valid one.
     pub fn toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         // serde quotes the offending name first, then the valid ones

@@ -44,18 +44,7 @@ pub struct PrintedError {
 /// Formats an error as one line, `{"error": "...", "help": "..."}`; `help` may be null.
 fn as_json(error: &Error) -> String {
     let help = error.help().map(|help| help.to_string());
-    let message = match error {
-        Error::At { message, source_code, span, .. } => {
-            let before = source_code.inner().get(..span.offset()).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            let place = format!("{}:{line}:{column}: ", source_code.name());
-            // some messages already contain the position
-            if message.starts_with(&place) { message.clone() } else { place + message }
-        }
-        other => other.to_string(),
-    };
-    let printed = PrintedError { error: message, help };
+    let printed = PrintedError { error: error.placed(), help };
     escaped_json(&serde_json::to_string(&printed).unwrap_or_default()).into_owned()
 }
 

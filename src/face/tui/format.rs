@@ -38,18 +38,10 @@ pub fn clock(milliseconds: u64) -> String {
 
 pub fn error(error: &Error) -> String {
     match error {
-        Error::Input { message, help: Some(help) } => format!("{message}\n{help}"),
-        Error::At { message, help, source_code, span } => {
-            let before = source_code.inner().get(..span.offset()).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-            let place = format!("{}, line {line}, column {column}: {message}", source_code.name());
-            match help {
-                Some(help) => format!("{place}\n{help}"),
-                None => place,
-            }
+        Error::Input { help: Some(help), .. } | Error::At { help: Some(help), .. } => {
+            format!("{}\n{help}", error.placed())
         }
-        other => other.to_string(),
+        _ => error.placed(),
     }
 }
 
@@ -82,6 +74,8 @@ mod tests {
             source_code: miette::NamedSource::new("x.toml", text),
             span: (8, 1).into(),
         });
-        assert_eq!(shown, "x.toml, line 2, column 3: no such key\nwrite cc");
+        assert_eq!(shown, "x.toml:2:3: no such key\nwrite cc");
+        let named = Error::at("x.toml", "a = 1\n", 0..1, "no such key", None);
+        assert_eq!(error(&named), "x.toml:1:1: no such key", "once");
     }
 }

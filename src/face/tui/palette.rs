@@ -190,6 +190,7 @@ fn why_not(state: &State, tab: Tab, bound: &BoundAction) -> Option<&'static str>
         (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
         (Tab::Live, _) => "no sweep is running",
         (Tab::WhatIf, "launch-gaps") => "no launch-bound trace",
+        (Tab::WhatIf, "strip") => "no room for the strip",
         (Tab::WhatIf, "reset") => "the slider is unchanged",
         (Tab::WhatIf, _) => "no slider changed",
         (Tab::Compare, "sort-next") if has_content => "a map has no order",

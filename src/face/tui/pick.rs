@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
-use ratatui::widgets::{Clear, Widget};
 
 use super::overlay::{Folder, Overlay, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
@@ -104,6 +103,16 @@ pub enum PickResult {
     Line(usize),
     /// Typed text, a run id, or a file path.
     Text(String),
+}
+
+/// Match as it is drawn.
+struct FittedLine {
+    name: String,
+    about: String,
+    /// Column of the description.
+    column: u16,
+    /// Whole text if a part is cut.
+    whole: Option<String>,
 }
 
 /// Name of a line at this index.
@@ -416,16 +425,60 @@ impl Pick {
         cut_top(area, 1 + (self.error_rows(area).len() + meanings) as u16).1
     }
 
-    /// First visible match in a list with this area.
-    fn first(&self, list: Rect) -> usize {
-        (self.selected + 1).saturating_sub(list.height.into())
+    /// First visible match in a list with this area, with `unfolded` rows below the selected one.
+    fn first(&self, list: Rect, unfolded: usize) -> usize {
+        (self.selected + 1 + unfolded).saturating_sub(list.height.into())
+    }
+
+    /// Match at this index cut to a list with this area; `widths` are those of all names and descriptions.
+    fn fitted(&self, at: usize, widths: (u16, u16), list: Rect) -> Option<FittedLine> {
+        let (names, words) = widths;
+        let (name, about) = self.line(at)?;
+        let taken = (about.width() as u16).min(list.width / 2);
+        let room = list.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
+        // sentences are cut after a whole word, paths where they end
+        let is_sentence = matches!(self.search, PickSearch::Letters);
+        let fit = |text: &str, room: u16| match is_sentence {
+            true => words_or_cut(text, room),
+            false => cut(text, room),
+        };
+        let shown = fit(name, room);
+        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
+        let beside = list.width.saturating_sub(names.saturating_add(3));
+        let widest = words.min(beside.max(list.width / 2));
+        let column = list.x + list.width.saturating_sub(widest + 1).max((names + 3).min(30));
+        // beside long descriptions, short ones such as keys end at the right edge
+        let line = self.lines.get(at).filter(|_| self.path().is_none());
+        let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
+        let is_short = taken <= SHORT && words > SHORT || ends_right;
+        let column = match is_short {
+            true => list.right().saturating_sub(taken + 1),
+            // a description that is too long for the column begins further left
+            false => column.min(list.right().saturating_sub(about.width() as u16 + 1)),
+        };
+        // descriptions of short names align in one column
+        let column =
+            if is_sentence && names < SHORT_NAMES { column.max(list.x + names + 3) } else { column };
+        let column = column.max(list.x + shown.width() as u16 + 3);
+        let described = fit(about, list.right().saturating_sub(column));
+        let is_cut = (&*shown, &*described) != (name, about);
+        let whole = is_cut.then(|| format!("{name}  {about}"));
+        Some(FittedLine { name: shown, about: described, column, whole })
+    }
+
+    /// Whole text of the selected match if its line is cut: rows between its line and the next one.
+    fn unfolded(&self, widths: (u16, u16), list: Rect) -> Vec<String> {
+        let line = self.found.get(self.selected).and_then(|at| self.fitted(*at, widths, list));
+        let Some(whole) = line.and_then(|line| line.whole) else { return Vec::new() };
+        let mut rows = wrap_long_words(&whole, usize::from(list.width.saturating_sub(3)));
+        rows.truncate(usize::from(list.height.saturating_sub(1)));
+        rows
     }
 }
 
 impl Overlay for Pick {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
         let theme = cx.theme;
-        let (names, words) = self.widths();
         let area = popup(buf, self.area(cx), &self.title, theme);
         let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
         let typed =
@@ -447,55 +500,27 @@ impl Overlay for Pick {
             }
             return;
         }
-        let rows = usize::from(list.height);
-        let first = self.first(list);
+        let widths = self.widths();
+        let unfolded = self.unfolded(widths, list);
+        let rows = usize::from(list.height) - unfolded.len();
+        let first = self.first(list, unfolded.len());
         let below = self.found.len().saturating_sub(first + rows);
         hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
-        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
-        let room = area.width.saturating_sub(names.saturating_add(3));
-        let about = words.min(room.max(area.width / 2));
-        let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
-        let mut whole = None;
-        for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(list.y..) {
-            let Some((name, about)) = self.line(*at) else { continue };
-            let taken = (about.width() as u16).min(area.width / 2);
-            let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
+        let mut y = list.y;
+        for (row, at) in self.found.iter().enumerate().skip(first).take(rows) {
+            let Some(line) = self.fitted(*at, widths, list) else { continue };
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
-            // sentences are cut after a whole word, paths where they end
-            let is_sentence = matches!(self.search, PickSearch::Letters);
-            let shown = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
-            let end = put(buf, area, area.x + 1, y, &shown, theme.style(role));
-            // beside long descriptions, short ones such as keys end at the right edge
-            let line = self.lines.get(*at).filter(|_| self.path().is_none());
-            let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
-            let is_short = taken <= SHORT && words > SHORT || ends_right;
-            let column = match is_short {
-                true => area.right().saturating_sub(taken + 1),
-                // a description that is too long for the column begins further left
-                false => column.min(area.right().saturating_sub(about.width() as u16 + 1)),
-            };
-            // descriptions of short names align in one column
-            let column =
-                if is_sentence && names < SHORT_NAMES { column.max(area.x + names + 3) } else { column };
-            let room = area.right().saturating_sub(column.max(end + 2));
-            let described = if is_sentence { words_or_cut(about, room) } else { cut(about, room) };
-            put(buf, area, column.max(end + 2), y, &described, theme.style(Role::Dim));
+            put(buf, area, area.x + 1, y, &line.name, theme.style(role));
+            put(buf, area, line.column, y, &line.about, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
-                let is_cut = (&*shown, &*described) != (name, about);
-                whole = is_cut.then(|| (y, format!("{name}  {about}")));
+                for text in &unfolded {
+                    y += 1;
+                    put(buf, area, area.x + 2, y, text, theme.style(Role::Text));
+                    select(buf, area, y, theme);
+                }
             }
-        }
-        // a selected entry that is cut goes on below, over the next entries, at the end above it
-        let Some((y, text)) = whole else { return };
-        let text = wrap_long_words(&text, usize::from(area.width.saturating_sub(3)));
-        let count = text.len() as u16;
-        let from = if y + count < list.bottom() { y + 1 } else { y.saturating_sub(count).max(list.y) };
-        let place = Rect { y: from, height: count, ..list }.intersection(list);
-        Clear.render(place.intersection(buf.area), buf);
-        for (row, text) in place.rows().zip(&text) {
-            put(buf, row, row.x + 2, row.y, text, theme.style(Role::Text));
-            select(buf, row, row.y, theme);
+            y += 1;
         }
     }
 
@@ -545,7 +570,10 @@ impl Overlay for Pick {
             return Some(KeyCode::Esc);
         }
         let list = self.list_area(inside(outer));
-        let row = self.first(list) + usize::from(at.y.checked_sub(list.y)?);
+        let unfolded = self.unfolded(self.widths(), list).len();
+        let row = self.first(list, unfolded) + usize::from(at.y.checked_sub(list.y)?);
+        // the rows below the selected match belong to it
+        let row = row.saturating_sub(unfolded).max(row.min(self.selected));
         let on = list.contains(at) && row < self.found.len() && self.literal().is_none();
         on.then(|| {
             self.selected = row;
@@ -607,8 +635,8 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 }
 
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin with the first word come first, then lines with the most whole words; lines found by other words alone come
-/// last, and behind all of them those of other screens.
+/// begin with the first word come first, then lines with the most whole words, then names with a word near their start that
+/// begins with the first one; lines found by other words alone come last, and behind all of them those of other screens.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
@@ -634,7 +662,11 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
         let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
         let starts = words.first().is_some_and(|first| squeezed.starts_with(first));
         let contains = squeezed.contains(&typed);
-        (*is_elsewhere, !(named || starts), !starts, parts, !contains, rank[*at], *at)
+        let begins = |first: &&str| {
+            squeezed.split(|c: char| !c.is_alphanumeric()).position(|word| word.starts_with(*first))
+        };
+        let place = words.first().and_then(begins).unwrap_or(usize::MAX);
+        (*is_elsewhere, !(named || starts), !starts, parts, !contains, place, rank[*at], *at)
     });
     found
 }
@@ -651,6 +683,9 @@ mod tests {
         assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
         assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
         assert_eq!(by_letters(&lines, "trace open"), [1], "in any order");
+        let lines = ["frontier over completion latency, or over TPOT", "AR latency", "plate"];
+        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
+        assert_eq!(by_letters(&lines, "lat"), [1, 0, 2], "then by how early a word begins with it");
     }
 
     #[test]

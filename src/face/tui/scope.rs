@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::keymap::Action;
 use super::prelude::*;
 use study::analysis::filter::Filter;
 
@@ -285,7 +286,11 @@ pub fn settle(state: &mut State) {
         cx.scope.suggested = wanted;
     }
     if is_scoped(cx.tab) && filter.scope.as_ref() != Some(&scope) {
-        filter.scope = Some(scope);
+        let is_other = scope.runs().is_some_and(|runs| Some(&*runs.experiment) != filter.experiment());
+        if filter.scope.replace(scope).is_some() && is_other && !filter.value().is_empty() {
+            let clear = cx.keys.label(Action::Close);
+            cx.inform(format!("the filter {} still applies: {clear} clears it", filter.value()));
+        }
         screen.input(ScreenInput::Narrow, cx);
     }
 }

@@ -148,7 +148,10 @@ pub fn press(state: &mut State, key: KeyEvent) {
     } else if screen.filter().is_some_and(|filter| filter.key(key).is_some()) {
         screen.input(ScreenInput::Narrow, cx);
     } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
+        // a message of the screen about this key, such as that an earlier one was dropped, outlives the action
+        let said = cx.notice.take_if(|notice| !notice.error);
         act(state, action);
+        state.cx.notice = state.cx.notice.take().or(said);
         if is_gg {
             // on a screen with a `g` of its own, the second `g` takes it back
             act(state, Action::First);

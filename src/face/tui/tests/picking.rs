@@ -208,6 +208,32 @@ fn a_file_to_open_is_found_in_folders() {
     driver.shows(&opening);
 }
 
+#[test]
+fn the_whole_path_of_the_selected_file_hides_no_other_file() {
+    const FILES: usize = 6;
+    let dir = tempfile::tempdir().expect("a directory");
+    for at in 0..FILES {
+        let name = format!("{at}-{}.txt", "long".repeat(30));
+        std::fs::write(dir.path().join(name), "words").expect("a file");
+    }
+    let root = dir.path().display().to_string();
+    let begins = format!("│ {}", &root[..8]);
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = Driver::full(size.0, size.1);
+        driver.taps("o");
+        driver.taps(&format!("{root}/"));
+        for _ in 0..FILES {
+            let screen = driver.screen();
+            let shown = screen.lines().filter(|line| line.starts_with(&begins)).count();
+            let more = screen.lines().filter(|line| line.contains(" more ─"));
+            let more =
+                more.flat_map(str::split_whitespace).filter_map(|word| word.parse::<usize>().ok());
+            assert_eq!(shown + more.sum::<usize>(), FILES, "{screen}");
+            driver.tap(KeyCode::Down);
+        }
+    }
+}
+
 /// After a trace was opened, the dialog finds those beside it by letters of their names.
 #[test]
 fn traces_beside_the_last_one_are_found_by_letters() {
@@ -448,6 +474,9 @@ fn the_palette_finds_sliders_by_what_they_model_and_says_why_an_action_is_off() 
     }
     driver.keys(":reset all");
     driver.shows("no slider changed");
+    driver.press(KeyCode::Esc);
+    driver.keys("7:lat");
+    assert_eq!(offered(&driver)[0], "AR latency");
 }
 
 #[test]

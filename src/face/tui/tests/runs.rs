@@ -795,13 +795,15 @@ fn what_is_shown_is_exported_and_had_as_a_command() {
 #[test]
 fn order_and_columns_outlive_the_workbench() {
     let mut before = driver((80, 24));
-    before.keys("ss");
+    before.keys("ss j ");
     before.state.runs.columns.retain(|name| name != "model");
     let kept = before.state.screen(before.state.cx.tab).remember().expect("something to keep");
     let mut after = driver((80, 24));
     after.state.runs.recall(&kept, &mut after.state.cx);
     assert_eq!(shown(&after), shown(&before));
     assert_eq!(after.state.runs.columns, before.state.runs.columns);
+    let marked = |driver: &Driver| driver.state.runs.marked.as_slice().to_vec();
+    assert_eq!((marked(&after), marked(&after).len()), (marked(&before), 2));
     let odd = serde_json::json!({"sort": [["no-such-column", true]], "columns": ["gone"], "filter": 7});
     after.state.runs.recall(&odd, &mut after.state.cx);
     after.shows("source");
@@ -858,11 +860,106 @@ fn sorting_by_a_number_hides_no_column() {
         let before = titles(&driver);
         for (name, title) in [("tpot_p50_ms", "TPOT ms↓"), ("batch", "batch↓"), ("tp", "tp↓")] {
             driver.state.runs.sort = vec![(name.to_owned(), true)];
-            assert_eq!(titles(&driver), before, "{size:?} {name}");
-            let screen = driver.screen();
-            let before = format!("↓{}", title.trim_end_matches('↓'));
-            assert!(screen.contains(title) || screen.contains(&before), "{screen}");
+            // the mark may take the place of a title's last letter
+            let now = titles(&driver);
+            let is_same = before.iter().zip(&now).all(|(title, now)| title.starts_with(now.as_str()));
+            assert!(is_same && now.len() == before.len(), "{size:?} {name}: {now:?}");
+            let (head, letters) = (head(&driver), title.trim_end_matches('↓'));
+            let marks = [format!("{title} "), format!(" ↓{letters}"), title_cut(letters)];
+            assert!(marks.iter().any(|mark| format!("{head} ").contains(mark)), "{head}");
         }
+    }
+}
+
+/// Title whose last letter gives way to the mark.
+fn title_cut(title: &str) -> String {
+    format!("{}↓ ", &title[..title.len() - 1])
+}
+
+#[test]
+fn the_mark_of_the_order_touches_no_other_title() {
+    let mut driver = driver((60, 16));
+    driver.keys("/arch:standard");
+    driver.enter();
+    let mut heads = HashSet::new();
+    for name in ["exposed_pct", "overlap_pct", "tokens_per_s", "tpot_p50_ms", "batch", "tp"] {
+        driver.state.runs.sort = vec![(name.to_owned(), true)];
+        let head = format!(" {} ", head(&driver).trim_end());
+        let letters: Vec<char> = head.chars().collect();
+        let is_apart = |three: &[char]| three[1] != '↓' || three[0] == ' ' || three[2] == ' ';
+        assert!(letters.windows(3).all(is_apart), "{name}: {head}");
+        // a column that is not shown is named in the second line
+        let is_named = driver
+            .screen()
+            .lines()
+            .nth(2)
+            .is_some_and(|line| ["by ", " first"].iter().any(|word| line.contains(word)));
+        assert!(heads.insert(head.clone()) || is_named, "{name}: {}", driver.screen());
+    }
+}
+
+#[test]
+fn an_order_by_a_column_that_is_not_shown_is_named() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = driver(size);
+        driver.keys("/arch:standard");
+        driver.enter();
+        driver.keys("O");
+        driver.keys("completion");
+        driver.enter();
+        let screen = driver.screen();
+        assert!(screen.contains("by compl.↑") || screen.contains("lowest compl. first"), "{screen}");
+    }
+}
+
+#[test]
+fn upper_bound_comes_last_in_every_order_by_a_result() {
+    let mut driver = driver((120, 40));
+    driver.keys("/llama");
+    driver.enter();
+    for name in ["tokens_per_s_per_gpu", "tpot_p50_ms", "exposed_pct"] {
+        driver.state.runs.sort.clear();
+        driver.state.runs.sort_by(name, table::Unit::Rate);
+        driver.state.runs.arrange(driver.state.cx.stored.as_deref());
+        let stored = driver.state.cx.stored.clone().expect("runs were sent");
+        let is_bound = |run: &String| {
+            stored.find(run).is_some_and(|run| run.spec.architecture == plan::Architecture::UpperBound)
+        };
+        let bound: Vec<bool> = shown(&driver).iter().map(is_bound).collect();
+        assert!(bound.is_sorted() && bound.contains(&true), "{name}: {bound:?}");
+        driver.shows(", upper-bound last");
+    }
+}
+
+#[test]
+fn the_provenance_is_not_cut_by_marks() {
+    let mut driver = driver((60, 16));
+    driver.keys("/llama");
+    driver.enter();
+    driver.keys(" j j");
+    driver.keys("/llama -parallel");
+    driver.enter();
+    for _ in 0..3 {
+        driver.shows("[simulated] ");
+        driver.press(KeyCode::Right);
+    }
+}
+
+#[test]
+fn columns_that_tell_runs_apart_stay_while_others_scroll() {
+    for size in [(60, 16), (80, 24)] {
+        let mut driver = driver(size);
+        driver.keys("/llama");
+        driver.enter();
+        for _ in 0..12 {
+            driver.press(KeyCode::Right);
+            let head = head(&driver);
+            assert!(head.contains(" tp batch ") || head.contains(" tp p2p "), "{size:?}: {head}");
+        }
+        for _ in 0..12 {
+            driver.press(KeyCode::Left);
+        }
+        assert!(head(&driver).contains("tok/s/GPU exposed"), "{}", driver.screen());
     }
 }
 

@@ -257,6 +257,21 @@ fn choosing_an_experiment_on_screen_1_changes_the_scope() {
 }
 
 #[test]
+fn a_filter_that_stays_for_another_experiment_is_named_with_the_key_that_clears_it() {
+    let mut driver = of_experiments();
+    driver.taps("13/tpot<30");
+    driver.tap(KeyCode::Enter);
+    driver.hides("still applies");
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    driver.taps("3");
+    driver.shows("[two] filter: tpot<30");
+    driver.shows("the filter tpot<30 still applies: Esc clears it");
+    driver.tap(KeyCode::Esc);
+    driver.hides("filter: tpot<30");
+}
+
+#[test]
 fn the_next_session_has_the_scope_of_the_last_one() {
     let mut driver = of_experiments();
     driver.taps("1");

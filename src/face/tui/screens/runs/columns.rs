@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::order::arrow;
 use super::state::{
-    COLUMNS, EXPOSED, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT,
+    COLUMNS, EXPOSED, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT, VARIED,
 };
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
@@ -27,18 +28,13 @@ pub struct RunColumn {
     pub name: String,
 }
 
-/// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first
-/// [`RESULTS`] are never scrolled out. In a table of this width, provenances are short where columns are missing.
+/// Columns in display order, each with how it is drawn: pinned, others, empty ones last. In a table of this width, provenances
+/// are short where columns are missing.
 pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::TableColumn>) {
     let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
-    let is_result = |(column, _): &(usize, String)| {
-        matches!(table.columns()[*column].field.source, Source::Measure(_))
-    };
     let pinned = wanted.len();
-    let results = (pinned..).zip(&others).filter(|(_, column)| is_result(column));
-    let results: Vec<usize> = results.map(|(at, _)| at).take(RESULTS).collect();
     wanted.extend(others);
     let column = |(at, (column, name)): (usize, (usize, String))| {
         let spec = &table.columns()[column];
@@ -55,13 +51,14 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
             title: format!("{}{title}", " ".repeat(before.into())).into(),
             width: before + least,
             right: spec.field.unit.is_number(),
-            spare: u8::from(at >= pinned && !results.contains(&at)),
+            spare: u8::from(at >= pinned),
             grows: if name == PROVENANCE && width < runs.needed.min(WHOLE) { 0 } else { most - least },
         };
         (RunColumn { column, name }, spec)
     };
     let (columns, mut specs): (Vec<RunColumn>, Vec<table::TableColumn>) =
         wanted.into_iter().enumerate().map(column).unzip();
+    pin(runs, table, &columns, &mut specs, width);
     let is_crowded = |(column, spec): (&RunColumn, &table::TableColumn)| {
         mark_behind(runs, &table.columns()[column.column], spec).is_some()
     };
@@ -82,6 +79,43 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     (columns, specs)
 }
 
+/// Pins the first [`RESULTS`]. Once the user scrolls, first those columns that tell runs apart, then results, as long as there
+/// is room for others.
+fn pin(
+    runs: &Runs,
+    table: &RunTable,
+    columns: &[RunColumn],
+    specs: &mut [table::TableColumn],
+    width: u16,
+) {
+    /// Least room for other columns beside columns that tell runs apart, and beside results.
+    const LEAST: (u16, u16) = (8, 16);
+    let is_result = |at: &usize| {
+        let column = &table.columns()[columns[*at].column];
+        specs[*at].spare > 0 && matches!(column.field.source, Source::Measure(_))
+    };
+    let tells_apart = |at: &usize| {
+        let name = columns[*at].name.as_str();
+        let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING;
+        is_known && !runs.empty.contains(name)
+    };
+    let results: Vec<usize> = (0..specs.len()).filter(is_result).take(RESULTS).collect();
+    if runs.scroll == 0 {
+        results.into_iter().for_each(|at| specs[at].spare = 0);
+        return;
+    }
+    let first = (0..specs.len()).filter(tells_apart).map(|at| (at, LEAST.0));
+    let all: Vec<(usize, u16)> = first.chain(results.into_iter().map(|at| (at, LEAST.1))).collect();
+    let fixed = specs.iter().filter(|spec| spec.spare == 0);
+    let mut taken: u16 = fixed.map(|spec| spec.width + 1).sum();
+    for (at, least) in all {
+        let needed = taken + specs[at].width + 1;
+        if needed.saturating_add(least) <= width {
+            (specs[at].spare, taken) = (0, needed);
+        }
+    }
+}
+
 /// Column title, shorter than the field's name where its values are short.
 pub fn name(column: &Column) -> &str {
     match &*column.field.name {
@@ -100,7 +134,7 @@ fn title(runs: &Runs, column: &Column) -> String {
         return title.to_owned();
     };
     let rank = if order.len() > 1 { (key + 1).to_string() } else { String::new() };
-    format!("{title}{}{rank}", if order[key].1 { "↓" } else { "↑" })
+    format!("{title}{}{rank}", arrow(order[key].1))
 }
 
 /// True if the direction of a sorted column may be in the gap behind it, so that sorting widens no column: numbers end at
@@ -118,7 +152,7 @@ pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::TableColumn) -> 
     let order = runs.marked_order();
     let (_, descending) = order.iter().find(|(key, _)| *key == column.field.name)?;
     let is_missing = !shown.title.ends_with(['↑', '↓']);
-    (is_missing && is_marked_behind(runs, column)).then_some(if *descending { "↓" } else { "↑" })
+    (is_missing && is_marked_behind(runs, column)).then_some(arrow(*descending))
 }
 
 /// Columns to show: index in the run table and name.

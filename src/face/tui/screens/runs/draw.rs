@@ -127,11 +127,14 @@ fn draw_top(
         count.extend(more);
     }
     count += &states;
-    let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title));
+    let (first, columns) = cut_left(top, top.width.saturating_sub(hidden.width() as u16));
+    // the provenance is cut last
+    let room = usize::from(first.width).saturating_sub(badge.width());
+    let count = leading_clauses(&count, room, &[", ", " ("]).unwrap_or(&count);
+    let mut x = put(buf, top, top.x, top.y, count, theme.style(Role::Title));
     if let Some(provenance) = runs.provenance {
         x = put(buf, top, x, top.y, &badge, theme.provenance(provenance));
     }
-    let (first, columns) = cut_left(top, top.width.saturating_sub(hidden.width() as u16));
     put(buf, columns, columns.x, columns.y, &hidden, theme.style(Role::Dim));
     let row = match is_below {
         true => cut_left(about, 1).1,
@@ -159,13 +162,17 @@ fn draw_about(
     (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
     is_beside_filter: bool,
 ) {
-    let order = runs.order_words(table);
+    let (order, short) = (runs.order_words(table), runs.short_order_words(table));
+    let first = runs.marked_order().into_iter().next().map(|(name, _)| name);
+    let is_marked = shown.places.iter().any(|place| Some(&columns[place.column].name) == first.as_ref());
+    // without a title that marks the order, its words are cut last
+    let least = short.split(", ").next().unwrap_or_default().to_owned();
     let hidden = columns::hidden_differences(runs, table, columns, shown);
     let key = cx.key::<Runs>(Act::Columns);
     let mut texts = match hidden.is_empty() {
-        true => vec![order],
+        true => vec![order, short],
         false => {
-            let (all, short) = (hidden.join(", "), runs.short_order_words());
+            let all = hidden.join(", ");
             let options = counted(hidden.len(), "option");
             let count = format!("differ also in {options}: {key}");
             vec![
@@ -173,10 +180,13 @@ fn draw_about(
                 format!("{order}; {count}"),
                 format!("{short}; {count}"),
                 format!("{short}; {options} hidden: {key}"),
-                count,
+                if is_marked { count } else { short },
             ]
         }
     };
+    if !is_marked {
+        texts.push(least);
+    }
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
@@ -211,10 +221,20 @@ fn draw_table(
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
         if let Some(mark) = columns::mark_behind(runs, column, &specs[place.column]) {
-            // behind the title; before it in the last column
+            // behind the title or before it; in place of its last letter where the mark would touch another title
             let behind = place.x + place.width;
-            let title = specs[place.column].title.trim_start().width() as u16;
-            let x = if behind < area.right() { behind } else { behind.saturating_sub(title + 1) };
+            let before =
+                behind.saturating_sub(specs[place.column].title.trim_start().width() as u16 + 1);
+            let is_blank = |x: u16| {
+                x >= area.right() || buf.cell((x, area.y)).is_none_or(|cell| cell.symbol() == " ")
+            };
+            let x = if behind < area.right() && is_blank(behind) && is_blank(behind + 1) {
+                behind
+            } else if is_blank(before) && is_blank(before.saturating_sub(1)) {
+                before
+            } else {
+                behind.saturating_sub(1)
+            };
             put(buf, area, x, area.y, mark, theme.style(Role::Title));
         }
     }

@@ -424,9 +424,10 @@ impl Runs {
     fn scroll(&mut self, by: isize, cx: &Context) {
         let Some(stored) = &cx.stored else { return };
         let area = self.areas(cx.body()).table;
+        // other columns are pinned once the user scrolls
+        self.scroll = self.scroll.saturating_add_signed(by);
         let (_, specs) = columns::columns(self, &stored.table, area.width);
-        let wanted = self.scroll.saturating_add_signed(by);
-        self.scroll = lay_out(&specs, area, Some(wanted)).left;
+        self.scroll = lay_out(&specs, area, Some(self.scroll)).left;
     }
 }
 
@@ -489,10 +490,7 @@ impl Runs {
         let line = |field: &Field| {
             let (name, title) = (field.short().to_owned(), field.title.to_string());
             let sorted = self.sort.iter().position(|(known, _)| *known == field.name);
-            let place = sorted.map(|at| {
-                let arrow = if self.sort[at].1 { "↓" } else { "↑" };
-                format!("{}. {arrow}", at + 1)
-            });
+            let place = sorted.map(|at| format!("{}. {}", at + 1, order::arrow(self.sort[at].1)));
             let title = if name == title { None } else { Some(title) };
             (name, title.into_iter().chain(place).collect::<Vec<_>>().join("  "))
         };

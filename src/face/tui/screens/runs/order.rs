@@ -33,10 +33,20 @@ impl Runs {
         let keys: Vec<(usize, bool)> =
             before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
         table.sort(rows, &keys);
+        if self.is_by_result() {
+            rows.sort_by_cached_key(|row| stored.records.get(*row as usize).map_or(2, result_rank));
+        }
+    }
+
+    /// True for an order by a result, in which `upper-bound` comes last. Groups need their values next to one another.
+    fn is_by_result(&self) -> bool {
+        match self.sort.first() {
+            Some((name, _)) => !self.grouped && table::measure(name).is_some(),
+            None => true,
+        }
     }
 
     /// The newest sweep first, unless the scope is one experiment; in it the lowest TPOT first (of prefills, TTFT).
-    /// `upper-bound` cannot be deployed, so it sorts after the architectures; runs without a result come last.
     fn order_by_result(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
         let (records, table) = (&stored.records, &stored.table);
         rows.reverse();
@@ -47,15 +57,10 @@ impl Runs {
             Some(_) => HashMap::new(),
             None => (0..).zip(records.iter()).map(|(at, run)| (run.experiment.as_deref(), at)).collect(),
         };
-        let kind = |record: &Record| match (&record.metrics, &record.spec.architecture) {
-            (None, _) => 2,
-            (Some(_), Architecture::UpperBound) => 1,
-            (Some(_), _) => 0,
-        };
         rows.sort_by_cached_key(|row| {
             let record = records.get(*row as usize);
             let sweep = record.and_then(|record| newest.get(&record.experiment.as_deref()));
-            (Reverse(sweep.copied().unwrap_or(0)), record.map_or(2, kind))
+            (Reverse(sweep.copied().unwrap_or(0)), record.map_or(2, result_rank))
         });
     }
 
@@ -74,14 +79,11 @@ impl Runs {
 
     /// Names the order: `lowest TPOT first, upper-bound last`.
     pub fn order_words(&self, table: &RunTable) -> String {
-        let title = |name: &String| match table.find(name) {
-            Some(at) => columns::name(&table.columns()[at]).trim_end_matches(" ms").to_owned(),
-            None => name.clone(),
-        };
+        let title = |name: &str| order_title(table, name);
+        let bound = self.bound_words();
         match self.sort.as_slice() {
             [] => {
-                let lowest = format!("lowest {} first", title(&self.result().to_owned()));
-                let bound = if self.has_upper_bound { ", upper-bound last" } else { "" };
+                let lowest = format!("lowest {} first", title(self.result()));
                 match self.orders_sweeps() {
                     true => format!("newest sweep, then {lowest}{bound}"),
                     false => format!("{lowest}{bound}"),
@@ -96,18 +98,26 @@ impl Runs {
                     (false, true) => format!("by {} (Z to A)", title(name)),
                     (false, false) => format!("by {} (A to Z)", title(name)),
                 };
-                ties.iter().fold(first, |words, (name, _)| format!("{words}, then by {}", title(name)))
+                let then = |words: String, (name, _): &(String, bool)| {
+                    format!("{words}, then by {}", title(name))
+                };
+                ties.iter().fold(first, then) + bound
             }
         }
     }
 
-    /// Like [`Self::order_words`], for a narrow window, where titles mark other orders.
-    pub fn short_order_words(&self) -> &'static str {
-        match (self.sort.is_empty(), self.has_upper_bound) {
-            (true, true) => "best first, upper-bound last",
-            (true, false) => "best first",
-            (false, _) => "sorted",
-        }
+    fn bound_words(&self) -> &'static str {
+        if self.has_upper_bound && self.is_by_result() { ", upper-bound last" } else { "" }
+    }
+
+    /// Like [`Self::order_words`], for a narrow window.
+    pub fn short_order_words(&self, table: &RunTable) -> String {
+        let first = match self.sort.first() {
+            Some((name, _)) if name == "run" => self.order_words(table),
+            Some((name, down)) => format!("by {}{}", order_title(table, name), arrow(*down)),
+            None => "best first".to_owned(),
+        };
+        first + self.bound_words()
     }
 
     /// True if the default order has runs of several sweeps to order.
@@ -117,8 +127,9 @@ impl Runs {
 
     /// Order that a command line cannot express, in words.
     pub fn order_beyond(&self) -> Option<String> {
-        let is_beyond = self.sort.is_empty() && (self.has_upper_bound || self.orders_sweeps());
-        is_beyond.then(|| "the default order".to_owned())
+        let (is_default, has_bound) = (self.sort.is_empty(), !self.bound_words().is_empty());
+        let words = if is_default { "the default order" } else { "upper-bound last" };
+        (has_bound || is_default && self.orders_sweeps()).then(|| words.to_owned())
     }
 
     /// Sorts anew: the cursor goes to the first run, which is what one sorts for.
@@ -204,6 +215,27 @@ impl Runs {
             self.sort_by(name, unit(table, name));
         }
     }
+}
+
+/// Place of a run in an order by results: `upper-bound` cannot be deployed, so it comes after the architectures; runs without
+/// a result come last.
+fn result_rank(record: &Record) -> u8 {
+    match (&record.metrics, &record.spec.architecture) {
+        (None, _) => 2,
+        (Some(_), Architecture::UpperBound) => 1,
+        (Some(_), _) => 0,
+    }
+}
+
+/// Mark of a direction.
+pub const fn arrow(is_descending: bool) -> &'static str {
+    if is_descending { "↓" } else { "↑" }
+}
+
+/// Title of a column without the unit, except of exposed time: `exposed` is the share.
+fn order_title(table: &RunTable, name: &str) -> String {
+    let title = table.find(name).map_or(name, |at| columns::name(&table.columns()[at]));
+    title.strip_suffix(" ms").filter(|title| *title != "exposed").unwrap_or(title).to_owned()
 }
 
 /// True if a column starts in descending order: newest and fastest first.

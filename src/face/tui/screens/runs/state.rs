@@ -40,7 +40,7 @@ pub const COLUMNS: [&str; 17] = [
 
 /// Columns shown only where runs differ in them: most runs divide neither experts nor sequences, and the header names the model
 /// that all shown runs have.
-const VARIED: [&str; 3] = [EP, DP, MODEL];
+pub(super) const VARIED: [&str; 3] = [EP, DP, MODEL];
 const EP: &str = "ep";
 const DP: &str = "dp";
 pub(super) const MODEL: &str = "model";
@@ -146,21 +146,26 @@ pub struct KeptRuns {
     columns: Vec<String>,
     grouped: bool,
     detail: Option<bool>,
+    marked: Vec<String>,
 }
 
 impl PersistentScreen for Runs {
     type Kept = KeptRuns;
 
     fn keep(&self) -> Option<KeptRuns> {
+        /// Maximum number of marks that are kept: the state is compared after every input.
+        const MOST: usize = 1000;
         let Self { sort, columns, grouped, detail, .. } = self;
         let (sort, columns) = (sort.clone(), columns.clone());
-        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail })
+        let marked = self.marked.as_slice().iter().take(MOST).cloned().collect();
+        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail, marked })
     }
 
     /// Restores saved state, with the cursor of that order; unknown columns are skipped when the rows are arranged.
     fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
-        let KeptRuns { mut sort, columns, grouped, detail } = kept;
+        let KeptRuns { mut sort, columns, grouped, detail, marked } = kept;
         sort.truncate(SORT_KEYS);
+        marked.into_iter().for_each(|run| self.marked.insert(run));
         if !columns.is_empty() {
             self.columns = with_pinned(columns);
         }
