@@ -141,6 +141,7 @@ fn a_value_typed_while_experiments_load_is_no_action() {
     driver.taps("r");
     driver.taps("6");
     assert!(driver.state.experiments.early.is_none(), "who leaves the screen drops it");
+    driver.shows("the key before was dropped");
 }
 
 #[test]
