@@ -192,6 +192,9 @@ pub struct FittedTable {
 /// Minimum width of shortened text.
 const LEAST_OF_CUT: usize = 24;
 
+/// Minimum width of text that is shortened further because the columns that stay need the room.
+const LEAST_OF_NAME: usize = 12;
+
 /// Spaces between columns of an aligned table; the margins have one.
 const COLUMN_GAP: usize = 3;
 
@@ -206,7 +209,7 @@ fn listed(head: &str, items: &[String], width: usize) -> String {
     for (at, item) in items.iter().enumerate() {
         let comma = if at + 1 < items.len() { "," } else { "" };
         let wide = item.width() + comma.len();
-        let is_full = at > 0 && column + 1 + wide > width;
+        let is_full = column + 1 + wide > width;
         text += if is_full { "\n  " } else { " " };
         column = if is_full { 2 + wide } else { column + 1 + wide };
         text += item;
@@ -347,8 +350,16 @@ impl Table {
         };
         let (may_shorten, mut common_words) = (words.is_none(), words.unwrap_or_default());
         if needed(&shown, &widths) > width {
-            let constant: Vec<usize> =
-                shown.iter().copied().skip(1).filter(|c| self.is_constant(*c)).collect();
+            // the first column names the rows, unless all texts below its first one are left out
+            let is_common = |(at, column): &(usize, usize)| match (at, self.rows.as_slice()) {
+                (0, [first, rest @ ..]) if first[*column] != Shown::None && !rest.is_empty() => {
+                    rest.iter().all(|row| row[*column] == Shown::text(""))
+                }
+                (0, _) => false,
+                _ => self.is_constant(*column),
+            };
+            let constant = shown.iter().copied().enumerate().filter(is_common);
+            let constant: Vec<usize> = constant.map(|(_, column)| column).collect();
             shown.retain(|column| !constant.contains(column));
             let word = |c: &usize| format!("{} {}", self.columns[*c].title, self.rows[0][*c]);
             common_words.extend(constant.iter().map(word));
@@ -396,12 +407,13 @@ impl Table {
             }
         }
         shown.retain(|column| !gone.contains(column));
-        // shortened texts get the remaining room
+        // shortened texts get the remaining room, or give the room that the columns that stay need
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let own = widths[&column];
-            let more = (natural(column) - own).min(width.saturating_sub(now));
-            widths.insert(column, own + more);
-            now += more;
+            let room = (own + width).saturating_sub(now);
+            let fitted = room.clamp(own.min(LEAST_OF_NAME), natural(column));
+            widths.insert(column, fitted);
+            now = now + fitted - own;
         }
         let title = |column: usize| self.columns[column].title.clone();
         let text = common + &self.aligned_of(&shown, &|column| widths[&column]);

@@ -197,7 +197,8 @@ pub fn act(state: &mut State, action: Action) {
     use Action::{Close, Down, First, Last, Messages, PageDown, PageUp, Up};
     let keeps = matches!(action, Up | Down | PageUp | PageDown | First | Last | Close | Messages);
     if !keeps && action != Action::Help {
-        state.cx.notice = None;
+        // a key has removed other notices, unless its screen gave one
+        state.cx.notice.take_if(|notice| notice.error);
     }
     let (screen, cx) = state.split(state.cx.tab);
     match action {

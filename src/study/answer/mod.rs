@@ -15,7 +15,7 @@ pub use question::{headlines, headlines_of_all};
 use std::collections::BTreeMap;
 
 use self::question::{MOST_NAMED, Question};
-use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
+use crate::analysis::{Axis, Cells, Comparison, Flag, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::{badge, evidence, short_badge};
 use base::statistics::distinct;
 use base::text::{capitalized, counted};
@@ -158,7 +158,6 @@ impl Answer {
     ) -> Self {
         let cells = Cells::from_records(records);
         let varied = Varied::from_specs(cells.specs());
-        let basis = basis(records, &cells, &varied, host);
         let axes = cells.axes();
         let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
         let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
@@ -176,7 +175,7 @@ impl Answer {
             return Self {
                 headline,
                 provenance: Some(provenance),
-                basis,
+                basis: basis(records, &cells, &varied, host, None),
                 noise: noise(records, &varied, None),
                 bullets,
                 details: Vec::from_iter(unfinished.reasons),
@@ -185,6 +184,8 @@ impl Answer {
         };
         let settings = varied.without(&axis);
         let question = Question::new(&axis, &report, &settings);
+        let lead = question.lead();
+        let basis = basis(records, &cells, &varied, host, lead);
         let mut details = Vec::new();
         let is_of_architectures = axis == Axis::ARCHITECTURE;
         if is_of_architectures && has(&Axis::Division) {
@@ -214,8 +215,7 @@ impl Answer {
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
         details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
-        let doubts = [question.contradicted_lead(), question.tied(), question.unclear()];
-        details.extend(doubts.into_iter().flatten());
+        details.extend(question.tied().into_iter().chain(question.unclear()));
         if is_of_architectures {
             details.extend(question.beaten_limit());
             details.extend(question.exposed().map(|_| match provenance {
@@ -239,18 +239,27 @@ impl Answer {
             details,
             table,
             left_out,
-            lead: question.lead().map(|pair| pair.side.spec.key()),
+            lead: lead.map(|pair| pair.side.spec.key()),
             by: axis.to_string(),
         }
     }
 }
 
-fn basis(records: &[Record], cells: &Cells, varied: &Varied, host: Option<&str>) -> String {
+/// Basis of an answer with this pair in its headline.
+fn basis(
+    records: &[Record],
+    cells: &Cells,
+    varied: &Varied,
+    host: Option<&str>,
+    lead: Option<&Comparison>,
+) -> String {
     let samples = match (cells.samples().min(), cells.samples().max()) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
             let specs: Vec<&Spec> = cells.specs().collect();
-            short_badge(&specs).map_or_else(String::new, |badge| format!("; {badge}"))
+            let lead = lead.map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+            let badge = short_badge(&specs, lead.as_ref().map_or(&[][..], |pair| &pair[..]));
+            badge.map_or_else(String::new, |badge| format!("; {badge}"))
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {
@@ -405,8 +414,12 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Op
     let (limit, wide, busy) =
         (question.and_then(slow_limit), widest(records, varied), overload(records));
     let reasons: Vec<String> = [limit, wide, busy].into_iter().flatten().collect();
-    (!reasons.is_empty())
-        .then(|| format!("Noisy: {}. Run everything again on an idle machine.", reasons.join("; ")))
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "Noisy: {}. Run everything again on an idle machine; new runs replace these.",
+            reasons.join("; ")
+        )
+    })
 }
 
 /// Signs of noise in the finished runs of a sweep that goes on, without a comparison of its cells; `None` without any.

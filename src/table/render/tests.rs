@@ -97,13 +97,33 @@ fn what_all_rows_say_alike_makes_room_before_anything_is_lost() {
 }
 
 #[test]
+fn a_name_that_all_rows_share_moves_above_and_gives_way_to_columns_that_stay() {
+    let table = |names: [&str; 3]| {
+        let mut table = Table::new(["~setting", "!architecture", "TPOT ms", "!tok/s vs standard"]);
+        for (name, architecture) in names.into_iter().zip(["standard", "delayed:1", "upper-bound"]) {
+            let numbers = [Shown::Number(1.97, 2), Shown::Number(1.43, 2)];
+            let row = [Shown::text(name), Shown::text(architecture)].into_iter().chain(numbers);
+            table.push(row.collect());
+        }
+        table.least(&["TPOT ms"]).fitted(56)
+    };
+    let FittedTable { text, left_out } = table(["llama-3-8b tp8 b1 p2p-on", "", ""]);
+    assert!(text.starts_with("all 3 rows: setting llama-3-8b tp8 b1 p2p-on\n"), "{text}");
+    assert!(left_out.is_empty() && text.contains("delayed:1") && text.contains("1.97"), "{text}");
+    let FittedTable { text, left_out } =
+        table(["llama-3-8b tp8 b1 p2p-on", "", "llama-3-70b tp4 b16 p2p-off"]);
+    assert!(left_out == ["TPOT ms"] && text.contains("delayed:1"), "{text}");
+    assert!(text.lines().all(|line| line.width() <= 56), "{text}");
+}
+
+#[test]
 fn rows_keep_the_words_that_tell_them_apart() {
     let mut table = Table::new(["~cell", "ms"]);
     for (cell, ms) in [("llama-3-70b tp4 b1 p2p-on sim", 12.2), ("llama-3-70b tp8 b1 p2p-on sim", 9.3)] {
         table.push(vec![Shown::text(cell), Shown::Number(ms, 1)]);
     }
     let FittedTable { text, left_out } = table.fitted(34);
-    assert!(text.starts_with("all 2 rows: cell llama-3-70b b1 p2p-on sim\n"), "{text}");
+    assert!(text.starts_with("all 2 rows:\n  cell llama-3-70b b1 p2p-on sim\n"), "{text}");
     assert!(left_out.is_empty() && text.contains(" tp4 ") && text.contains(" tp8 "), "{text}");
     assert!(table.fitted(80).text.contains("llama-3-70b tp8"), "what has room stays whole");
     // also if a text has a word more
@@ -113,7 +133,7 @@ fn rows_keep_the_words_that_tell_them_apart() {
         &[("~cell", &|cell| Shown::text(cell)), ("ms", &|_| Shown::Number(1.0, 1))],
     );
     let text = table.fitted(30).text;
-    assert!(text.starts_with("all 2 rows: cell llama-3-70b tp8 p2p-on\n"), "{text}");
+    assert!(text.starts_with("all 2 rows:\n  cell llama-3-70b tp8 p2p-on\n"), "{text}");
     assert!(text.contains(" b1 ") && text.contains(" b16 sharded-head "), "{text}");
 }
 

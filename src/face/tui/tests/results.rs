@@ -13,7 +13,8 @@ use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
 use lab::sweep::{Experiment, SweepEvent};
-use table::{Backend, P2p, Record, Status};
+use run::RunEvent;
+use table::{Backend, P2p, Record, Sample, Status};
 
 /// A sweep of three architectures over a link each for P2P on and off.
 fn started_sweep(size: (u16, u16)) -> Driver {
@@ -179,6 +180,34 @@ fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
         // nothing of the card is hidden behind a note, and the grid has its rows
         assert!(!is_whole || !screen.contains(" note: ?") && screen.contains(" question "), "{screen}");
     }
+}
+
+#[test]
+fn a_low_window_keeps_the_settings_of_a_stored_headline() {
+    let mut driver = ended_sweep((60, 16));
+    let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    press(&mut driver, KeyCode::Char('1'));
+    driver.shows("Ladder is 1.25x [1.24, 1.28]");
+    driver.shows("(P2P off)");
+}
+
+#[test]
+fn numbers_of_a_cancelled_run_are_dropped_and_stored_runs_are_called_so() {
+    let mut driver = started_sweep((120, 40));
+    let sample = Sample { prefill_ms: 4.0, decode_ms: 128.0, steps_ms: Vec::new(), overlap: None };
+    let event = RunEvent::SampleDone { index: 0, of: 3, sample };
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 0, round: 0, run: "a".into() }));
+    send(&mut driver, news(SweepEvent::Run { cell: 0, round: 0, event }));
+    assert!(driver.state.live.cells[0].tpot_ms.is_some());
+    let record = rounds("c1", &driver.state.live.cells[1].spec, 5.0, 3).remove(0);
+    send(&mut driver, news(SweepEvent::CellSettled { cell: 1, round: 0, record: record.into() }));
+    driver.shows("stored");
+    press(&mut driver, KeyCode::Down);
+    driver.shows("round 1 of 3 done: standard");
+    send(&mut driver, ended(0, true));
+    let cell = &driver.state.live.cells[0];
+    assert_eq!((cell.tpot_ms, cell.tokens_per_s), (None, None), "of no finished run");
 }
 
 #[test]

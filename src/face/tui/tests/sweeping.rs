@@ -114,9 +114,7 @@ fn at_tp(driver: &mut Driver) {
 fn the_smallest_window_says_what_to_press_and_how_long_it_takes() {
     let mut driver = workbench((60, 16));
     send(&mut driver, Message::Runs(Ok(Default::default())));
-    for said in
-        ["quickstart (a minute)", "p paper's 70B   o open trace", "r: 16 runs", "about 2 min 05 s"]
-    {
+    for said in ["Enter quickstart   p paper's 70B   o open trace", "r: 16 runs", "about 2 min 05 s"] {
         driver.shows(said);
     }
 }

@@ -91,7 +91,9 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayo
         Some(room) => room as u16,
         // while editing in a small window, the grid takes the rows
         None if experiments.editing && inner.height < 20 => 0,
-        None if inner.height < LOW => LOW_HEADLINES as u16 + 1,
+        None if inner.height < LOW && head.has_question => LOW_HEADLINES as u16,
+        // beside the forecast, a heading and two axes
+        None if inner.height < LOW => inner.height.saturating_sub(LOW_FORECAST + 3),
         None => inner.height / 2,
     };
     let (top, rest) = cut_top(inner, (head.lines.len() as u16 + 1).min(most));
@@ -117,7 +119,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayo
 const LOW: u16 = 16;
 
 /// Rows of a headline in a low editor, and of the forecast with its rule; the rest is in the notes.
-const LOW_HEADLINES: usize = 2;
+const LOW_HEADLINES: usize = 3;
 const LOW_FORECAST: u16 = 4;
 
 /// Rows of the editor from which whole results may have room.
@@ -202,21 +204,31 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
             return Head { lines: whole, has_question, room: Some(room) };
         }
     }
-    let lines = with(&|answer| {
-        let room = if height < LOW { 2 * width } else { usize::MAX };
-        let card = card(answer).map(|(line, text)| match line {
-            CardLine::Basis(_) => (line, leading_clauses(text, room, &[", ", "; "]).unwrap_or(text)),
-            _ => (line, text),
-        });
-        let mut lines = card_lines(card, width);
-        let headline = lines.iter().take_while(|(_, role)| *role == Role::Title).count();
-        if height < LOW && headline > LOW_HEADLINES {
-            lines.drain(LOW_HEADLINES..headline);
-            lines[LOW_HEADLINES - 1].0 += " …";
-        }
-        lines
+    let lines = with(&|answer| match height < LOW {
+        true => low_card(answer, width),
+        false => card_lines(card(answer), width),
     });
     Head { lines, has_question, room: None }
+}
+
+/// Card for a low editor: the first rows of the headline, and a row of each other line, the warning about noise first.
+fn low_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+    let mut card: Vec<(CardLine, &str)> = card(answer).collect();
+    card.sort_by_key(|(line, _)| match line {
+        CardLine::Headline => 0,
+        CardLine::Noise => 1,
+        _ => 2,
+    });
+    let rows = |(line, text): (CardLine, &str)| {
+        let most = if line == CardLine::Headline { LOW_HEADLINES } else { 1 };
+        let mut lines = card_lines([(line, text)], width);
+        if lines.len() > most {
+            lines.truncate(most);
+            lines[most - 1].0 += " …";
+        }
+        lines
+    };
+    card.into_iter().flat_map(rows).collect()
 }
 
 /// Line of a row, counting headings.
@@ -299,7 +311,8 @@ fn draw_editor(
     let head = &parts.head.lines;
     for (row, (text, role)) in head.iter().take(usize::from(parts.top.height)).enumerate() {
         let style = cx.theme.style(*role);
-        let is_cut = row + 1 == usize::from(parts.top.height) && row + 1 < head.len();
+        let is_last = row + 1 == usize::from(parts.top.height) && row + 1 < head.len();
+        let is_cut = is_last && !text.ends_with('…');
         line(
             buf,
             parts.top,
@@ -396,12 +409,14 @@ fn draw_row(
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
     let mut end = x;
+    // no value reaches into the text that is typed
+    let values = Rect { width: right.saturating_sub(area.x), ..area };
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
             break;
         }
         let style = if chip.column == column { theme.style(Role::Selected) } else { style };
-        end = put(buf, area, chip.x, area.y, &chip.text, style);
+        end = put(buf, values, chip.x, area.y, &chip.text, style);
     }
     if let Some((_, prompt)) = typed {
         let x = put(buf, area, end.min(right), area.y, mark, theme.style(Role::Key));
@@ -489,8 +504,10 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
     }
     let mut texts: Vec<(String, Style)> = Vec::new();
     let styled = |text: String, role: Role| (text, theme.style(role));
+    let is_answered = draft.checked.as_ref().is_some_and(|checked| !checked.answers.is_empty());
     if !draft.is_checked() {
-        texts.push(styled("computing the forecast…".into(), Role::Dim));
+        let what = if is_answered { "result and forecast" } else { "the forecast" };
+        texts.push(styled(format!("computing {what}…"), Role::Dim));
     }
     let (experiment, forecast) = match &draft.checked {
         None => (entry.experiment.as_deref().map_err(String::as_str), None),
@@ -508,8 +525,12 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
     if let Some(forecast) = forecast {
         let is_running =
             cx.sweeps.running.as_ref().is_some_and(|name| name_before_edits(name) == entry.name);
-        let text = if is_running { running_text(forecast, cx) } else { runs_text(forecast, cx) };
-        texts.push(styled(text, Role::Text));
+        // an older forecast counts other runs than the list
+        let text = match is_running {
+            true => Some(running_text(forecast, cx)),
+            false => draft.is_checked().then(|| runs_text(forecast, cx)),
+        };
+        texts.extend(text.map(|text| styled(text, Role::Text)));
         let shared = draft.checked.as_ref().and_then(|checked| checked.shared.as_ref());
         texts.extend(shared.map(|shared| styled(shared.clone(), Role::Dim)));
     }
@@ -520,7 +541,6 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
         texts.push(styled(basis, Role::Dim));
     }
     // results say themselves what they are
-    let is_answered = draft.checked.as_ref().is_some_and(|checked| !checked.answers.is_empty());
     let cells = experiment.cells.iter().filter(|_| !is_answered);
     let provenances: BTreeSet<Provenance> = cells.map(|cell| cell.spec.provenance()).collect();
     for provenance in provenances {
@@ -549,7 +569,7 @@ fn meaning(provenance: Provenance) -> &'static str {
 }
 
 /// `at most` if no run of this machine is stored to scale the times by: the nominal CPU is a slow one.
-pub(super) fn about(forecast: &Forecast) -> &'static str {
+fn about(forecast: &Forecast) -> &'static str {
     if forecast.rests_on.contains_key(&Basis::Nominal) { "at most" } else { "about" }
 }
 

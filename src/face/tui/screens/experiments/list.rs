@@ -1,12 +1,10 @@
 //! Left side of screen 1: the introduction, and the list of experiments.
 
 use super::draft::name_before_edits;
-use super::draw::about;
 use super::state::ExperimentEntry;
 use super::{Act, ExperimentAreas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use base::text::duration;
 
 const TITLE: &str =
     "Measures how much of LLM decoding waits for communication, and which architecture hides it best";
@@ -32,25 +30,16 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     }
     let act = |act| cx.key::<Experiments>(act);
     let open = cx.keys.label(Action::TypeOpen);
-    let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
-    let forecast = quickstart.and_then(|checked| checked.forecast.as_ref());
-    let time = forecast.and_then(|forecast| Some((about(forecast), duration(forecast.seconds?))));
-    let (about, time) = time.unwrap_or_else(|| ("about", "a minute".to_owned()));
     let paper = match experiments.is_stored(PAPER) {
         true => "show the paper's 70B sweep (simulated, stored)",
         false => "run the paper's 70B sweep (simulated, 1 s)",
     };
     let is_narrow = area.width < 71;
     let words = |narrow: &str, wide: &str| (if is_narrow { narrow } else { wide }).to_owned();
-    let run = match is_narrow {
-        true => (act(Act::Choose), format!("quickstart ({time})")),
-        false => (
-            format!("{} or {}", act(Act::Choose), act(Act::Run)),
-            format!("run the quickstart ({about} {time})"),
-        ),
-    };
+    // the forecast beside the list has its time
+    let run = words(&act(Act::Choose), &format!("{} or {}", act(Act::Choose), act(Act::Run)));
     let keys = [
-        run,
+        (run, words("quickstart", "run the quickstart")),
         (act(Act::Paper), words("paper's 70B", paper)),
         (open, words("open trace", "open a profile of your engine")),
         (cx.keys.label(Action::Help), "help".to_owned()),

@@ -64,9 +64,16 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let mut columns: Vec<TableColumn> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
-    // titles are whole, as far as the rate beside them leaves room: cells differ in all their words
+    // titles are whole, as far as the rate beside them leaves room: cells differ in all their words. If not all leave
+    // room for the latency, those in view count
     let room = areas.table.width.saturating_sub(RATE + 1);
-    columns[0].width = columns[0].width.max(live.widest as u16 + 2).min(room);
+    let mut widest = live.widest as u16 + 2;
+    if widest + COLUMNS[LATENCY].width + 1 > room {
+        let in_view = live.list.rows(live.cells.len(), cut_top(areas.table, 1).1);
+        let in_view = in_view.map(|(row, _)| live.title(&live.cells[row].spec).width() as u16 + 2);
+        widest = in_view.max().unwrap_or(widest);
+    }
+    columns[0].width = columns[0].width.max(widest).min(room);
     if let Some(at) = kept.iter().position(|at| *at == LATENCY) {
         columns[at].title = format!("{} ms", live.latency()).into();
     }
@@ -263,6 +270,11 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     }
 }
 
+/// True if further rounds of a cell follow.
+fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
+    live.is_running() && cell.round + 1 < live.rounds
+}
+
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
     let text = theme.style(Role::Text);
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
@@ -271,8 +283,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             let (glyph, style) = match cell.state {
                 CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
                 CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
-                // further rounds follow
-                CellState::Done(Status::Ok) if live.is_running() && cell.round + 1 < live.rounds => {
+                CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
                     (CellState::Queued.glyph(), theme.style(Role::Text))
                 }
                 CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
@@ -303,7 +314,10 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         }
         6 => {
             let since = cell.since_ms.map(|since| now_ms.saturating_sub(since));
-            (since.or(cell.took_ms).map_or("-".into(), clock), text)
+            // no run of it was executed
+            let is_stored = cell.executed == 0 && !cell.rounds.is_empty();
+            let none = if is_stored { "stored" } else { "-" };
+            (since.or(cell.took_ms).map_or(none.into(), clock), text)
         }
         PROVENANCE => {
             let provenance = cell.spec.provenance();
@@ -318,7 +332,7 @@ const LOG_ROWS: usize = 2;
 
 /// Words of the screen in the frame of a cell, most important first.
 const LEGEND: &str =
-    "tok/s: with prefill · TPOT: time per output token · round: all cells once · exposed: not hidden";
+    "tok/s: with prefill · TPOT: median decode step · round: all cells once · exposed: not hidden";
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
@@ -326,11 +340,14 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
-        CellState::Done(Status::Ok) => "done:",
-        CellState::Done(Status::Oom) => "out of memory:",
-        other => other.word(),
+        CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
+            format!("round {} of {} done:", cell.round + 1, live.rounds)
+        }
+        CellState::Done(Status::Ok) => "done:".to_owned(),
+        CellState::Done(Status::Oom) => "out of memory:".to_owned(),
+        other => other.word().to_owned(),
     };
-    let title: Vec<&str> = [state, &label].into_iter().chain(more).collect();
+    let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
     if let Some(legend) = leading_clauses(LEGEND, area.width.saturating_sub(6).into(), &[" · "]) {

@@ -420,7 +420,8 @@ impl Live {
                 "all runs of {name} are stored: {compare} compares them, {all} runs all again"
             ));
         }
-        let is_own = self.answers.is_some() && self.experiment.as_deref() == Some(name);
+        let known = self.experiment.as_deref().or(self.earlier.as_deref());
+        let is_own = self.answers.is_some() && known == Some(name);
         if !is_own {
             self.forget_sweep();
             SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));

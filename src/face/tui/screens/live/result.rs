@@ -109,16 +109,12 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
 
 pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let lines = &live.wrapped.1;
-    let mut keys = Vec::new();
+    let mut keys = String::new();
     if lines.len() + 2 > usize::from(area.height) {
         let page = cx.keys.label(Action::PageDown);
         let (up, down) = (cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown));
-        keys.push(format!("{up} {down} scroll, {page} a page"));
+        keys = format!(" ({up} {down} scroll, {page} a page)");
     }
-    if !live.cells.is_empty() {
-        keys.push(format!("{}: the selected cell", cx.key::<Live>(Act::Result)));
-    }
-    let keys = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
     let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
     let x = next_screens(buf, area, cx);
@@ -148,6 +144,10 @@ pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &LiveAreas, live
         line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
         return draw(buf, areas.detail, live, cx);
     }
-    let then = "A running sweep shows its cells here: medians so far, lanes of the last step, memory, log; then the result.";
+    let then = match (cx.scope.own(), &live.answers) {
+        (Some(own), None) => format!("computing the stored result of {}…", own.experiment),
+        _ => "A running sweep shows its cells here: medians so far, lanes of the last step, memory, log; then the result."
+            .to_owned(),
+    };
     empty(buf, body, &format!("{how}\n{then}"), cx.theme);
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::progress::RunProgress;
 use crate::face::tui::prelude::*;
 use crate::face::tui::update::SweepEnd;
+use base::statistics::median;
 use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
 use study::analysis::Varied;
 use study::answer::Answer;
-use table::{Metrics, Record, Spec, Status};
+use table::{Metrics, Record, Spec, Status, steps_ms};
 
 /// Maximum log lines kept per cell.
 const LOG_LINES: usize = 200;
@@ -176,7 +177,7 @@ pub struct LiveCell {
     /// Predicted work of one run.
     work: f64,
     /// Runs executed by this sweep.
-    executed: u32,
+    pub executed: u32,
     settled: BTreeSet<u32>,
     pub bad: BTreeMap<u32, Status>,
 }
@@ -283,6 +284,7 @@ impl Live {
             if cell.state == CellState::Running {
                 cell.state = CellState::Done(Status::Interrupted);
                 cell.took_ms = cell.since_ms.map(|since| now_ms.saturating_sub(since));
+                cell.pool_few();
             }
         }
     }
@@ -500,8 +502,7 @@ impl LiveCell {
                     let completion = sample.prefill_ms + sample.decode_ms;
                     let tokens = f64::from(self.spec.batch) * f64::from(self.spec.output_tokens);
                     self.tokens_per_s = (completion > 0.0).then(|| tokens / completion * 1e3);
-                    let steps = self.spec.output_tokens.saturating_sub(1);
-                    self.tpot_ms = (steps > 0).then(|| sample.decode_ms / f64::from(steps));
+                    self.tpot_ms = median(&steps_ms(&self.spec, &sample));
                     self.ttft_ms = Some(sample.prefill_ms);
                 }
             }
@@ -536,10 +537,16 @@ impl LiveCell {
         if record.status == Status::Ok {
             self.rounds.insert(round, Arc::clone(&record));
         }
-        // several rounds are pooled in the background
-        if self.rounds.len() == 1 {
-            self.pooled(record.metrics.as_ref());
-        }
+        self.pool_few();
         self.record = Some(record);
+    }
+
+    /// Sets the numbers of the only round, or none without a successful one: samples of an unfinished run do not count.
+    /// Several rounds are pooled in the background.
+    fn pool_few(&mut self) {
+        if self.rounds.len() < 2 {
+            let only = self.rounds.values().next().map(Arc::clone);
+            self.pooled(only.as_ref().and_then(|record| record.metrics.as_ref()));
+        }
     }
 }
