@@ -218,12 +218,15 @@ impl BreakEven {
             _ => one.value_in_words(),
         });
         let values: Vec<String> = values.collect();
+        let charged = found.iter().find_map(|one| one.charged_us);
+        let charged = charged.map_or_else(String::new, |us| {
+            format!("; at the break-even an all-reduce takes {us:.1} us inside the model")
+        });
         format!(
-            "hides {} of its communication at {}; for at least {hidden_pct} %, each alone: {}{}",
+            "hides {} of its communication at {}; for at least {hidden_pct} %, each alone: {}{charged}",
             hidden_words(*now_hidden_pct),
             values.join(" and "),
             limits.join(", "),
-            Self::charged_in_words(found)
         )
     }
 
@@ -244,15 +247,7 @@ impl BreakEven {
             (limits, "") => format!("hides {hidden_pct} % at {limits}{each}"),
             (limits, never) => format!("hides {hidden_pct} % at {limits}; {never} alone cannot"),
         };
-        let charged = Self::charged_in_words(found);
-        format!("{hides}; now {}{charged}", percent(Some(*now_hidden_pct)))
-    }
-
-    fn charged_in_words(found: &[Self]) -> String {
-        let charged = found.iter().find_map(|one| one.charged_us);
-        charged.map_or(String::new(), |us| {
-            format!("; at the break-even an all-reduce takes {us:.1} us inside the model")
-        })
+        format!("{hides}; now {}", percent(Some(*now_hidden_pct)))
     }
 
     fn value_in_words(&self) -> String {

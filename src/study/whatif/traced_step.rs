@@ -27,6 +27,8 @@ pub struct TracedStep {
     pub number: u32,
     /// Measured step latency (ms).
     pub measured_ms: f64,
+    /// Median of the trace's steps of this phase (ms).
+    median_ms: f64,
     /// Time in which the GPU waits for launches, as the verdict on the trace counts it (ms); `None` unless that is much.
     launch_wait_ms: Option<f64>,
     /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
@@ -35,6 +37,9 @@ pub struct TracedStep {
     tps: Vec<u32>,
     is_of_known_model: bool,
 }
+
+/// Least distance of a step from the median one for a remark (%).
+const OUTLIER_PCT: f64 = 5.0;
 
 impl TracedStep {
     /// Prepares the step of a trace with this key, or at this time (ns). `layers` and `tp` are for traces that do not
@@ -54,6 +59,7 @@ impl TracedStep {
         let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
         let rewiring = Rewiring::new(trace, &asked, &setting)?;
         let number = rewiring.step_at(key, at_ns);
+        let median_ms = rewiring.measured().step_us / 1e3;
         let rewiring = rewiring.on_step(number)?;
         let tp = rewiring.tp.ok_or_else(|| {
             Error::input_help(
@@ -99,11 +105,21 @@ impl TracedStep {
             base,
             number,
             measured_ms,
+            median_ms,
             launch_wait_ms,
             arguments,
             tps,
             is_of_known_model,
         })
+    }
+
+    /// Remark on a step that is no typical one: `step 2 is 12 % longer than the median step`.
+    pub fn beside_median(&self) -> Option<String> {
+        let pct = 100.0 * (self.measured_ms / self.median_ms - 1.0);
+        let way = if pct < 0.0 { "shorter" } else { "longer" };
+        let number = self.number;
+        (pct.abs() >= OUTLIER_PCT)
+            .then(|| format!("step {number} is {:.0} % {way} than the median step", pct.abs()))
     }
 
     /// True if the trace comes from the simulator.

@@ -137,17 +137,13 @@ impl PivotRow {
         pair.map_or("-".into(), |pair| format!("{}{:.2}x", self.marks(report, column), pair.speedup))
     }
 
-    /// Marks of a cell: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples, `!` an upper bound
+    /// Marks of a cell: `★` the fastest, alone or tied, `≈` no clear difference from the baseline, `?` too few samples, `!` an upper bound
     /// below another column, `†` a published speedup that differs by more than the tie band.
     pub fn marks(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
         let ties = self.baseline_ties && pair.verdict.is_tie();
         let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
-        let tie = match pair.verdict.mark() {
-            _ if self.is_beaten(report, column) => "!",
-            "" if wins && self.fastest.len() > 1 => "≈",
-            mark => mark,
-        };
+        let tie = if self.is_beaten(report, column) { "!" } else { pair.verdict.mark() };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };
         format!("{}{tie}{published}", if wins { "★" } else { "" })

@@ -7,7 +7,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, CONTENTION, Comparison, Difference, PairVerdict, Side};
+use study::analysis::{Axis, CONTENTION, Comparison, Difference, LEAST_DIFFERENCE, PairVerdict, Side};
 use study::validate::TieBand;
 
 /// Rows of the details, from top to bottom. Parts without room are empty.
@@ -27,18 +27,23 @@ impl DetailAreas {
     const BARS: u16 = 2;
 
     /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows; the origin gives
-    /// way to them, since the selected row names the setting.
-    fn new(inner: Rect) -> Self {
+    /// way to them and to the sources of the difference, since the selected row names the setting. `rows` are those of the
+    /// first source and of all.
+    fn new(inner: Rect, rows: [u16; 2]) -> Self {
         let sides = if inner.height > Self::SIDES { Self::SIDES } else { 0 };
         let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
         let (bars, bar_legend) = if has_bars { (Self::BARS, 1) } else { (0, 0) };
-        let origin = u16::from(inner.height > 1 + sides + bars + bar_legend);
+        let free = inner.height.saturating_sub(1 + sides + bars + bar_legend);
+        let [first, all] = rows;
+        let wanted = if free >= first { all.min(free) } else { 0 };
+        let origin = u16::from(free > wanted);
+        let gap = u16::from(free > wanted + origin);
         let (origin, rest) = cut_top(inner, origin);
         let (result, rest) = cut_top(rest, 1);
         let (sides, rest) = cut_top(rest, sides);
         let (bars, rest) = cut_top(rest, bars);
         let (bar_legend, rest) = cut_top(rest, bar_legend);
-        let (_gap, differences) = cut_top(rest, 1);
+        let (_, differences) = cut_top(rest, gap);
         Self { origin, result, sides, bars, bar_legend, differences }
     }
 
@@ -50,7 +55,8 @@ impl DetailAreas {
 
 /// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
 pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
-    let areas = DetailAreas::new(inner);
+    let sentences = differences(axis, pair);
+    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width));
     let width = usize::from(inner.width);
     let text = ResultLine::new(pair, false).text();
     let cell = cell_words(pair);
@@ -60,10 +66,8 @@ pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
     let [baseline, value] = side_names(axis, pair);
     let result = format!("{cell}, {value} against {baseline}: {text}");
     let mut notes = vec![ScreenNote::new(result, is_folded)];
-    let sentences = differences(axis, pair);
     if !sentences.is_empty() {
-        let rows = usize::from(areas.differences.height);
-        let is_folded = difference_rows(axis, pair, inner.width).len() > rows;
+        let is_folded = rows_of(&sentences, inner.width)[1] > areas.differences.height;
         notes.push(ScreenNote::new(sentences.join("; "), is_folded));
     }
     notes
@@ -94,12 +98,14 @@ pub fn draw(
     let below = marks.as_deref().or(shares).unwrap_or_default();
     let bottom = area.bottom().saturating_sub(1);
     put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
-    let areas = DetailAreas::new(inner);
+    let sentences = differences(axis, pair);
+    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width));
     draw_origin(buf, areas.origin, pair, theme);
     ResultLine::new(pair, areas.is_short()).draw(buf, areas.result, theme);
     draw_sides(buf, areas.sides, (pair, &names), theme);
     draw_bars(buf, &areas, (pair, &names), theme);
-    for (row, words) in (0..).zip(difference_rows(axis, pair, inner.width)) {
+    let rows = sentences.iter().flat_map(|sentence| wrap(sentence, inner.width.into()));
+    for (row, words) in (0..).zip(rows) {
         line(buf, areas.differences, row, &[(&words, theme.style(Role::Text))]);
     }
 }
@@ -145,12 +151,17 @@ impl ResultLine {
         let published = published.map(|of| format!("published {}", of.ratio()));
         let band = pair.band.filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
         let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
-        // tokens/s includes the prefill
-        let by_tpot = (pair.tpot_ms > 0.0)
-            .then(|| format!("by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms));
+        let tpot_ratio = (pair.tpot_ms > 0.0).then(|| pair.baseline_tpot_ms / pair.tpot_ms);
+        let by_tpot = tpot_ratio.map(|ratio| format!("by TPOT {ratio:.2}x"));
+        let is_other_way = |ratio: &f64| {
+            let leads = [pair.speedup - 1.0, ratio - 1.0];
+            leads.iter().all(|lead| lead.abs() >= LEAST_DIFFERENCE) && leads[0] * leads[1] < 0.0
+        };
+        let why = tpot_ratio.filter(is_other_way);
+        let why = why.map(|_| "tokens/s counts stalls and the prefill, TPOT is a median".to_owned());
         let effect = if is_short { Some(format!("exposed {}", exposed.join(" → "))) } else { by_tpot };
         let adjusted = pair.adjusted_p.map(|_| format!("p {} (BH)", p(pair.adjusted_p)));
-        let clauses = [published, contradicts, effect, band, adjusted, sample_counts(pair)];
+        let clauses = [published, contradicts, effect, why, band, adjusted, sample_counts(pair)];
         Self {
             measure: if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " },
             ratio: format!("{:.2}x{interval}", pair.speedup),
@@ -195,7 +206,7 @@ fn verdict_words(pair: &Comparison) -> String {
         PairVerdict::Slower => return "▼ slower".to_owned(),
         PairVerdict::Same => "negligible difference",
         PairVerdict::TooClose => "too close to call",
-        PairVerdict::Chance => "no significant difference",
+        PairVerdict::Chance => "not significant",
         PairVerdict::Unknown => "too few samples",
     };
     format!("{} {words}", pair.verdict.mark())
@@ -251,8 +262,13 @@ fn draw_sides(buf: &mut Buffer, area: Rect, (pair, names): (&Comparison, &[Strin
         let interval = interval.map(|[low, high]| format!(" [{low:.decimals$}, {high:.decimals$}]"));
         format!("{:.decimals$}{}", latencies_ms[row], interval.unwrap_or_default())
     };
-    let comm_ms = aligned_ms(sides.map(|side| per_step(side, side.comm_ms)));
-    let exposed_ms = aligned_ms(sides.map(|side| per_step(side, side.exposed_comm_ms)));
+    let of_latency = |of: fn(&Side) -> Option<f64>| {
+        aligned_ms([0, 1].map(|row| {
+            share_of_phase(sides[row], of(sides[row])).map(|share| share * latencies_ms[row])
+        }))
+    };
+    let [comm_ms, exposed_ms] =
+        [of_latency(|side| side.comm_ms), of_latency(|side| side.exposed_comm_ms)];
     let overlap_pct = [pair.baseline_overlap_pct, pair.overlap_pct];
     table::draw_all(buf, area, theme, &side_columns(pair), sides.len(), |row, column| match column {
         0 => names[row].clone(),
@@ -266,10 +282,11 @@ fn draw_sides(buf: &mut Buffer, area: Rect, (pair, names): (&Comparison, &[Strin
     });
 }
 
-/// Time of a side per decode step, like TPOT; the bars cover all steps.
-fn per_step(side: &Side, ms: Option<f64>) -> Option<f64> {
-    let steps = side.spec.output_tokens.saturating_sub(1).max(1);
-    ms.map(|ms| ms / f64::from(steps))
+/// Share of a time in the recorded decode phase. Times beside a latency are its shares: the mean of recorded steps
+/// differs from a median.
+fn share_of_phase(side: &Side, ms: Option<f64>) -> Option<f64> {
+    let recorded_ms = side.compute_ms? + side.exposed_comm_ms? + side.idle_ms?;
+    (recorded_ms > 0.0).then_some(ms? / recorded_ms)
 }
 
 /// Column of the two sides with as many decimals in both rows.
@@ -490,9 +507,11 @@ fn difference(pair: &Comparison, [longer, shorter]: [&str; 2], by: &Difference) 
     )
 }
 
-/// Rows of [`differences`].
-fn difference_rows(axis: &Axis, pair: &Comparison, width: u16) -> Vec<String> {
-    differences(axis, pair).iter().flat_map(|sentence| wrap(sentence, width.into())).collect()
+/// Numbers of rows of the first of [`differences`], and of all.
+fn rows_of(sentences: &[String], width: u16) -> [u16; 2] {
+    let rows: Vec<u16> =
+        sentences.iter().map(|sentence| wrap(sentence, width.into()).len() as u16).collect();
+    [rows.first().copied().unwrap_or(0), rows.iter().sum()]
 }
 
 #[cfg(test)]
@@ -532,6 +551,30 @@ mod tests {
     }
 
     #[test]
+    fn exposed_time_is_its_share_of_the_latency_beside_it() {
+        let side = Side {
+            compute_ms: Some(144.0),
+            exposed_comm_ms: Some(64.0),
+            idle_ms: Some(3.2),
+            exposed_pct: Some(30.3),
+            ..pair().side
+        };
+        let share = share_of_phase(&side, side.exposed_comm_ms).unwrap();
+        assert!((100.0 * share - side.exposed_pct.unwrap()).abs() < 0.01, "{share}");
+        assert_eq!(share_of_phase(&Side { idle_ms: None, ..side }, Some(1.0)), None);
+    }
+
+    #[test]
+    fn a_ratio_of_tokens_that_contradicts_that_of_tpot_says_why() {
+        let mut pair = pair();
+        (pair.speedup, pair.baseline_tpot_ms, pair.tpot_ms) = (0.86, 48.37, 46.0);
+        let said = |pair: &Comparison| ResultLine::new(pair, false).text().contains("TPOT is a median");
+        assert!(said(&pair));
+        pair.speedup = 1.04;
+        assert!(!said(&pair));
+    }
+
+    #[test]
     fn numbers_of_a_column_have_as_many_decimals() {
         assert_eq!(aligned_ms([Some(0.354), Some(0.0)]), ["0.354", "0.000"], "upper-bound");
         assert_eq!(aligned_ms([Some(12.5), Some(9.876)]), ["12.50", "9.88"]);
@@ -540,8 +583,9 @@ mod tests {
 
     #[test]
     fn bars_are_shown_with_their_legend_and_sides_with_both_rows() {
+        let areas = |height, rows| DetailAreas::new(Rect::new(0, 0, 80, height), rows);
         let rows = |height: u16| {
-            let areas = DetailAreas::new(Rect::new(0, 0, 80, height));
+            let areas = areas(height, [0, 0]);
             let all = [areas.origin, areas.result, areas.sides, areas.bars, areas.bar_legend];
             all.map(|area| area.height)
         };
@@ -551,6 +595,16 @@ mod tests {
         assert_eq!(rows(6), [1, 1, 3, 0, 0]);
         assert_eq!(rows(7), [0, 1, 3, 2, 1]);
         assert_eq!(rows(11), [1, 1, 3, 2, 1]);
+        // the sources of the difference take the row of the origin rather than be cut
+        let of_sources = |height, rows| {
+            let areas = areas(height, rows);
+            (areas.origin.height, areas.differences.height)
+        };
+        assert_eq!(of_sources(8, [2, 4]), (1, 0));
+        assert_eq!(of_sources(9, [2, 4]), (0, 2));
+        assert_eq!(of_sources(9, [1, 1]), (1, 1));
+        assert_eq!(of_sources(10, [1, 1]), (1, 1));
+        assert_eq!(of_sources(12, [2, 4]), (1, 4));
     }
 
     #[test]

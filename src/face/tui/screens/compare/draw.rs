@@ -34,6 +34,7 @@ const CELL: usize = 2;
 
 const LATENCY: usize = 7;
 const INTERVAL: usize = 4;
+const VERDICT: usize = 5;
 const ADJUSTED: usize = 6;
 const GAP: usize = 10;
 
@@ -43,7 +44,7 @@ const PROVENANCE: usize = 11;
 /// Visible columns for a window of this width, sized to their content, with their indices. Empty columns
 /// are omitted.
 fn columns(
-    compared: &AxisComparison,
+    (compared, kept): (&AxisComparison, &[usize]),
     pair_settings: &PairSettings,
     width: u16,
 ) -> Vec<(usize, TableColumn)> {
@@ -55,12 +56,14 @@ fn columns(
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
+    let is_chance = |at: &usize| compared.report.pairs[*at].verdict == PairVerdict::Chance;
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
     let fixed = |column: usize| match column {
         VALUE => widest(pair_settings.widths.0.max(compared.report.by.len()), width / 3),
         CELL => widest(pair_settings.widths.1, width * 2 / 5),
         // a share without an interval is short
         GAP if simulated => 13,
+        VERDICT if kept.iter().any(is_chance) => 17,
         _ => COLUMNS[column].width,
     };
     let title = |at: usize| match (at, compared.report.latency()) {
@@ -75,10 +78,11 @@ fn columns(
 
 /// Layout of the list of pairs, scrolled sideways.
 pub fn layout(compare: &Compare, compared: &AxisComparison, width: u16) -> TableLayout {
-    let columns: Vec<TableColumn> = columns(compared, compare.pair_settings(compared), width)
-        .into_iter()
-        .map(|(_, column)| column)
-        .collect();
+    let columns: Vec<TableColumn> =
+        columns((compared, compare.kept.as_slice()), compare.pair_settings(compared), width)
+            .into_iter()
+            .map(|(_, column)| column)
+            .collect();
     table::lay_out(&columns, Rect::new(0, 0, width, 1), Some(compare.scrolled))
 }
 
@@ -110,6 +114,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     header::draw(buf, places.title, compare, cx, (compared, body));
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
+    } else if compare.kept.is_empty() {
+        none_left(buf, places.table, compare, theme);
     } else if let Some(map) = &compare.map {
         heat::draw_map(buf, places.table, (map, compare, compared), cx);
     } else if compare.shows_pivot() {
@@ -228,7 +234,9 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<TableColumn>) =
-        columns(compared, compare.pair_settings(compared), area.width).into_iter().unzip();
+        columns((compared, compare.kept.as_slice()), compare.pair_settings(compared), area.width)
+            .into_iter()
+            .unzip();
     columns[VALUE].title = value_title(compared).into();
     if let Some(at) = compare.order.column().and_then(|at| kept.iter().position(|kept| *kept == at)) {
         columns[at] = columns[at].clone().marked(way);
@@ -240,11 +248,17 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     table::draw(buf, area, theme, &columns, rows, |row, column, _| {
         table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
-    if compare.shown.is_empty() {
-        let drops =
-            if compare.filter.value().trim().is_empty() { "" } else { "\nEsc clears the filter" };
-        empty(buf, area, &format!("{}{drops}", compare.headline()), theme);
-    }
+}
+
+/// Reason that no pair is left, and the key that clears the filter.
+fn none_left(buf: &mut Buffer, area: Rect, compare: &Compare, theme: Theme) {
+    let text = match (compare.filter.value().trim(), compare.shows_pivot()) {
+        ("", _) => compare.headline().to_owned(),
+        // the header has the reason
+        (_, true) => "no pair matches the filter\nEsc clears the filter".to_owned(),
+        (_, false) => format!("{}\nEsc clears the filter", compare.headline()),
+    };
+    empty(buf, area, &text, theme);
 }
 
 fn value_title(compared: &AxisComparison) -> &'static str {
@@ -268,7 +282,7 @@ fn setting(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &AxisCompa
         cell => format!("all values at {cell}"),
     };
     let inner = frame(buf, area, &title, theme);
-    let mut shown = columns(compared, pair_settings, inner.width);
+    let mut shown = columns((compared, compare.kept.as_slice()), pair_settings, inner.width);
     // the title has the setting, and the pivot the marks
     shown.retain(|(at, _)| ![0, CELL].contains(at));
     let (kept, mut columns): (Vec<usize>, Vec<TableColumn>) = shown.into_iter().unzip();
@@ -306,14 +320,14 @@ fn content(
         VALUE => (compared.values(pair), text),
         CELL => (compare.pair_settings(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
-        5 => match pair.verdict {
+        VERDICT => match pair.verdict {
             PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
             PairVerdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),
             PairVerdict::Slower => ("▼ slower".into(), theme.style(Role::Bad)),
             tied => {
                 let word = match tied {
                     PairVerdict::Same => "same",
-                    PairVerdict::Chance => "noise",
+                    PairVerdict::Chance => "not significant",
                     PairVerdict::Unknown => "few",
                     _ => "close",
                 };

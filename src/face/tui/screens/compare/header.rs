@@ -1,7 +1,7 @@
 //! Header of screen 6: the headline, the comparison, the status row, and the legend of the pivot.
 
 use super::compared::AxisComparison;
-use super::state::Order;
+use super::state::{Counts, Order};
 use super::{Act, Compare, draw, pivot};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -238,12 +238,21 @@ pub fn compared_counts(
 
 /// Number of comparisons and of those that differ, among the filtered pairs.
 fn made(compare: &Compare, cx: &Context, width: u16) -> String {
-    let (shown, differ, all) = (compare.counts.pairs, compare.counts.differ, compare.scope_counts.pairs);
+    let (Counts { pairs: shown, differ, simulated, simulated_differ, .. }, all) =
+        (compare.counts, compare.scope_counts.pairs);
+    // simulations differ by more than the simulator's error, without a test
+    let differ = match (shown - simulated, simulated) {
+        (0, _) | (_, 0) => format!("{differ} differ"),
+        (measured, simulated) => format!(
+            "{} of {measured} measured and {simulated_differ} of {simulated} simulated differ",
+            differ - simulated_differ
+        ),
+    };
     let hidden = hidden_by_scope(compare.pairs().len().saturating_sub(all), cx, width);
     let all = counted(all, "comparison");
     match shown < compare.scope_counts.pairs {
-        true => format!(": {shown} of {all}{hidden}, {differ} differ"),
-        false => format!(": {all}{hidden}, {differ} differ"),
+        true => format!(": {shown} of {all}{hidden}, {differ}"),
+        false => format!(": {all}{hidden}, {differ}"),
     }
 }
 
@@ -255,7 +264,7 @@ fn adjusted(compare: &Compare, report: &ComparisonReport) -> String {
         0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
         0 => "no p-values: too few samples".to_owned(),
         tested => format!(
-            "{} after correction (BH: {}, false discovery rate {} %, {tested} tested)",
+            "{} after correction ({} at {} %, {tested} tested)",
             counts.adjusted,
             report.adjusted.method,
             100.0 * report.adjusted.false_discovery_rate

@@ -318,6 +318,7 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
     let scale =
         |is_short: bool| slice.clone() + &scale_words(map.range(compare.value), compare.value, is_short);
     let [long, short] = [scale(false), scale(true)];
+    let sides = if Scale::new(map, compare.value).is_some() { " faster or slower" } else { "" };
     if compare.value != HeatValue::Speedup {
         return first_fitting(&[long, short], width).to_owned();
     }
@@ -329,7 +330,7 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };
     let texts = [
-        format!("{long} faster or slower{}", meanings(tie)),
+        format!("{long}{sides}{}", meanings(tie)),
         format!("{long}{}", meanings(tie)),
         format!("{short}{}", meanings(tie)),
         format!("{short}{}", meanings("tie")),

@@ -16,9 +16,6 @@ const VALUE_AND_GAPS: u16 = 15;
 /// Longest title of a compared value.
 const LONGEST_TITLE: u16 = 16;
 
-/// Longest name of the baseline in a narrow window.
-const LONGEST_SHORT_NAME: u16 = 9;
-
 fn columns(compare: &Compare, compared: &AxisComparison, width: u16) -> Vec<TableColumn> {
     let pair_settings = compare.pair_settings(compared);
     let way = if compare.descending { "▼" } else { "▲" };
@@ -27,7 +24,8 @@ fn columns(compare: &Compare, compared: &AxisComparison, width: u16) -> Vec<Tabl
     let widest = pair_settings.widths.1.max(title.width()) as u16;
     let name = compared.baseline_name().unwrap_or_else(|| "baseline".to_owned());
     let baseline = match width {
-        ..80 => format!("{} ms", cut(&name, LONGEST_SHORT_NAME)),
+        // the headline and the legend name it
+        ..80 => format!("{} ms", compared.report.latency()),
         _ => format!("{name} {} ms", compared.report.latency()),
     };
     // baselines that differ are named in the cells
@@ -160,13 +158,6 @@ pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &AxisComp
     table::draw(buf, area, theme, &columns, rows, |row, column, _| {
         table::cell(content(compare, compared, row, column, theme))
     });
-    if pivot.rows.is_empty() {
-        let text = match compare.filter.value().trim().is_empty() {
-            true => compare.headline(),
-            false => "no pair matches the filter\nEsc clears the filter",
-        };
-        empty(buf, area, text, theme);
-    }
 }
 
 fn content(

@@ -74,6 +74,9 @@ impl Order {
 pub struct Counts {
     pub pairs: usize,
     pub differ: usize,
+    /// Pairs of simulated cells, and those of them that differ.
+    pub simulated: usize,
+    pub simulated_differ: usize,
     pub tested: usize,
     /// Pairs that differ after correction for multiple comparisons.
     pub adjusted: usize,
@@ -84,6 +87,8 @@ impl Counts {
         pairs.fold(Self::default(), |sum, pair| Self {
             pairs: sum.pairs + 1,
             differ: sum.differ + usize::from(pair.matters()),
+            simulated: sum.simulated + usize::from(pair.is_simulated()),
+            simulated_differ: sum.simulated_differ + usize::from(pair.is_simulated() && pair.matters()),
             tested: sum.tested + usize::from(pair.p_value.is_some()),
             adjusted: sum.adjusted + usize::from(pair.differs_adjusted == Some(true)),
         })

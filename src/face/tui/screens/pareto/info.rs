@@ -287,7 +287,10 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
     }
     let close = match (point.too_close, point.band) {
         (false, _) => String::new(),
-        (true, Some(band)) => format!(", {}", band.too_close()),
+        // the error of latencies, in the notes, is another one
+        (true, Some(band)) => {
+            format!(", too close to call ({}: {})", band.within(), band.reason())
+        }
         (true, None) => ", ≈ within noise".to_owned(),
     };
     if point.on_frontier {

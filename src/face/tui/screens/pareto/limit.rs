@@ -10,6 +10,7 @@ use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::{AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, XAxis};
 use study::plot::{limit_words, number};
+use table::P2p;
 
 /// Asks for a limit in the unit of the x axis, or of another axis that is named, and selects the best point within it.
 pub fn ask(pareto: &Pareto, cx: &mut Context) {
@@ -71,14 +72,23 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
     value.map(|value| Some(value * by))
 }
 
+/// Width below which the axis alone may name the measure of a limit.
+const NARROW: u16 = 79;
+
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 8x32: 245)`). Rivals of another TP or batch are named with
-/// it, because their ratio is no speedup.
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
+/// batch are named with it, because their ratio is no speedup.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let limit = pareto.limit?;
     let bound = format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit()));
+    let measure = match pareto.axes.x {
+        XAxis::Tpot => "TPOT ",
+        XAxis::Ttft => "TTFT ",
+        _ => "",
+    };
+    let named_bound = format!("{measure}{bound}");
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
-        return Some((bound, nothing(pareto)));
+        return Some((named_bound, nothing(pareto)));
     };
     let point = pareto.point(&winner.run)?;
     let name = format!("{}, {}", named(point), digits(winner.y));
@@ -90,16 +100,20 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         let rivals: Vec<&str> = words[..count].iter().map(|forms| forms[form].as_str()).collect();
         format!("{name} {unit} ({})", rivals.join(", "))
     };
+    let whole = if words.is_empty() { format!("{name} {unit}") } else { beside(words.len(), 0) };
+    let off = without_p2p(pareto, point, limit).into_iter().flatten();
+    let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
-    let mut texts: Vec<String> =
-        counts.flat_map(|count| [0, 1].map(|form| beside(count, form))).collect();
+    texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
     // a tie's number is almost the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
     texts.extend(tied.map(|rival| format!("{name} {unit} (≈ {})", rival.architecture)));
     texts.extend([format!("{name} {unit}"), name]);
-    let mut bounds = vec![bound];
+    let mut bounds = vec![named_bound];
     if width < 100 {
-        bounds.push(bounds[0].replacen("within", "≤", 1).replacen("at least", "≥", 1));
+        let short = bound.replacen("within", "≤", 1).replacen("at least", "≥", 1);
+        bounds.push(format!("{measure}{short}"));
+        bounds.extend((width < NARROW).then_some(short));
     }
     let pairs = texts.iter().flat_map(|text| bounds.iter().map(move |bound| (bound, text)));
     let fits = |(bound, text): &(&String, &String)| bound.width() + text.width() <= width.into();
@@ -126,6 +140,19 @@ fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint, limit:
         format!("{words}; its {} misses by {} %", winner.label(), digits(by_pct))
     });
     [with_miss.unwrap_or_else(|| words.clone()), words]
+}
+
+/// Best choice without P2P, where the winner has P2P: `P2P off: ladder 226`, and in few words.
+fn without_p2p(pareto: &Pareto, winner: &ParetoPoint, limit: f64) -> Option<[String; 2]> {
+    let is_off = |at: &&AtLimit| at.limit == limit && at.p2p == P2p::Off && !at.architecture.is_limit();
+    let rows = pareto.limits.iter().filter(is_off).filter(|_| winner.spec.p2p == P2p::On);
+    let choices = rows.filter_map(|at| Some((&at.architecture, at.best.as_ref()?.y)));
+    let (architecture, y) = choices.max_by(|(_, a), (_, b)| match pareto.axes.y.is_more_better() {
+        true => a.total_cmp(b),
+        false => b.total_cmp(a),
+    })?;
+    let y = digits(y);
+    Some([format!("P2P off: {architecture} {y}"), format!("{y} without P2P")])
 }
 
 /// Name of a point in the answer: `ladder 8x64 p2p-on`.

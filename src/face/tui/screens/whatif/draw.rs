@@ -80,7 +80,7 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
 }
 
 /// Header that fits into `room` columns: pieces with their styles, the whole text of its facts, and true if no fact is left
-/// out. Each piece has its longest form that fits.
+/// out. Each piece has its longest form that leaves room for the shortest forms of the next ones.
 pub fn header(
     whatif: &WhatIf,
     areas: &WhatIfAreas,
@@ -92,7 +92,10 @@ pub fn header(
         facts.iter().filter_map(|(forms, _)| forms.first()).map(String::as_str).collect();
     let (mut shown, mut left, mut is_whole) = (Vec::new(), usize::from(room), true);
     for (at, (forms, role)) in facts.iter().enumerate() {
-        let form = forms.iter().find(|form| form.width() <= left);
+        let later = facts[at + 1..].iter().filter_map(|(forms, _)| forms.last());
+        let room = left.saturating_sub(later.map(|form| form.width()).sum());
+        let form = forms.iter().find(|form| form.width() <= room);
+        let form = form.or_else(|| forms.last().filter(|form| form.width() <= left));
         is_whole &= form.is_some();
         // the label is cut rather than left out
         let form = form.or_else(|| forms.last().filter(|_| at == 0));
@@ -104,7 +107,7 @@ pub fn header(
     (shown, whole, is_whole)
 }
 
-/// Facts of the header: provenance, kept variants without a table of their own, changed sliders, the present cell and its
+/// Facts of the header: provenance, changed sliders, kept variants without a table of their own, the present cell and its
 /// base. Then another start with its key. Each has shorter forms, the last the shortest.
 fn header_pieces(
     whatif: &WhatIf,
@@ -121,7 +124,11 @@ fn header_pieces(
             let times = if traced.is_simulated() { "simulated" } else { "measured" };
             let label = |name: String| format!(" [predicted from {name}] ");
             let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
-            let what = vec![format!("{what}; link of {}", cell.hardware), what];
+            let link = match cell.link.is_emulated() {
+                true => format!("emulated link {}", cell.link.label()),
+                false => format!("link of {}", cell.hardware),
+            };
+            let what = vec![format!("{what}; {link}"), what];
             let labels = step_names(whatif, traced.number).map(label).to_vec();
             (labels, what, Vec::new(), Some(("goes back to", whatif.cell_name())))
         }
@@ -158,8 +165,8 @@ fn header_pieces(
     });
     let facts = [
         (labels, Role::Simulated),
-        (kept_in_words(whatif, areas.has_pins()), Role::Title),
         (changes, Role::Title),
+        (kept_in_words(whatif, areas.has_pins()), Role::Title),
         (what, Role::Text),
         (from, Role::Dim),
     ];
@@ -183,12 +190,21 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
         return Vec::new();
     }
     let each = pins().map(|(at, pin)| {
-        let ms = pin.answer.chosen().map_or_else(|| "-".into(), |numbers| digits(numbers.tpot_ms));
-        let now = if pin.variant == whatif.variant { "▸" } else { "" };
-        format!("{now}{} {ms}  ", letter(at))
+        let ms = pin.answer.chosen().map(|numbers| format!(" {} ms", digits(numbers.tpot_ms)));
+        let (now, own) = match pin.variant == whatif.variant {
+            // its changes come first in the header
+            true => ("▸", String::new()),
+            false => ("", whatif.changes(&pin.variant, &pin.answer.profile_values)),
+        };
+        let architecture = &pin.variant.cell.architecture;
+        let architecture = Some(architecture).filter(|own| **own != whatif.variant.cell.architecture);
+        let architecture = architecture.map_or_else(String::new, |own| format!(" {own}"));
+        let own = if own.is_empty() { own } else { format!(" {own}") };
+        format!("{now}{}{}{architecture}{own}", letter(at), ms.unwrap_or_default())
     });
     let letters: String = pins().map(|(at, _)| letter(at)).collect();
-    vec![format!("kept, ms: {}", each.collect::<String>()), format!("kept: {letters}  ")]
+    let each = each.collect::<Vec<_>>().join("; ");
+    vec![format!("kept {each}  "), format!("kept: {letters}  ")]
 }
 
 fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf) {
@@ -270,8 +286,21 @@ pub fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValu
         (Slider::P2p, _) if values.is_some_and(|values| stand_in(values).is_some()) => {
             format!("{} (stand-in)", slider.text(variant, values))
         }
+        _ if values.is_some_and(|values| is_estimated(slider, variant, values)) => {
+            format!("~{}", slider.text(variant, values))
+        }
         _ => slider.text(variant, values),
     }
+}
+
+/// True if a slider shows the profile's link value, and that was not measured.
+pub fn is_estimated(slider: Slider, variant: &Variant, values: &ProfileValues) -> bool {
+    let own = match slider {
+        Slider::Alpha => variant.alpha_us,
+        Slider::Bandwidth => variant.gb_s,
+        _ => return false,
+    };
+    own.is_none() && values.link_note.as_ref().is_some_and(|note| note.contains("not measured"))
 }
 
 /// Remark that another GPU's link stands in for the profile's, if so.

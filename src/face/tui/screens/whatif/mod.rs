@@ -201,9 +201,16 @@ impl WhatIf {
                 }
             },
         );
-        if let Some(kept) = self.waiting.first().filter(|_| self.traced.is_none()).cloned() {
-            let (simulator, asked) = (Arc::clone(&self.simulator), kept.clone());
+        if let Some(kept) = self.waiting.first().cloned() {
+            let (simulator, traced, asked) =
+                (Arc::clone(&self.simulator), self.traced.clone(), kept.clone());
+            let key = (self.started, kept.clone());
+            let work = move |_: &_| answered(traced.as_deref(), &asked, &simulator);
             let take = move |whatif: &mut Self, answer, cx: &mut Context| {
+                // a variant of another base waits for that base
+                if whatif.started != started {
+                    return;
+                }
                 whatif.waiting.retain(|variant| *variant != kept);
                 match cx.ok_or_fail(answer) {
                     Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
@@ -211,9 +218,11 @@ impl WhatIf {
                     None => whatif.unanswered.push(kept),
                 }
             };
-            cx.follow("kept", &asked.clone(), move |_| asked.answer(&simulator).map(Arc::new), take);
+            cx.follow("kept", &key, work, take);
         }
-        if self.traced.is_some() || self.current().is_none_or(|answer| answer.chosen().is_none()) {
+        let has_break_even =
+            |answer: &Arc<Answer>| answer.chosen().is_some() && !notes::never_hides(answer);
+        if self.traced.is_some() || !self.current().is_some_and(has_break_even) {
             cx.forget::<Self>("break-even");
         } else if self.break_even().is_none() {
             let (simulator, variant) = (Arc::clone(&self.simulator), self.variant.clone());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, stand_in, value_text};
+use super::draw::{base_text, header, is_estimated, stand_in, value_text};
 use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
@@ -145,9 +145,10 @@ fn fastest_in_words(
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
+        clauses.push(format!(", {ms}"));
         clauses.push(format!(", {speedup:.2}x the trace"));
         clauses.extend(own);
-        clauses.push(format!("; {ms}, {times} {before}"));
+        clauses.push(format!("; trace {times} {before}"));
         return clauses;
     }
     clauses.push(own.unwrap_or_else(|| format!(", {ms}")));
@@ -203,7 +204,7 @@ pub fn trust(whatif: &WhatIf, answer: &Answer) -> (Vec<String>, bool) {
             let run = format!("run measured {} ms{link}", digits(measured));
             std::iter::once(run).chain(simulated).collect()
         }
-        (None, None) => Vec::new(),
+        (None, None) => whatif.traced.iter().filter_map(|traced| traced.beside_median()).collect(),
     };
     let is_unvalidated = answer.error.starts_with("not validated");
     let error = match Trust::from_spec(&answer.spec) {
@@ -267,12 +268,15 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
         None => Sentence::new("", Role::Text, said, Role::Text),
     });
     let said = match (&whatif.error, &whatif.traced) {
-        (Some(why), _) => Sentence::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
+        (Some(why), _) => Some(Sentence::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad)),
         (None, Some(_)) => {
             let assumptions = answer.assumptions.clone().unwrap_or_default();
-            Sentence::new("predicted:", Role::Title, assumptions, Role::Text)
+            Some(Sentence::new("predicted:", Role::Title, assumptions, Role::Text))
         }
-        (None, None) => Sentence::new(BREAK_EVEN, Role::Title, break_even(whatif, answer), Role::Text),
+        (None, None) if never_hides(answer) => None,
+        (None, None) => {
+            Some(Sentence::new(BREAK_EVEN, Role::Title, break_even(whatif, answer), Role::Text))
+        }
     };
     let name = format!("{}:", whatif.slider().name());
     let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer, cx), Role::Dim);
@@ -281,7 +285,8 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
     let last = link.into_iter().chain([error]).chain(unfamiliar(answer));
-    let mut all: Vec<Sentence> = launches.into_iter().chain([said, of_slider]).chain(last).collect();
+    let first = launches.into_iter().chain(said);
+    let mut all: Vec<Sentence> = first.chain([of_slider]).chain(last).collect();
     if is_last {
         all[1..].rotate_left(1);
     }
@@ -413,22 +418,25 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
     if let Some(why) = slider.no_effect(&whatif.variant, Some(values)) {
         return format!("no effect: {why}");
     }
+    let estimate = values.link_note.as_ref().filter(|_| is_estimated(slider, &whatif.variant, values));
+    let estimate = estimate.map_or_else(String::new, |note| format!("; ~: {note}"));
     match slider {
         Slider::Architecture => about_architecture(&answer.spec.architecture),
-        // the all-reduces of a trace change in proportion
-        Slider::Alpha if whatif.traced.is_some() => about,
+        Slider::Alpha | Slider::Bandwidth if whatif.traced.is_some() => {
+            format!("{about}{estimate}{}", stretch(whatif, answer))
+        }
+        Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {
             let stack = &answer.spec.stack;
-            match (values.latency_scale, answer.spec.link.is_emulated()) {
-                (Some(1.0), _) => format!("{about}, as in nccl-tests"),
-                (Some(scale), _) => {
-                    format!("{about}, as in nccl-tests; stack {stack} scales it by {scale}")
-                }
-                (None, true) => format!("{about}, emulated; stack {stack} does not scale it"),
+            let scaled = match (values.latency_scale, answer.spec.link.is_emulated()) {
+                (Some(1.0), _) => "as in nccl-tests".to_owned(),
+                (Some(scale), _) => format!("as in nccl-tests; stack {stack} scales it by {scale}"),
+                (None, true) => format!("emulated; stack {stack} does not scale it"),
                 (None, false) => {
-                    format!("{about}, by the profile's formula, which stack {stack} does not scale")
+                    format!("by the profile's formula, which stack {stack} does not scale")
                 }
-            }
+            };
+            format!("{about}, {scaled}{estimate}")
         }
         Slider::NetworkLatency | Slider::NetworkBandwidth => match &values.network {
             Some(NetworkValues { nodes, note, .. }) => {
@@ -455,6 +463,29 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
         },
         _ => about,
     }
+}
+
+/// Effect of the changes on the communication of a traced step, which keeps its times in proportion.
+fn stretch(whatif: &WhatIf, answer: &Answer) -> String {
+    let comm_ms = |answer: &Answer| {
+        let standard = answer.row(&Architecture::Standard)?;
+        standard.numbers.as_ref().ok().map(|numbers| numbers.comm_ms).filter(|ms| *ms > 0.0)
+    };
+    let before = whatif.base_answer.as_deref().and_then(comm_ms);
+    match comm_ms(answer).zip(before) {
+        Some((now, before)) if digits(now) != digits(before) => format!(
+            "; standard communicates for {} ms a step, {:.2}x the trace's {}",
+            digits(now),
+            now / before,
+            digits(before)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// True if the chosen architecture runs all communication alone, so that no link lets it hide any.
+pub fn never_hides(answer: &Answer) -> bool {
+    answer.spec.architecture == Architecture::Standard && answer.spec.micro_batches <= 1
 }
 
 fn break_even(whatif: &WhatIf, answer: &Answer) -> String {

@@ -27,8 +27,8 @@ pub struct WhatIf {
     trace: String,
     /// True if the base is the open trace or its run; the next open trace then takes its place.
     pub follows_trace: bool,
-    /// Changes to traces that are no longer the base; they return with their trace.
-    earlier: Vec<TraceChanges>,
+    /// Changes to steps of traces that are no longer the base; they return with their step.
+    earlier: Vec<StepChanges>,
     /// Base, its name and the variant before the sliders changed a measured step.
     before_trace: Option<Box<(Variant, String, Variant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
@@ -55,6 +55,8 @@ pub struct WhatIf {
     pub waiting: Vec<Variant>,
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<Variant>,
+    /// Variants kept for other traces, and for cells while a trace is the base; they return with it.
+    parked: Vec<KeptVariants>,
     pub strip: StripView,
     /// True if the window has no rows for the strip.
     pub lacks_strip_rows: bool,
@@ -62,14 +64,25 @@ pub struct WhatIf {
     pub by_tpot: bool,
 }
 
-/// Changes of the sliders to the steps of a trace.
+/// Changes of the sliders to a step of a trace.
 #[derive(Debug)]
-struct TraceChanges {
-    trace: String,
+struct StepChanges {
+    /// Name of the step, with its trace.
+    base_name: String,
     base: Variant,
     variant: Variant,
     undo: Vec<Variant>,
     redo: Vec<Variant>,
+}
+
+/// Variants kept for all steps of a trace, or for all simulated cells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptVariants {
+    /// Name of the trace; empty for cells.
+    trace: String,
+    /// Traced engine, as two files may have one name; the default for cells.
+    base: Variant,
+    variants: Vec<Variant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,8 +92,11 @@ pub struct KeptWhatIf {
     variant: Variant,
     strip: StripView,
     by_tpot: bool,
+    /// Variants kept for cells.
     #[serde(default)]
     pins: Vec<Variant>,
+    #[serde(default)]
+    of_traces: Vec<KeptVariants>,
 }
 
 impl PersistentScreen for WhatIf {
@@ -88,14 +104,18 @@ impl PersistentScreen for WhatIf {
 
     /// Returns `None` if the sliders were never used.
     fn keep(&self) -> Option<KeptWhatIf> {
-        let fresh = Self::default();
         // a trace is not open in the next session
-        let from = if self.traced.is_some() { &fresh } else { self };
-        let Self { base, base_name, variant, .. } = from;
+        let (base, base_name, variant) = match self.before_trace.as_deref() {
+            Some((base, name, variant)) => (base, name, variant),
+            None => (&self.base, &self.base_name, &self.variant),
+        };
         let Self { strip, by_tpot, .. } = self;
-        let pins = from.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
-        let pins: Vec<Variant> = pins.cloned().collect();
-        let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
+        let all = self.parked.iter().cloned().chain([self.kept_variants()]);
+        let all = all.filter(|kept| !kept.variants.is_empty());
+        let (of_cells, of_traces): (Vec<_>, Vec<_>) = all.partition(|kept| kept.trace.is_empty());
+        let pins: Vec<Variant> = of_cells.into_iter().flat_map(|kept| kept.variants).collect();
+        let is_moved = *variant != Variant::default() || *base != Variant::default();
+        let used = is_moved || !pins.is_empty() || !of_traces.is_empty();
         used.then(|| KeptWhatIf {
             base: base.clone(),
             base_name: base_name.clone(),
@@ -103,14 +123,16 @@ impl PersistentScreen for WhatIf {
             strip: *strip,
             by_tpot: *by_tpot,
             pins,
+            of_traces,
         })
     }
 
     fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
-        let KeptWhatIf { base, base_name, variant, strip, by_tpot, pins: mut waiting } = kept;
+        let KeptWhatIf { base, base_name, variant, strip, by_tpot, pins: mut waiting, of_traces } = kept;
         waiting.truncate(MOST_PINS);
+        let parked = of_traces;
         let (simulator, started) = (Arc::clone(&self.simulator), self.started + 1);
-        let kept = Self { base, base_name, variant, strip, by_tpot, waiting, ..Self::default() };
+        let kept = Self { base, base_name, variant, strip, by_tpot, waiting, parked, ..Self::default() };
         *self = Self { simulator, started, ..kept };
     }
 }
@@ -139,24 +161,19 @@ impl WhatIf {
         note
     }
 
-    /// Restarts from a measured step of a trace. Returns true if earlier changes to that trace are back; the same trace again
-    /// starts without changes.
+    /// Restarts from a measured step of a trace. Returns true if earlier changes to that step are back.
     pub fn start_traced(&mut self, traced: Arc<TracedStep>, trace: String) -> bool {
         let name = format!("step {} of {trace}", traced.number);
-        if self.traced.is_some() && self.trace == trace {
-            self.undo.clear();
-        }
         self.list.selected = 0;
         let before = self.before_trace.take();
         let own = || Box::new((self.base.clone(), self.base_name.clone(), self.variant.clone()));
         let before = before.or_else(|| self.traced.is_none().then(own));
-        self.restart(traced.base.clone(), name, Some(traced));
+        self.restart(traced.base.clone(), name, Some((traced, trace)));
         self.before_trace = before;
-        self.trace = trace;
         self.follows_trace = true;
-        let is_back = |one: &TraceChanges| one.trace == self.trace && one.base == self.base;
+        let is_back = |one: &StepChanges| one.base_name == self.base_name && one.base == self.base;
         let Some(at) = self.earlier.iter().position(is_back) else { return false };
-        let TraceChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
+        let StepChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
         (self.variant, self.undo, self.redo) = (variant, undo, redo);
         true
     }
@@ -192,34 +209,55 @@ impl WhatIf {
         self.list.selected = 0;
         self.restart(base, name, None);
         self.variant = variant;
-        // kept variants of cells are simulated again
-        self.waiting.append(&mut self.unanswered);
     }
 
-    fn restart(&mut self, variant: Variant, base_name: String, traced: Option<Arc<TracedStep>>) {
+    /// All variants kept for the present base.
+    fn kept_variants(&self) -> KeptVariants {
+        let pins = self.pins.iter().map(|pin| &pin.variant);
+        let variants = pins.chain(&self.waiting).chain(&self.unanswered).cloned().collect();
+        let base = if self.traced.is_some() { self.base.clone() } else { Variant::default() };
+        KeptVariants { trace: self.trace.clone(), base, variants }
+    }
+
+    /// Starts from a cell, or from a step of the trace with this name. The variants kept for the next base return, with
+    /// answers of its own.
+    fn restart(
+        &mut self,
+        variant: Variant,
+        base_name: String,
+        traced: Option<(Arc<TracedStep>, String)>,
+    ) {
         let slider = self.slider();
+        let kept = self.kept_variants();
         let mut earlier = std::mem::take(&mut self.earlier);
         if self.traced.is_some() {
-            let (trace, base) = (std::mem::take(&mut self.trace), self.base.clone());
-            earlier.retain(|one| one.trace != trace);
+            let (base_name, base) = (std::mem::take(&mut self.base_name), self.base.clone());
+            earlier.retain(|one| one.base_name != base_name);
             if !self.undo.is_empty() {
                 let [undo, redo] = [&mut self.undo, &mut self.redo].map(std::mem::take);
-                earlier.push(TraceChanges { trace, base, variant: self.variant.clone(), undo, redo });
+                let variant = self.variant.clone();
+                earlier.push(StepChanges { base_name, base, variant, undo, redo });
             }
         }
         let mut pins = std::mem::take(&mut self.pins);
-        let waiting = std::mem::take(&mut self.waiting);
+        let mut waiting = std::mem::take(&mut self.waiting);
         let mut unanswered = std::mem::take(&mut self.unanswered);
-        match (&traced, &self.traced) {
-            // variants of a cell cannot stand beside those of a trace, and wait for the next session
-            (Some(_), None) => unanswered.extend(pins.drain(..).map(|pin| pin.variant)),
-            (_, Some(_)) => pins.clear(),
-            (None, None) => {}
+        let mut parked = std::mem::take(&mut self.parked);
+        // answers about cells hold for every other cell
+        if self.traced.is_some() || traced.is_some() {
+            parked.push(kept);
+            let base = if traced.is_some() { variant.clone() } else { Variant::default() };
+            let trace = traced.as_ref().map_or("", |(_, trace)| trace);
+            let is_own = |one: &KeptVariants| one.trace == trace && one.base == base;
+            let own = parked.iter().position(is_own).map(|at| parked.swap_remove(at).variants);
+            (pins, waiting, unanswered) = (Vec::new(), own.unwrap_or_default(), Vec::new());
         }
+        let (traced, trace) = traced.unzip();
         *self = Self {
             base: variant.clone(),
             base_name,
             traced,
+            trace: trace.unwrap_or_default(),
             variant,
             earlier,
             seeded: self.seeded.take(),
@@ -232,6 +270,7 @@ impl WhatIf {
             pins,
             waiting,
             unanswered,
+            parked,
             ..Self::default()
         };
         self.select_again(slider);

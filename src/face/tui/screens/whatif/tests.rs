@@ -543,7 +543,7 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     driver.taps("lp");
     let shown = driver.screen();
     let header = shown.lines().nth(1).unwrap_or_default();
-    assert!(header.contains("kept, ms: A 9.58  ▸B "), "{shown}");
+    assert!(header.contains("batch 2; kept: AB  llama-3-70b"), "changes come first: {shown}");
     driver.taps("u");
     driver.shows("undone: batch from 2 back to 1; A to B stay kept");
 }
@@ -586,10 +586,15 @@ fn traced_step() -> Arc<TracedStep> {
 }
 
 fn traced_step_over(link: Link) -> Arc<TracedStep> {
+    traced_step_of(link, 2)
+}
+
+fn traced_step_of(link: Link, number: u32) -> Arc<TracedStep> {
     let mut cell = Spec { output_tokens: 6, link, ..Variant::default().cell };
     (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
     let trace = run::testing::simulated(&cell);
-    let key = trace.spans.iter().find(|span| span.step == 2).map(trace::overlap::StepKey::from_span);
+    let key =
+        trace.spans.iter().find(|span| span.step == number).map(trace::overlap::StepKey::from_span);
     let target = machine::hardware::Target::from_spec(&cell).unwrap();
     let arguments = vec!["trace.json".to_owned()];
     Arc::new(TracedStep::new(&trace, (key, 0), [None; 2], target, arguments).unwrap())
@@ -609,6 +614,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     driver.shows("[predicted from step 2 of first]");
     driver.shows(" Fastest");
     driver.shows("predicted ms  x trace");
+    driver.hides("break-even: ");
     select(&mut driver, Slider::Alpha);
     driver.taps("L");
     let changed = driver.state.whatif.variant.clone();
@@ -625,10 +631,49 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_eq!(driver.state.whatif.variant, changed);
     driver.taps("u");
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
-    // the same trace again starts without them
+    // the same step again keeps them
     driver.taps("L");
     open(&mut driver, "first");
-    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+    assert_eq!(driver.state.whatif.variant, changed);
+}
+
+/// Kept variants belong to the trace: they are answered again on each of its steps, and are there at the next start.
+#[test]
+fn variants_kept_for_a_trace_stay_on_its_other_steps_and_across_restarts() {
+    let open = |driver: &mut Driver, name: &str, number: u32| {
+        let request = Request::WhatIfTraced(traced_step_of(Link::Native, number), name.into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+    };
+    let pins = |driver: &Driver| {
+        let pins = driver.state.whatif.pins.iter();
+        pins.map(|pin| (pin.variant.alpha_us, pin.answer.arguments.clone())).collect::<Vec<_>>()
+    };
+    let mut driver = on((120, 40));
+    driver.taps("p");
+    open(&mut driver, "first", 2);
+    assert!(pins(&driver).is_empty(), "those of cells wait");
+    driver.state.whatif.change(|variant, _| variant.alpha_us = Some(40.0));
+    driver.taps("jp");
+    let kept = pins(&driver);
+    assert_eq!(kept.len(), 1, "{}", driver.screen());
+    open(&mut driver, "first", 1);
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base, "changes belong to a step");
+    let other = pins(&driver);
+    assert_eq!((other.len(), other[0].0), (1, Some(40.0)));
+    assert_ne!(other, kept, "answered for this step");
+    open(&mut driver, "second", 2);
+    assert!(pins(&driver).is_empty());
+    open(&mut driver, "first", 2);
+    assert_eq!(pins(&driver), kept);
+    driver.shows("your changes to step 2 of first are back");
+    let saved = driver.state.whatif.remember().unwrap();
+    let mut next = Driver::empty(120, 40);
+    next.state.whatif.recall(&saved, &mut next.state.cx);
+    next.taps("7");
+    assert_eq!(pins(&next).len(), 1, "the one of the cell");
+    open(&mut next, "first", 2);
+    assert_eq!(pins(&next), kept);
 }
 
 #[test]
@@ -731,6 +776,7 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
     let step = traced_step_over(Link::Emulated { alpha_us: 200.0, gb_s: 5.0 });
     let effects = driver.send(Message::Request(Request::WhatIfTraced(step, "first".into(), None)));
     driver.answer(effects);
+    driver.shows("; emulated link ");
     let whatif = &driver.state.whatif;
     let number = |slider: Slider| slider.number(&whatif.variant, whatif.profile_values());
     assert_eq!([Slider::Alpha, Slider::Bandwidth].map(number), [Some(200.0), Some(5.0)]);
@@ -741,6 +787,12 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
     let before = comm_ms(&driver);
     driver.state.whatif.change(|variant, _| variant.alpha_us = Some(100.0));
     driver.taps("jk");
+    select(&mut driver, Slider::Alpha);
+    let about = notes(&driver).into_iter().find(|note| note.starts_with("AR latency: ")).unwrap();
+    assert!(
+        about.contains("; standard communicates for ") && about.contains("x the trace's "),
+        "{about}"
+    );
     // the latency is nearly all of a small message's time
     let share = comm_ms(&driver) / before;
     assert!((0.5..0.55).contains(&share), "{share}");
@@ -818,6 +870,30 @@ fn a_kept_variant_names_what_was_changed() {
     select(&mut driver, Slider::Batch);
     driver.taps("lp");
     driver.shows("▸ A  ladder, batch 2");
+}
+
+/// Values of a link that no one measured are marked, and changes stay in the header of every window.
+#[test]
+fn an_estimate_of_the_profile_is_marked_and_changes_leave_room_for_the_cell() {
+    let mut driver = on((120, 40));
+    driver.hides("~");
+    driver.state.whatif.change(|variant, _| variant.cell.hardware = "b200_sxm".into());
+    driver.taps("jk");
+    let is_estimate = |values: &study::whatif::ProfileValues| {
+        values.link_note.as_ref().is_some_and(|note| note.contains("not measured"))
+    };
+    assert_eq!(
+        driver.state.whatif.profile_values().is_some_and(is_estimate),
+        driver.screen().contains(" ~")
+    );
+    let mut driver = on((60, 16));
+    driver.taps("p");
+    driver.state.whatif.change(|variant, _| {
+        (variant.alpha_us, variant.cell.p2p) = (Some(31.1), P2p::Off);
+    });
+    driver.taps("jk");
+    driver.shows("2 changes; ");
+    driver.shows("llama-3-70b");
 }
 
 #[test]

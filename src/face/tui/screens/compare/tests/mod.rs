@@ -130,7 +130,7 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
     driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("by NCCL_ALGO against unset: 5 comparisons, 0 differ"), "{shown}");
-    assert!(shown.contains("Tree      standard") && shown.contains("≈ noise"), "{shown}");
+    assert!(shown.contains("Tree      standard") && shown.contains("≈ not significant"), "{shown}");
 }
 
 #[test]
@@ -250,6 +250,22 @@ fn a_filter_that_leaves_nothing_says_why_and_what_to_write() {
     assert!(shown.contains("did you mean p2p:off?"), "{shown}");
     driver.taps("t");
     driver.shows("did you mean p2p:off?");
+}
+
+#[test]
+fn a_filter_that_leaves_nothing_writes_over_no_title() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(grid().to_vec(), size);
+        driver.taps("/tp:77");
+        driver.tap(KeyCode::Enter);
+        for _ in 0..2 {
+            driver.shows("Esc clears the filter");
+            let shown = driver.screen();
+            let is_mixed = |line: &str| line.contains(" ms") && line.contains("filter");
+            assert!(!shown.lines().any(is_mixed) && !shown.contains("TPOT ms"), "{shown}");
+            driver.taps("t");
+        }
+    }
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn the_pivot_scrolls_to_the_selected_value() {
         record.run.push_str("-b8");
     }
     let mut driver = on([compared(), larger].concat(), (60, 16));
-    let titles = |driver: &Driver| line_of(driver, "standard ms");
+    let titles = |driver: &Driver| line_of(driver, "TPOT ms");
     assert!(!titles(&driver).contains("upper-bound"), "{}", driver.screen());
     driver.taps("lll");
     assert!(titles(&driver).contains("[upper-bound]"), "{}", driver.screen());

@@ -513,9 +513,16 @@ impl Pareto {
         self.arrange();
     }
 
+    /// Shows another P2P setting, and selects the same cell there.
     pub fn cycle_p2p(&mut self) {
+        let own = self.current().cloned();
         self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
         self.arrange();
+        if let Some((own, p2p)) = own.zip(self.p2p) {
+            let series = Series { p2p, ..own.series() };
+            let is_same = |point: &ParetoPoint| point.series() == series && point.label() == own.label();
+            self.selected = self.visible().position(is_same).unwrap_or(self.selected);
+        }
     }
 
     pub fn choose_group(&mut self, group: usize) {
