@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use run::sim::Simulator;
-use study::whatif::{HIDDEN_PCT, Over, Variant};
+use study::whatif::{BreakEvenQuantity, HIDDEN_PCT, WhatIfVariant};
 
 fn sliders(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("whatif_70b");
@@ -14,7 +14,7 @@ fn sliders(criterion: &mut Criterion) {
     let mut step = 0u32;
     // plans and sizes are at hand: the key is held on alpha
     for stack in ["gpt-fast", "native"] {
-        let mut variant = Variant::default();
+        let mut variant = WhatIfVariant::default();
         variant.cell.stack = stack.into();
         group.bench_function(format!("alpha/{stack}"), |b| {
             b.iter(|| {
@@ -25,7 +25,7 @@ fn sliders(criterion: &mut Criterion) {
         });
     }
     // sizes of memory follow the prompt, which no two answers share
-    let mut variant = Variant::default();
+    let mut variant = WhatIfVariant::default();
     group.bench_function("prompt", |b| {
         b.iter(|| {
             step += 1;
@@ -36,15 +36,17 @@ fn sliders(criterion: &mut Criterion) {
     // and the plans of all architectures, where the TP or the model was not met before
     group.bench_function("tp/first", |b| {
         b.iter(|| {
-            let mut variant = Variant::default();
+            let mut variant = WhatIfVariant::default();
             variant.cell.tp = 4;
             black_box(&variant).answer(&Simulator::default()).expect("it runs")
         });
     });
-    let variant = Variant::default();
+    let variant = WhatIfVariant::default();
     group.bench_function("break_even/alpha", |b| {
         b.iter(|| {
-            black_box(&variant).break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).expect("it runs")
+            black_box(&variant)
+                .break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT)
+                .expect("it runs")
         });
     });
     group.finish();

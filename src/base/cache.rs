@@ -25,11 +25,11 @@ fn own_directory_of(set: Option<PathBuf>, home: Option<PathBuf>, otherwise: &str
 
 /// Folder of cached files. Read and write errors only cause recomputation.
 #[derive(Debug)]
-pub struct Cache {
+pub struct FileCache {
     folder: PathBuf,
 }
 
-impl Cache {
+impl FileCache {
     /// The user's cache for this kind of content; `None` without a home.
     pub fn of_user(kind: &str) -> Option<Self> {
         Some(Self::new(&own_directory("XDG_CACHE_HOME", ".cache")?.join(kind)))
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_found_and_what_is_broken_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(&folder.path().join("deep/kernels"));
+        let cache = FileCache::new(&folder.path().join("deep/kernels"));
         assert_eq!(cache.load("a"), None);
         cache.store("a", b"code");
         assert_eq!(cache.load("a").as_deref(), Some(b"code".as_slice()));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_no_error() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let cache = Cache::new(&file.path().join("kernels"));
+        let cache = FileCache::new(&file.path().join("kernels"));
         cache.store("a", b"code");
         assert_eq!(cache.load("a"), None);
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::error::Error;
 
 /// Enum made by the macro `words!`, with one keyword per variant.
-pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
+pub trait KeywordEnum: Copy + PartialEq + FromStr<Err = Error> + 'static {
     /// Keywords in display order.
     const WORDS: &'static [&'static str];
 
@@ -17,7 +17,7 @@ pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
 }
 
 /// Defines an enum with a keyword per variant for files, command line and tables. The literal after its
-/// name appears in errors about unknown keywords; variants' doc comments become `Words::ABOUT`.
+/// name appears in errors about unknown keywords; variants' doc comments become `KeywordEnum::ABOUT`.
 #[macro_export]
 macro_rules! words {
     (
@@ -47,7 +47,7 @@ macro_rules! words {
             }
         }
 
-        impl $crate::words::Words for $name {
+        impl $crate::words::KeywordEnum for $name {
             const WORDS: &'static [&'static str] = &[$($word),*];
             const ABOUT: &'static [&'static str] = &[$($about),*];
 

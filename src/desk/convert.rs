@@ -19,7 +19,7 @@ use plan::{Architecture, LayerSet};
 use run::Resolve;
 use run::{Execute, Feasibility, feasibility};
 use study::analysis::{
-    self, Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted,
+    self, Conversion, ConversionCandidate, ConversionPoint, ConversionReport, Origins, Unconverted,
 };
 use table::options::{OPTIONS, option};
 use table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
@@ -121,7 +121,7 @@ pub fn convert(
         measured: BTreeMap::new(),
         text: None,
     };
-    let mut sets: Vec<Chosen> =
+    let mut sets: Vec<ConversionCandidate> =
         request.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
     search.measure(&sets)?;
     for conversion in &request.conversions {
@@ -227,7 +227,7 @@ struct ConversionSearch<'a> {
 }
 
 impl ConversionSearch<'_> {
-    fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
+    fn measure(&mut self, sets: &[ConversionCandidate]) -> Result<()> {
         let layers = self.request.quality.model.shape.layers;
         let wirings: BTreeSet<Architecture> =
             sets.iter().map(|set| set.conversion.architecture(&set.layers, layers)).collect();
@@ -254,12 +254,12 @@ impl ConversionSearch<'_> {
     }
 
     /// Adds layers one at a time, each time the one with the lowest divergence.
-    fn greedy(&mut self, conversion: Conversion) -> Result<Vec<Chosen>> {
+    fn greedy(&mut self, conversion: Conversion) -> Result<Vec<ConversionCandidate>> {
         let (mut set, mut steps) = (Vec::new(), Vec::new());
         loop {
             let ways = analysis::extended(conversion, &set, self.request.quality.model.shape.layers);
             self.measure(&ways)?;
-            let kl = |way: &Chosen| self.kl(conversion, &way.layers);
+            let kl = |way: &ConversionCandidate| self.kl(conversion, &way.layers);
             let Some(best) = ways.into_iter().min_by(|a, b| kl(a).total_cmp(&kl(b))) else {
                 return Ok(steps);
             };
@@ -272,18 +272,18 @@ impl ConversionSearch<'_> {
 fn report(
     request: &ConversionRequest,
     text: &TextQuality,
-    sets: Vec<Chosen>,
+    sets: Vec<ConversionCandidate>,
     measured: &BTreeMap<Architecture, Quality>,
 ) -> Result<ConversionReport> {
     let ConversionRequest { quality, target, .. } = request;
     let layers = quality.model.shape.layers;
     let of_target = Model::resolve(&target.model)?.shape.layers;
-    let carried = |set: &Chosen| {
+    let carried = |set: &ConversionCandidate| {
         set.conversion.architecture(&analysis::carried_over(&set.layers, layers, of_target), of_target)
     };
     let speeds = speeds(target, sets.iter().map(carried))?;
     let standard = &speeds[&Architecture::Standard];
-    let point = |(at, set): (usize, Chosen)| {
+    let point = |(at, set): (usize, ConversionCandidate)| {
         let target_architecture = carried(&set);
         let speed = &speeds[&target_architecture];
         let architecture = set.conversion.architecture(&set.layers, layers);

@@ -10,9 +10,9 @@ use base::checksum::sha256;
 use base::error::{Error, Result};
 use base::input::InputKind;
 use lab::launch::Cancel;
-use lab::store::{Evaluation, EvaluationFile, Store, window_key};
+use lab::store::{EvaluationFile, EvaluationKey, Store, window_key};
 use lab::sweep::OWN_TEXT;
-pub use lab::sweep::Text;
+pub use lab::sweep::TextSource;
 use model::{Model, Tokenizer, read_tokens};
 use plan::{Architecture, CommDType, DType};
 use run::{EvaluateRequest, Evaluated, EvaluationWindow, Execute, WindowQuality, evaluation_plan};
@@ -21,7 +21,7 @@ use table::{Backend, FEW_WINDOWS, Provenance, Quality, quality};
 #[derive(Clone, Debug)]
 pub struct QualityRequest {
     pub model: Model,
-    pub text: Text,
+    pub text: TextSource,
     pub architectures: Vec<Architecture>,
     /// Another reference model, whose `standard` the architectures are compared with.
     pub reference: Option<Model>,
@@ -112,7 +112,7 @@ impl LoadedText {
             request.reference.as_ref().map(|model| model.fingerprint(request.seed)).transpose()?;
         let path = request.text.path();
         let sha256 = match &request.text {
-            Text::Own => sha256(OWN_TEXT),
+            TextSource::Own => sha256(OWN_TEXT),
             _ => sha256(InputKind::TEXT.bytes(path)?),
         };
         Ok(Self { tokens, all, sha256, keys, weights, reference })
@@ -224,10 +224,10 @@ fn result_files(
     let QualityRequest { model, tp, dtype, comm_dtype, .. } = request;
     let file = |HashedPlan { architecture, hash }: &HashedPlan| {
         let hash = hash.clone();
-        store.evaluation(Evaluation {
+        store.evaluation(EvaluationKey {
             comm_dtype: *comm_dtype,
             reference: text.reference.clone(),
-            ..Evaluation::new(&model.name, &text.weights, architecture, *tp, *dtype, hash)
+            ..EvaluationKey::new(&model.name, &text.weights, architecture, *tp, *dtype, hash)
         })
     };
     plans.iter().map(file).collect()
@@ -294,12 +294,12 @@ fn missing(
 ///
 /// Returns an input error if the text cannot be read, the model needs a tokenizer and has none, or an id is beyond
 /// the vocabulary.
-pub(super) fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
+pub(super) fn tokens(model: &Model, text: &TextSource) -> Result<Vec<u32>> {
     let path = text.path();
     let words = match text {
-        Text::Ids(path) => return read_tokens(path, model.shape.vocab),
-        Text::Own => OWN_TEXT.to_owned(),
-        Text::Words(path) => InputKind::TEXT.text(path)?,
+        TextSource::Ids(path) => return read_tokens(path, model.shape.vocab),
+        TextSource::Own => OWN_TEXT.to_owned(),
+        TextSource::Words(path) => InputKind::TEXT.text(path)?,
     };
     let ids = tokenizer(model)?.encode_plain(&words)?;
     match ids.iter().find(|id| **id >= model.shape.vocab) {

@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::parquet;
-use study::analysis::{self, Column, ComparisonReport, ConversionReport, RunCell, RunTable};
+use study::analysis::{self, ComparisonReport, ConversionReport, RunCell, RunTable, RunTableColumn};
 use study::plot::{self, FigureOptions, ParetoData, ProvenanceSummary};
 use table::options::OptionKind;
 use table::render::Sourced;
-use table::{Record, Source};
+use table::{FieldSource, Record};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -151,7 +151,7 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
             "`ladderscope runs --format csv` and `--format json` print the same runs as text",
         ));
     }
-    let columns: Vec<&Column> = table
+    let columns: Vec<&RunTableColumn> = table
         .csv_columns()
         .into_iter()
         .filter_map(|at| table.columns().get(at))
@@ -189,7 +189,7 @@ const CREATED: &str = "created";
 
 /// Values of a column. Whole numbers are Int64, those that may need 64 bits UInt64, other numbers Float64, flags
 /// booleans, times microseconds since 1970, everything else text; missing values are null.
-fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
+fn series(column: &RunTableColumn, records: &[Record], rows: &[u32]) -> Series {
     let name = column.field.name.as_ref().into();
     if let Some(option) = column.field.large_option() {
         let number = |row: &u32| option.number(&records.get(*row as usize)?.spec);
@@ -219,7 +219,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
         let times = times.into_datetime(TimeUnit::Microseconds, Some(TimeZone::UTC));
         return times.into_column().with_name(name);
     }
-    if matches!(column.field.source, Source::Option(option) if option.kind == OptionKind::Flag) {
+    if matches!(column.field.source, FieldSource::Option(option) if option.kind == OptionKind::Flag) {
         let is_set = |row: &u32| text(row).map(|text| text == "true");
         return Series::new(name, rows.iter().map(is_set).collect::<Vec<_>>());
     }
@@ -227,7 +227,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
 }
 
 /// Metadata of a column: title and unit.
-fn column_metadata(column: &Column) -> Value {
+fn column_metadata(column: &RunTableColumn) -> Value {
     let (title, unit) = (column.field.title.as_ref(), column.field.unit);
     match unit.is_number() {
         true => json!({ "title": title, "unit": unit.in_files() }),

@@ -9,7 +9,7 @@ use base::atomic::UnfinishedDir;
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::regular;
-use lab::store::{Copied, DamagedFile, RecordingCopies, Store};
+use lab::store::{CopiedRuns, DamagedFile, RecordingCopies, Store};
 use study::analysis::MeasuredGrid;
 use table::P2p;
 
@@ -71,7 +71,7 @@ struct Summary {
 #[derive(Debug)]
 pub struct ImportedKit {
     pub origin: KitOrigin,
-    pub runs: Copied,
+    pub runs: CopiedRuns,
     pub recordings: RecordingCopies,
     pub grid: MeasuredGrid,
     /// Files of the kit that are damaged and were left out.

@@ -9,7 +9,7 @@ use lab::store::Store;
 use plan::Phase;
 use run::GridContext;
 use run::sim::Simulator;
-use study::diff::{Prediction, PredictionCheck, TraceDiff, checked};
+use study::diff::{PredictionCheck, StoredPrediction, TraceDiff, checked};
 use table::Spec;
 use trace::Trace;
 
@@ -86,7 +86,7 @@ pub fn check_prediction(
     diff: &TraceDiff,
     after: &OpenedTrace,
 ) -> Result<Vec<PredictionCheck>> {
-    let mut prediction: Prediction = store.prediction(name)?;
+    let mut prediction: StoredPrediction = store.prediction(name)?;
     let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
     let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
     if let [check] = &checks[..] {

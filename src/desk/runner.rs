@@ -8,7 +8,7 @@ use super::cells::{evaluate_cells, train_cells};
 use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
-use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
+use lab::sweep::{self, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome, SweepSelection};
 use run::{GridContext, PROGRESS_TIMEOUT};
 use table::{Record, Spec, Status};
 use trace::export;
@@ -37,7 +37,7 @@ impl Runner {
     pub fn experiment(
         &self,
         experiment: &Experiment,
-        choice: Choice,
+        choice: SweepSelection,
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<SweepOutcome> {
         let executor = self.executor(None)?;
@@ -60,7 +60,7 @@ impl Runner {
     pub fn on_slurm(
         &self,
         experiment: &Experiment,
-        choice: Choice,
+        choice: SweepSelection,
         options: SlurmOptions,
         detach: bool,
         emit: &mut dyn FnMut(SweepEvent),

@@ -1,8 +1,8 @@
 //! Synthetic results for the tests of this crate and of the crates that use it.
 
 use crate::analysis::{
-    Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted, alone, comparators,
-    ordered,
+    Conversion, ConversionCandidate, ConversionPoint, ConversionReport, Origins, Unconverted, alone,
+    comparators, ordered,
 };
 use plan::DType;
 use table::{Provenance, Quality, Spec};
@@ -23,7 +23,7 @@ pub fn conversion_report() -> ConversionReport {
         kl_ci95: Some([0.9 * kl, 1.1 * kl]),
         agreement_ci95: None,
     };
-    let point = |(at, chosen): (usize, Chosen)| {
+    let point = |(at, chosen): (usize, ConversionCandidate)| {
         let count = chosen.layers.len() as f64;
         let architecture = chosen.conversion.architecture(&chosen.layers, 4);
         ConversionPoint {

@@ -28,7 +28,9 @@ use self::words::percent;
 use super::analysis::{
     CollectiveRow, IdleSplit, StepSummary, TimePart, TraceReport, estimated_skew, time_parts,
 };
-use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
+use super::rewire::{
+    LAUNCH_BOUND, LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
+};
 use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
@@ -601,7 +603,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
         step,
     });
     let step = selection.step.filter(|_| is_own && key.is_none());
-    let asked = Asked { phase: selection.phase, step, key, layers: None };
+    let asked = StepSelection { phase: selection.phase, step, key, layers: None };
     let mut rewiring = Rewiring::new(trace, &asked, setting).map_err(|error| error.to_string())?;
     let number = selection.step.filter(|_| !is_own).and_then(|step| rewiring.steps.number_of(step));
     if let Some(number) = number {
@@ -610,21 +612,23 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
     let host = !steps.is_launch_bound();
-    let plain = |architecture| Choice { host, ..Choice::from_architecture(architecture) };
-    let mut choices: Vec<(&str, Choice)> = Vec::new();
+    let plain = |architecture| RewireChoice { host, ..RewireChoice::from_architecture(architecture) };
+    let mut choices: Vec<(&str, RewireChoice)> = Vec::new();
     if !host {
         choices.push((steps.launch_remedy(), plain(Architecture::Standard)));
     }
-    let exchanges = steps.ends == Ends::Exchanges;
+    let exchanges = steps.ends == LayerCollectives::Exchanges;
     if rewiring.collective() != Some(Collective::Fused) && !exchanges {
-        let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
+        let fused =
+            RewireChoice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
         choices.push((FUSED, fused));
     }
     choices.push(("ladder", plain(Architecture::Ladder(LayerSet::All))));
     if exchanges {
         choices.push(("farskip", plain(Architecture::FarSkip(LayerSet::All))));
     }
-    choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
+    choices
+        .push(("two micro-batches", RewireChoice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
     let late_launches = rewiring.late_launches();
@@ -644,9 +648,9 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             }
             Err(error) => return Err(error.to_string()),
         };
-        let times: Times = answer.contended.unwrap_or(answer.alone);
+        let times: RewiredTimes = answer.contended.unwrap_or(answer.alone);
         let half = (choice.micro_batches > 1)
-            .then(|| rewiring.answer(&Choice { share: 0.5, ..choice.clone() }).ok())
+            .then(|| rewiring.answer(&RewireChoice { share: 0.5, ..choice.clone() }).ok())
             .flatten();
         remedies.push(Remedy {
             name: match host || remedies.is_empty() {

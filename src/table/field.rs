@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::options::{OPTIONS, OptionEntry, OptionKind};
-use super::{Interval, MEASURES, Measure, MeasureScope, Record, host};
+use super::{IntervalColumns, MEASURES, Measure, MeasureScope, Record, host};
 use base::text::same_name;
 
 /// Handling of a column in free-text search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Search {
+pub enum FieldSearch {
     Never,
     /// Matches the text as typed.
     Words,
@@ -23,13 +23,13 @@ pub enum Search {
 
 /// Accessor of a column's value.
 #[derive(Clone, Copy)]
-pub enum Source {
+pub enum FieldSource {
     Text(fn(&Record) -> Option<Cow<'_, str>>),
     Number(fn(&Record) -> Option<f64>),
     Option(&'static OptionEntry),
     Measure(&'static Measure),
     /// Bound of an interval: 0 for the lower, 1 for the upper.
-    End(Interval, usize),
+    End(IntervalColumns, usize),
     /// Experiment whose sweep ran it, and experiments that reused it from the store.
     Experiments,
     Tags,
@@ -41,7 +41,7 @@ pub enum Source {
     Override,
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for FieldSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Source")
     }
@@ -56,15 +56,15 @@ pub struct Field {
     /// Column header on screen.
     pub title: Cow<'static, str>,
     pub unit: Unit,
-    pub searched: Search,
-    pub source: Source,
+    pub searched: FieldSearch,
+    pub source: FieldSource,
 }
 
 impl Field {
     /// Underlying option, if its values may need 64 bits.
     pub fn large_option(&self) -> Option<&'static OptionEntry> {
         match self.source {
-            Source::Option(option) if option.kind == OptionKind::Large => Some(option),
+            FieldSource::Option(option) if option.kind == OptionKind::Large => Some(option),
             _ => None,
         }
     }
@@ -79,11 +79,11 @@ impl Field {
         let entry =
             |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
         match self.source {
-            Source::Text(get) => get(record),
-            Source::Experiments => record.experiment.as_deref().map(Cow::from),
-            Source::Option(option) => Some(option.text(&record.spec)),
-            Source::Variable => entry(&record.spec.env),
-            Source::Override => entry(&record.spec.set),
+            FieldSource::Text(get) => get(record),
+            FieldSource::Experiments => record.experiment.as_deref().map(Cow::from),
+            FieldSource::Option(option) => Some(option.text(&record.spec)),
+            FieldSource::Variable => entry(&record.spec.env),
+            FieldSource::Override => entry(&record.spec.set),
             _ => None,
         }
     }
@@ -91,10 +91,10 @@ impl Field {
     /// Numeric value in a record, in the field's unit; `None` if it depends on other runs.
     pub fn number(&self, record: &Record) -> Option<f64> {
         match self.source {
-            Source::Number(get) => get(record),
-            Source::Option(option) => option.number(&record.spec).map(|number| number as f64),
-            Source::Measure(measure) => measure.of(record),
-            Source::End(interval, end) => interval.of(record).map(|ends| ends[end]),
+            FieldSource::Number(get) => get(record),
+            FieldSource::Option(option) => option.number(&record.spec).map(|number| number as f64),
+            FieldSource::Measure(measure) => measure.of(record),
+            FieldSource::End(interval, end) => interval.of(record).map(|ends| ends[end]),
             _ => None,
         }
     }
@@ -105,19 +105,19 @@ impl Field {
     }
 
     pub fn is_measure(&self) -> bool {
-        matches!(self.source, Source::Measure(_) | Source::End(..))
+        matches!(self.source, FieldSource::Measure(_) | FieldSource::End(..))
     }
 
     /// True for values added after the record was written.
     pub fn is_added(&self) -> bool {
-        matches!(self.source, Source::Tags | Source::Note | Source::Experiments)
+        matches!(self.source, FieldSource::Tags | FieldSource::Note | FieldSource::Experiments)
     }
 
     /// True if the record alone determines the value, without additions or other runs.
     pub fn is_of_record(&self) -> bool {
         let of_runs =
-            matches!(self.source, Source::Measure(measure) if measure.scope == MeasureScope::Runs);
-        !of_runs && !self.is_added() && !matches!(self.source, Source::Setting)
+            matches!(self.source, FieldSource::Measure(measure) if measure.scope == MeasureScope::Runs);
+        !of_runs && !self.is_added() && !matches!(self.source, FieldSource::Setting)
     }
 
     /// True if `name` is the field's name or alias.
@@ -127,21 +127,21 @@ impl Field {
 
     /// Field of an environment variable set for a run: `env.NAME`.
     pub fn variable(name: &str) -> Self {
-        Self::dynamic("env", name, Source::Variable)
+        Self::dynamic("env", name, FieldSource::Variable)
     }
 
     /// Field of a hardware override: `set.NAME`.
     pub fn setting(name: &str) -> Self {
-        Self::dynamic("set", name, Source::Override)
+        Self::dynamic("set", name, FieldSource::Override)
     }
 
-    fn dynamic(prefix: &str, name: &str, source: Source) -> Self {
+    fn dynamic(prefix: &str, name: &str, source: FieldSource) -> Self {
         Self {
             name: format!("{prefix}.{name}").into(),
             aliases: &[],
             title: name.to_owned().into(),
             unit: Unit::Text,
-            searched: Search::Never,
+            searched: FieldSearch::Never,
             source,
         }
     }
@@ -152,8 +152,8 @@ fn field(
     aliases: &'static [&'static str],
     title: &'static str,
     unit: Unit,
-    searched: Search,
-    source: Source,
+    searched: FieldSearch,
+    source: FieldSource,
 ) -> Field {
     Field { name: name.into(), aliases, title: title.into(), unit, searched, source }
 }
@@ -161,28 +161,28 @@ fn field(
 fn text(
     name: &'static str,
     aliases: &'static [&'static str],
-    searched: Search,
+    searched: FieldSearch,
     get: fn(&Record) -> Option<Cow<'_, str>>,
 ) -> Field {
-    field(name, aliases, name, Unit::Text, searched, Source::Text(get))
+    field(name, aliases, name, Unit::Text, searched, FieldSource::Text(get))
 }
 
 /// All fields that every run has, in CSV order.
 pub fn fields() -> Vec<Field> {
-    use Search::{Id, Letters, Never, Words};
+    use FieldSearch::{Id, Letters, Never, Words};
     let mut fields = vec![
         text("run", &["id"], Id, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
         text("provenance", &["source", "prov"], Letters, |r| Some(r.provenance.as_str().into())),
     ];
     fields.extend(OPTIONS.iter().map(of_option));
-    let round = Source::Number(|r| Some(r.round.into()));
+    let round = FieldSource::Number(|r| Some(r.round.into()));
     fields.push(field("round", &[], "round", Unit::Count, Never, round));
     fields.extend(MEASURES.iter().flat_map(of_measure));
     fields.extend([
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),
-        field("experiment", &["exp"], "experiment", Unit::Names, Letters, Source::Experiments),
+        field("experiment", &["exp"], "experiment", Unit::Names, Letters, FieldSource::Experiments),
         text("created", &["date"], Never, |r| {
             Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
         }),
@@ -190,9 +190,9 @@ pub fn fields() -> Vec<Field> {
         text("reason", &["why"], Words, |r| r.reason.as_deref().map(Cow::from)),
         text("quality", &[], Never, |r| Some(r.quality.as_ref()?.full_basis().into())),
         text("warnings", &[], Words, |r| (!r.warnings.is_empty()).then(|| r.warnings.join("; ").into())),
-        field("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
-        field("note", &[], "note", Unit::Text, Words, Source::Note),
-        field("setting", &[], "differs in", Unit::Text, Words, Source::Setting),
+        field("tags", &["tag"], "tags", Unit::Words, Letters, FieldSource::Tags),
+        field("note", &[], "note", Unit::Text, Words, FieldSource::Note),
+        field("setting", &[], "differs in", Unit::Text, Words, FieldSource::Setting),
         // empty for simulations, which do not depend on the host
         text("host", &[], Letters, |r| host(r).map(Cow::from)),
         // `tp8 b16 p2p-on`, so that labels shown elsewhere can be searched for
@@ -203,21 +203,22 @@ pub fn fields() -> Vec<Field> {
 
 fn of_option(option: &'static OptionEntry) -> Field {
     let (unit, searched) = match option.kind {
-        OptionKind::Count | OptionKind::Large => (Unit::Count, Search::Never),
-        _ if !option.about.is_searched => (Unit::Text, Search::Never),
-        _ => (Unit::Text, Search::Letters),
+        OptionKind::Count | OptionKind::Large => (Unit::Count, FieldSearch::Never),
+        _ if !option.about.is_searched => (Unit::Text, FieldSearch::Never),
+        _ => (Unit::Text, FieldSearch::Letters),
     };
-    field(option.name, option.about.aliases, option.title(), unit, searched, Source::Option(option))
+    field(option.name, option.about.aliases, option.title(), unit, searched, FieldSource::Option(option))
 }
 
 /// Columns of a measure and its interval bounds.
 fn of_measure(measure: &'static Measure) -> Vec<Field> {
     let Measure { name, aliases, title, unit, .. } = *measure;
-    let mut fields = vec![field(name, aliases, title, unit, Search::Never, Source::Measure(measure))];
+    let mut fields =
+        vec![field(name, aliases, title, unit, FieldSearch::Never, FieldSource::Measure(measure))];
     if let Some((interval, names)) = measure.interval.and_then(|i| Some((i, i.names?))) {
         let bare = title.trim_end_matches(unit.symbol()).trim_end();
         for (end, (name, which)) in names.into_iter().zip(["low", "high"]).enumerate() {
-            let bound = field(name, &[], "", unit, Search::Never, Source::End(interval, end));
+            let bound = field(name, &[], "", unit, FieldSearch::Never, FieldSource::End(interval, end));
             fields.push(Field { title: format!("{bare} {which}").into(), ..bound });
         }
     }

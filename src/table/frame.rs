@@ -89,17 +89,17 @@ pub fn without_record(schema: &ArrowSchema) -> Vec<String> {
 
 /// Values of an option's column, and for each row whether the value differs from the previous row.
 /// Neighboring rows of a sweep are mostly equal, and unchanged values need no parsing.
-struct Asked {
+struct OptionColumn {
     values: AskedValues,
     changes: Vec<bool>,
 }
 
 enum AskedValues {
-    Texts(Texts),
-    Numbers(Numbers),
+    Texts(TextColumn),
+    Numbers(NumericColumn),
 }
 
-impl Asked {
+impl OptionColumn {
     /// Reads the column of an option; `None` if the batch is older than the option.
     fn new(frame: &DataFrame, option: &OptionEntry) -> Result<Option<Self>, String> {
         if frame.column(option.name).is_err() && !option.is_required {
@@ -107,12 +107,12 @@ impl Asked {
         }
         let (values, changes) = match option.kind {
             OptionKind::Count | OptionKind::Large => {
-                let numbers = Numbers::new(frame, option.name)?;
+                let numbers = NumericColumn::new(frame, option.name)?;
                 let changes = numbers.changes();
                 (AskedValues::Numbers(numbers), changes)
             }
             _ => {
-                let texts = Texts::new(frame, option.name)?;
+                let texts = TextColumn::new(frame, option.name)?;
                 let changes = changes(texts.values.iter());
                 (AskedValues::Texts(texts), changes)
             }
@@ -147,22 +147,22 @@ fn changes<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<bool> {
 
 /// Reads the column of a measure; `None` if the batch is older than the measure. Batches of earlier versions use a
 /// former name, which remains an alias of the measure.
-fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<Numbers>, String> {
+fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<NumericColumn>, String> {
     let names = std::iter::once(&measure.name).chain(measure.aliases);
     let name = names.copied().find(|name| frame.column(name).is_ok());
-    name.map(|name| Numbers::new(frame, name)).transpose()
+    name.map(|name| NumericColumn::new(frame, name)).transpose()
 }
 
 /// Rebuilds records, without their environment, from all columns except the complete record. Ids are
 /// `BATCH:ROW`. Errors name the offending row and column.
 pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
-    let texts = |name: &'static str| Texts::new(frame, name);
-    let numbers = |name: &'static str| Numbers::new(frame, name);
-    let mut options: Vec<(&OptionEntry, Asked)> = Vec::new();
+    let texts = |name: &'static str| TextColumn::new(frame, name);
+    let numbers = |name: &'static str| NumericColumn::new(frame, name);
+    let mut options: Vec<(&OptionEntry, OptionColumn)> = Vec::new();
     for option in OPTIONS {
-        options.extend(Asked::new(frame, option)?.map(|asked| (option, asked)));
+        options.extend(OptionColumn::new(frame, option)?.map(|asked| (option, asked)));
     }
-    let mut measures: Vec<(&Measure, Numbers)> = Vec::new();
+    let mut measures: Vec<(&Measure, NumericColumn)> = Vec::new();
     for measure in MEASURES.iter().filter(|measure| measure.is_key()) {
         measures.extend(measured(frame, measure)?.map(|numbers| (measure, numbers)));
     }
@@ -216,12 +216,12 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
     Ok(if parts.len() == 1 { parts.swap_remove(0) } else { parts.into_iter().flatten().collect() })
 }
 
-pub struct Texts {
+pub struct TextColumn {
     name: &'static str,
     values: polars_core::prelude::StringChunked,
 }
 
-impl Texts {
+impl TextColumn {
     pub fn new(frame: &DataFrame, name: &'static str) -> Result<Self, String> {
         let column = frame.column(name).map_err(|e| e.to_string())?;
         let values = column.str().map_err(|e| format!("column {name}: {e}"))?.rechunk().into_owned();
@@ -254,7 +254,7 @@ impl Texts {
     }
 }
 
-pub struct Numbers {
+pub struct NumericColumn {
     name: &'static str,
     column: NumberColumn,
 }
@@ -264,7 +264,7 @@ enum NumberColumn {
     Number(Vec<Option<f64>>),
 }
 
-impl Numbers {
+impl NumericColumn {
     pub fn new(frame: &DataFrame, name: &'static str) -> Result<Self, String> {
         let column = frame.column(name).map_err(|e| e.to_string())?;
         let wrong = |e| format!("column {name}: {e}");

@@ -16,8 +16,8 @@ pub mod testing;
 mod training;
 
 pub use environment::Environment;
-pub use field::{Field, Search, Source, Unit, fields};
-pub use measures::{Better, Interval, MEASURES, Measure, MeasureScope, measure};
+pub use field::{Field, FieldSearch, FieldSource, Unit, fields};
+pub use measures::{Better, IntervalColumns, MEASURES, Measure, MeasureScope, measure};
 pub use metrics::{
     CellRuns, aggregate, completion_ms, disturbed, hidden_share, hidden_shares, host, limit, metrics,
     overhead, recorder, stalls, steps_ms, tokens_per_s,
@@ -33,5 +33,5 @@ pub use record::{
 };
 pub use spec::{Provenance, VARIANTS};
 pub use training::{
-    Curve, HeldOut, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,
+    Curve, HeldOutLoss, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,
 };

@@ -46,7 +46,7 @@ enum Read {
 }
 
 #[derive(Clone, Copy)]
-pub struct Interval {
+pub struct IntervalColumns {
     /// Column names of the lower and the upper bound, if they are columns.
     pub names: Option<[&'static str; 2]>,
     get: fn(&Record) -> Option<[f64; 2]>,
@@ -72,7 +72,7 @@ pub struct Measure {
     pub scope: MeasureScope,
     /// True for a percentile over all steps of a run, which samples one by one do not determine.
     pub is_tail: bool,
-    pub interval: Option<Interval>,
+    pub interval: Option<IntervalColumns>,
     read: Read,
 }
 
@@ -123,7 +123,7 @@ impl Measure {
         names: Option<[&'static str; 2]>,
         get: fn(&Record) -> Option<[f64; 2]>,
     ) -> Self {
-        Self { interval: Some(Interval { names, get }), ..self }
+        Self { interval: Some(IntervalColumns { names, get }), ..self }
     }
 
     /// True if `name` is the measure's name or alias, ignoring case.
@@ -205,7 +205,7 @@ impl Measure {
     }
 }
 
-impl Interval {
+impl IntervalColumns {
     pub fn of(&self, record: &Record) -> Option<[f64; 2]> {
         (self.get)(record)
     }
@@ -217,14 +217,14 @@ pub fn measure(name: &str) -> Option<&'static Measure> {
 }
 
 /// Number stored in a record.
-trait Kept {
+trait StoredNumber {
     fn read(&self) -> Option<f64>;
     fn write(&mut self, value: f64);
 }
 
 macro_rules! kept {
     ($($number:ty),*) => {$(
-        impl Kept for $number {
+        impl StoredNumber for $number {
             fn read(&self) -> Option<f64> {
                 Some(*self as f64)
             }
@@ -236,7 +236,7 @@ macro_rules! kept {
 }
 kept!(f64, u32, u64);
 
-impl Kept for Option<f64> {
+impl StoredNumber for Option<f64> {
     fn read(&self) -> Option<f64> {
         *self
     }

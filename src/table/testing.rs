@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::options::OptionEntry;
 use crate::{
-    Backend, Curve, HeldOut, Provenance, Record, RunQuality, Sample, Spec, Status, TRAINING, Training,
-    TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
+    Backend, Curve, HeldOutLoss, Provenance, Record, RunQuality, Sample, Spec, Status, TRAINING,
+    Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
 };
 use plan::{Architecture, AttentionShape, DType, HeadStep, ModelShape, Rope};
 
@@ -140,7 +140,7 @@ pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
         rate: 1e-3,
         gradient_norm: 1.0,
         seconds: 0.5,
-        held_out: step.is_multiple_of(2).then(|| HeldOut { nll: at(step), kl: None }),
+        held_out: step.is_multiple_of(2).then(|| HeldOutLoss { nll: at(step), kl: None }),
     };
     let window = WindowQuality { predicted: 4, nll: 4.0 * nll, kl: 0.4, agreed: 3 };
     let training = Training {
@@ -152,7 +152,11 @@ pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
         speed: Some(TrainingSpeed::new(32.0, 6e6, 3e8)),
         ..begun
     };
-    Curve { training, start: Some(HeldOut { nll: at(0), kl: None }), curve: (1..=4).map(one).collect() }
+    Curve {
+        training,
+        start: Some(HeldOutLoss { nll: at(0), kl: None }),
+        curve: (1..=4).map(one).collect(),
+    }
 }
 
 /// Cell on sim: TP 2, batch 1, prompt 1024, output 512, f16, h100_sxm, P2P on.

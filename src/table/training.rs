@@ -146,12 +146,13 @@ pub struct TrainingStep {
     /// Duration (s).
     pub seconds: f64,
     /// Held-out loss after the update; null if not evaluated.
-    pub held_out: Option<HeldOut>,
+    pub held_out: Option<HeldOutLoss>,
 }
 
 /// Held-out loss: means over tokens, in nats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HeldOut {
+#[schemars(rename = "HeldOut")]
+pub struct HeldOutLoss {
     pub nll: f64,
     /// KL to the unconverted model; null without distillation.
     pub kl: Option<f64>,
@@ -163,7 +164,7 @@ pub struct Curve {
     #[serde(flatten)]
     pub training: Training,
     /// Held-out loss before the first step.
-    pub start: Option<HeldOut>,
+    pub start: Option<HeldOutLoss>,
     pub curve: Vec<TrainingStep>,
 }
 
@@ -216,7 +217,7 @@ impl TrainingSpec {
 
 impl Curve {
     /// Held-out losses by step.
-    pub fn held_out(&self) -> Vec<(u32, HeldOut)> {
+    pub fn held_out(&self) -> Vec<(u32, HeldOutLoss)> {
         let start = self.start.map(|lost| (0, lost));
         let looks = self.curve.iter().filter_map(|step| Some((step.step, step.held_out?)));
         start.into_iter().chain(looks).collect()

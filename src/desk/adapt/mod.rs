@@ -9,7 +9,7 @@ mod training;
 
 use std::path::{Path, PathBuf};
 
-pub use super::evaluate::Text;
+pub use super::evaluate::TextSource;
 use super::evaluate::{self, EvaluationProgress};
 use base::checksum;
 use base::error::{Error, Result};
@@ -35,7 +35,7 @@ pub enum Layers {
 pub struct TrainingRequest {
     pub model: Model,
     pub from_scratch: bool,
-    pub text: Text,
+    pub text: TextSource,
     pub limit: Option<usize>,
     pub architectures: Vec<Architecture>,
     pub options: TrainingOptions,
@@ -297,7 +297,7 @@ fn specs(request: &TrainingRequest, layers: &Option<Vec<u32>>) -> Vec<TrainingSp
         architecture: architecture.clone(),
         layers: layers.clone(),
         text: match request.text {
-            Text::Own => request.text.name(),
+            TextSource::Own => request.text.name(),
             _ => text.to_string_lossy().into_owned(),
         },
         tokens: request.limit,

@@ -25,7 +25,7 @@ impl Place {
         TrainingRequest {
             model: Model::resolve("tiny").unwrap(),
             from_scratch: true,
-            text: Text::Words(self.dir.path().join("text.txt")),
+            text: TextSource::Words(self.dir.path().join("text.txt")),
             limit: None,
             architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
             options: TrainingOptions {
@@ -58,7 +58,7 @@ impl Place {
 
 /// What steps lost, bit by bit, and their held-out losses.
 fn bits(curve: &Curve) -> Vec<(u64, Option<u64>)> {
-    let of = |held_out: Option<table::HeldOut>| held_out.map(|lost| lost.nll.to_bits());
+    let of = |held_out: Option<table::HeldOutLoss>| held_out.map(|lost| lost.nll.to_bits());
     curve.curve.iter().map(|step| (step.nll.to_bits(), of(step.held_out))).collect()
 }
 
@@ -181,7 +181,7 @@ fn invalid_requests_are_refused_before_anything_is_stored() {
         request.options.layers = Some(Layers::Converted);
     };
     assert!(refusal(&standard).contains("standard converts no layer"));
-    assert!(refusal(&|request| request.text = Text::Words("no/such".into())).contains("no/such"));
+    assert!(refusal(&|request| request.text = TextSource::Words("no/such".into())).contains("no/such"));
     assert!(!place.store.dir().exists());
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Data, MINIATURE, TrainingProgress, TrainingRequest, id, written_by};
-use crate::desk::evaluate::{self, EvaluationProgress, Text, TextCache, evaluate};
+use crate::desk::evaluate::{self, EvaluationProgress, TextCache, TextSource, evaluate};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::launch::Cancel;
@@ -17,7 +17,7 @@ use plan::{CommDType, DType, Tensor, Weight};
 use run::cpu::train::{BatchLoss, Optimiser, Trainer, TrainerSetup, gemm_peak};
 use run::evaluator;
 use table::{
-    Backend, Curve, HeldOut, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
+    Backend, Curve, HeldOutLoss, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
     TrainingStep,
 };
 
@@ -190,7 +190,7 @@ impl TrainingRun<'_> {
         let request = evaluate::QualityRequest {
             reference: Some(initial.clone()).filter(|_| is_trained && !spec.from_scratch),
             model: trained.unwrap_or(initial),
-            text: Text::Ids(self.held_out_file(folder)),
+            text: TextSource::Ids(self.held_out_file(folder)),
             architectures: vec![spec.architecture.clone()],
             tp: if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp },
             dtype: DType::F32,
@@ -454,12 +454,12 @@ fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Train
 }
 
 /// Loss on the start of the held-out text.
-fn held_out_loss(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOut> {
+fn held_out_loss(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOutLoss> {
     let lost = trainer.loss(&data.held_out(PROBE_WINDOWS))?;
     Ok(mean_loss(lost, spec.distil.is_some()))
 }
 
-fn mean_loss(lost: BatchLoss, distils: bool) -> HeldOut {
+fn mean_loss(lost: BatchLoss, distils: bool) -> HeldOutLoss {
     let tokens = lost.predicted as f64;
-    HeldOut { nll: lost.nll / tokens, kl: distils.then_some(lost.kl / tokens) }
+    HeldOutLoss { nll: lost.nll / tokens, kl: distils.then_some(lost.kl / tokens) }
 }

@@ -10,7 +10,9 @@ use crate::desk::calibrate::{rounded, write_fit};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
-use study::calibrate::{self, Errors, Fit, FittedConstant, Held, PARAMETERS, Point, Residual};
+use study::calibrate::{
+    self, CalibrationPoint, Errors, Fit, FitResidual, FittedConstant, HeldOutErrors, PARAMETERS,
+};
 use table::Provenance;
 use table::render::{Shown, Sourced, Table};
 
@@ -65,7 +67,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
     let target = Target { profile: Profile::load(hardware)?, stack: Stack::load(&args.stack)? };
     let points = measured_points(args, dir)?;
-    let points: Vec<&Point> = points.iter().collect();
+    let points: Vec<&CalibrationPoint> = points.iter().collect();
     let keys = args.fit.as_deref();
     stderr::line(&format!("fitting {}", counted(points.len(), "run")));
     let fit = calibrate::fit(&points, &target, keys)?;
@@ -88,7 +90,7 @@ fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
 }
 
 /// Measured runs of the CSV file or of the store, at least one.
-fn measured_points(args: &Args, dir: &Path) -> Result<Vec<Point>> {
+fn measured_points(args: &Args, dir: &Path) -> Result<Vec<CalibrationPoint>> {
     if let Some(path) = &args.data {
         return calibrate::read_csv(path);
     }
@@ -113,8 +115,8 @@ pub struct PrintedFit<'a> {
     /// Mean absolute errors; null without points.
     errors_pct: Option<Errors>,
     /// Errors on held-out data, if requested.
-    held_out: &'a [Held],
-    residuals: &'a [Residual],
+    held_out: &'a [HeldOutErrors],
+    residuals: &'a [FitResidual],
     /// Fitted link without P2P.
     link_p2p_off: &'a LinkTable,
 }
@@ -132,7 +134,7 @@ struct PrintedConstant {
 }
 
 impl<'a> PrintedFit<'a> {
-    fn new(fit: &'a Fit, residuals: &'a [Residual], held_out: &'a [Held]) -> Self {
+    fn new(fit: &'a Fit, residuals: &'a [FitResidual], held_out: &'a [HeldOutErrors]) -> Self {
         let constant = |c: &FittedConstant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
@@ -151,7 +153,7 @@ impl<'a> PrintedFit<'a> {
     }
 }
 
-fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
+fn text(fit: &Fit, residuals: &[FitResidual], held_out: &[HeldOutErrors]) -> String {
     let constants = Table::from_rows(
         &fit.constants,
         &[
@@ -199,11 +201,11 @@ fn text(fit: &Fit, residuals: &[Residual], held_out: &[Held]) -> String {
     )
 }
 
-fn residuals_table(residuals: &[Residual]) -> Table {
+fn residuals_table(residuals: &[FitResidual]) -> Table {
     Table::from_rows(
         residuals,
         &[
-            ("cell", &|r: &Residual| Shown::text(&r.cell)),
+            ("cell", &|r: &FitResidual| Shown::text(&r.cell)),
             ("measured_tokens_per_s|measured tok/s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
             ("predicted_tokens_per_s|predicted tok/s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
             ("error_pct|error %", &|r| Shown::Number(r.error_pct, 1)),

@@ -272,8 +272,9 @@ fn axes() -> Vec<Offer> {
 
 fn columns() -> Vec<Offer> {
     let table = RunTable::new(&[], &Annotations::default());
-    let column =
-        |column: &study::analysis::Column| Offer::new(column.field.short(), column.field.title.clone());
+    let column = |column: &study::analysis::RunTableColumn| {
+        Offer::new(column.field.short(), column.field.title.clone())
+    };
     table.shown().map(column).collect()
 }
 

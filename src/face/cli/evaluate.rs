@@ -10,7 +10,7 @@ use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::evaluate::{
-    ArchitectureQuality, QualityRequest, Text, TextCache, TextQuality, evaluate,
+    ArchitectureQuality, QualityRequest, TextCache, TextQuality, TextSource, evaluate,
 };
 use base::error::{Error, Result};
 use base::input;
@@ -201,9 +201,9 @@ impl TextArgs {
 }
 
 /// Text in words, else in token ids. Fails if no text is named.
-pub(super) fn text_of(text: &Option<PathBuf>, tokens_file: &Option<PathBuf>) -> Result<Text> {
-    let ids = || tokens_file.clone().map(Text::Ids);
-    let text = text.clone().map(Text::Words).or_else(ids);
+pub(super) fn text_of(text: &Option<PathBuf>, tokens_file: &Option<PathBuf>) -> Result<TextSource> {
+    let ids = || tokens_file.clone().map(TextSource::Ids);
+    let text = text.clone().map(TextSource::Words).or_else(ids);
     text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))
 }
 

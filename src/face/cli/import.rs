@@ -10,7 +10,7 @@ use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
 use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
-use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
+use lab::store::{CopiedRuns, DamagedFile, RECORDINGS, RecordingCopies, Store};
 use study::analysis::GridRow;
 use study::calibrate::MeasuredLinks;
 use table::P2p;
@@ -36,7 +36,7 @@ pub struct Args {
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct PrintedImport<'a> {
     kit: &'a KitOrigin,
-    runs: &'a Copied,
+    runs: &'a CopiedRuns,
     recordings: &'a RecordingCopies,
     /// All-reduces of nccl-tests, with P2P on and off.
     links: Vec<calibrate_collectives::PrintedCollectives<'a>>,

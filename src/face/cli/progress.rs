@@ -9,7 +9,7 @@ use super::stderr;
 use crate::desk::adapt::TrainingProgress;
 use crate::desk::evaluate::EvaluationProgress;
 use base::text::{duration, printable};
-use lab::sweep::forecast::{self, History, RemainingTime};
+use lab::sweep::forecast::{self, RemainingTime, RunHistory};
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
 use run::{Feasibility, RunEvent};
@@ -81,7 +81,7 @@ impl<'a> SweepProgress<'a> {
             bar: bar(total as u64),
             total,
             done_runs: BTreeSet::new(),
-            work: forecast::work(cells, &History { load: load(), ..History::default() }),
+            work: forecast::work(cells, &RunHistory { load: load(), ..RunHistory::default() }),
             work_done: 0.0,
             remaining: RemainingTime::default(),
             started: Instant::now(),

@@ -16,7 +16,7 @@ use crate::desk::record::{self, RecordedPart, RecordingDirectory, Variables};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{RECORDINGS, Store};
-use study::diff::Prediction;
+use study::diff::StoredPrediction;
 use trace::Trace;
 
 /// Interval between looks at a recorded program that is running.
@@ -307,7 +307,7 @@ fn explain(args: &Args, recording: &RecordingDirectory, dir: &Path) -> Result<()
 
 /// The trace that a stored prediction starts from. Returns an error for an unknown name, and for one of `whatif`.
 fn predicted_trace(name: &str, dir: &Path) -> Result<String> {
-    let prediction: Prediction = Store::open(dir).prediction(name)?;
+    let prediction: StoredPrediction = Store::open(dir).prediction(name)?;
     prediction.trace.ok_or_else(|| {
         Error::input_help(
             format!("prediction '{name}' does not say which trace it starts from"),

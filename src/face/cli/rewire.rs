@@ -14,9 +14,10 @@ use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
-use study::diff::{PredictedRow, Prediction};
+use study::diff::{PredictedRow, StoredPrediction};
 use study::rewire::{
-    Answer, Asked, Choice, Ends, Rewiring, Setting, Steps, Times, UnknownSize, answers_table,
+    LayerCollectives, RecordedSteps, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting,
+    StepSelection, UnknownSize, answers_table,
 };
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
@@ -120,7 +121,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ));
     }
     let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &args.machine)?;
-    let asked = Asked {
+    let asked = StepSelection {
         layers: args.layers,
         phase: Some(match args.phase {
             RewirePhase::Prefill => Phase::Prefill,
@@ -142,17 +143,17 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
                 .map_or_else(|_| source.clone(), |path| path.to_string_lossy().into_owned()),
         });
         let predicted =
-            Prediction::new(name, "rewire", opened.name(), machine.clone(), predicted(&answers));
-        save_prediction(&store, Prediction { trace, ..predicted })?;
+            StoredPrediction::new(name, "rewire", opened.name(), machine.clone(), predicted(&answers));
+        save_prediction(&store, StoredPrediction { trace, ..predicted })?;
     }
     let shown = || text(&rewiring, &answers, &machine, args.no_launches) + &past_errors(&store);
     output::print(args.output.format, &printed(&rewiring, &answers, &machine), csv, shown)?;
     Ok(0)
 }
 
-fn predicted(answers: &[Answer]) -> Vec<PredictedRow> {
-    let row = |answer: &Answer| {
-        let Times { step_us, speedup, .. } = answer.contended.unwrap_or(answer.alone);
+fn predicted(answers: &[RewireAnswer]) -> Vec<PredictedRow> {
+    let row = |answer: &RewireAnswer| {
+        let RewiredTimes { step_us, speedup, .. } = answer.contended.unwrap_or(answer.alone);
         let (label, architecture) = (answer.choice.label(), answer.choice.architecture.to_string());
         PredictedRow { label, architecture, step_us, speedup }
     };
@@ -160,8 +161,8 @@ fn predicted(answers: &[Answer]) -> Vec<PredictedRow> {
 }
 
 /// Stores a prediction and notes its file.
-pub fn save_prediction(store: &Store, prediction: Prediction) -> Result<()> {
-    let prediction = Prediction { created: store.now(), ..prediction };
+pub fn save_prediction(store: &Store, prediction: StoredPrediction) -> Result<()> {
+    let prediction = StoredPrediction { created: store.now(), ..prediction };
     let path = store.set_prediction(&prediction.name, &prediction)?;
     stderr::note(&format!(
         "stored prediction {} in {}; check it with `ladderscope diff BEFORE AFTER --check {}`",
@@ -174,7 +175,7 @@ pub fn save_prediction(store: &Store, prediction: Prediction) -> Result<()> {
 
 /// Errors of earlier predictions, as a sentence; empty if none was checked.
 fn past_errors(store: &Store) -> String {
-    let all: Vec<Prediction> = store.predictions().unwrap_or_default();
+    let all: Vec<StoredPrediction> = store.predictions().unwrap_or_default();
     let errors: Vec<f64> = all.iter().flat_map(|one| &one.checks).map(|c| c.error_pct.abs()).collect();
     let Some(mean) = base::statistics::mean(&errors) else { return String::new() };
     output::wrapped(
@@ -193,11 +194,11 @@ fn positive(text: &str) -> Result<f64> {
 }
 
 /// Combinations of every architecture with every all-reduce, the trace's own first.
-fn choices(args: &Args) -> Vec<Choice> {
+fn choices(args: &Args) -> Vec<RewireChoice> {
     let link = [args.alpha_us, args.gb_s, args.network_alpha_us, args.network_gb_s];
     let is_own_link = link.iter().all(Option::is_none) && args.on_tp.is_none();
     let own = args.p2p.is_none() && is_own_link && args.micro_batches == 1 && !args.no_launches;
-    let changed = |architecture: &Architecture, collective| Choice {
+    let changed = |architecture: &Architecture, collective| RewireChoice {
         collective,
         p2p: args.p2p,
         alpha_us: args.alpha_us,
@@ -206,9 +207,9 @@ fn choices(args: &Args) -> Vec<Choice> {
         network_gb_s: args.network_gb_s,
         tp: args.on_tp,
         host: !args.no_launches,
-        ..Choice::from_architecture(architecture.clone())
+        ..RewireChoice::from_architecture(architecture.clone())
     };
-    let mut choices: Vec<Choice> = Vec::new();
+    let mut choices: Vec<RewireChoice> = Vec::new();
     let standard = Architecture::Standard;
     for collective in std::iter::once(None).chain(args.collective.iter().copied().map(Some)) {
         let is_measured = collective.is_none() && own;
@@ -218,8 +219,8 @@ fn choices(args: &Args) -> Vec<Choice> {
     }
     if args.micro_batches > 1 {
         let groups = args.micro_batches;
-        let in_groups = |choice: Choice| {
-            [1.0, 1.0 / f64::from(groups)].map(|share| Choice {
+        let in_groups = |choice: RewireChoice| {
+            [1.0, 1.0 / f64::from(groups)].map(|share| RewireChoice {
                 micro_batches: groups,
                 share,
                 ..choice.clone()
@@ -232,7 +233,7 @@ fn choices(args: &Args) -> Vec<Choice> {
 
 /// Predictions for all choices. Notes values that a collective's profile lacks; fails if no choice succeeds, or none with
 /// another collective although one is asked for.
-fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
+fn answers(rewiring: &Rewiring, choices: &[RewireChoice]) -> Result<Vec<RewireAnswer>> {
     let (mut answers, mut failed) = (Vec::new(), Vec::new());
     for choice in choices {
         match rewiring.answer(choice) {
@@ -255,7 +256,7 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
 }
 
 /// Notes choices without a prediction.
-fn note_failed(failed: &[(&Choice, Error)]) {
+fn note_failed(failed: &[(&RewireChoice, Error)]) {
     failed.iter().for_each(|(choice, error)| stderr::note(&format!("{}: {error}", choice.label())));
 }
 
@@ -297,7 +298,7 @@ pub struct PrintedRewiring<'a> {
     /// Uncertainties about the steps.
     notes: &'a [String],
     /// Measured latency of the steps.
-    measured: Times,
+    measured: RewiredTimes,
     /// Median time per rank and step in the layers' collectives, including waits for the last rank (us).
     all_reduce_us: f64,
     answers: Vec<PrintedAnswer<'a>>,
@@ -329,24 +330,28 @@ struct PrintedAnswer<'a> {
     /// True if kernels wait for their launches as in the trace.
     launches: bool,
     /// Latency without contention between lanes.
-    alone: Times,
+    alone: RewiredTimes,
     /// Latency with the profile's contention; null without a profile.
-    contended: Option<Times>,
+    contended: Option<RewiredTimes>,
     /// Error of the nearest validated traces, in words; of `alone`.
     error: String,
     /// Error of `contended`; null if contention does not change the times or their error.
     contended_error: Option<String>,
 }
 
-fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> PrintedRewiring<'a> {
+fn printed<'a>(
+    rewiring: &'a Rewiring,
+    answers: &'a [RewireAnswer],
+    machine: &'a str,
+) -> PrintedRewiring<'a> {
     let steps = &rewiring.steps;
     let message = rewiring.message();
     PrintedRewiring {
         provenance: rewiring.provenance,
         layers: steps.layers,
         ends: match steps.ends {
-            Ends::AllReduces => "all_reduces",
-            Ends::Exchanges => "exchanges",
+            LayerCollectives::AllReduces => "all_reduces",
+            LayerCollectives::Exchanges => "exchanges",
         },
         ranks: steps.ranks,
         tp: rewiring.tp,
@@ -369,7 +374,7 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
 }
 
 impl<'a> PrintedAnswer<'a> {
-    fn new(rewiring: &Rewiring, answer: &'a Answer) -> Self {
+    fn new(rewiring: &Rewiring, answer: &'a RewireAnswer) -> Self {
         let choice = &answer.choice;
         Self {
             provenance: Provenance::Simulated,
@@ -393,7 +398,7 @@ impl<'a> PrintedAnswer<'a> {
 }
 
 /// Sentence on the host: time that the GPU waits for it, and if the predictions exclude it.
-fn host_note(steps: &Steps, no_launches: bool) -> Option<String> {
+fn host_note(steps: &RecordedSteps, no_launches: bool) -> Option<String> {
     if no_launches {
         return (!steps.has_launches).then(|| {
             "--no-launches has no effect: the trace records no host launches, so idle time cannot be attributed to the host"
@@ -428,15 +433,15 @@ fn host_note(steps: &Steps, no_launches: bool) -> Option<String> {
 const LEAST_GAIN: f64 = 1.01;
 
 /// Fastest variant, and the limit without communication.
-fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
-    let times = |answer: &Answer| answer.contended.unwrap_or(answer.alone);
+fn headline(rewiring: &Rewiring, answers: &[RewireAnswer]) -> String {
+    let times = |answer: &RewireAnswer| answer.contended.unwrap_or(answer.alone);
     let fastest = |is_limit: bool| {
         let all = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
         all.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
     };
     let measured = latency(rewiring.measured().step_us);
     let gain = fastest(false).filter(|best| times(best).speedup >= LEAST_GAIN).map(|best| {
-        let Times { step_us, speedup, speedup_95, .. } = times(best);
+        let RewiredTimes { step_us, speedup, speedup_95, .. } = times(best);
         let interval = speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
         let step = latency(step_us);
         format!(
@@ -453,7 +458,7 @@ fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
     format!("{gain}{limit}.")
 }
 
-fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: bool) -> String {
+fn text(rewiring: &Rewiring, answers: &[RewireAnswer], machine: &str, no_launches: bool) -> String {
     let steps = &rewiring.steps;
     let rewired = match rewiring.rewired_steps() {
         some if some < steps.len() => format!(" ({some} rewired)"),
@@ -461,8 +466,10 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     };
     let layers = steps.layers as usize;
     let collectives = match steps.ends {
-        Ends::AllReduces => counted(2 * layers, "all-reduce"),
-        Ends::Exchanges => format!("{} (dispatch and combine)", counted(2 * layers, "exchange")),
+        LayerCollectives::AllReduces => counted(2 * layers, "all-reduce"),
+        LayerCollectives::Exchanges => {
+            format!("{} (dispatch and combine)", counted(2 * layers, "exchange"))
+        }
     };
     let found = format!(
         "{}{rewired}, {}, {collectives} per step, {}; collective kernel: {}",

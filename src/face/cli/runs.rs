@@ -271,13 +271,15 @@ fn edit_runs(edit: &RunsAction, dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     match edit {
         RunsAction::Tag { tags, runs } => {
-            let edit = store::Edit::tags(tags)?;
+            let edit = store::AnnotationEdit::tags(tags)?;
             if edit.is_empty() {
                 return Err(Error::input_help("no tags", "for example: runs tag good,-doubtful last"));
             }
             annotate(&store, runs, &edit, "tagged")?;
         }
-        RunsAction::Note { text, runs } => annotate(&store, runs, &store::Edit::note(text), "noted")?,
+        RunsAction::Note { text, runs } => {
+            annotate(&store, runs, &store::AnnotationEdit::note(text), "noted")?
+        }
         RunsAction::Delete { runs } => {
             let ids = runs.ids(&store)?;
             store.delete(&ids)?;
@@ -311,7 +313,7 @@ fn edit_runs(edit: &RunsAction, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn annotate(store: &Store, runs: &RunNames, edit: &store::Edit, done: &str) -> Result<()> {
+fn annotate(store: &Store, runs: &RunNames, edit: &store::AnnotationEdit, done: &str) -> Result<()> {
     let ids = runs.ids(store)?;
     store.annotate(&ids, edit)?;
     stderr::note(&format!("{done} {}", counted(ids.len(), "run")));

@@ -22,8 +22,8 @@ use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
 use base::text::{counted, duration, shell_command};
 use lab::store::Baseline;
-use lab::sweep::forecast::{Forecast, History, Past, forecast};
-use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
+use lab::sweep::forecast::{CellHistory, Forecast, RunHistory, forecast};
+use lab::sweep::{Cell, Experiment, SlurmOptions, SweepEvent, SweepOutcome, SweepSelection, TaskCells};
 use machine::environment::load;
 use run::GridContext;
 use study::analysis::filter::Filter;
@@ -92,11 +92,11 @@ impl FromStr for Again {
 }
 
 impl Args {
-    fn choice(&self) -> Choice {
+    fn choice(&self) -> SweepSelection {
         match (self.again, self.retry_failed) {
-            (Some(Again(since)), _) => Choice::Again(since),
-            (_, true) => Choice::Failed,
-            _ => Choice::Missing,
+            (Some(Again(since)), _) => SweepSelection::Again(since),
+            (_, true) => SweepSelection::Failed,
+            _ => SweepSelection::Missing,
         }
     }
 }
@@ -316,14 +316,19 @@ struct PlannedCell<'a> {
     reason: Option<&'a str>,
 }
 
-fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: OutputFormat) -> Result<u8> {
+fn dry_run(
+    experiment: &Experiment,
+    choice: SweepSelection,
+    dir: &Path,
+    format: OutputFormat,
+) -> Result<u8> {
     let records = RunSelection::all(dir)?.records;
-    let mut past = History::past(&records);
-    if matches!(choice, Choice::Again(_)) {
+    let mut past = RunHistory::past(&records);
+    if matches!(choice, SweepSelection::Again(_)) {
         // stored runs still show how long the cells take
         past.values_mut().for_each(|past| past.rounds.clear());
     }
-    let history = History::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
+    let history = RunHistory::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
     let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
     let cells: Vec<PlannedCell<'_>> =
         experiment.cells.iter().map(|cell| PlannedCell::new(cell, experiment.rounds, &past)).collect();
@@ -343,7 +348,7 @@ fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: OutputFo
 }
 
 impl<'a> PlannedCell<'a> {
-    fn new(cell: &'a Cell, rounds: u32, past: &HashMap<String, Past>) -> Self {
+    fn new(cell: &'a Cell, rounds: u32, past: &HashMap<String, CellHistory>) -> Self {
         let obstacle = cell.feasibility.obstacle();
         let key = (!past.is_empty()).then(|| cell.spec.key());
         let past = key.and_then(|key| past.get(&key));

@@ -9,8 +9,8 @@ use base::error::Result;
 use base::text::counted;
 use study::plot::{FigureOptions, check_format, validation_figure};
 use study::validate::{
-    DataSet, Group, LeftOut, Measure, NotRun, Overrides, RankOrder, Residual, Score, Slice, Worst, card,
-    left_out, orders_table,
+    CrossValidation, DataSet, LargestResidual, Measure, Overrides, RankOrder, Score, ServingGroup,
+    Slice, UnpredictedRow, ValidationResidual, card, left_out, orders_table,
 };
 use table::Provenance;
 use table::render::{Shown, Sourced, Table};
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let is_asked = |score: &Score| args.left_out && (score.set.serving || !args.sets.is_empty());
     let left_out_of =
         |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
-    let kept: Vec<Vec<LeftOut>> = scores.iter().map(left_out_of).collect::<Result<_>>()?;
+    let kept: Vec<Vec<CrossValidation>> = scores.iter().map(left_out_of).collect::<Result<_>>()?;
     let printed = PrintedValidation {
         sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::new(score, kept)).collect(),
     };
@@ -100,11 +100,11 @@ struct PrintedSet<'a> {
     /// Maximum absolute error by measure (percent).
     max_abs_pct: BTreeMap<&'static str, Option<f64>>,
     /// Errors of served rows by model, GPU, engine and format; empty for other sets.
-    groups: &'a [Group],
+    groups: &'a [ServingGroup],
     /// Errors of served rows by TP and by concurrency; empty for other sets.
     slices: &'a [Slice],
     /// Errors on served rows left out of a fit; empty without `--left-out`.
-    left_out: &'a [LeftOut],
+    left_out: &'a [CrossValidation],
     /// Lines of served rows whose requests wait for KV cache.
     queued_lines: &'a [usize],
     /// Errors of the gain over standard (speedup minus 1), in points.
@@ -126,10 +126,10 @@ struct PrintedSet<'a> {
     /// Unknown properties of the set.
     unknown: &'a [String],
     /// Rows without a prediction, with reasons.
-    reasons: &'a [NotRun],
+    reasons: &'a [UnpredictedRow],
     /// Three largest residuals of decoding and of first tokens, with their likely causes.
-    largest: Vec<Worst<'a>>,
-    residuals: &'a [Residual],
+    largest: Vec<LargestResidual<'a>>,
+    residuals: &'a [ValidationResidual],
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
@@ -139,7 +139,7 @@ struct MeanAndMax {
 }
 
 impl<'a> PrintedSet<'a> {
-    fn new(score: &'a Score, left_out: &'a [LeftOut]) -> Self {
+    fn new(score: &'a Score, left_out: &'a [CrossValidation]) -> Self {
         let by_measure = |which: fn((f64, f64)) -> f64| {
             let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
             in_percent.map(|measure| (measure.as_str(), score.errors(*measure).map(which))).collect()
@@ -206,7 +206,7 @@ fn headline(scores: &[Score]) -> String {
 }
 
 /// Scorecard with one line per set and measure, then the sources of the numbers.
-fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
+fn text(scores: &[Score], left_out: &[CrossValidation]) -> String {
     let mut text = output::wrapped("", &headline(scores), 0) + &output::aligned(&card(scores));
     let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
     let orders = orders_table(orders);
@@ -216,7 +216,7 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
             output::aligned(&orders)
         );
     }
-    let groups: Vec<&Group> = scores.iter().flat_map(|score| &score.groups).collect();
+    let groups: Vec<&ServingGroup> = scores.iter().flat_map(|score| &score.groups).collect();
     if !groups.is_empty() {
         text += &format!(
             "\nServed rows (queued: requests wait for KV cache, left out of the errors)\n{}",
@@ -241,8 +241,8 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
             Some(none) if none.is_empty() => vec!["nothing"],
             Some(fitted) => fitted.iter().map(String::as_str).collect(),
         };
-        let worst = |Worst { residual, cause }: &Worst<'_>| {
-            let Residual { line, cell, measure, error, .. } = residual;
+        let worst = |LargestResidual { residual, cause }: &LargestResidual<'_>| {
+            let ValidationResidual { line, cell, measure, error, .. } = residual;
             let cause = cause.map_or(String::new(), |cause| format!("; likely: {cause}"));
             format!("{} {error:+.1} %, line {line} ({cell}){cause}", measure.title())
         };
@@ -283,11 +283,11 @@ fn slices_table(scores: &[Score]) -> Table {
     )
 }
 
-fn left_out_table(left_out: &[LeftOut]) -> Table {
+fn left_out_table(left_out: &[CrossValidation]) -> Table {
     Table::from_rows(
         left_out,
         &[
-            ("engine", &|part: &LeftOut| Shown::text(&part.engine)),
+            ("engine", &|part: &CrossValidation| Shown::text(&part.engine)),
             ("left_out|left out", &|part| Shown::text(&part.left_out)),
             ("rows", &|part| part.rows.into()),
             ("tpot_%|TPOT %", &|part| error(&part.mean_abs_pct, Measure::Tpot)),
@@ -297,11 +297,11 @@ fn left_out_table(left_out: &[LeftOut]) -> Table {
     )
 }
 
-fn groups_table(groups: &[&Group]) -> Table {
+fn groups_table(groups: &[&ServingGroup]) -> Table {
     Table::from_rows(
         groups,
         &[
-            ("model", &|group: &&Group| Shown::text(&group.model)),
+            ("model", &|group: &&ServingGroup| Shown::text(&group.model)),
             ("weights", &|group| Shown::text(&group.weights)),
             ("system", &|group| Shown::text(&group.system)),
             ("engine", &|group| Shown::text(&group.engine)),
@@ -316,12 +316,12 @@ fn groups_table(groups: &[&Group]) -> Table {
 }
 
 fn residuals(scores: &[Score]) -> Table {
-    let lines: Vec<(&Score, &Residual)> =
+    let lines: Vec<(&Score, &ValidationResidual)> =
         scores.iter().flat_map(|score| score.residuals.iter().map(move |r| (score, r))).collect();
     Table::from_rows(
         &lines,
         &[
-            ("set", &|(score, _): &(&Score, &Residual)| Shown::text(&score.set.name)),
+            ("set", &|(score, _): &(&Score, &ValidationResidual)| Shown::text(&score.set.name)),
             ("line", &|(_, r)| r.line.into()),
             ("cell", &|(_, r)| Shown::text(&r.cell)),
             ("measure", &|(_, r)| r.measure.as_str().into()),

@@ -14,9 +14,12 @@ use lab::store::Store;
 use plan::Architecture;
 use run::Resolve;
 use run::sim::Simulator;
-use study::diff::{PredictedRow, Prediction};
+use study::diff::{PredictedRow, StoredPrediction};
 use study::validate::nearest_error;
-use study::whatif::{Answer, BreakEven, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant};
+use study::whatif::{
+    BreakEven, BreakEvenQuantity, Crossing, HIDDEN_PCT, SimulatedMetrics, Slider, WhatIfAnswer,
+    WhatIfVariant,
+};
 use table::options::option;
 use table::render::Sourced;
 use table::{Backend, CellOptions, Provenance, Spec};
@@ -111,8 +114,8 @@ pub struct Args {
 }
 
 /// Predicted step latency and speedup over plain standard of every row that can run.
-fn predicted(answer: &Answer) -> Vec<PredictedRow> {
-    let row = |row: &study::whatif::Row| {
+fn predicted(answer: &WhatIfAnswer) -> Vec<PredictedRow> {
+    let row = |row: &study::whatif::WhatIfRow| {
         let numbers = row.numbers.as_ref().ok()?;
         Some(PredictedRow {
             label: answer.label(row),
@@ -162,7 +165,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let source = variant.cell.label();
         let machine = format!("{}, stack {}", variant.cell.hardware, variant.cell.stack);
         let rows = points.iter().flat_map(|point| predicted(&point.answer)).collect();
-        save_prediction(&Store::open(dir), Prediction::new(name, "whatif", source, machine, rows))?;
+        save_prediction(
+            &Store::open(dir),
+            StoredPrediction::new(name, "whatif", source, machine, rows),
+        )?;
     }
     // a single value is a setting
     let mut searched = variant.clone();
@@ -203,7 +209,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Cell to vary: options as in `run`, except that the backend is the simulator and the defaults are ladder and 70B at
 /// TP 8.
-fn variant(options: &CellOptions) -> Result<Variant> {
+fn variant(options: &CellOptions) -> Result<WhatIfVariant> {
     if options.backend.is_some_and(|backend| backend != Backend::Auto && !backend.is_simulated()) {
         return Err(Error::input_help(
             "--backend: whatif always simulates",
@@ -220,7 +226,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
         ));
     }
     let mut options = CellOptions { backend: Some(Backend::Sim), ..options.clone() };
-    let paper = Variant::default().cell;
+    let paper = WhatIfVariant::default().cell;
     options.architecture.get_or_insert(paper.architecture);
     if options.model.is_none() {
         options.model = Some(paper.model);
@@ -232,7 +238,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     if let Some(note) = note {
         stderr::note(&note);
     }
-    let (variant, note) = Variant::from_spec(&spec);
+    let (variant, note) = WhatIfVariant::from_spec(&spec);
     if let Some(note) = note {
         stderr::note(&note);
     }
@@ -242,7 +248,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
 /// Answer at a value of the swept option; `value` is `None` if nothing is swept.
 pub struct SweepPoint {
     pub value: Option<f64>,
-    pub answer: Answer,
+    pub answer: WhatIfAnswer,
 }
 
 /// Value that is swept, and those that are settings.
@@ -292,7 +298,7 @@ fn sweep_of(args: &Args) -> Result<Sweep> {
 }
 
 /// Sets a value of [`SWEPT`].
-fn set_swept(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
+fn set_swept(variant: &mut WhatIfVariant, name: &str, value: f64) -> Result<()> {
     match name {
         "alpha_us" => variant.alpha_us = Some(value),
         "gb_s" => variant.gb_s = Some(value),
@@ -306,7 +312,7 @@ fn set_swept(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
 }
 
 /// Refuses options of the link where they change nothing, because no communication uses it.
-fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
+fn refuse_without_effect(args: &Args, answer: &WhatIfAnswer) -> Result<()> {
     let values = Some(&answer.profile_values);
     let network =
         [("--network-alpha-us", &args.network_alpha_us), ("--network-gb-s", &args.network_gb_s)];
@@ -335,8 +341,8 @@ fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
 /// Break-evens of the rows that hide communication, by cell. Always includes the chosen cell.
 fn break_evens(
     simulator: &Simulator,
-    variant: &Variant,
-    answer: &Answer,
+    variant: &WhatIfVariant,
+    answer: &WhatIfAnswer,
     hidden_pct: f64,
 ) -> Vec<PrintedBreakEven> {
     let mut found = Vec::new();
@@ -346,10 +352,10 @@ fn break_evens(
             micro_batches: row.micro_batches,
             ..variant.cell.clone()
         };
-        let variant = Variant { cell: cell.clone(), ..variant.clone() };
+        let variant = WhatIfVariant { cell: cell.clone(), ..variant.clone() };
         // cells without communication, or that cannot run, have no break-even; their row shows why
-        let both =
-            [Over::AlphaUs, Over::GbS].map(|over| variant.break_even(simulator, over, hidden_pct));
+        let both = [BreakEvenQuantity::AlphaUs, BreakEvenQuantity::GbS]
+            .map(|over| variant.break_even(simulator, over, hidden_pct));
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
         if hides || answer.is_chosen(row) {
@@ -433,7 +439,9 @@ fn printed<'a>(
             let chosen = answer.is_chosen(row);
             let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
-            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.by_name(name)));
+            let named = |numbers: &SimulatedMetrics| {
+                SimulatedMetrics::NAMES.map(|name| (name, numbers.by_name(name)))
+            };
             PrintedWhatifRow {
                 value: *value,
                 architecture: row.architecture.clone(),
@@ -521,17 +529,17 @@ mod tests {
 
     #[test]
     fn the_command_that_the_workbench_copies_shows_the_same_cell() {
-        let mut slid = Variant::default();
+        let mut slid = WhatIfVariant::default();
         (slid.alpha_us, slid.gb_s, slid.sms) = (Some(33.3), Some(120.0), Some(20.0));
         (slid.comm_loss_pct, slid.launch_us) = (Some(5.0), Some(2.0));
         (slid.cell.batch, slid.cell.p2p) = (4, table::P2p::Off);
         slid.cell.architecture = Architecture::Standard;
-        let mut on_nodes = Variant::default();
+        let mut on_nodes = WhatIfVariant::default();
         on_nodes.cell.tp = 16;
         (on_nodes.network_alpha_us, on_nodes.network_gb_s) = (Some(9.5), Some(50.0));
         // without an effect within a node
-        let within = Variant { network_gb_s: Some(50.0), ..Variant::default() };
-        for variant in [Variant::default(), slid, on_nodes, within] {
+        let within = WhatIfVariant { network_gb_s: Some(50.0), ..WhatIfVariant::default() };
+        for variant in [WhatIfVariant::default(), slid, on_nodes, within] {
             let words = variant.whatif_arguments(true).unwrap();
             let args = Command::try_parse_from(&words).unwrap().args;
             let Sweep { slider, values, fixed } = sweep_of(&args).unwrap();
@@ -549,7 +557,7 @@ mod tests {
         let (variant, simulator) = (variant(&args.cell).unwrap(), Simulator::default());
         let mut points: Vec<SweepPoint> = [5.0, 50.0]
             .map(|alpha| {
-                let changed = Variant { alpha_us: Some(alpha), ..variant.clone() };
+                let changed = WhatIfVariant { alpha_us: Some(alpha), ..variant.clone() };
                 SweepPoint { value: Some(alpha), answer: changed.answer(&simulator).unwrap() }
             })
             .into();
@@ -574,8 +582,8 @@ mod tests {
         let is_at_profile =
             |found: &BreakEven| words(found).contains(" of its communication at the profile's ");
         assert!(found.iter().all(|found| is_at_profile(&found.break_even)));
-        let set = Variant { alpha_us: Some(30.0), ..variant.clone() };
-        let found_there = set.break_even(&simulator, Over::AlphaUs, 95.0).unwrap();
+        let set = WhatIfVariant { alpha_us: Some(30.0), ..variant.clone() };
+        let found_there = set.break_even(&simulator, BreakEvenQuantity::AlphaUs, 95.0).unwrap();
         assert!(words(&found_there).contains(" of its communication at 30 us; "));
         assert!(
             found.iter().all(|found| words(&found.break_even).contains("for at least 95 %, each alone"))

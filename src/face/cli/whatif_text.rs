@@ -7,7 +7,7 @@ use super::whatif::{SWEPT, SweepPoint, WITHOUT_EFFECT};
 use plan::Architecture;
 use run::sim::switches_in_words;
 use study::validate::TieBand;
-use study::whatif::{CellLink, Numbers, whole_pct};
+use study::whatif::{CellLink, SimulatedMetrics, whole_pct};
 use table::options::OPTIONS;
 use table::render::{Shown, Table};
 use table::{Backend, Spec};
@@ -147,7 +147,7 @@ pub fn footnotes(points: &[SweepPoint]) -> Vec<String> {
 /// Rows of all points. Shares are exact in files, whole percents on screen.
 pub fn rows(slider: &str, points: &[SweepPoint]) -> Table {
     // prefill and total times appear only in JSON
-    let names = &Numbers::NAMES[2..];
+    let names = &SimulatedMetrics::NAMES[2..];
     let title = |name: &&str| match *name {
         "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
         "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),

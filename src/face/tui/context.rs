@@ -19,7 +19,7 @@ use super::trace_picker::TypedPath;
 use super::update::SweepEnd;
 use super::view;
 use lab::store::Annotations;
-use lab::sweep::{Choice, Experiment, SweepEvent};
+use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use plan::Architecture;
 use study::analysis::RunTable;
 use study::whatif::TracedStep;
@@ -120,7 +120,7 @@ pub enum Request {
     Sweep {
         experiment: Arc<Experiment>,
         /// Runs to start: missing, failed, or all.
-        choice: Choice,
+        choice: SweepSelection,
     },
     /// Shows the result of the experiment in scope, with this name, of which no run is left.
     StoredResult(String),

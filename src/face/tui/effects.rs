@@ -16,7 +16,7 @@ use crate::desk::{self, Runner};
 use base::error::Result;
 use lab::launch::Cancel;
 use lab::store::Store;
-use lab::sweep::{Choice, Experiment};
+use lab::sweep::{Experiment, SweepSelection};
 
 #[derive(Debug)]
 pub struct Performer {
@@ -125,7 +125,7 @@ impl Performer {
         });
     }
 
-    fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
+    fn start(&mut self, experiment: Arc<Experiment>, choice: SweepSelection) {
         self.cancel = Cancel::default();
         let runner = Runner { watch: true, ..Runner::new(self.store.clone(), self.cancel.clone()) };
         let (answers, sweeping) = (self.answers.clone(), Arc::clone(&self.sweeping));

@@ -350,7 +350,7 @@ fn choose(experiment: ShownExperiment, cx: &mut Context) {
 mod tests {
     use super::*;
     use crate::face::tui::tests::fixtures::{record, spec};
-    use lab::store::{Annotations, Edit};
+    use lab::store::{AnnotationEdit, Annotations};
     use table::{Backend, P2p, Record, Status};
 
     fn run(id: &str, batch: u32, experiment: &str) -> Record {
@@ -388,7 +388,7 @@ mod tests {
         assert!(ScopedRuns::new(&nothing, &stored).is_none());
         // a run that a sweep found stored counts as its own
         let mut annotations = Annotations::default();
-        annotations.edit(&["a".into()], &Edit::found_by("new"));
+        annotations.edit(&["a".into()], &AnnotationEdit::found_by("new"));
         let stored = stored.with(Arc::new(annotations));
         assert_eq!(scoped(&stored, "new", &[1]), (ids(&["a", "d"]), true, 1));
     }

@@ -20,7 +20,7 @@ use super::{
     conversions, figures, format, history, mouse, overlay, palette, scope, trace_picker, trainings, view,
 };
 use lab::store;
-use lab::sweep::{Choice, Experiment};
+use lab::sweep::{Experiment, SweepSelection};
 use table::Record;
 
 /// Requests a read of everything shown, at startup or on reload.
@@ -424,7 +424,7 @@ pub enum StoreTask {
     Annotate {
         /// Full run ids.
         runs: Vec<String>,
-        edit: store::Edit,
+        edit: store::AnnotationEdit,
     },
     Delete(Vec<String>),
     Restore,
@@ -435,7 +435,7 @@ pub enum SweepOrder {
     Start {
         experiment: Arc<Experiment>,
         /// Runs to start: missing, failed, or all.
-        choice: Choice,
+        choice: SweepSelection,
     },
     /// Pauses (starts no more runs) or resumes.
     Pause(bool),

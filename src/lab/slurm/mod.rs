@@ -14,7 +14,7 @@ mod tasks;
 
 pub use jobs::{JobArray, cancel, submit};
 pub use nodes::{NodeLimits, nodes};
-pub use tasks::{Task, TaskState, queue};
+pub use tasks::{SlurmTask, TaskState, queue};
 pub(crate) use tasks::{current_task, is_under_way};
 
 use std::time::Duration;

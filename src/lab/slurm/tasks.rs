@@ -48,7 +48,7 @@ impl TaskState {
 
 /// Task of a job array, as listed by `squeue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct SlurmTask {
     pub name: String,
     /// Number of the whole array, for `scancel`.
     pub job: u64,
@@ -62,7 +62,7 @@ pub struct Task {
     pub reason: Option<String>,
 }
 
-impl Task {
+impl SlurmTask {
     /// Id for `squeue`, `scancel` and `scontrol`: `1234_5`.
     pub fn id(&self) -> String {
         format!("{}_{}", self.job, self.index)
@@ -71,7 +71,7 @@ impl Task {
 
 /// Lists the tasks of jobs with these names, including those that ended a few minutes ago (the controller's
 /// `MinJobAge`). Fails with the message of `squeue`, for example while the controller is away.
-pub fn queue(names: &[String]) -> Result<Vec<Task>> {
+pub fn queue(names: &[String]) -> Result<Vec<SlurmTask>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
@@ -81,15 +81,15 @@ pub fn queue(names: &[String]) -> Result<Vec<Task>> {
     Ok(parse_tasks(&output_of(&mut command, FOLLOW_TIMEOUT)?))
 }
 
-fn parse_tasks(output: &str) -> Vec<Task> {
+fn parse_tasks(output: &str) -> Vec<SlurmTask> {
     output.lines().filter_map(parse_task).collect()
 }
 
-fn parse_task(line: &str) -> Option<Task> {
+fn parse_task(line: &str) -> Option<SlurmTask> {
     let fields: Vec<&str> = line.splitn(6, '|').map(str::trim).collect();
     let [name, job, index, word, nodes, reason] = fields[..] else { return None };
     let is_known = |text: &str| !text.is_empty() && !matches!(text, "None" | "(null)" | "N/A");
-    Some(Task {
+    Some(SlurmTask {
         name: name.to_owned(),
         job: job.parse().ok()?,
         index: index.parse().ok()?,

@@ -35,9 +35,11 @@ fn tags_and_notes_stay_with_runs_and_rows_and_no_record_is_touched() {
     let rows = batch(&store, 3);
     let path = store.dir().join(&first.run).join("record.json");
     let before = fs::read(&path).unwrap();
-    store.annotate(&[first.run.clone(), rows[1].clone()], &Edit::tags("good paper").unwrap()).unwrap();
-    store.annotate(&rows, &Edit::note("after the driver's update\nsecond line")).unwrap();
-    store.annotate(&rows[1..2], &Edit::tags("-good").unwrap()).unwrap();
+    store
+        .annotate(&[first.run.clone(), rows[1].clone()], &AnnotationEdit::tags("good paper").unwrap())
+        .unwrap();
+    store.annotate(&rows, &AnnotationEdit::note("after the driver's update\nsecond line")).unwrap();
+    store.annotate(&rows[1..2], &AnnotationEdit::tags("-good").unwrap()).unwrap();
     let annotations = reopened(&store).annotations();
     let tags = |run: &str| -> Vec<String> {
         annotations.of(run).map(|a| a.tags.iter().cloned().collect()).unwrap_or_default()
@@ -54,10 +56,14 @@ fn tags_and_notes_stay_with_runs_and_rows_and_no_record_is_touched() {
     assert_eq!(fs::read(&path).unwrap(), before, "it was known");
     let known = reopened(&store).annotations().of(&rows[1]).unwrap().experiments.clone();
     assert_eq!(known.into_iter().collect::<Vec<_>>(), ["delayed"]);
-    store.annotate(&rows, &Edit::note("")).unwrap();
-    store.annotate(&rows[1..2], &Edit::tags("-paper").unwrap()).unwrap();
+    store.annotate(&rows, &AnnotationEdit::note("")).unwrap();
+    store.annotate(&rows[1..2], &AnnotationEdit::tags("-paper").unwrap()).unwrap();
     assert_eq!(store.annotations().of(&rows[2]), None, "nothing is left of it");
-    assert!(store.annotate(&rows, &Edit { tag: vec!["a b".into()], ..Edit::default() }).is_err());
+    assert!(
+        store
+            .annotate(&rows, &AnnotationEdit { tag: vec!["a b".into()], ..AnnotationEdit::default() })
+            .is_err()
+    );
 }
 
 #[test]
@@ -65,7 +71,7 @@ fn long_notes_are_refused_and_cut_in_files_of_others() {
     let (_dir, store) = store();
     let run = run(&store, "ladder", 1.0).run;
     let long = "x".repeat(10_001);
-    let error = store.annotate(std::slice::from_ref(&run), &Edit::note(&long)).unwrap_err();
+    let error = store.annotate(std::slice::from_ref(&run), &AnnotationEdit::note(&long)).unwrap_err();
     assert!(error.to_string().contains("10001 characters"), "{error}");
     let line = format!("{{\"version\":1,\"runs\":[\"{run}\"],\"note\":\"{long}\"}}\n");
     fs::write(store.dir().join("annotations.jsonl"), line).unwrap();
@@ -77,8 +83,8 @@ fn a_torn_or_damaged_annotation_file_costs_that_edit_alone_and_says_so() {
     let (_dir, store) = store();
     let run = run(&store, "ladder", 1.0).run;
     let runs = [run.clone()];
-    store.annotate(&runs, &Edit::tags("one").unwrap()).unwrap();
-    store.annotate(&runs, &Edit::tags("two").unwrap()).unwrap();
+    store.annotate(&runs, &AnnotationEdit::tags("one").unwrap()).unwrap();
+    store.annotate(&runs, &AnnotationEdit::tags("two").unwrap()).unwrap();
     let path = store.dir().join("annotations.jsonl");
     let whole = fs::read(&path).unwrap();
     let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
@@ -93,7 +99,7 @@ fn a_torn_or_damaged_annotation_file_costs_that_edit_alone_and_says_so() {
             "an edit that was never done is no damage"
         );
         assert_eq!(annotations.of(&run).unwrap().tags.len(), 1, "cut at byte {cut}");
-        fresh.annotate(&runs, &Edit::tags("three").unwrap()).unwrap();
+        fresh.annotate(&runs, &AnnotationEdit::tags("three").unwrap()).unwrap();
         let annotations = reopened(&store).annotations();
         assert_eq!(annotations.damaged, Vec::<String>::new());
         let tags: Vec<_> = annotations.of(&run).unwrap().tags.iter().cloned().collect();
@@ -121,7 +127,7 @@ fn processes_that_tag_at_the_same_time_lose_nothing() {
             let (store, run) = (reopened(&store), &run);
             scope.spawn(move || {
                 for i in 0..8 {
-                    let edit = Edit::tags(&format!("w{writer}-{i}")).unwrap();
+                    let edit = AnnotationEdit::tags(&format!("w{writer}-{i}")).unwrap();
                     store.annotate(std::slice::from_ref(run), &edit).unwrap();
                 }
             });
@@ -137,7 +143,7 @@ fn deleted_runs_are_in_no_list_and_come_back_whole() {
     let rows = batch(&store, 4);
     let all = listed(&store);
     let gone = [records[0].run.clone(), rows[1].clone(), rows[2].clone()];
-    store.annotate(&gone, &Edit::tags("doubtful").unwrap()).unwrap();
+    store.annotate(&gone, &AnnotationEdit::tags("doubtful").unwrap()).unwrap();
     let parquet = |store: &Store| {
         let files: Vec<_> = fs::read_dir(store.dir().join("batches")).unwrap().flatten().collect();
         fs::read(files[0].path()).unwrap()
@@ -251,7 +257,7 @@ fn emptying_the_trash_removes_runs_and_batches_of_which_nothing_is_left() {
     // what is no run of ours is not removed
     fs::create_dir_all(store.dir().join(".trash/.tmp-half")).unwrap();
     let emptied = reopened(&store).empty_trash().unwrap();
-    assert_eq!(emptied, Emptied { runs: 1, batches: 1, hidden_rows: 1 });
+    assert_eq!(emptied, EmptiedTrash { runs: 1, batches: 1, hidden_rows: 1 });
     let left: Vec<_> = fs::read_dir(store.dir().join(".trash")).unwrap().flatten().collect();
     assert_eq!(left.iter().map(|entry| entry.file_name()).collect::<Vec<_>>(), [".tmp-half"]);
     assert_eq!(fs::read_dir(store.dir().join(".ladderscope")).unwrap().count(), 0);
@@ -299,7 +305,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Tag(run, on) => {
-                    let edit = Edit::tags(if on { "t" } else { "-t" }).unwrap();
+                    let edit = AnnotationEdit::tags(if on { "t" } else { "-t" }).unwrap();
                     store.annotate(&all[run..=run], &edit).unwrap();
                     tagged[run] = on;
                 }

@@ -50,7 +50,7 @@ impl Annotation {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edit {
+pub struct AnnotationEdit {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tag: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +63,7 @@ pub struct Edit {
     pub(super) experiment: Vec<String>,
 }
 
-impl Edit {
+impl AnnotationEdit {
     /// Parses `good, -bad`: tags to add, and tags to remove with a leading `-`.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Annotations {
     }
 
     /// Applies an edit. `runs` are ids; consecutive rows may be one word.
-    pub fn edit(&mut self, runs: &[String], edit: &Edit) {
+    pub fn edit(&mut self, runs: &[String], edit: &AnnotationEdit) {
         for run in runs {
             let Some((batch, rows)) = rows_of(run) else {
                 let annotation = self.of_runs.entry(run.clone()).or_default();
@@ -222,7 +222,7 @@ impl Annotations {
         batches
     }
 
-    fn apply(&mut self, line: Line) {
+    fn apply(&mut self, line: AnnotationLine) {
         if let Some(deleted) = line.deleted {
             for (batch, rows) in line.runs.iter().filter_map(|run| rows_of(run)) {
                 let there = self.deleted.entry(batch.to_owned()).or_default();
@@ -243,7 +243,7 @@ impl Annotations {
 
 /// Line of the file: one edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct AnnotationLine {
     version: u32,
     /// Time, RFC 3339 in UTC.
     #[serde(default)]
@@ -251,7 +251,7 @@ pub(super) struct Line {
     /// Ids; consecutive rows as `BATCH:FIRST-LAST`.
     runs: Vec<String>,
     #[serde(flatten)]
-    edit: Edit,
+    edit: AnnotationEdit,
     /// True if the runs were deleted, false if restored. Only for rows of batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deleted: Option<bool>,
@@ -294,7 +294,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Annotations {
         if line.as_ref().is_ok_and(|line| line["version"].as_u64() > Some(VERSION.into())) {
             continue;
         }
-        match line.and_then(serde_json::from_value::<Line>) {
+        match line.and_then(serde_json::from_value::<AnnotationLine>) {
             Ok(line) => all.apply(line),
             Err(why) => all.damaged.push(format!(
                 "{}:{}: {why}: this edit of tags or notes is lost, the others are kept",
@@ -325,7 +325,7 @@ impl Store {
     ///
     /// Returns an input error for an invalid tag or a note that is too long, and a failure if the file cannot be
     /// appended to.
-    pub fn annotate(&self, runs: &[String], edit: &Edit) -> Result<()> {
+    pub fn annotate(&self, runs: &[String], edit: &AnnotationEdit) -> Result<()> {
         if runs.is_empty() || edit.is_empty() {
             return Ok(());
         }
@@ -338,7 +338,7 @@ impl Store {
                 "the note has {length} characters; at most {LONGEST_NOTE} are kept"
             )));
         }
-        self.append(Line { edit: edit.clone(), ..self.line(runs) })
+        self.append(AnnotationLine { edit: edit.clone(), ..self.line(runs) })
     }
 
     /// Records that an experiment reused these runs (full ids). Skips runs that already have it. Fails if the file
@@ -347,18 +347,23 @@ impl Store {
         let known = self.annotations();
         let is_known = |run: &&String| known.of(run).is_some_and(|a| a.experiments.contains(experiment));
         let runs: Vec<String> = runs.iter().filter(|run| !is_known(run)).cloned().collect();
-        self.annotate(&runs, &Edit::found_by(experiment))
+        self.annotate(&runs, &AnnotationEdit::found_by(experiment))
     }
 
     pub(super) fn mark_deleted(&self, runs: &[String], deleted: bool) -> Result<()> {
-        self.append(Line { deleted: Some(deleted), ..self.line(runs) })
+        self.append(AnnotationLine { deleted: Some(deleted), ..self.line(runs) })
     }
 
-    fn line(&self, runs: &[String]) -> Line {
-        Line { version: VERSION, at: self.now(), runs: compressed(runs), ..Line::default() }
+    fn line(&self, runs: &[String]) -> AnnotationLine {
+        AnnotationLine {
+            version: VERSION,
+            at: self.now(),
+            runs: compressed(runs),
+            ..AnnotationLine::default()
+        }
     }
 
-    fn append(&self, line: Line) -> Result<()> {
+    fn append(&self, line: AnnotationLine) -> Result<()> {
         log::append(&self.annotations_path(), |_| log::line(&line))
     }
 
@@ -423,10 +428,10 @@ mod tests {
 
     #[test]
     fn tags_are_checked_before_they_are_stored() {
-        let edit = Edit::tags("good, +nvlink4 -bad").unwrap();
+        let edit = AnnotationEdit::tags("good, +nvlink4 -bad").unwrap();
         assert_eq!((edit.tag, edit.untag), (vec!["good".into(), "nvlink4".into()], vec!["bad".into()]));
         for wrong in ["a\"b", "-", "x:y", &"long".repeat(20)] {
-            let error = Edit::tags(wrong).unwrap_err();
+            let error = AnnotationEdit::tags(wrong).unwrap_err();
             assert!(error.to_string().contains("cannot be a tag"), "{error}");
             assert_eq!(error.exit_code(), 2);
         }

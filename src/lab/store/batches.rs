@@ -30,7 +30,7 @@ use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
 use base::parquet::{self, ParquetFile};
 use base::regular;
-use table::frame::{self, Numbers, RECORD, Texts};
+use table::frame::{self, NumericColumn, RECORD, TextColumn};
 use table::{MEASURES, Provenance, Record, Status};
 use trace::memory;
 
@@ -193,7 +193,7 @@ impl Segment {
 
     fn rows(&self) -> Result<Vec<u32>, String> {
         let frame = self.columns(&["row"], 0..self.file.rows())?;
-        let rows = Numbers::new(&frame, "row")?;
+        let rows = NumericColumn::new(&frame, "row")?;
         (0..frame.height()).map(|at| rows.count(at)).collect()
     }
 
@@ -232,7 +232,7 @@ impl Segment {
         let newer = (self.version > VERSION)
             .then(|| format!("batch format {} is newer than this build's {VERSION}", self.version));
         let frame = self.columns(&["row", RECORD], window)?;
-        let (rows, texts) = (Numbers::new(&frame, "row")?, Texts::new(&frame, RECORD)?);
+        let (rows, texts) = (NumericColumn::new(&frame, "row")?, TextColumn::new(&frame, RECORD)?);
         let read = |at| {
             let row = rows.count(at)?;
             let text = texts.get(at).ok_or_else(|| format!("row {row}: no record"))?;
@@ -264,7 +264,7 @@ impl BatchSummary {
         let mut names = vec!["row", "status", "created"];
         names.extend(segment.file.schema().contains("experiment").then_some("experiment"));
         let frame = segment.columns(&names, 0..segment.file.rows())?;
-        let (rows, status) = (Numbers::new(&frame, "row")?, Texts::new(&frame, "status")?);
+        let (rows, status) = (NumericColumn::new(&frame, "row")?, TextColumn::new(&frame, "status")?);
         let (mut runs, mut ok) = (0, 0);
         for at in 0..frame.height() {
             if !annotations.is_deleted(&self.batch, rows.count(at)?) {
@@ -273,7 +273,7 @@ impl BatchSummary {
             }
         }
         (self.runs, self.ok) = (self.runs + runs, self.ok + ok);
-        let first = |name| Texts::new(&frame, name).ok()?.get(0).map(str::to_owned);
+        let first = |name| TextColumn::new(&frame, name).ok()?.get(0).map(str::to_owned);
         self.experiment = self.experiment.take().or_else(|| first("experiment"));
         if self.created.is_empty() {
             self.created = first("created").unwrap_or_default();
@@ -436,9 +436,11 @@ impl Store {
                 let segment = Segment::open(path)?;
                 let names = ["row", "status", "key", "round", "created"];
                 let frame = segment.columns(&names, 0..segment.file.rows())?;
-                let (rows, round) = (Numbers::new(&frame, "row")?, Numbers::new(&frame, "round")?);
-                let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
-                let created = Texts::new(&frame, "created")?;
+                let (rows, round) =
+                    (NumericColumn::new(&frame, "row")?, NumericColumn::new(&frame, "round")?);
+                let (status, key) =
+                    (TextColumn::new(&frame, "status")?, TextColumn::new(&frame, "key")?);
+                let created = TextColumn::new(&frame, "created")?;
                 for at in 0..frame.height() {
                     let (row, is_ok) = (rows.count(at)?, status.get(at) == Some(Status::Ok.as_str()));
                     if is_ok == ok

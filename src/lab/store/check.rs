@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::copies::{RECORDINGS, TRACE, trace_name};
-use super::directory::{NO_RUNS, Started, Store, read_record};
+use super::directory::{NO_RUNS, StartedRun, Store, read_record};
 use super::{directory, documents, evaluations, trainings};
 use base::atomic;
 use base::error::{Error, Result};
@@ -113,7 +113,7 @@ impl Store {
             let (path, at) = (dir.join(&file.name), format!("{place}/{}", file.name));
             match file.name.as_str() {
                 "record.json" => {}
-                "spec.json" => found.parse::<Started>(&path, at),
+                "spec.json" => found.parse::<StartedRun>(&path, at),
                 name if name == trace => found.trace(&path, at),
                 name if RUN_FILES.contains(&name) => {}
                 _ => found.foreign.push(at),
@@ -215,7 +215,7 @@ fn entries(found: &mut StoreCheck, path: &Path, at: &str) -> Vec<DirectoryEntry>
 mod tests {
     use std::fs;
 
-    use super::super::Edit;
+    use super::super::AnnotationEdit;
     use super::super::tests::{ok, reopened, run, spec, store};
 
     /// Any change of a record that is still JSON is found by its checksum, as restic's check does.
@@ -225,7 +225,7 @@ mod tests {
         let good = run(&store, "ladder", 1.0);
         let bad = run(&store, "standard", 2.5);
         store.write_batch(&mut [ok(spec("parallel"), 1.0)]).unwrap();
-        store.annotate(std::slice::from_ref(&good.run), &Edit::note("good")).unwrap();
+        store.annotate(std::slice::from_ref(&good.run), &AnnotationEdit::note("good")).unwrap();
         store.set_baseline("main", std::slice::from_ref(&good)).unwrap();
         let clean = store.check().unwrap();
         assert_eq!((clean.runs, clean.segments, clean.traces, clean.without_checksum), (2, 1, 0, 0));

@@ -19,7 +19,7 @@ use base::{atomic, regular};
 
 /// Exclusive right to run something, released on drop.
 #[derive(Debug)]
-pub struct Claim {
+pub struct StoreClaim {
     path: PathBuf,
     _lock: File,
 }
@@ -27,12 +27,12 @@ pub struct Claim {
 #[derive(Debug)]
 pub enum Claimed {
     /// Held by this process until the claim is dropped.
-    Ours(Claim),
+    Ours(StoreClaim),
     /// Held by another process, described in words.
     By(String),
 }
 
-impl Drop for Claim {
+impl Drop for StoreClaim {
     fn drop(&mut self) {
         // still locked here, so no other process can hold the file being removed
         let _ = regular::remove_file(&self.path);
@@ -50,18 +50,18 @@ impl Store {
                 // its holder removed it after it was opened here
                 Some(file) if !is_at(&file, &path) => {}
                 Some(mut file) => {
-                    let signature = serde_json::to_vec(&Process::current()).unwrap_or_default();
+                    let signature = serde_json::to_vec(&ProcessIdentity::current()).unwrap_or_default();
                     let written = file.set_len(0).and_then(|()| file.write_all(&signature));
                     written.map_err(Error::io(&path))?;
-                    return Ok(Claimed::Ours(Claim { path, _lock: file }));
+                    return Ok(Claimed::Ours(StoreClaim { path, _lock: file }));
                 }
                 None => {
                     let holder = regular::open(&path).ok().and_then(|mut file| claimant(&mut file));
                     return Ok(Claimed::By(match holder {
-                        Some(Process { pid, host: Some(host), .. }) => {
+                        Some(ProcessIdentity { pid, host: Some(host), .. }) => {
                             format!("process {pid} on {host}")
                         }
-                        Some(Process { pid, .. }) => format!("process {pid}"),
+                        Some(ProcessIdentity { pid, .. }) => format!("process {pid}"),
                         None => "another process".into(),
                     }));
                 }
@@ -103,7 +103,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-fn claimant(file: &mut File) -> Option<Process> {
+fn claimant(file: &mut File) -> Option<ProcessIdentity> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0)).ok()?;
     file.take(4096).read_to_string(&mut text).ok()?;
@@ -112,7 +112,7 @@ fn claimant(file: &mut File) -> Option<Process> {
 
 /// Identity of a process, for later recognition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(super) struct ProcessIdentity {
     /// Process id. Reused by the system after the process ends.
     pub pid: i32,
     /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); null without `/proc`.
@@ -139,7 +139,7 @@ pub(super) enum Liveness {
     Elsewhere(String),
 }
 
-impl Process {
+impl ProcessIdentity {
     pub fn current() -> Self {
         let pid = std::process::id() as i32;
         Self {
@@ -228,14 +228,17 @@ mod tests {
 
     #[test]
     fn this_process_is_alive_and_its_successors_are_not_it() {
-        let me = Process::current();
+        let me = ProcessIdentity::current();
         assert_eq!(me.liveness(), Liveness::Alive);
-        let later = Process { start_ticks: me.start_ticks.map(|t| t + 1), ..me.clone() };
+        let later = ProcessIdentity { start_ticks: me.start_ticks.map(|t| t + 1), ..me.clone() };
         assert_eq!(later.liveness(), Liveness::Gone);
-        let other_boot = Process { boot: Some("another".into()), ..me.clone() };
+        let other_boot = ProcessIdentity { boot: Some("another".into()), ..me.clone() };
         assert_eq!(other_boot.liveness(), Liveness::Gone);
-        let elsewhere =
-            Process { boot: Some("another".into()), host: Some("elsewhere".into()), ..me.clone() };
+        let elsewhere = ProcessIdentity {
+            boot: Some("another".into()),
+            host: Some("elsewhere".into()),
+            ..me.clone()
+        };
         assert_eq!(elsewhere.liveness(), Liveness::Elsewhere("elsewhere".into()));
     }
 
@@ -243,7 +246,8 @@ mod tests {
     fn a_child_that_ended_is_gone_even_before_it_is_reaped() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
-        let process = Process { pid, start_ticks: stat(pid).map(|s| s.1), ..Process::current() };
+        let process =
+            ProcessIdentity { pid, start_ticks: stat(pid).map(|s| s.1), ..ProcessIdentity::current() };
         // wait until it has ended without reaping it
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let id = rustix::process::WaitId::Pid(Pid::from_raw(pid).unwrap());

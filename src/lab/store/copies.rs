@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::annotations::{Annotations, row_of};
 use super::batches;
 use super::check::DamagedFile;
-use super::directory::{Started, Store, file_name, is_named, names, read_record};
+use super::directory::{StartedRun, Store, file_name, is_named, names, read_record};
 use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
 use base::regular;
@@ -26,7 +26,8 @@ pub const PROCESSES_FOLDER: &str = "parts";
 
 /// Runs and batches copied from another store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Copied {
+#[schemars(rename = "Copied")]
+pub struct CopiedRuns {
     pub runs: Vec<String>,
     /// Batches of simulated runs, also those of which this store had only the first rows.
     pub batches: Vec<String>,
@@ -57,9 +58,9 @@ impl Store {
     /// # Errors
     ///
     /// Returns an error if this store cannot be written. What was copied stays.
-    pub fn copy_from(&self, other: &Self, damaged: &mut Vec<DamagedFile>) -> Result<Copied> {
+    pub fn copy_from(&self, other: &Self, damaged: &mut Vec<DamagedFile>) -> Result<CopiedRuns> {
         self.prepare()?;
-        let mut copied = Copied::default();
+        let mut copied = CopiedRuns::default();
         for id in or_damaged(other.run_ids(), ".", damaged) {
             if self.has_run(&id) {
                 copied.traces += usize::from(self.copy_missing_trace(other, &id, damaged)?);
@@ -97,7 +98,7 @@ impl Store {
         &self,
         other: &Self,
         id: String,
-        copied: &mut Copied,
+        copied: &mut CopiedRuns,
         damaged: &mut Vec<DamagedFile>,
     ) -> Result<()> {
         let (from, into) = (other.dir().join(&id), self.dir().join(&id));
@@ -312,7 +313,7 @@ fn copy_checked<T>(
 
 fn check_spec(path: &Path) -> Result<(), String> {
     let bytes = regular::read(path).map_err(|error| error.to_string())?;
-    serde_json::from_slice::<Started>(&bytes).map(drop).map_err(|error| error.to_string())
+    serde_json::from_slice::<StartedRun>(&bytes).map(drop).map_err(|error| error.to_string())
 }
 
 /// Name of a run's trace in its directory.
@@ -335,7 +336,7 @@ mod tests {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/cpu-ladder-tp2-600us.parquet");
 
     /// Copies without damage.
-    fn copy(from: &Store, to: &Store) -> Copied {
+    fn copy(from: &Store, to: &Store) -> CopiedRuns {
         let mut damaged = Vec::new();
         let copied = to.copy_from(from, &mut damaged).unwrap();
         assert!(damaged.is_empty(), "{damaged:?}");

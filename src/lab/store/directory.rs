@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
-use super::claims::{Liveness, Process};
+use super::claims::{Liveness, ProcessIdentity};
 use super::evaluations::QualityIndex;
 use super::log::{Derived, Stamp, stamp};
 use base::atomic::{AtomicFile, UnfinishedDir};
@@ -105,7 +105,7 @@ pub struct RunDir {
 
 /// Contents of `spec.json`, written when a run starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Started {
+pub(super) struct StartedRun {
     schema: u32,
     run: String,
     spec: Spec,
@@ -115,7 +115,7 @@ pub(super) struct Started {
     round: u32,
     created: String,
     /// Process that executes the run; shows later if it died.
-    process: Process,
+    process: ProcessIdentity,
 }
 
 impl Store {
@@ -246,14 +246,14 @@ impl Store {
             if path.exists() {
                 continue;
             }
-            let started = Started {
+            let started = StartedRun {
                 schema: SCHEMA,
                 run: id.clone(),
                 spec: spec.clone(),
                 experiment: experiment.map(str::to_owned),
                 round,
                 created: rfc3339(now),
-                process: Process::current(),
+                process: ProcessIdentity::current(),
             };
             // the directory becomes visible together with its spec
             let unfinished = UnfinishedDir::create(&path)?;
@@ -427,7 +427,7 @@ pub(super) fn read_record(path: &Path) -> Result<(Record, bool), String> {
 }
 
 /// Reads the `spec.json` of a run.
-fn started(run: &Path) -> std::io::Result<Started> {
+fn started(run: &Path) -> std::io::Result<StartedRun> {
     Ok(serde_json::from_slice(&regular::read(&run.join("spec.json"))?)?)
 }
 

@@ -1,6 +1,6 @@
 //! Quality of models: `evaluations/` in the runs directory.
 //!
-//! `KEY.jsonl` has the results of one evaluation ([`Evaluation`]): a first line that describes it, then one line per
+//! `KEY.jsonl` has the results of one evaluation ([`EvaluationKey`]): a first line that describes it, then one line per
 //! window of a text. Windows are named by a hash of their tokens, so texts share the windows that they have in common.
 //! A window whose line cannot be read is computed again. A description that cannot be read is written again, as another
 //! line, when the model is evaluated again.
@@ -43,7 +43,7 @@ const TEXTS: &str = "texts.jsonl";
 
 /// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
+pub struct EvaluationKey {
     pub version: u32,
     /// Name or directory of the model, for people. Equal weights count as the same model.
     pub model: String,
@@ -70,7 +70,7 @@ struct Line {
     quality: WindowQuality,
 }
 
-impl Evaluation {
+impl EvaluationKey {
     pub fn new(
         model: &str,
         weights: &str,
@@ -111,7 +111,7 @@ pub fn window_key(tokens: &[u32]) -> String {
 #[derive(Debug)]
 pub struct EvaluationFile {
     path: PathBuf,
-    evaluation: Evaluation,
+    evaluation: EvaluationKey,
     found: HashMap<String, WindowQuality>,
 }
 
@@ -144,13 +144,13 @@ impl EvaluationFile {
 }
 
 /// Description and results of a file; the description is `None` if it cannot be read.
-fn parse(bytes: &[u8]) -> (Option<Evaluation>, HashMap<String, WindowQuality>) {
+fn parse(bytes: &[u8]) -> (Option<EvaluationKey>, HashMap<String, WindowQuality>) {
     let lines = log::parse::<Line>(bytes).flatten();
     (description(bytes), lines.map(|line| (line.window, line.quality)).collect())
 }
 
 /// The first line, or a later one that replaces a damaged first line.
-fn description(bytes: &[u8]) -> Option<Evaluation> {
+fn description(bytes: &[u8]) -> Option<EvaluationKey> {
     log::parse(bytes).flatten().next()
 }
 
@@ -161,8 +161,8 @@ pub(super) fn check(name: &str, bytes: &[u8]) -> Result<(), String> {
     }
     let is_described = description(bytes).is_some();
     let checked = log::check(bytes, VERSION, |at, line| match at {
-        0 if !is_described => log::is::<Evaluation>(line),
-        _ => log::is::<Line>(line).or_else(|why| log::is::<Evaluation>(line).map_err(|_| why)),
+        0 if !is_described => log::is::<EvaluationKey>(line),
+        _ => log::is::<Line>(line).or_else(|why| log::is::<EvaluationKey>(line).map_err(|_| why)),
     });
     checked.map_err(|why| match is_described {
         true => why,
@@ -207,7 +207,7 @@ struct ModelQuality {
 /// Evaluation of one architecture of a model.
 #[derive(Debug)]
 struct ArchitectureQuality {
-    evaluation: Evaluation,
+    evaluation: EvaluationKey,
     /// True if results do not depend on TP, except for the order of summation.
     is_of_any_tp: bool,
     quality: Arc<RunQuality>,
@@ -215,7 +215,7 @@ struct ArchitectureQuality {
 
 impl Store {
     /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
-    pub fn evaluation(&self, evaluation: Evaluation) -> Result<EvaluationFile> {
+    pub fn evaluation(&self, evaluation: EvaluationKey) -> Result<EvaluationFile> {
         let path = self.folder(FOLDER)?.join(format!("{}.jsonl", evaluation.key()));
         let found = match regular::read(&path) {
             Ok(bytes) => parse(&bytes).1,
@@ -389,7 +389,7 @@ impl QualityIndex {
 /// Quality for a cell. Prefers its own number format, then its own TP.
 fn best(cases: &[ArchitectureQuality], spec: &Spec) -> Option<Arc<RunQuality>> {
     let of_cell = cases.iter().filter(|case| case.is_of(spec));
-    let fit = |of: &Evaluation| (of.dtype == spec.dtype, of.tp == spec.tp);
+    let fit = |of: &EvaluationKey| (of.dtype == spec.dtype, of.tp == spec.tp);
     let best = of_cell.max_by_key(|case| fit(&case.evaluation));
     best.map(|case| Arc::clone(&case.quality))
 }
@@ -422,9 +422,9 @@ mod tests {
     use super::*;
     use table::{Metrics, Status, measure};
 
-    fn ladder(weights: &str) -> Evaluation {
+    fn ladder(weights: &str) -> EvaluationKey {
         let architecture = "ladder:2".parse().unwrap();
-        Evaluation::new("dir", weights, &architecture, 2, DType::F32, "plan".into())
+        EvaluationKey::new("dir", weights, &architecture, 2, DType::F32, "plan".into())
     }
 
     fn window(n: u32) -> WindowQuality {
@@ -440,16 +440,16 @@ mod tests {
         for n in 0..3 {
             file.add(&n.to_string(), window(n)).unwrap();
         }
-        let moved = Evaluation { model: "elsewhere".into(), ..ladder("a") };
+        let moved = EvaluationKey { model: "elsewhere".into(), ..ladder("a") };
         let again = store.evaluation(moved).unwrap();
         assert_eq!((again.get("2"), again.get("3")), (Some(window(2)), None));
         for other in [
             ladder("b"),
-            Evaluation { tp: 1, ..ladder("a") },
-            Evaluation { dtype: DType::Bf16, ..ladder("a") },
-            Evaluation { plan: "x".into(), ..ladder("a") },
-            Evaluation { architecture: Architecture::Parallel, ..ladder("a") },
-            Evaluation { reference: Some("b".into()), ..ladder("a") },
+            EvaluationKey { tp: 1, ..ladder("a") },
+            EvaluationKey { dtype: DType::Bf16, ..ladder("a") },
+            EvaluationKey { plan: "x".into(), ..ladder("a") },
+            EvaluationKey { architecture: Architecture::Parallel, ..ladder("a") },
+            EvaluationKey { reference: Some("b".into()), ..ladder("a") },
         ] {
             assert_eq!(store.evaluation(other).unwrap().get("2"), None);
         }
@@ -476,7 +476,7 @@ mod tests {
 
         /// Says that an architecture lost `kl` nats a token on each of two windows of a text.
         fn evaluate(&self, text: &str, weights: &str, architecture: &str, tp: u32, kl: f64) {
-            let of = Evaluation::new(
+            let of = EvaluationKey::new(
                 "m",
                 weights,
                 &architecture.parse().unwrap(),
@@ -563,7 +563,7 @@ mod tests {
         let place = Place::new();
         place.run(|_| ());
         place.evaluate("a", "w", "ladder", 1, 0.5);
-        let of = Evaluation::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let of = EvaluationKey::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
         let path = place.store.dir().join(FOLDER).join(format!("{}.jsonl", of.key()));
         let whole = std::fs::read_to_string(&path).unwrap();
         let (_, windows) = whole.split_once('\n').unwrap();
@@ -596,7 +596,7 @@ mod tests {
         place.run(|_| ());
         place.evaluate("a", "w", "ladder", 1, 0.5);
         assert_eq!(place.kl(), [None, None, told(0.5, "a")]);
-        let of = Evaluation::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let of = EvaluationKey::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
         let windows = || vec!["a1".to_owned(), "a2".to_owned()];
         for _ in 0..3 {
             let file = place.store.evaluation(of.clone()).unwrap();

@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::batches::RowReader;
 use super::directory::{self, Listing, Store, order};
-use crate::sweep::Choice;
+use crate::sweep::SweepSelection;
 use base::error::{Error, Result, nearest};
 use table::{Record, Status};
 
 /// Finished runs by [`table::Spec::key`] and round, the newest of each.
 #[derive(Default)]
 pub struct Finished<'a> {
-    places: HashMap<String, Vec<Place>>,
+    places: HashMap<String, Vec<StoredRun>>,
     /// Runs outside batches. They are few and already loaded.
     runs: Vec<Record>,
     /// Batch ids, indexed by [`At::Row`].
@@ -20,7 +20,7 @@ pub struct Finished<'a> {
     reader: Option<RowReader<'a>>,
 }
 
-struct Place {
+struct StoredRun {
     round: u32,
     created: String,
     at: At,
@@ -41,9 +41,13 @@ impl Store {
     }
 
     /// Finished runs of the cells with these keys that a sweep with this choice does not start.
-    pub(crate) fn finished_for(&self, choice: Choice, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
+    pub(crate) fn finished_for(
+        &self,
+        choice: SweepSelection,
+        wanted: &HashSet<&str>,
+    ) -> Result<Finished<'_>> {
         let mut finished = self.finished_of(wanted)?;
-        if let Choice::Again(since) = choice {
+        if let SweepSelection::Again(since) = choice {
             let since = directory::rfc3339(since);
             finished
                 .places
@@ -86,7 +90,7 @@ impl Store {
             if wanted(&key) {
                 let (round, created) = (record.round, record.created.clone());
                 finished.runs.push(record);
-                finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
+                finished.add(&key, StoredRun { round, created, at: At::Run(finished.runs.len() - 1) });
             }
         }
         let batches = self.segments()?;
@@ -95,7 +99,7 @@ impl Store {
             self.each_key(id, files, true, |row, key, round, created| {
                 if wanted(key) {
                     let at = At::Row(batch, row);
-                    finished.add(key, Place { round, created: created.to_owned(), at });
+                    finished.add(key, StoredRun { round, created: created.to_owned(), at });
                 }
             });
         }
@@ -105,7 +109,7 @@ impl Store {
 
 /// Runs outside batches that have ended, collected incrementally.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndedRuns {
     known: HashSet<String>,
     finished: HashMap<(String, u32), Record>,
 }
@@ -115,7 +119,7 @@ impl Store {
     /// only the records that `ended` lacks. Fails if the directory cannot be read.
     pub(crate) fn newly_finished(
         &self,
-        ended: &mut Ended,
+        ended: &mut EndedRuns,
         key: &str,
         round: u32,
     ) -> Result<Option<Record>> {
@@ -129,7 +133,7 @@ impl Store {
 
     /// Runs outside batches that `ended` lacks, including those of other processes, each with true if it has a
     /// record. Runs with a record are returned once, others every time. Fails if the directory cannot be read.
-    pub(crate) fn new_runs(&self, ended: &mut Ended) -> Result<Vec<(Record, bool)>> {
+    pub(crate) fn new_runs(&self, ended: &mut EndedRuns) -> Result<Vec<(Record, bool)>> {
         let mut new = Vec::new();
         for id in self.run_ids()?.into_iter().filter(|id| !ended.known.contains(id)).collect::<Vec<_>>()
         {
@@ -178,12 +182,12 @@ impl Finished<'_> {
         self.places.is_empty()
     }
 
-    fn place(&self, key: &str, round: u32) -> Option<&Place> {
+    fn place(&self, key: &str, round: u32) -> Option<&StoredRun> {
         self.places.get(key)?.iter().find(|place| place.round == round)
     }
 
     /// Adds a run, keeping only the newest of a cell and round.
-    fn add(&mut self, key: &str, place: Place) {
+    fn add(&mut self, key: &str, place: StoredRun) {
         let known = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
         match known.iter().position(|there| there.round == place.round) {
             None => self.places.entry(key.to_owned()).or_default().push(place),

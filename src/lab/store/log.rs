@@ -30,10 +30,10 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
 
 /// Value derived from a file, kept until the file changes. Clones share it.
 #[derive(Debug)]
-pub(super) struct Derived<T>(Arc<Mutex<Option<Seen<T>>>>);
+pub(super) struct Derived<T>(Arc<Mutex<Option<CachedValue<T>>>>);
 
 /// Value and the version of its file.
-type Seen<T> = (Stamp, Arc<T>);
+type CachedValue<T> = (Stamp, Arc<T>);
 
 impl<T> Clone for Derived<T> {
     fn clone(&self) -> Self {

@@ -36,17 +36,17 @@ mod trainings;
 mod trash;
 mod watch;
 
-pub use annotations::{Annotation, Annotations, Edit};
+pub use annotations::{Annotation, AnnotationEdit, Annotations};
 pub use batches::{BatchSummary, BatchWriter};
 pub use check::{DamagedFile, StoreCheck};
 pub use claims::Claimed;
-pub use copies::{Copied, PROCESSES_FOLDER, RECORDINGS, RecordingCopies};
+pub use copies::{CopiedRuns, PROCESSES_FOLDER, RECORDINGS, RecordingCopies};
 pub use directory::{Listing, RunDir, Store};
 pub use documents::Baseline;
-pub use evaluations::{Evaluation, EvaluationFile, window_key};
-pub use finished::{Ended, Finished};
+pub use evaluations::{EvaluationFile, EvaluationKey, window_key};
+pub use finished::{EndedRuns, Finished};
 pub use trainings::TrainingFolder;
-pub use trash::{Emptied, Trash};
+pub use trash::{EmptiedTrash, Trash};
 
 #[cfg(test)]
 mod annotation_tests;

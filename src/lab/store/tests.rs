@@ -544,7 +544,9 @@ fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
     let ids = [kept.run.clone()];
     assert!(why(again.delete(&ids)).contains(".trash: is a link"));
     assert!(why(again.empty_trash().map(|_| ())).contains(".trash: is a link"));
-    assert!(why(again.annotate(&ids, &Edit::note("x"))).contains("annotations.jsonl: is a link"));
+    assert!(
+        why(again.annotate(&ids, &AnnotationEdit::note("x"))).contains("annotations.jsonl: is a link")
+    );
     assert_eq!(fs::read(outside.join("victim")).unwrap(), b"mine");
     assert!(outside.join("20261121-043012-ladder-aaaaaa").exists() && runs.join(&kept.run).exists());
     // a batches directory elsewhere is neither read nor written
@@ -583,7 +585,7 @@ fn the_fingerprint_is_another_exactly_when_a_listing_would_be() {
     record.run = begun.id;
     store.finish(&record).unwrap();
     same(&store, "its record", true);
-    store.annotate(std::slice::from_ref(&ended.run), &Edit::note("good")).unwrap();
+    store.annotate(std::slice::from_ref(&ended.run), &AnnotationEdit::note("good")).unwrap();
     same(&store, "a note", true);
     store.write_batch(&mut [record]).unwrap();
     same(&store, "a batch", true);

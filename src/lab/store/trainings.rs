@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::claims::{Liveness, Process};
+use super::claims::{Liveness, ProcessIdentity};
 use super::directory::{Store, file_name, json, names};
 use super::evaluations::place;
 use super::log;
 use base::error::{Error, Result};
 use base::{atomic, regular};
 use plan::CommDType;
-use table::{Curve, HeldOut, Record, RunTraining, Spec, Status, TRAINING, Training, TrainingStep};
+use table::{Curve, HeldOutLoss, Record, RunTraining, Spec, Status, TRAINING, Training, TrainingStep};
 
 pub(super) const FOLDER: &str = "trainings";
 
@@ -40,7 +40,7 @@ pub(super) const CURVE: &str = "curve.jsonl";
 #[derive(Debug, Serialize, Deserialize)]
 struct First {
     version: u32,
-    start: Option<HeldOut>,
+    start: Option<HeldOutLoss>,
 }
 
 /// Folder of a training, held exclusively by this process.
@@ -69,7 +69,7 @@ impl Store {
                 "wait for it, or stop it: finished steps are kept",
             )
         })?;
-        let process = serde_json::to_vec(&Process::current()).unwrap_or_default();
+        let process = serde_json::to_vec(&ProcessIdentity::current()).unwrap_or_default();
         atomic::write(&path.join("process.json"), &process)?;
         Ok(TrainingFolder { path, curve: None, _lock: lock })
     }
@@ -191,7 +191,7 @@ impl TrainingFolder {
 
     /// Opens the curve for appending after the first `steps` steps and cuts off later ones. A new curve starts with
     /// the initial loss on the held-out text. Fails if it cannot be written.
-    pub fn open_curve(&mut self, steps: u32, start: Option<HeldOut>) -> Result<()> {
+    pub fn open_curve(&mut self, steps: u32, start: Option<HeldOutLoss>) -> Result<()> {
         let path = self.file(CURVE);
         let open = || -> std::io::Result<File> {
             let mut file = regular::open_or_make(&path)?;
@@ -246,7 +246,7 @@ fn read(folder: &Path) -> Result<Option<Curve>> {
         .map_err(|e| Error::input(format!("{}: no training: {e}", path.display())))?;
     if training.status == Status::Running {
         let process = regular::read(&folder.join("process.json")).ok();
-        let process = process.and_then(|bytes| serde_json::from_slice::<Process>(&bytes).ok());
+        let process = process.and_then(|bytes| serde_json::from_slice::<ProcessIdentity>(&bytes).ok());
         if process.is_none_or(|process| process.liveness() == Liveness::Gone) {
             training.status = Status::Interrupted;
         }
@@ -257,7 +257,7 @@ fn read(folder: &Path) -> Result<Option<Curve>> {
 }
 
 /// Parses the readable lines of a curve.
-fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
+fn parse(bytes: &[u8]) -> (Option<HeldOutLoss>, Vec<TrainingStep>) {
     let first = log::parse::<First>(bytes).next().and_then(|first| first.ok());
     (first.and_then(|first| first.start), log::parse(bytes).skip(1).flatten().collect())
 }
@@ -304,7 +304,7 @@ mod tests {
         let store = Store::open(dir.path().join("runs"));
         assert_eq!(store.trainings().unwrap(), (vec![], vec![]));
         assert!(!store.dir().exists(), "nothing is made until something is stored");
-        let start = Some(HeldOut { nll: 5.5, kl: None });
+        let start = Some(HeldOutLoss { nll: 5.5, kl: None });
         {
             let mut folder = store.training_folder("a").unwrap();
             assert_eq!(folder.read().unwrap(), None);
@@ -340,7 +340,7 @@ mod tests {
         let folder = store.training_folder("a").unwrap();
         folder.write(&training("ladder", 0)).unwrap();
         let process = folder.file("process.json");
-        let mut gone = Process::current();
+        let mut gone = ProcessIdentity::current();
         gone.start_ticks = gone.start_ticks.map(|ticks| ticks + 1);
         std::fs::write(&process, serde_json::to_vec(&gone).unwrap()).unwrap();
         assert_eq!(store.training("a").unwrap().unwrap().training.status, Status::Interrupted);

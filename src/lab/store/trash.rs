@@ -38,7 +38,7 @@ impl Trash {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Emptied {
+pub struct EmptiedTrash {
     pub runs: usize,
     /// Number of removed batch files, whose rows were all deleted.
     pub batches: usize,
@@ -174,9 +174,9 @@ impl Store {
     /// # Errors
     ///
     /// Returns a failure if something cannot be removed. Earlier removals remain.
-    pub fn empty_trash(&self) -> Result<Emptied> {
+    pub fn empty_trash(&self) -> Result<EmptiedTrash> {
         let trash = self.trash_dir()?;
-        let mut emptied = Emptied::default();
+        let mut emptied = EmptiedTrash::default();
         for run in self.trashed_runs()? {
             // removed atomically, so a partly removed directory is never taken for a run
             atomic::remove_dir(&trash.join(&run))?;

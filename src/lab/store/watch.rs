@@ -32,7 +32,7 @@ impl Store {
     /// Calls `changed` soon after runs, batches, tags or notes change, until it returns false. Blocks, so it needs
     /// its own thread.
     pub fn watch(&self, mut changed: impl FnMut() -> bool) {
-        let mut seen = Seen::default();
+        let mut seen = WatchedStamps::default();
         seen.update(self);
         loop {
             std::thread::sleep(SCAN_INTERVAL);
@@ -59,7 +59,7 @@ impl Store {
 
 /// Timestamps as last seen.
 #[derive(Default)]
-struct Seen {
+struct WatchedStamps {
     /// The runs directory and its folders: names created or removed.
     folders: Vec<Option<Stamp>>,
     /// Files that several processes append to.
@@ -68,7 +68,7 @@ struct Seen {
     unfinished: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-impl Seen {
+impl WatchedStamps {
     /// Takes the current timestamps. Returns true if they differ.
     fn update(&mut self, store: &Store) -> bool {
         let stamps = |paths: &[&Path]| paths.iter().map(|path| stamp(path)).collect::<Vec<_>>();
@@ -116,7 +116,7 @@ mod tests {
         record.run = run.id.clone();
         other.finish(&record).unwrap();
         told.recv_timeout(soon).expect("a record was stored");
-        other.annotate(&[run.id], &super::super::Edit::note("good")).unwrap();
+        other.annotate(&[run.id], &super::super::AnnotationEdit::note("good")).unwrap();
         told.recv_timeout(soon).expect("a note was written");
         while told.recv_timeout(Duration::from_millis(900)).is_ok() {}
         assert_eq!(other.list().unwrap().records.iter().filter(|r| r.status == Status::Ok).count(), 1);

@@ -22,7 +22,7 @@ pub enum EntryKind {
 
 /// Key of an experiment file with its value.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DocumentEntry {
     /// Option (`tp`), `question`, `rounds`, variable (`env.NCCL_ALGO`, `set.link.alpha_us`), link of a P2P setting
     /// (`links.on`), or the dotted path of another key.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Entry {
     pub(super) header: Option<usize>,
 }
 
-impl Entry {
+impl DocumentEntry {
     /// Elements of a list, or the single value.
     pub(super) fn elements(&self) -> Vec<&Value> {
         self.value.as_array().map_or_else(|| vec![&self.value], |list| list.iter().collect())
@@ -50,7 +50,7 @@ impl Entry {
 
 /// Table with a header, or in braces.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct DocumentTable {
     pub path: Vec<String>,
     pub key_span: Range<usize>,
     /// Header or braces of the table.
@@ -63,8 +63,8 @@ pub struct Document<'a> {
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
     /// Entries in text order.
-    pub entries: Vec<Entry>,
-    pub(super) sections: Vec<Section>,
+    pub entries: Vec<DocumentEntry>,
+    pub(super) sections: Vec<DocumentTable>,
 }
 
 impl<'a> Document<'a> {
@@ -82,11 +82,11 @@ impl<'a> Document<'a> {
         Ok(document)
     }
 
-    pub fn axes(&self) -> impl Iterator<Item = &Entry> {
+    pub fn axes(&self) -> impl Iterator<Item = &DocumentEntry> {
         self.entries.iter().filter(|entry| entry.kind == EntryKind::Axis)
     }
 
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&DocumentEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
@@ -95,7 +95,7 @@ impl<'a> Document<'a> {
         self.section(name).is_some() || self.entries.iter().any(|entry| entry.path[0] == name)
     }
 
-    pub(super) fn section(&self, path: &str) -> Option<&Section> {
+    pub(super) fn section(&self, path: &str) -> Option<&DocumentTable> {
         self.sections.iter().find(|section| section.path == [path])
     }
 
@@ -119,7 +119,7 @@ impl<'a> Document<'a> {
             let (span, is_dotted) = (item.span(), item.as_table_like().is_some_and(|t| t.is_dotted()));
             let mut section = |span: Range<usize>, inline: bool| {
                 let path = path.clone();
-                self.sections.push(Section { path, key_span: key_span.clone(), span, inline });
+                self.sections.push(DocumentTable { path, key_span: key_span.clone(), span, inline });
             };
             match (item, span) {
                 (Item::Table(table), Some(span)) if !is_dotted => {
@@ -158,7 +158,7 @@ impl<'a> Document<'a> {
         header: Option<usize>,
     ) {
         let (name, kind) = meaning(path, value.is_array());
-        let mut entry = Entry {
+        let mut entry = DocumentEntry {
             name,
             kind,
             values: Vec::new(),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toml_edit::{Array, RawString, Value};
 
-use super::document::{Document, Entry, EntryKind, Section};
+use super::document::{Document, DocumentEntry, DocumentTable, EntryKind};
 use base::error::{Error, Result};
 use machine::hardware::Target;
 use model::Model;
@@ -16,7 +16,7 @@ use table::options::variables::NCCL_CHOICES;
 use table::options::{OPTIONS, OptionKind, option};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Edit {
+pub enum ExperimentEdit {
     /// Replaces one value of an axis.
     Replace { axis: String, index: usize, value: String },
     /// Inserts a value before the one at `index`.
@@ -50,25 +50,25 @@ pub enum Edit {
 
 /// Applies an edit and returns the new text. Returns an error if the text is not TOML or lacks the axis or value;
 /// `path` names the text in errors.
-pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
+pub fn apply(text: &str, path: &Path, edit: &ExperimentEdit) -> Result<String> {
     let document = Document::parse(text, path)?;
     match edit {
-        Edit::Replace { axis, index, value } => document.edit_axis(axis, |axis, list| {
+        ExperimentEdit::Replace { axis, index, value } => document.edit_axis(axis, |axis, list| {
             check_index(axis, *index, list.len())?;
             list.replace(*index, toml_value(&axis.name, value, is_quoted(list)));
             Ok(())
         }),
-        Edit::Insert { axis, index, value } => document.edit_axis(axis, |axis, list| {
+        ExperimentEdit::Insert { axis, index, value } => document.edit_axis(axis, |axis, list| {
             check_index(axis, *index, list.len() + 1)?;
             insert(list, *index, toml_value(&axis.name, value, is_quoted(list)));
             Ok(())
         }),
-        Edit::Remove { axis, index } => document.edit_axis(axis, |axis, list| {
+        ExperimentEdit::Remove { axis, index } => document.edit_axis(axis, |axis, list| {
             check_index(axis, *index, list.len())?;
             remove(list, *index);
             Ok(())
         }),
-        Edit::Move { axis, from, to } => document.edit_axis(axis, |axis, list| {
+        ExperimentEdit::Move { axis, from, to } => document.edit_axis(axis, |axis, list| {
             check_index(axis, *from, list.len())?;
             check_index(axis, *to, list.len())?;
             let mut values: Vec<Value> = list.iter().cloned().collect();
@@ -78,7 +78,7 @@ pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
             values.into_iter().enumerate().for_each(|(index, value)| drop(list.replace(index, value)));
             Ok(())
         }),
-        Edit::Values { axis, values } => document.edit_axis(axis, |axis, list| {
+        ExperimentEdit::Values { axis, values } => document.edit_axis(axis, |axis, list| {
             for (index, value) in values.iter().enumerate() {
                 let new = toml_value(&axis.name, value, is_quoted(list));
                 match axis.values.get(index) {
@@ -90,7 +90,7 @@ pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
             (values.len()..list.len()).rev().for_each(|index| remove(list, index));
             Ok(())
         }),
-        Edit::AddAxis { axis, values } => match document.get(axis) {
+        ExperimentEdit::AddAxis { axis, values } => match document.get(axis) {
             Some(entry) if entry.kind == EntryKind::Axis => Err(Error::input_help(
                 format!("{axis} is an axis already"),
                 "add values to it, or remove it first",
@@ -98,13 +98,13 @@ pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
             Some(entry) => Document::parse(&document.without(entry)?, path)?.with_axis(axis, values),
             None => document.with_axis(axis, values),
         },
-        Edit::Drop { name } => {
+        ExperimentEdit::Drop { name } => {
             let names = document.entries.iter().map(|entry| entry.name.as_str());
             let entry =
                 document.get(name).ok_or_else(|| Error::unknown("setting or axis", name, names))?;
             document.without(entry)
         }
-        Edit::Set { name, value } => match document.get(name) {
+        ExperimentEdit::Set { name, value } => match document.get(name) {
             Some(entry) if entry.kind == EntryKind::Axis => {
                 Ok(Document::parse(&document.without(entry)?, path)?.with_setting(name, value))
             }
@@ -114,7 +114,7 @@ pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
     }
 }
 
-fn check_index(axis: &Entry, index: usize, count: usize) -> Result<()> {
+fn check_index(axis: &DocumentEntry, index: usize, count: usize) -> Result<()> {
     if index < count {
         return Ok(());
     }
@@ -127,7 +127,7 @@ impl Document<'_> {
     fn edit_axis(
         &self,
         name: &str,
-        change: impl FnOnce(&Entry, &mut Array) -> Result<()>,
+        change: impl FnOnce(&DocumentEntry, &mut Array) -> Result<()>,
     ) -> Result<String> {
         let axis = self.axes().find(|entry| entry.name == name);
         let axis =
@@ -163,7 +163,7 @@ impl Document<'_> {
     }
 
     /// Replaces the value of a setting.
-    fn with_value(&self, entry: &Entry, value: &str) -> String {
+    fn with_value(&self, entry: &DocumentEntry, value: &str) -> String {
         let new = toml_value(&entry.name, value, entry.value.is_str()).to_string();
         let text = replaced(self.text, entry.span.clone(), &new);
         // a built-in name does not belong under `path`
@@ -174,7 +174,7 @@ impl Document<'_> {
     }
 
     /// Removes an entry, and `[model]` if that leaves it empty, which would be invalid. Comments stay in place.
-    fn without(&self, entry: &Entry) -> Result<String> {
+    fn without(&self, entry: &DocumentEntry) -> Result<String> {
         let text = self.without_entry(entry);
         let rest = Document::parse(&text, self.path)?;
         match rest.section("model") {
@@ -185,7 +185,7 @@ impl Document<'_> {
         }
     }
 
-    fn without_entry(&self, entry: &Entry) -> String {
+    fn without_entry(&self, entry: &DocumentEntry) -> String {
         if entry.inline {
             return self.without_inline(entry);
         }
@@ -214,9 +214,9 @@ impl Document<'_> {
     }
 
     /// Removes an entry of an inline table, with one comma.
-    fn without_inline(&self, entry: &Entry) -> String {
+    fn without_inline(&self, entry: &DocumentEntry) -> String {
         let (mut start, mut end) = (key_start(self.text, entry.key_span.start), entry.span.end);
-        let inside = |section: &&Section| section.span.start < start && end <= section.span.end;
+        let inside = |section: &&DocumentTable| section.span.start < start && end <= section.span.end;
         let table =
             self.sections.iter().rfind(inside).map_or(start..end, |section| section.span.clone());
         let before =
@@ -241,7 +241,7 @@ impl Document<'_> {
         let section = table.and_then(|table| self.section(table));
         let within = section.map_or(0, |section| section.span.start);
         // an entry of a nested table in braces ends with the braces
-        let end_of = |entry: &Entry| {
+        let end_of = |entry: &DocumentEntry| {
             let end = entry.span.end;
             let braces =
                 self.sections.iter().filter(|section| section.inline).map(|section| &section.span);
@@ -249,11 +249,12 @@ impl Document<'_> {
                 braces.filter(|span| within < span.start && span.start < end && end <= span.end);
             nested.map(|span| span.end).max().unwrap_or(end)
         };
-        let last = |of: &dyn Fn(&&Entry) -> bool| self.entries.iter().filter(of).map(end_of).max();
-        let top = |entry: &&Entry| entry.header.is_none() && !entry.inline;
+        let last =
+            |of: &dyn Fn(&&DocumentEntry) -> bool| self.entries.iter().filter(of).map(end_of).max();
+        let top = |entry: &&DocumentEntry| entry.header.is_none() && !entry.inline;
         match (table, section) {
             (Some(_), Some(section)) if section.inline => {
-                let inside = |entry: &&Entry| {
+                let inside = |entry: &&DocumentEntry| {
                     section.span.start < entry.key_span.start && entry.span.end < section.span.end
                 };
                 let (at, entry) = match last(&inside) {
@@ -599,7 +600,7 @@ impl Revisions {
     }
 
     /// Applies edits as one undo step. Returns true if the text changed.
-    pub fn edit(&mut self, path: &Path, edits: &[Edit]) -> Result<bool> {
+    pub fn edit(&mut self, path: &Path, edits: &[ExperimentEdit]) -> Result<bool> {
         let edited = edits.iter().try_fold(self.text.clone(), |text, edit| apply(&text, path, edit));
         Ok(self.replace(edited?))
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::Experiment;
 use super::document::Document;
 use super::edit::*;
-use super::file::{Axis, ExperimentFile};
+use super::file::{ExperimentFile, GridOption};
 
 const TEXT: &str = r#"# What the file is about.
 question = "Who hides it?" # the question
@@ -53,7 +53,7 @@ grid.batch = [1]
 set = { "link.alpha_us" = [5, 10], hbm_gb_s = 3000 } # profile
 # last"#;
 
-fn edited(text: &str, edits: &[Edit]) -> String {
+fn edited(text: &str, edits: &[ExperimentEdit]) -> String {
     edits.iter().fold(text.to_owned(), |text, edit| apply(&text, Path::new("x.toml"), edit).unwrap())
 }
 
@@ -69,7 +69,7 @@ fn difference(before: &str, after: &str) -> (Vec<String>, Vec<String>) {
     (only(before, after), only(after, before))
 }
 
-fn changed(edit: Edit) -> (Vec<String>, Vec<String>) {
+fn changed(edit: ExperimentEdit) -> (Vec<String>, Vec<String>) {
     difference(TEXT, &edited(TEXT, &[edit]))
 }
 
@@ -105,39 +105,49 @@ fn an_outline_has_every_setting_and_axis_in_file_order() {
 
 #[test]
 fn an_edit_changes_its_own_line_and_no_other() {
-    let (gone, come) = changed(Edit::Replace { axis: names("tp"), index: 1, value: "16".into() });
+    let (gone, come) =
+        changed(ExperimentEdit::Replace { axis: names("tp"), index: 1, value: "16".into() });
     assert_eq!((gone.len(), come.as_slice()), (1, &["tp = [2, 16, 8] # GPUs".to_owned()][..]));
-    let (_, come) = changed(Edit::Insert { axis: names("tp"), index: 3, value: "16".into() });
+    let (_, come) = changed(ExperimentEdit::Insert { axis: names("tp"), index: 3, value: "16".into() });
     assert_eq!(come, ["tp = [2, 4, 8, 16] # GPUs"]);
-    let (_, come) = changed(Edit::Remove { axis: names("tp"), index: 0 });
+    let (_, come) = changed(ExperimentEdit::Remove { axis: names("tp"), index: 0 });
     assert_eq!(come, ["tp = [4, 8] # GPUs"]);
-    let (_, come) = changed(Edit::Remove { axis: names("tp"), index: 2 });
+    let (_, come) = changed(ExperimentEdit::Remove { axis: names("tp"), index: 2 });
     assert_eq!(come, ["tp = [2, 4] # GPUs"]);
-    let (_, come) = changed(Edit::Move { axis: names("tp"), from: 2, to: 0 });
+    let (_, come) = changed(ExperimentEdit::Move { axis: names("tp"), from: 2, to: 0 });
     assert_eq!(come, ["tp = [8, 2, 4] # GPUs"]);
-    let (_, come) = changed(Edit::Insert { axis: names("p2p"), index: 1, value: "off".into() });
+    let (_, come) =
+        changed(ExperimentEdit::Insert { axis: names("p2p"), index: 1, value: "off".into() });
     assert_eq!(come, ["p2p = [\"on\", \"off\"] # one value is an axis too"]);
-    let (gone, come) = changed(Edit::Set { name: names("output_tokens"), value: "512".into() });
+    let (gone, come) =
+        changed(ExperimentEdit::Set { name: names("output_tokens"), value: "512".into() });
     assert_eq!((gone, come), (vec!["output_tokens = 16".into()], vec!["output_tokens = 512".into()]));
-    let (gone, come) = changed(Edit::Drop { name: names("tp") });
+    let (gone, come) = changed(ExperimentEdit::Drop { name: names("tp") });
     assert_eq!((gone.len(), come), (1, vec!["# GPUs".into()]));
 }
 
 #[test]
 fn lists_over_several_lines_keep_a_line_a_value() {
-    let (gone, come) = changed(Edit::Insert { axis: names("batch"), index: 2, value: "64".into() });
+    let (gone, come) =
+        changed(ExperimentEdit::Insert { axis: names("batch"), index: 2, value: "64".into() });
     assert_eq!(gone, ["    16 # throughput"]);
     assert_eq!(come, ["    16, # throughput", "    64"]);
-    let (gone, come) =
-        changed(Edit::Insert { axis: names("architecture"), index: 3, value: "parallel".into() });
+    let (gone, come) = changed(ExperimentEdit::Insert {
+        axis: names("architecture"),
+        index: 3,
+        value: "parallel".into(),
+    });
     assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
-    let (gone, come) =
-        changed(Edit::Insert { axis: names("architecture"), index: 0, value: "parallel".into() });
+    let (gone, come) = changed(ExperimentEdit::Insert {
+        axis: names("architecture"),
+        index: 0,
+        value: "parallel".into(),
+    });
     assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
-    let (gone, come) = changed(Edit::Remove { axis: names("architecture"), index: 0 });
+    let (gone, come) = changed(ExperimentEdit::Remove { axis: names("architecture"), index: 0 });
     assert_eq!((gone, come), (vec!["    \"standard\",".into()], Vec::new()));
     // a comment of what is gone stays
-    let (gone, come) = changed(Edit::Remove { axis: names("architecture"), index: 1 });
+    let (gone, come) = changed(ExperimentEdit::Remove { axis: names("architecture"), index: 1 });
     assert_eq!(gone, ["    \"ladder\", # the paper's"]);
     assert_eq!(come, ["     # the paper's"]);
 }
@@ -145,7 +155,7 @@ fn lists_over_several_lines_keep_a_line_a_value() {
 #[test]
 fn new_entries_go_where_their_kind_belongs() {
     let lines = |edit| changed(edit).1;
-    let add = |axis: &str, values: &[&str]| Edit::AddAxis {
+    let add = |axis: &str, values: &[&str]| ExperimentEdit::AddAxis {
         axis: axis.into(),
         values: values.iter().map(ToString::to_string).collect(),
     };
@@ -159,7 +169,7 @@ fn new_entries_go_where_their_kind_belongs() {
     let text = edited(TEXT, &[add("model", &["llama-3-8b", "llama-3-70b"])]);
     assert!(text.contains("# The model.\n") && !text.contains("[model]"), "{text}");
     assert!(Experiment::from_str(&text, Path::new("x.toml")).is_ok(), "{text}");
-    let set = |name: &str, value: &str| Edit::Set { name: name.into(), value: value.into() };
+    let set = |name: &str, value: &str| ExperimentEdit::Set { name: name.into(), value: value.into() };
     assert_eq!(lines(set("rounds", "5")), ["rounds = 5"]);
     assert_eq!(lines(set("stack", "gpt-fast")), ["stack = \"gpt-fast\""]);
     assert!(edited("", &[set("seed", "7")]).starts_with("[workload]\nseed = 7\n"));
@@ -171,12 +181,12 @@ fn new_entries_go_where_their_kind_belongs() {
 #[test]
 fn keys_in_braces_are_dropped_and_set_whole() {
     let text = "set = { link.alpha_us = [5, 10], hbm_gb_s = 3000 }\n";
-    let drop = Edit::Drop { name: "set.link.alpha_us".into() };
+    let drop = ExperimentEdit::Drop { name: "set.link.alpha_us".into() };
     assert_eq!(edited(text, &[drop]), "set = { hbm_gb_s = 3000 }\n");
     let text = "set = { hbm_gb_s = 3000, \"link\" . alpha_us = 5 }\n";
-    let drop = Edit::Drop { name: "set.link.alpha_us".into() };
+    let drop = ExperimentEdit::Drop { name: "set.link.alpha_us".into() };
     assert_eq!(edited(text, &[drop]), "set = { hbm_gb_s = 3000 }\n");
-    let set = || Edit::Set { name: "set.gpus_per_node".into(), value: "4".into() };
+    let set = || ExperimentEdit::Set { name: "set.gpus_per_node".into(), value: "4".into() };
     let text = "set = { hbm_gb_s = 3000, link = { alpha_us = 5 } }\n";
     let wanted = "set = { hbm_gb_s = 3000, link = { alpha_us = 5 }, gpus_per_node = 4 }\n";
     assert_eq!(edited(text, &[set()]), wanted);
@@ -184,20 +194,21 @@ fn keys_in_braces_are_dropped_and_set_whole() {
 
 #[test]
 fn wrong_edits_and_texts_that_are_no_toml_are_explained() {
-    let error = |text: &str, edit: Edit| apply(text, Path::new("x.toml"), &edit).unwrap_err();
-    let no_axis = error(TEXT, Edit::Remove { axis: "bach".into(), index: 0 });
+    let error = |text: &str, edit: ExperimentEdit| apply(text, Path::new("x.toml"), &edit).unwrap_err();
+    let no_axis = error(TEXT, ExperimentEdit::Remove { axis: "bach".into(), index: 0 });
     assert!(no_axis.to_string().contains("unknown axis 'bach'"));
-    let no_value = error(TEXT, Edit::Remove { axis: "tp".into(), index: 3 });
+    let no_value = error(TEXT, ExperimentEdit::Remove { axis: "tp".into(), index: 3 });
     assert_eq!(no_value.to_string(), "axis tp has 3 values, so no value 4");
-    let twice = error(TEXT, Edit::AddAxis { axis: "tp".into(), values: vec!["1".into()] });
+    let twice = error(TEXT, ExperimentEdit::AddAxis { axis: "tp".into(), values: vec!["1".into()] });
     assert!(twice.to_string().contains("tp is an axis already"));
-    let broken = error("a = [1,\nb = 2", Edit::Drop { name: "a".into() });
+    let broken = error("a = [1,\nb = 2", ExperimentEdit::Drop { name: "a".into() });
     assert!(broken.to_string().starts_with("x.toml:2:"), "{broken}");
 }
 
 #[test]
 fn a_value_that_is_wrong_is_written_so_that_the_error_points_at_it() {
-    let text = edited(TEXT, &[Edit::Replace { axis: "tp".into(), index: 1, value: "four".into() }]);
+    let text =
+        edited(TEXT, &[ExperimentEdit::Replace { axis: "tp".into(), index: 1, value: "four".into() }]);
     let error = Experiment::from_str(&text, Path::new("x.toml")).unwrap_err().to_string();
     assert!(error.starts_with("x.toml:24:10: tp must be a whole number"), "{error}");
 }
@@ -229,7 +240,8 @@ fn every_name_offered_can_be_an_axis() {
     assert!(offered.iter().all(|(_, about)| !about.is_empty()));
     for (name, _) in offered {
         let values = vec!["1".to_owned()];
-        let text = edited("backend = \"sim\"\n", &[Edit::AddAxis { axis: name.clone(), values }]);
+        let text =
+            edited("backend = \"sim\"\n", &[ExperimentEdit::AddAxis { axis: name.clone(), values }]);
         let outline = Document::parse(&text, Path::new("x.toml")).unwrap();
         let axes: Vec<&str> = outline.axes().map(|e| e.name.as_str()).collect();
         assert!(axes == [name.as_str()] || name == "backend", "{text}");
@@ -241,7 +253,8 @@ fn undo_and_redo_walk_the_same_way() {
     let path = Path::new("x.toml");
     let mut text = Revisions::new(TEXT.into());
     assert!(!text.undo() && !text.redo() && !text.is_edited());
-    let insert = |value: &str| Edit::Insert { axis: "tp".into(), index: 0, value: value.into() };
+    let insert =
+        |value: &str| ExperimentEdit::Insert { axis: "tp".into(), index: 0, value: value.into() };
     assert!(text.edit(path, &[insert("16")]).unwrap());
     let first = text.text().to_owned();
     assert!(text.edit(path, &[insert("32")]).unwrap());
@@ -258,8 +271,9 @@ fn undo_and_redo_walk_the_same_way() {
 fn parsed(text: &str) -> BTreeMap<String, Vec<String>> {
     let draft =
         ExperimentFile::parse(text, Path::new("x.toml")).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let named =
-        |axis: &Axis| (axis.name.clone(), axis.values.iter().map(|(value, _)| value.clone()).collect());
+    let named = |axis: &GridOption| {
+        (axis.name.clone(), axis.values.iter().map(|(value, _)| value.clone()).collect())
+    };
     draft.axes.iter().map(named).collect()
 }
 
@@ -299,7 +313,7 @@ const AXES: [&str; 9] = [
 fn describe(
     axes: &BTreeMap<String, Vec<String>>,
     (kind, axis, at, to, value): (u8, usize, usize, usize, usize),
-) -> Option<(Edit, BTreeMap<String, Vec<String>>)> {
+) -> Option<(ExperimentEdit, BTreeMap<String, Vec<String>>)> {
     let name = AXES[axis % AXES.len()].to_owned();
     let pool = pool(&name);
     let value = pool[value % pool.len()].to_owned();
@@ -311,38 +325,38 @@ fn describe(
         let values: Vec<String> =
             pool.iter().take(1 + at % pool.len()).map(ToString::to_string).collect();
         axes.insert(name.clone(), values.clone());
-        return Some((Edit::AddAxis { axis: name, values }, axes));
+        return Some((ExperimentEdit::AddAxis { axis: name, values }, axes));
     }
     let values = axes.get_mut(&name)?;
     let index = at % values.len();
     let edit = match kind {
         0 if !values.contains(&value) => {
             values[index].clone_from(&value);
-            Edit::Replace { axis: name, index, value }
+            ExperimentEdit::Replace { axis: name, index, value }
         }
         1 if !values.contains(&value) => {
             let index = at % (values.len() + 1);
             values.insert(index, value.clone());
-            Edit::Insert { axis: name, index, value }
+            ExperimentEdit::Insert { axis: name, index, value }
         }
         2 if values.len() > 1 => {
             values.remove(index);
-            Edit::Remove { axis: name, index }
+            ExperimentEdit::Remove { axis: name, index }
         }
         3 => {
             let to = to % values.len();
             let moved = values.remove(index);
             values.insert(to, moved);
-            Edit::Move { axis: name, from: index, to }
+            ExperimentEdit::Move { axis: name, from: index, to }
         }
         4 => {
             axes.remove(&name);
-            Edit::Drop { name }
+            ExperimentEdit::Drop { name }
         }
         6 => {
             let new: Vec<String> = pool.iter().skip(at % pool.len()).map(ToString::to_string).collect();
             values.clone_from(&new);
-            Edit::Values { axis: name, values: new }
+            ExperimentEdit::Values { axis: name, values: new }
         }
         _ => return None,
     };

@@ -274,7 +274,7 @@ pub const OWN_TEXT: &str = include_str!("../../../experiments/text.txt");
 
 /// Source of the tokens of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum TextSource {
     Own,
     /// Text file, tokenized by the checkpoint's `tokenizer.json` without special tokens.
     Words(PathBuf),
@@ -286,7 +286,7 @@ pub enum Text {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluate {
     /// Text to split into windows.
-    pub text: Text,
+    pub text: TextSource,
     /// Tokens per window, at least 2.
     pub context: usize,
     /// Number of tokens used from the text; `None` for all.
@@ -297,7 +297,7 @@ pub struct Evaluate {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapt {
     /// Training text, a part of which is held out.
-    pub text: Text,
+    pub text: TextSource,
     /// Number of tokens used from the text; `None` for all.
     pub limit: Option<usize>,
     pub steps: u32,
@@ -317,7 +317,7 @@ pub struct Adapt {
 /// Default tokens per window.
 pub const CONTEXT: usize = 512;
 
-impl Text {
+impl TextSource {
     /// Path of the file; only a name for the built-in text.
     pub fn path(&self) -> &Path {
         match self {

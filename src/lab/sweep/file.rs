@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::Value;
 
-use super::document::{Document, Entry};
-use super::experiment::{Adapt, CONTEXT, Evaluate, Text};
+use super::document::{Document, DocumentEntry};
+use super::experiment::{Adapt, CONTEXT, Evaluate, TextSource};
 use super::keys::{Accepts, FileKey, file_key, is_table, valid_names};
 use base::error::{Error, Result};
 use machine::hardware::{self, Profile};
@@ -21,7 +21,7 @@ const MAX_CELLS: usize = 100_000;
 
 /// Setting (one value) or axis (one or more).
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(super) struct GridOption {
     /// Option, `env.NAME` or `set.KEY`.
     pub name: String,
     key_span: Range<usize>,
@@ -37,9 +37,9 @@ pub(super) struct ExperimentFile {
     /// Number of ranks of the combinations to keep.
     pub gpus: Option<u32>,
     /// Settings shared by all cells.
-    settings: Vec<Axis>,
+    settings: Vec<GridOption>,
     /// Axes of the grid, in file order; the first varies slowest.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<GridOption>,
     /// Links for P2P on and off.
     on: Option<Link>,
     off: Option<Link>,
@@ -66,7 +66,7 @@ impl ExperimentFile {
         self.settings.retain(|setting| setting.name != "model");
         self.axes.retain(|axis| axis.name != "model");
         let values = vec![(model.to_owned(), 0..0)];
-        self.settings.push(Axis { name: "model".into(), key_span: 0..0, values });
+        self.settings.push(GridOption { name: "model".into(), key_span: 0..0, values });
         Ok(self)
     }
 
@@ -95,7 +95,7 @@ impl ExperimentFile {
         Ok(cell)
     }
 
-    fn get(&self, name: &str) -> Option<&Axis> {
+    fn get(&self, name: &str) -> Option<&GridOption> {
         self.axes.iter().chain(&self.settings).find(|axis| axis.name == name)
     }
 }
@@ -143,7 +143,7 @@ impl Check<'_> {
         self.document.unknown(at, &what, name, valid_names(table))
     }
 
-    fn entry(&mut self, entry: &Entry) -> Result<()> {
+    fn entry(&mut self, entry: &DocumentEntry) -> Result<()> {
         let path: Vec<&str> = entry.path.iter().map(String::as_str).collect();
         let (table, name) = match path.as_slice() {
             // `model` may be a name instead of a table
@@ -259,7 +259,7 @@ impl Check<'_> {
         }
     }
 
-    fn setting(&mut self, entry: &Entry) -> Result<()> {
+    fn setting(&mut self, entry: &DocumentEntry) -> Result<()> {
         let name = &entry.name;
         if entry.value.is_array() {
             let help = format!("write {name} in [grid] to vary it");
@@ -269,18 +269,23 @@ impl Check<'_> {
         self.add_setting(entry, text)
     }
 
-    fn add_setting(&mut self, entry: &Entry, value: String) -> Result<()> {
+    fn add_setting(&mut self, entry: &DocumentEntry, value: String) -> Result<()> {
         self.once(entry)?;
         let (name, key_span) = (entry.name.clone(), entry.key_span.clone());
-        self.file.settings.push(Axis { name, key_span, values: vec![(value, entry.span.clone())] });
+        self.file.settings.push(GridOption {
+            name,
+            key_span,
+            values: vec![(value, entry.span.clone())],
+        });
         Ok(())
     }
 
-    fn axis(&mut self, entry: &Entry) -> Result<()> {
+    fn axis(&mut self, entry: &DocumentEntry) -> Result<()> {
         self.once(entry)?;
         let name = &entry.name;
         let elements = entry.elements();
-        let mut axis = Axis { name: name.clone(), key_span: entry.key_span.clone(), values: Vec::new() };
+        let mut axis =
+            GridOption { name: name.clone(), key_span: entry.key_span.clone(), values: Vec::new() };
         if elements.is_empty() {
             let help = "write at least one value, or remove the axis";
             return self.fail(&entry.span, format!("axis {name} has no values"), help);
@@ -304,7 +309,7 @@ impl Check<'_> {
     }
 
     /// Returns an error if a name is set twice.
-    fn once(&self, entry: &Entry) -> Result<()> {
+    fn once(&self, entry: &DocumentEntry) -> Result<()> {
         let Some(first) = self.file.get(&entry.name) else { return Ok(()) };
         let before = self.document.text.get(..first.key_span.start).unwrap_or_default();
         let message =
@@ -388,7 +393,7 @@ impl Check<'_> {
     }
 
     /// Returns an error if a grid with these axes has more than [`MAX_CELLS`] cells.
-    fn size(&self, axes: &[Axis]) -> Result<()> {
+    fn size(&self, axes: &[GridOption]) -> Result<()> {
         let cells = axes.iter().map(|axis| axis.values.len() as f64).product::<f64>();
         if cells <= MAX_CELLS as f64 {
             return Ok(());
@@ -510,18 +515,18 @@ impl Check<'_> {
     }
 
     /// Text given by `text` or `tokens_file`; only one may be set.
-    fn text(&self, table: &str) -> Result<Text> {
+    fn text(&self, table: &str) -> Result<TextSource> {
         let get = |name: &str| self.document.get(&format!("{table}.{name}"));
-        let path = |entry: &Entry| PathBuf::from(self.beside(&entry.values[0]));
+        let path = |entry: &DocumentEntry| PathBuf::from(self.beside(&entry.values[0]));
         match (get("text"), get("tokens_file")) {
             (Some(text), Some(ids)) => self.fail(
                 &if text.key_span.start < ids.key_span.start { ids } else { text }.key_span,
                 "text and tokens_file are both set",
                 "remove one",
             ),
-            (Some(text), None) => Ok(Text::Words(path(text))),
-            (None, Some(ids)) => Ok(Text::Ids(path(ids))),
-            (None, None) => Ok(Text::Own),
+            (Some(text), None) => Ok(TextSource::Words(path(text))),
+            (None, Some(ids)) => Ok(TextSource::Ids(path(ids))),
+            (None, None) => Ok(TextSource::Own),
         }
     }
 }

@@ -11,7 +11,7 @@ use run::sim::{SimulatedCell, Simulator};
 use table::{Record, Spec, Status};
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Past {
+pub struct CellHistory {
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,
@@ -19,9 +19,9 @@ pub struct Past {
 
 /// Stored runs that a forecast uses.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct RunHistory {
     /// Runs of the experiment's cells, by [`Spec::key`].
-    pub cells: HashMap<String, Past>,
+    pub cells: HashMap<String, CellHistory>,
     /// Executed runs of any cells with their completion latency (ms), which calibrate predictions.
     pub executed: Vec<(Spec, f64)>,
     /// Load average of this machine now, if known.
@@ -31,12 +31,12 @@ pub struct History {
 /// Maximum number of stored runs used to scale predictions.
 const SCALING_RUNS: usize = 8;
 
-impl History {
+impl RunHistory {
     /// Takes the stored runs that predict how long these cells take at this load. `past` finds those of a cell by
     /// [`Spec::key`]; `records` are all stored runs, oldest first.
     pub fn new(
         cells: &[Cell],
-        past: impl Fn(&str) -> Option<Past>,
+        past: impl Fn(&str) -> Option<CellHistory>,
         records: &[Record],
         load: Option<f64>,
     ) -> Self {
@@ -58,8 +58,8 @@ impl History {
     }
 
     /// Finished runs by [`Spec::key`], of records oldest first. A sweep does not start them again.
-    pub fn past(records: &[Record]) -> HashMap<String, Past> {
-        let mut cells: HashMap<String, Past> = HashMap::new();
+    pub fn past(records: &[Record]) -> HashMap<String, CellHistory> {
+        let mut cells: HashMap<String, CellHistory> = HashMap::new();
         for record in records {
             if let Some(metrics) = record.metrics.as_ref().filter(|_| record.is_finished()) {
                 let past = cells.entry(record.spec.key()).or_default();
@@ -80,11 +80,11 @@ pub struct Forecast {
     /// Part of `runs` that is already stored.
     pub stored: usize,
     /// Cells that cannot run, grouped by reason.
-    pub unable: Vec<Unable>,
+    pub unable: Vec<InfeasibleCells>,
     /// Estimated time of the remaining runs in seconds; `None` if unknown.
     pub seconds: Option<f64>,
     /// Number of remaining runs by basis of their estimate.
-    pub rests_on: BTreeMap<Basis, usize>,
+    pub rests_on: BTreeMap<ForecastBasis, usize>,
     /// Factor by which other work on this machine lengthens the executed runs, contained in `seconds`; at least 1.
     pub slowdown: f64,
 }
@@ -105,7 +105,7 @@ impl Forecast {
 
 /// Basis of a time estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Basis {
+pub enum ForecastBasis {
     /// Stored runs of the same cell.
     SameCell,
     /// Simulator prediction, scaled by stored runs of other cells on this machine.
@@ -116,7 +116,7 @@ pub enum Basis {
     Timed,
 }
 
-impl Basis {
+impl ForecastBasis {
     /// Basis of an estimated time; `None` for cells timed just now.
     pub fn text(self) -> Option<&'static str> {
         match self {
@@ -130,7 +130,7 @@ impl Basis {
 
 /// Cells that cannot run for the same reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unable {
+pub struct InfeasibleCells {
     /// Either skipped or oom.
     pub status: Status,
     pub cells: usize,
@@ -155,7 +155,7 @@ const TIMED_CELLS: usize = 6;
 /// Forecasts a sweep. Checks `stop` between cells and returns `None` if it is true.
 pub fn forecast(
     experiment: &Experiment,
-    history: &History,
+    history: &RunHistory,
     stop: &dyn Fn() -> bool,
 ) -> Option<Forecast> {
     let mut forecast = Forecast {
@@ -201,7 +201,7 @@ pub fn forecast(
             Some(each) => {
                 let each = each / rayon::current_num_threads() as f64;
                 seconds += each * simulated.len() as f64;
-                forecast.rests_on.insert(Basis::Timed, simulated.len());
+                forecast.rests_on.insert(ForecastBasis::Timed, simulated.len());
             }
             None => known = false,
         }
@@ -212,7 +212,7 @@ pub fn forecast(
 
 /// Work of one run of each cell, for the remaining time of a sweep: predicted seconds if any cell is executed, else
 /// layers times steps. 0 for cells that cannot run, and for simulated cells beside executed ones, which take far longer.
-pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
+pub fn work(cells: &[Cell], history: &RunHistory) -> Vec<f64> {
     let estimator = Estimator::new(history);
     let any_executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
     let seconds_of = |cell: &Cell| {
@@ -251,26 +251,26 @@ struct Estimator {
 }
 
 impl Estimator {
-    fn new(history: &History) -> Self {
+    fn new(history: &RunHistory) -> Self {
         let simulator = Simulator::default();
         Self { scale: scale(history, &simulator), simulator }
     }
 
     /// Time of a run on an idle machine in seconds, and its basis; `None` if unknown.
-    fn run(&self, spec: &Spec, past: Option<&Past>) -> Option<(Basis, f64)> {
+    fn run(&self, spec: &Spec, past: Option<&CellHistory>) -> Option<(ForecastBasis, f64)> {
         let generations = f64::from(spec.samples + spec.warmup);
         let (basis, ms) = match (past, self.scale) {
-            (Some(past), _) => (Basis::SameCell, past.completion_ms),
-            (None, Some(scale)) => (Basis::Scaled, nominal_ms(spec, &self.simulator)? * scale),
-            (None, None) => (Basis::Nominal, nominal_ms(spec, &self.simulator)?),
+            (Some(past), _) => (ForecastBasis::SameCell, past.completion_ms),
+            (None, Some(scale)) => (ForecastBasis::Scaled, nominal_ms(spec, &self.simulator)? * scale),
+            (None, None) => (ForecastBasis::Nominal, nominal_ms(spec, &self.simulator)?),
         };
         Some((basis, start_s(spec, &self.simulator) + generations * ms / 1e3))
     }
 }
 
 /// Cells that cannot run, grouped by reason without its numbers.
-fn unable(experiment: &Experiment) -> Vec<Unable> {
-    let mut groups: Vec<(String, Unable)> = Vec::new();
+fn unable(experiment: &Experiment) -> Vec<InfeasibleCells> {
+    let mut groups: Vec<(String, InfeasibleCells)> = Vec::new();
     for cell in &experiment.cells {
         let Some((status, reason)) = cell.feasibility.obstacle() else { continue };
         let kind = without_numbers(reason);
@@ -278,7 +278,7 @@ fn unable(experiment: &Experiment) -> Vec<Unable> {
             Some((_, group)) => group.cells += 1,
             None => {
                 let (example, reason) = (cell.spec.label(), reason.to_owned());
-                groups.push((kind, Unable { status, cells: 1, example, reason }));
+                groups.push((kind, InfeasibleCells { status, cells: 1, example, reason }));
             }
         }
     }
@@ -296,7 +296,7 @@ fn start_s(spec: &Spec, simulator: &Simulator) -> f64 {
 }
 
 /// Median ratio of measured to predicted completion latency of stored runs; `None` without any.
-fn scale(history: &History, simulator: &Simulator) -> Option<f64> {
+fn scale(history: &RunHistory, simulator: &Simulator) -> Option<f64> {
     let ratios: Vec<f64> = history
         .executed
         .iter()
@@ -408,7 +408,7 @@ mod tests {
         Experiment::from_str(text, Path::new("x.toml")).unwrap()
     }
 
-    fn forecast_of(experiment: &Experiment, history: &History) -> Forecast {
+    fn forecast_of(experiment: &Experiment, history: &RunHistory) -> Forecast {
         forecast(experiment, history, &|| false).unwrap()
     }
 
@@ -418,15 +418,18 @@ mod tests {
     #[test]
     fn what_is_stored_needs_no_time_and_says_how_long_the_same_cell_takes() {
         let experiment = experiment(CPU);
-        let nothing = forecast_of(&experiment, &History::default());
+        let nothing = forecast_of(&experiment, &RunHistory::default());
         assert_eq!((nothing.cells, nothing.rounds, nothing.runs, nothing.stored), (4, 3, 12, 0));
-        assert_eq!(nothing.rests_on, BTreeMap::from([(Basis::Nominal, 12)]));
+        assert_eq!(nothing.rests_on, BTreeMap::from([(ForecastBasis::Nominal, 12)]));
         // the first cell ran twice and took 10 s a generation
-        let past = Past { rounds: [0, 2].into(), completion_ms: 10_000.0 };
+        let past = CellHistory { rounds: [0, 2].into(), completion_ms: 10_000.0 };
         let cells = HashMap::from([(experiment.cells[0].spec.key(), past)]);
-        let some = forecast_of(&experiment, &History { cells, ..History::default() });
+        let some = forecast_of(&experiment, &RunHistory { cells, ..RunHistory::default() });
         assert_eq!((some.runs, some.stored), (12, 2));
-        assert_eq!(some.rests_on, BTreeMap::from([(Basis::SameCell, 1), (Basis::Nominal, 9)]));
+        assert_eq!(
+            some.rests_on,
+            BTreeMap::from([(ForecastBasis::SameCell, 1), (ForecastBasis::Nominal, 9)])
+        );
         let more = some.seconds.unwrap() - nothing.seconds.unwrap() * 9.0 / 12.0;
         assert!((50.0..51.0).contains(&more), "5 generations of 10 s and a start, not {more} s");
     }
@@ -437,10 +440,10 @@ mod tests {
         let simulator = Simulator::default();
         let spec = &experiment.cells[1].spec;
         let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &simulator).unwrap())];
-        let scaled = forecast_of(&experiment, &History { executed, ..History::default() });
-        assert_eq!(scaled.rests_on, BTreeMap::from([(Basis::Scaled, 12)]));
+        let scaled = forecast_of(&experiment, &RunHistory { executed, ..RunHistory::default() });
+        assert_eq!(scaled.rests_on, BTreeMap::from([(ForecastBasis::Scaled, 12)]));
         let (plain, starts) =
-            (forecast_of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
+            (forecast_of(&experiment, &RunHistory::default()), 12.0 * start_s(spec, &simulator));
         let ratio = (scaled.seconds.unwrap() - starts) / (plain.seconds.unwrap() - starts);
         assert!((ratio - 1000.0).abs() < 1.0, "{ratio}");
     }
@@ -450,17 +453,17 @@ mod tests {
         let experiment = experiment(CPU);
         let cores = std::thread::available_parallelism().unwrap().get() as f64;
         let loaded =
-            |load| forecast_of(&experiment, &History { load: Some(load), ..History::default() });
+            |load| forecast_of(&experiment, &RunHistory { load: Some(load), ..RunHistory::default() });
         let (idle, busy) = (loaded(0.0), loaded(3.0 * cores));
         assert_eq!(
             (idle.slowdown, idle.seconds),
-            (1.0, forecast_of(&experiment, &History::default()).seconds)
+            (1.0, forecast_of(&experiment, &RunHistory::default()).seconds)
         );
         // one rank beside three busy threads a core
         let factor = 3.0 + 1.0 / cores;
         assert!((busy.slowdown - factor).abs() < 1e-9, "{}", busy.slowdown);
         assert!((busy.seconds.unwrap() / idle.seconds.unwrap() - factor).abs() < 1e-6);
-        let work = work(&experiment.cells, &History::default());
+        let work = work(&experiment.cells, &RunHistory::default());
         assert!((3.0 * work.iter().sum::<f64>() - idle.seconds.unwrap()).abs() < 1e-6, "three rounds");
         assert!(work[1] > work[0], "four sequences take longer than one: {work:?}");
     }
@@ -471,9 +474,9 @@ mod tests {
             "backend = \"sim\"\n[model]\nname = \"llama-3-70b\"\n[workload]\noutput_tokens = 64\n\
              [grid]\ntp = [1, 2, 3, 5, 8]\nbatch = [1, 16]\n",
         );
-        let forecast = forecast_of(&experiment, &History::default());
+        let forecast = forecast_of(&experiment, &RunHistory::default());
         assert_eq!((forecast.cells, forecast.runs), (10, 4));
-        assert_eq!(forecast.rests_on, BTreeMap::from([(Basis::Timed, 4)]));
+        assert_eq!(forecast.rests_on, BTreeMap::from([(ForecastBasis::Timed, 4)]));
         assert!(forecast.seconds.unwrap() < 10.0);
         let unable: Vec<(Status, usize)> = forecast.unable.iter().map(|u| (u.status, u.cells)).collect();
         assert_eq!(unable, [(Status::Oom, 2), (Status::Skipped, 4)]);
@@ -482,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_forecast_that_nobody_waits_for_ends() {
-        assert_eq!(super::forecast(&experiment(CPU), &History::default(), &|| true), None);
+        assert_eq!(super::forecast(&experiment(CPU), &RunHistory::default(), &|| true), None);
     }
 
     #[test]

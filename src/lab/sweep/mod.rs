@@ -10,7 +10,7 @@ mod keys;
 mod simulate;
 mod slurm;
 
-pub use experiment::{Adapt, BUILT_IN, CONTEXT, Evaluate, Experiment, OWN_TEXT, Text};
+pub use experiment::{Adapt, BUILT_IN, CONTEXT, Evaluate, Experiment, OWN_TEXT, TextSource};
 pub use keys::experiment_schema;
 pub use simulate::{simulate_cell, simulate_cells};
 pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::simulate::{SimulationEvent, Simulations};
 use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::store::{Claimed, Ended, Finished, Store};
+use crate::store::{Claimed, EndedRuns, Finished, Store};
 use base::checksum::short_key;
 use base::error::{Error, Result};
 use run::sim::Simulator;
@@ -54,14 +54,14 @@ struct SweepState<'a> {
     /// [`Spec::key`] of each cell.
     pub keys: Vec<String>,
     pub store: &'a Store,
-    pub choice: Choice,
+    pub choice: SweepSelection,
     pub cancel: &'a Cancel,
     pub emit: &'a mut dyn FnMut(SweepEvent),
     /// Claim on the simulated cells, held while this process may simulate them.
     simulations: Option<Claimed>,
     /// Runs that are in the store.
     finished: Finished<'a>,
-    /// Runs to repeat with [`Choice::Failed`].
+    /// Runs to repeat with [`SweepSelection::Failed`].
     failed: Option<HashSet<(String, u32)>>,
     /// Number of outstanding rounds of each cell.
     left: Vec<u32>,
@@ -82,7 +82,7 @@ impl<'a> SweepState<'a> {
     pub fn new(
         grid: Grid<'a>,
         store: &'a Store,
-        choice: Choice,
+        choice: SweepSelection,
         cancel: &'a Cancel,
         emit: &'a mut dyn FnMut(SweepEvent),
     ) -> Result<Self> {
@@ -92,8 +92,8 @@ impl<'a> SweepState<'a> {
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
         let finished = store.finished_for(choice, &wanted)?;
         let failed = match choice {
-            Choice::Failed => Some(store.failed_of(&wanted)?),
-            Choice::Again(_) | Choice::Missing => None,
+            SweepSelection::Failed => Some(store.failed_of(&wanted)?),
+            SweepSelection::Again(_) | SweepSelection::Missing => None,
         };
         let mut state = Self {
             grid,
@@ -394,7 +394,7 @@ pub enum SweepEvent {
 /// Choice of runs to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Choice {
+pub enum SweepSelection {
     /// Runs that are not finished; resumes a stopped sweep.
     #[default]
     Missing,
@@ -428,7 +428,7 @@ pub fn execute(
     experiment: &Experiment,
     store: &Store,
     executor: &dyn Executor,
-    choice: Choice,
+    choice: SweepSelection,
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<SweepOutcome> {
@@ -460,7 +460,7 @@ pub fn run_one(
         event => emit(event),
     };
     run_grid(
-        SweepState::new(grid, store, Choice::Again(Timestamp::now()), cancel, &mut conclude)?,
+        SweepState::new(grid, store, SweepSelection::Again(Timestamp::now()), cancel, &mut conclude)?,
         executor,
     )?;
     Ok(concluded.unwrap_or_else(|| not_run(spec, store)))
@@ -468,7 +468,7 @@ pub fn run_one(
 
 fn run_grid(mut state: SweepState<'_>, executor: &dyn Executor) -> Result<SweepOutcome> {
     let (store, cancel) = (state.store, state.cancel);
-    let mut elsewhere = Ended::default();
+    let mut elsewhere = EndedRuns::default();
     for round in 0..state.grid.rounds {
         state.settle_and_simulate(round)?;
         run_round(&mut state, round, executor, &mut elsewhere)?;
@@ -494,7 +494,7 @@ fn run_round(
     state: &mut SweepState<'_>,
     round: u32,
     executor: &dyn Executor,
-    elsewhere: &mut Ended,
+    elsewhere: &mut EndedRuns,
 ) -> Result<()> {
     let (grid, store, cancel) = (state.grid, state.store, state.cancel);
     let mut queue: VecDeque<usize> = state.to_execute(round).collect();
@@ -521,7 +521,7 @@ fn run_round(
             continue;
         }
         refused = 0;
-        if !matches!(state.choice, Choice::Again(_))
+        if !matches!(state.choice, SweepSelection::Again(_))
             && let Some(record) = store.newly_finished(elsewhere, &state.keys[cell], round)?
         {
             state.settled(cell, round, record);

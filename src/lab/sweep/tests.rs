@@ -112,14 +112,14 @@ fn sweep_until(
     executor: &dyn Executor,
     cancel: &Cancel,
 ) -> (Outcome, Vec<String>) {
-    sweep_some(experiment, store, executor, Choice::Missing, cancel)
+    sweep_some(experiment, store, executor, SweepSelection::Missing, cancel)
 }
 
 fn sweep_some(
     experiment: &Experiment,
     store: &Store,
     executor: &dyn Executor,
-    choice: Choice,
+    choice: SweepSelection,
     cancel: &Cancel,
 ) -> (Outcome, Vec<String>) {
     let (mut events, mut cells) = (Vec::new(), Vec::new());
@@ -259,7 +259,7 @@ fn only_what_failed_is_run_again_where_that_was_asked_for() {
 
     let retried = mock(|r| if r.cell == 1 { Status::Ok } else { Status::Failed });
     let retry = |executor: &dyn Executor| {
-        sweep_some(&experiment, &store, executor, Choice::Failed, &Cancel::default())
+        sweep_some(&experiment, &store, executor, SweepSelection::Failed, &Cancel::default())
     };
     let (outcome, _) = retry(&retried);
     assert_eq!(retried.ran(), [(1, 0), (2, 0)], "round 1 was never run, and is not now");
@@ -294,7 +294,7 @@ fn cells_without_a_run_say_whether_they_were_cancelled_or_not_meant() {
         cancel.all();
         Status::Interrupted
     });
-    let (outcome, _) = sweep_some(&experiment, &store, &retried, Choice::Failed, &cancel);
+    let (outcome, _) = sweep_some(&experiment, &store, &retried, SweepSelection::Failed, &cancel);
     assert_eq!(retried.ran(), [(0, 0)]);
     let reasons: Vec<&str> = outcome.cells.iter().filter_map(|r| r.reason.as_deref()).collect();
     assert_eq!(

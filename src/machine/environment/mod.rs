@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::driver::{Gpu, GpuInfo};
 use crate::{driver, nvml};
-use base::cache::Cache;
+use base::cache::FileCache;
 use base::checksum;
 use table::Environment;
 
@@ -437,12 +437,12 @@ pub fn binary_hash() -> Value {
         let path = std::env::current_exe().ok()?;
         // the link leads to the running file even if another file has replaced it
         let file = File::open("/proc/self/exe").or_else(|_| File::open(&path)).ok()?;
-        hash_of(file, &path, Cache::of_user("binaries").as_ref())
+        hash_of(file, &path, FileCache::of_user("binaries").as_ref())
     }))
 }
 
 /// Hash of a file at `path`, from the cache if the file's metadata match.
-fn hash_of(file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
+fn hash_of(file: File, path: &Path, cache: Option<&FileCache>) -> Option<String> {
     let about = file.metadata().ok()?;
     // ctime changes with every content change and cannot be set by users
     let known_by = format!(
@@ -582,8 +582,9 @@ mod tests {
     #[test]
     fn a_file_is_hashed_once_and_again_when_it_is_another_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, cache) = (folder.path().join("program"), Cache::new(&folder.path().join("kept")));
-        let found = |cache: Option<&Cache>| hash_of(File::open(&path).expect("a file"), &path, cache);
+        let (path, cache) = (folder.path().join("program"), FileCache::new(&folder.path().join("kept")));
+        let found =
+            |cache: Option<&FileCache>| hash_of(File::open(&path).expect("a file"), &path, cache);
         std::fs::write(&path, "one").expect("written");
         let one = Some(checksum::sha256(b"one"));
         assert_eq!(

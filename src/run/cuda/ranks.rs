@@ -15,7 +15,7 @@ use crate::comm::nccl::{Nccl, NcclChoices, NcclCommunicator, PeerCheck, UniqueId
 use crate::comm::{Peers, ProgressMonitor, nccl};
 use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::engine::Local;
-use base::cache::Cache;
+use base::cache::FileCache;
 use base::checksum::{hex, sha256};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
@@ -185,7 +185,7 @@ pub(super) fn chosen(
 ) -> Result<Option<NcclChoices>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let all = peers.gather(format!("{host} {}", gpu.info().uuid).into_bytes())?;
-    let cache = Cache::of_user("nccl");
+    let cache = FileCache::of_user("nccl");
     let key = all.map(|ranks| {
         let variables = nccl::variables();
         let driver = gpu.info().driver_api;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::{Arrived, MatchedCollective, Matching, TRANSFER};
+use super::matched::{CollectiveArrivals, CollectiveMatching, MatchedCollective, TRANSFER};
 use base::statistics::median;
 use machine::hardware::Skew;
 use trace::overlap::{Class, Runs, Selection, us};
@@ -53,7 +53,7 @@ impl Computed {
 /// Skew of ranks that explains their compute times between collectives. `None` if fewer than two ranks share
 /// collectives. Pipeline stages, which share only transfers, do different work.
 pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
-    let (runs, matching) = (Runs::new(trace, selection), Matching::from_trace(trace));
+    let (runs, matching) = (Runs::new(trace, selection), CollectiveMatching::from_trace(trace));
     if runs.ranks.len() < 2 {
         return None;
     }
@@ -76,7 +76,7 @@ pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
 /// Waiting and transfer time of the matched spans of each selected operation.
 pub(super) fn times_by_operation(
     runs: &Runs,
-    matching: &Matching,
+    matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> HashMap<u32, MatchedTime> {
     let mut times: HashMap<u32, MatchedTime> = HashMap::new();
@@ -259,7 +259,11 @@ struct RankSums {
 }
 
 /// Stragglers of all collectives; `None` with one rank or without matched collectives.
-pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Option<Stragglers> {
+pub(super) fn stragglers(
+    runs: &Runs,
+    matching: &CollectiveMatching,
+    clocks: &Clocks,
+) -> Option<Stragglers> {
     if runs.ranks.len() < 2 {
         return None;
     }
@@ -275,7 +279,7 @@ pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> O
 }
 
 impl Sums {
-    fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &Arrived) {
+    fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &CollectiveArrivals) {
         let spans: Vec<&Span> =
             collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
         let index = |span: &Span| runs.ranks.binary_search(&span.rank).unwrap_or(0);

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
-use super::matched::Matching;
+use super::matched::CollectiveMatching;
 use base::statistics::{median, percentile};
 use base::text::rank_label;
 use plan::Phase;
@@ -39,7 +39,7 @@ pub fn clocks(trace: &Trace) -> Clocks {
     if has_one_clock(trace) {
         return Clocks::default();
     }
-    Clocks::new(trace, &Matching::from_trace(trace))
+    Clocks::new(trace, &CollectiveMatching::from_trace(trace))
 }
 
 /// Moves all ranks to the clock of the first, as far as collectives connect them, so that equal times mean the same
@@ -48,13 +48,13 @@ pub fn tie_clocks(trace: &mut Trace) {
     if trace.meta.import.is_none() || trace.meta.ranks < 2 {
         return;
     }
-    let mut matching = Matching::candidates(trace);
+    let mut matching = CollectiveMatching::candidates(trace);
     let drifts = drifts(trace, &matching);
     if drifts.is_empty() {
         matching.drop_contradicted(trace);
     } else {
         remove_drifts(trace, &drifts);
-        matching = Matching::from_trace(trace);
+        matching = CollectiveMatching::from_trace(trace);
     }
     let clocks = Clocks::new(trace, &matching);
     matching.renumber_steps(trace);
@@ -103,7 +103,7 @@ struct Drift {
 const LARGEST_DRIFT: f64 = 120_000.0;
 
 /// Drifts against the first rank of each set that collectives connect. Ranks whose clocks hardly drift have none.
-fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
+fn drifts(trace: &Trace, matching: &CollectiveMatching) -> BTreeMap<u32, Drift> {
     if has_one_clock(trace) {
         return BTreeMap::new();
     }
@@ -127,7 +127,7 @@ fn drifts(trace: &Trace, matching: &Matching) -> BTreeMap<u32, Drift> {
 
 /// Ends of collectives on two ranks, the first of the collective and another one: time on the other, and the difference of
 /// the first one's (ns).
-fn ends_of_pairs(trace: &Trace, matching: &Matching) -> BTreeMap<(u32, u32), Vec<(i64, f64)>> {
+fn ends_of_pairs(trace: &Trace, matching: &CollectiveMatching) -> BTreeMap<(u32, u32), Vec<(i64, f64)>> {
     let mut pairs: BTreeMap<(u32, u32), Vec<(i64, f64)>> = BTreeMap::new();
     for collective in matching.collectives() {
         let mut spans = collective.places.iter().map(|place| &trace.spans[*place]);
@@ -260,7 +260,7 @@ pub(super) fn offsets(mut edges: Vec<RankEdge>) -> BTreeMap<u32, (u32, i64)> {
 }
 
 impl Clocks {
-    pub fn new(trace: &Trace, matching: &Matching) -> Self {
+    pub fn new(trace: &Trace, matching: &CollectiveMatching) -> Self {
         if has_one_clock(trace) {
             return Self::default();
         }

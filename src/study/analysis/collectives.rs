@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::arrivals::{MatchedTime, times_by_operation};
 use super::clocks::Clocks;
-use super::matched::{MatchObstacle, Matching};
+use super::matched::{CollectiveMatching, MatchObstacle};
 use super::names::over_layers;
 use super::report::{GroupRow, group};
 use base::statistics::{distinct, median};
@@ -108,7 +108,7 @@ fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a Proces
 pub(super) fn collectives(
     runs: &Runs,
     tally: &Tally,
-    matching: &Matching,
+    matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> Vec<CollectiveRow> {
     let times = times_by_operation(runs, matching, clocks);

@@ -47,7 +47,7 @@ words! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Chosen {
+pub struct ConversionCandidate {
     pub conversion: Conversion,
     pub series: SetSeries,
     /// Indices of the converted layers, from 0, ascending.
@@ -129,7 +129,7 @@ const DRAWN_AGAIN: u32 = 8;
 
 /// KL divergences of random sets of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draws {
+pub struct RandomSetSummary {
     pub count: usize,
     pub sets: usize,
     pub kl: f64,
@@ -150,31 +150,37 @@ impl Conversion {
     }
 }
 
-impl Chosen {
+impl ConversionCandidate {
     fn new(conversion: Conversion, series: SetSeries, mut layers: Vec<u32>) -> Self {
         layers.sort_unstable();
         Self { conversion, series, layers }
     }
 }
 
-pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
-    (0..layers).map(|layer| Chosen::new(conversion, SetSeries::Alone, vec![layer])).collect()
+pub fn alone(conversion: Conversion, layers: u32) -> Vec<ConversionCandidate> {
+    (0..layers)
+        .map(|layer| ConversionCandidate::new(conversion, SetSeries::Alone, vec![layer]))
+        .collect()
 }
 
 /// Sets of the layers with the lowest individual cost, from one layer to all. `alone` holds the cost of each layer;
 /// ties go to the later layer, as in the paper.
-pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
+pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<ConversionCandidate> {
     let mut order: Vec<u32> = (0..alone.len() as u32).rev().collect();
     order.sort_by(|a, b| alone[*a as usize].total_cmp(&alone[*b as usize]));
-    let first = |count: usize| Chosen::new(conversion, SetSeries::Ordered, order[..count].to_vec());
+    let first =
+        |count: usize| ConversionCandidate::new(conversion, SetSeries::Ordered, order[..count].to_vec());
     (1..=order.len()).map(first).collect()
 }
 
 /// Comparison sets: the upper half, and at several sizes the last layers and up to `draws` distinct random sets.
 /// Deterministic.
-pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chosen> {
-    let last =
-        |series, count: u32| Chosen { conversion, series, layers: (layers - count..layers).collect() };
+pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<ConversionCandidate> {
+    let last = |series, count: u32| ConversionCandidate {
+        conversion,
+        series,
+        layers: (layers - count..layers).collect(),
+    };
     let mut sizes: Vec<u32> = (1..PARTS).map(|part| (layers * part + PARTS / 2) / PARTS).collect();
     sizes.retain(|count| (1..layers).contains(count));
     sizes.dedup();
@@ -193,15 +199,20 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
         });
         let mut seen: HashSet<Vec<u32>> = HashSet::new();
         let new = drawn.filter(|layers| seen.insert(layers.clone())).take(draws as usize);
-        all.extend(new.map(|layers| Chosen { conversion, series: SetSeries::Random, layers }));
+        all.extend(new.map(|layers| ConversionCandidate {
+            conversion,
+            series: SetSeries::Random,
+            layers,
+        }));
     }
     all
 }
 
 /// Candidates of a greedy step: the set plus each one of the other layers.
-pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen> {
+pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<ConversionCandidate> {
     let others = (0..layers).rev().filter(|layer| !set.contains(layer));
-    let with = |layer: u32| Chosen::new(conversion, SetSeries::Greedy, [set, &[layer]].concat());
+    let with =
+        |layer: u32| ConversionCandidate::new(conversion, SetSeries::Greedy, [set, &[layer]].concat());
     others.map(with).collect()
 }
 
@@ -253,14 +264,14 @@ impl ConversionReport {
         points
     }
 
-    pub fn draws(&self, conversion: Conversion) -> Vec<Draws> {
+    pub fn draws(&self, conversion: Conversion) -> Vec<RandomSetSummary> {
         let points = self.series(conversion, SetSeries::Random);
         let of_size = points.chunk_by(|a, b| a.layers.len() == b.layers.len());
         let summary = |of: &[&ConversionPoint]| {
             let mean = |value: fn(&ConversionPoint) -> f64| {
                 of.iter().map(|point| value(point)).sum::<f64>() / of.len() as f64
             };
-            Draws {
+            RandomSetSummary {
                 count: of[0].layers.len(),
                 sets: of.len(),
                 kl: mean(|point| point.quality.kl),

@@ -19,7 +19,8 @@ use trace::{Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+#[schemars(rename = "Why")]
+pub enum PathReason {
     /// Last span to end; the walk starts here.
     Last,
     /// The next span of the path needs its result.
@@ -35,7 +36,7 @@ pub enum Why {
 pub struct PathStep {
     /// Index into the trace's spans.
     pub span: usize,
-    pub why: Why,
+    pub why: PathReason,
     /// Start of the part of the path that the span accounts for (ns, trace clock): the span's start, or the last
     /// arrival of a collective. Any time since the previous step's `to_ns` is a gap.
     pub from_ns: i64,
@@ -140,7 +141,7 @@ impl<'a> Walk<'a> {
         let order =
             |at: usize| (self.span(at).end_ns, self.span(at).start_ns, Reverse(self.span(at).rank));
         let last = (0..self.spans.len()).max_by_key(|&at| order(at));
-        let mut next = last.map(|at| (at, Why::Last));
+        let mut next = last.map(|at| (at, PathReason::Last));
         let mut until = last.map_or(0, |at| self.span(at).end_ns);
         // Clocks may be inconsistent; a span is visited once, so every walk ends.
         while let Some((at, why)) = next.filter(|(at, _)| !std::mem::replace(&mut visited[*at], true)) {
@@ -158,7 +159,7 @@ impl<'a> Walk<'a> {
             path.push(PathStep { span: self.spans[at], why, from_ns, to_ns, peer_ns });
             until = from_ns;
             next = match peer {
-                Some(peer) => Some((peer, Why::Peer)),
+                Some(peer) => Some((peer, PathReason::Peer)),
                 None => self.predecessor(at),
             };
         }
@@ -180,12 +181,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Span that ended last among those that this span waited for.
-    fn predecessor(&self, at: usize) -> Option<(usize, Why)> {
+    fn predecessor(&self, at: usize) -> Option<(usize, PathReason)> {
         let span = self.span(at);
         let waits: &[u32] =
             self.trace.operations.get(span.operation as usize).map_or(&[], |o| o.waits_for.as_slice());
-        let results = waits.iter().filter_map(|&o| self.find(span.rank, o)).map(|at| (at, Why::Result));
-        let before = Some(self.before[at]).filter(|at| *at != NONE).map(|at| (at as usize, Why::Lane));
+        let results =
+            waits.iter().filter_map(|&o| self.find(span.rank, o)).map(|at| (at, PathReason::Result));
+        let before =
+            Some(self.before[at]).filter(|at| *at != NONE).map(|at| (at as usize, PathReason::Lane));
         // On a tie the dependency wins over lane order: the plan requires it.
         before.into_iter().chain(results).max_by_key(|(at, _)| self.span(*at).end_ns)
     }
@@ -254,11 +257,11 @@ impl Sums {
             let span = &trace.spans[step.span];
             let time = step.to_ns.saturating_sub(step.from_ns) - step.peer_ns;
             self.peer += step.peer_ns;
-            self.changes += u64::from(step.why == Why::Peer);
+            self.changes += u64::from(step.why == PathReason::Peer);
             self.lanes[span.lane as usize] += time;
             let part = self.operations.entry(span.operation).or_default();
             // the peer's part of a collective is the same collective, so count it once
-            part.0 += u64::from(step.why != Why::Peer);
+            part.0 += u64::from(step.why != PathReason::Peer);
             part.1 += time;
         }
     }
@@ -360,7 +363,7 @@ mod tests {
     }
 
     /// (rank, operation, why, from, to) of each step.
-    fn described(trace: &Trace) -> Vec<(u32, u32, Why, i64, i64)> {
+    fn described(trace: &Trace) -> Vec<(u32, u32, PathReason, i64, i64)> {
         critical_path(trace, 0, Phase::Decode, 0)
             .iter()
             .map(|s| {
@@ -375,7 +378,11 @@ mod tests {
         let trace = chained(vec![op(0, 0, 100, 200), op(0, 1, 210, 300), op(0, 2, 300, 450)]);
         assert_eq!(
             described(&trace),
-            [(0, 0, Why::Result, 100, 200), (0, 1, Why::Result, 210, 300), (0, 2, Why::Last, 300, 450)]
+            [
+                (0, 0, PathReason::Result, 100, 200),
+                (0, 1, PathReason::Result, 210, 300),
+                (0, 2, PathReason::Last, 300, 450)
+            ]
         );
         let summary = trace_report(&trace, &Selection::default()).critical_path.unwrap();
         assert_eq!((summary.steps, summary.length_us), (1, 0.35));
@@ -417,10 +424,10 @@ mod tests {
         assert_eq!(
             described(&trace),
             [
-                (1, 0, Why::Result, 0, 400),
-                (1, 1, Why::Peer, 400, 400),
-                (0, 1, Why::Result, 400, 600),
-                (0, 2, Why::Last, 600, 900)
+                (1, 0, PathReason::Result, 0, 400),
+                (1, 1, PathReason::Peer, 400, 400),
+                (0, 1, PathReason::Result, 400, 600),
+                (0, 2, PathReason::Last, 600, 900)
             ]
         );
         let summary = trace_report(&trace, &Selection::default()).critical_path.unwrap();
@@ -447,7 +454,11 @@ mod tests {
         trace.operations[3].waits_for = vec![1];
         assert_eq!(
             described(&trace),
-            [(0, 0, Why::Lane, 0, 100), (0, 2, Why::Lane, 100, 400), (0, 3, Why::Last, 400, 500)]
+            [
+                (0, 0, PathReason::Lane, 0, 100),
+                (0, 2, PathReason::Lane, 100, 400),
+                (0, 3, PathReason::Last, 400, 500)
+            ]
         );
     }
 

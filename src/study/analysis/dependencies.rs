@@ -7,7 +7,7 @@ use std::cmp::{Ordering, Reverse};
 
 use serde::Serialize;
 
-use super::critical::Why;
+use super::critical::PathReason;
 use plan::Lane;
 use trace::overlap::StepKey;
 use trace::{Span, Trace};
@@ -16,7 +16,7 @@ use trace::{Span, Trace};
 pub struct Dependency {
     /// Index into the trace's spans.
     pub span: usize,
-    pub why: Why,
+    pub why: PathReason,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,10 +46,10 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
         let other = &trace.spans[place];
         if other.rank == span.rank {
             if waits(span.operation).contains(&other.operation) && other.start_ns <= span.start_ns {
-                dependencies.before.push(Dependency { span: place, why: Why::Result });
+                dependencies.before.push(Dependency { span: place, why: PathReason::Result });
             }
             if waits(other.operation).contains(&span.operation) && other.start_ns >= span.start_ns {
-                dependencies.after.push(Dependency { span: place, why: Why::Result });
+                dependencies.after.push(Dependency { span: place, why: PathReason::Result });
             }
         } else if is_peer(span, other) {
             // earlier ranks waited for later ones
@@ -58,24 +58,24 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
                 Ordering::Less => &mut dependencies.after,
                 Ordering::Equal => continue,
             };
-            list.push(Dependency { span: place, why: Why::Peer });
+            list.push(Dependency { span: place, why: PathReason::Peer });
         }
     }
     let add = |list: &mut Vec<Dependency>, place: Option<usize>| {
         if let Some(span) = place.filter(|place| list.iter().all(|dependency| dependency.span != *place))
         {
-            list.push(Dependency { span, why: Why::Lane });
+            list.push(Dependency { span, why: PathReason::Lane });
         }
     };
     add(&mut dependencies.before, on_lane(trace, at, false));
     add(&mut dependencies.after, on_lane(trace, at, true));
     // a peer delays a collective until it arrives, other spans until they end
     let until = |dependency: &Dependency| match dependency.why {
-        Why::Peer => trace.spans[dependency.span].start_ns,
+        PathReason::Peer => trace.spans[dependency.span].start_ns,
         _ => trace.spans[dependency.span].end_ns,
     };
     // on a tie the plan's edges come first
-    let rank = |dependency: &Dependency| u8::from(dependency.why == Why::Lane);
+    let rank = |dependency: &Dependency| u8::from(dependency.why == PathReason::Lane);
     dependencies
         .before
         .sort_by_key(|dependency| (Reverse(until(dependency)), rank(dependency), dependency.span));
@@ -145,29 +145,37 @@ mod tests {
         trace
     }
 
-    fn ends(dependencies: &[Dependency]) -> Vec<(usize, Why)> {
+    fn ends(dependencies: &[Dependency]) -> Vec<(usize, PathReason)> {
         dependencies.iter().map(|dependency| (dependency.span, dependency.why)).collect()
     }
 
     #[test]
     fn a_collective_waits_for_its_operand_and_for_who_arrives_later() {
         let of = dependencies(&made(), 2);
-        assert_eq!(ends(&of.before), [(5, Why::Peer), (0, Why::Result)], "the peer arrived last");
-        assert_eq!(ends(&of.after), [(1, Why::Result)]);
+        assert_eq!(
+            ends(&of.before),
+            [(5, PathReason::Peer), (0, PathReason::Result)],
+            "the peer arrived last"
+        );
+        assert_eq!(ends(&of.after), [(1, PathReason::Result)]);
         let late = dependencies(&made(), 5);
-        assert_eq!(ends(&late.before), [(3, Why::Result)], "nobody arrived after it");
-        assert_eq!(ends(&late.after), [(2, Why::Peer), (4, Why::Result)]);
+        assert_eq!(ends(&late.before), [(3, PathReason::Result)], "nobody arrived after it");
+        assert_eq!(ends(&late.after), [(2, PathReason::Peer), (4, PathReason::Result)]);
     }
 
     #[test]
     fn what_was_before_on_the_lane_is_waited_for_even_in_the_step_before() {
         let of = dependencies(&made(), 1);
-        assert_eq!(ends(&of.before), [(2, Why::Result), (0, Why::Lane)], "the result came later");
+        assert_eq!(
+            ends(&of.before),
+            [(2, PathReason::Result), (0, PathReason::Lane)],
+            "the result came later"
+        );
         let mut two = made();
         let next = Span { step: 1, ..span(0, Lane::Compute, 310, 320) };
         two.spans.push(next);
-        assert_eq!(ends(&dependencies(&two, 6).before), [(1, Why::Lane)]);
-        assert_eq!(ends(&dependencies(&two, 1).after), [(6, Why::Lane)]);
+        assert_eq!(ends(&dependencies(&two, 6).before), [(1, PathReason::Lane)]);
+        assert_eq!(ends(&dependencies(&two, 1).after), [(6, PathReason::Lane)]);
         two.spans[6].sample = 1;
         assert_eq!(dependencies(&two, 6), Dependencies::default(), "another generation");
     }
@@ -186,7 +194,7 @@ mod tests {
         for step in 0..4 {
             let path = critical_path(&trace, 0, Phase::Decode, step);
             assert!(path.len() > 10);
-            peers += path.iter().filter(|step| step.why == Why::Peer).count();
+            peers += path.iter().filter(|step| step.why == PathReason::Peer).count();
             for pair in path.windows(2) {
                 let before = dependencies(&trace, pair[1].span).before;
                 assert!(

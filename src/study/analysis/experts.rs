@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::Matching;
+use super::matched::CollectiveMatching;
 use base::text::latency;
 use table::render::{Shown, Table};
 use trace::Trace;
@@ -52,7 +52,7 @@ pub struct ExpertTimes {
 /// Matched collectives of a mixture's trace, for the times of its experts in any part.
 #[derive(Debug)]
 pub struct ExpertLoads {
-    matching: Matching,
+    matching: CollectiveMatching,
     clocks: Clocks,
 }
 
@@ -60,7 +60,7 @@ impl ExpertLoads {
     /// `None` for a trace without experts.
     pub fn from_trace(trace: &Trace) -> Option<Self> {
         trace.operations.iter().find(|operation| operation.kind == EXPERTS)?;
-        let matching = Matching::from_trace(trace);
+        let matching = CollectiveMatching::from_trace(trace);
         let clocks = Clocks::new(trace, &matching);
         Some(Self { matching, clocks })
     }
@@ -119,7 +119,11 @@ struct Calls {
 }
 
 /// Times of the experts; `None` without any.
-pub(super) fn experts(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Option<ExpertTimes> {
+pub(super) fn experts(
+    runs: &Runs,
+    matching: &CollectiveMatching,
+    clocks: &Clocks,
+) -> Option<ExpertTimes> {
     if !runs.trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
         return None;
     }
@@ -229,7 +233,7 @@ fn imbalance(calls: &[Calls], ranks: &mut [RankExperts]) -> Option<f64> {
 fn waits(
     runs: &Runs,
     calls: &[Calls],
-    (matching, clocks): (&Matching, &Clocks),
+    (matching, clocks): (&CollectiveMatching, &Clocks),
     ranks: &mut [RankExperts],
 ) -> Option<f64> {
     let after: HashSet<usize> = calls.iter().flat_map(|calls| calls.after.iter().copied()).collect();

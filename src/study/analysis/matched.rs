@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use self::shift::{Element, Evidence, shift};
+use self::shift::{SequenceElement, ShiftEvidence, shift};
 use super::clocks::{Clocks, clocks_agree, offsets};
 use base::statistics::median;
 use base::text::rank_label;
@@ -35,7 +35,7 @@ use trace::{CollectiveInfo, NO_STEP, ProcessGroup, Span, Trace, TransferDirectio
 pub(super) const TRANSFER: &str = "send_recv";
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Matching {
+pub struct CollectiveMatching {
     /// Indices of the trace's spans; those of a collective are adjacent, in rank order.
     places: Vec<usize>,
     collectives: Vec<(u32, Range<usize>)>,
@@ -142,9 +142,9 @@ impl CollectivePart {
     }
 
     /// Its place among the transfers of its rank.
-    fn transfer(&self) -> Element {
+    fn transfer(&self) -> SequenceElement {
         let sequence = Span::NO_SEQUENCE;
-        Element { number: self.nth.into(), count: 1, sequence, end_ns: self.end }
+        SequenceElement { number: self.nth.into(), count: 1, sequence, end_ns: self.end }
     }
 }
 
@@ -159,7 +159,7 @@ fn has_numbered_steps(trace: &Trace) -> bool {
     !trace.meta.range_names.iter().any(is_unnumbered)
 }
 
-impl Matching {
+impl CollectiveMatching {
     /// Matches the collectives of a whole trace: one pass over the spans and a sort of the collectives.
     pub fn from_trace(trace: &Trace) -> Self {
         let mut matching = Self::candidates(trace);
@@ -237,11 +237,11 @@ impl Matching {
         if parts.iter().any(|part| part.step.sample > 0) {
             return BTreeSet::new();
         }
-        let mut steps: BTreeMap<(u32, u32), BTreeMap<u32, Element>> = BTreeMap::new();
+        let mut steps: BTreeMap<(u32, u32), BTreeMap<u32, SequenceElement>> = BTreeMap::new();
         for part in parts.iter().filter(|part| part.has_step()) {
             let number = part.step.step;
             let of_rank = steps.entry((part.communicator, part.rank)).or_default();
-            let step = of_rank.entry(number).or_insert(Element {
+            let step = of_rank.entry(number).or_insert(SequenceElement {
                 number: number.into(),
                 count: 0,
                 sequence: part.sequence,
@@ -252,7 +252,7 @@ impl Matching {
                 (step.end_ns, step.sequence) = (part.end, part.sequence);
             }
         }
-        let steps: BTreeMap<(u32, u32), Vec<Element>> =
+        let steps: BTreeMap<(u32, u32), Vec<SequenceElement>> =
             steps.into_iter().map(|(key, steps)| (key, steps.into_values().collect())).collect();
         let (clocks_agree, has_numbers) = (clocks_agree(trace), has_numbered_steps(trace));
         let (mut edges, mut unaligned) = (Vec::new(), BTreeSet::new());
@@ -262,7 +262,7 @@ impl Matching {
                 let of = |rank: &u32| steps.get(&(communicator, *rank));
                 let (Some(a), Some(b)) = (of(first), of(other)) else { continue };
                 let is_same = a.len() == b.len() && a[0].number == b[0].number;
-                let evidence = Evidence { clocks_agree, is_numbered: has_numbers || is_same };
+                let evidence = ShiftEvidence { clocks_agree, is_numbered: has_numbers || is_same };
                 match shift(a, b, evidence) {
                     Some(by) => edges.push(((*first, *other), a.len().min(b.len()), by)),
                     None => drop(unaligned.insert(communicator)),
@@ -346,7 +346,7 @@ impl Matching {
         let elements =
             |parts: &[CollectivePart]| parts.iter().map(CollectivePart::transfer).collect::<Vec<_>>();
         let is_numbered = clocks_agree && first.len() == second.len();
-        let evidence = Evidence { clocks_agree, is_numbered };
+        let evidence = ShiftEvidence { clocks_agree, is_numbered };
         let Some(by) = shift(&elements(first), &elements(second), evidence) else {
             return self.leave(bucket, Some(MatchObstacle::Transfers));
         };
@@ -411,10 +411,10 @@ impl Matching {
         trace: &Trace,
         clocks: &Clocks,
         collective: &MatchedCollective<'_>,
-    ) -> Arrived {
+    ) -> CollectiveArrivals {
         let spans = collective.places.iter().map(|place| &trace.spans[*place]);
         let parts: Vec<(&Span, i64)> = spans.map(|span| (span, clocks.offset(span.rank))).collect();
-        Arrived::new(&parts, trace.meta.import.is_none())
+        CollectiveArrivals::new(&parts, trace.meta.import.is_none())
     }
 
     /// Collectives whose spans are all selected and not all began before the selection, in order of time.
@@ -586,7 +586,7 @@ fn parts(trace: &Trace, members: &Members) -> Vec<CollectivePart> {
 
 /// Arrivals of the ranks at a collective, on one clock (ns).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Arrived {
+pub struct CollectiveArrivals {
     pub starts: Vec<i64>,
     /// Time each span waited for the last rank, at most its duration.
     pub waited: Vec<i64>,
@@ -594,7 +594,7 @@ pub struct Arrived {
     pub moved: Vec<i64>,
 }
 
-impl Arrived {
+impl CollectiveArrivals {
     /// Arrivals from spans and their clock offsets. Own traces record the last arrival, since an emulated link starts
     /// when the last rank arrives.
     pub fn new(parts: &[(&Span, i64)], own: bool) -> Self {

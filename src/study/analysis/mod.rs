@@ -43,19 +43,19 @@ pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
-    Adjusted, Axis, AxisCount, CONTENTION, Cells, Comparison, ComparisonReport, DIFFERENCES,
-    DifferenceRow, Flag, Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE,
-    Measured, PairVerdict, Pivot, PivotRow, REST, Reasons, Side, UNSET, beaten_limit,
+    Axis, AxisCount, CONTENTION, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
+    Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, MeasureComparison,
+    PairVerdict, Pivot, PivotRow, REST, Reasons, Side, SignificanceAdjustment, UNSET, beaten_limit,
     benjamini_hochberg, common_settings, compare, compared_rows, difference_rows_table,
     differences_table, first_equal, is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table,
     slices, slices_over,
 };
 pub use conversion::{
-    Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,
-    alone, carried_over, comparators, extended, ordered,
+    Conversion, ConversionCandidate, ConversionPoint, ConversionReport, Origins, RandomSetSummary,
+    SetSeries, Unconverted, alone, carried_over, comparators, extended, ordered,
 };
 pub use critical::{
-    PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
+    PathPart, PathReason, PathStep, PathSummary, critical_path, knows_dependencies, path_summary,
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
@@ -66,7 +66,7 @@ pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use grid::{GridCell, GridRow, MeasuredGrid};
 pub use idle::IdleSplit;
 pub(crate) use idle::{WindowRank, WindowTimes, window_times};
-pub use matched::{Arrived, MatchObstacle, MatchedCollective, Matching};
+pub use matched::{CollectiveArrivals, CollectiveMatching, MatchObstacle, MatchedCollective};
 pub(crate) use names::over_layers;
 pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
@@ -88,9 +88,9 @@ pub use pareto::{
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, layers_of_steps, ranks_table, trace_report};
-pub use run_table::{Column, RunCell, RunTable, SortKeys};
+pub use run_table::{RunCell, RunTable, RunTableColumn, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, settings};
-pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
+pub use side_by_side::{Decoding, Difference, MeasureValues, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;
 pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table};
 pub use trainings::{

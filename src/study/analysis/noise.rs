@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::compare::{Axis, Flag, Matching, Pair, PooledCell};
+use super::compare::{Axis, CellMatching, Flag, Pair, PooledCell};
 use super::{Cells, Comparison, ComparisonReport, PairVerdict, Side, Varied};
 use base::statistics::{extent, median};
 use base::text::counted;
@@ -164,7 +164,7 @@ fn words(named: &Varied, spec: &Spec) -> String {
 /// Compares neighbouring TPs: more ranks are suspicious if they are slower by more than their exposed communication
 /// grows. Measurements without an interval are reported too, marked as uncertain.
 fn slower_with_more_ranks(cells: &[PooledCell], named: &Varied) -> Vec<Flag> {
-    let matching = Matching::new(cells, &Axis::TP, None);
+    let matching = CellMatching::new(cells, &Axis::TP, None);
     let named = named.without(&Axis::TP);
     let mut flags = Vec::new();
     for group in matching.groups() {
@@ -208,7 +208,7 @@ fn is_communication(low: &Record, high: &Record) -> bool {
 /// `upper-bound` does not communicate, so P2P cannot affect it; if it differs, the two cells ran under different
 /// conditions.
 fn upper_bound_that_p2p_changes(cells: &[PooledCell], named: &Varied) -> Vec<Flag> {
-    let matching = Matching::new(cells, &Axis::P2P, None);
+    let matching = CellMatching::new(cells, &Axis::P2P, None);
     let named = named.without(&Axis::P2P);
     let pairs = matching.pairs().into_iter();
     let bounds = pairs.filter(|pair| pair.other.record.spec.architecture.is_limit());

@@ -11,7 +11,7 @@ use super::critical::{self, PathSummary};
 use super::experts::{ExpertTimes, experts};
 use super::exposed::{ExposedStretches, exposed};
 use super::idle::{IdleSplit, idle};
-use super::matched::{MatchObstacle, Matching};
+use super::matched::{CollectiveMatching, MatchObstacle};
 use super::names::{NameRow, OperatorRow, names, operators};
 use super::products::Products;
 use super::ranges::{self, RangeRow};
@@ -105,7 +105,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
     });
     let (runs, lanes) = selected.as_ref().map_or((&all, &lanes_of_all), |(runs, lanes)| (runs, lanes));
     let tally = Tally::new(runs, lanes);
-    let matching = Matching::from_trace(trace);
+    let matching = CollectiveMatching::from_trace(trace);
     let clocks = Clocks::new(trace, &matching);
     let overlap = summarise(runs, lanes, &tally);
     TraceReport {

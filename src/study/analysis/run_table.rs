@@ -22,7 +22,7 @@ use base::error::{Error, Result, nearest};
 use base::text::{folded, natural_order, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
-use table::{Field, MeasureScope, Record, Source};
+use table::{Field, FieldSource, MeasureScope, Record};
 
 /// Options with their own column in every list of runs.
 const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
@@ -40,18 +40,18 @@ fn fields(records: &[Record]) -> Vec<Field> {
     fields
 }
 
-impl Column {
+impl RunTableColumn {
     fn new(field: Field, records: &[Record], annotations: &Annotations) -> Self {
         let annotation = |record: &Record| annotations.of(&record.run);
         fn some(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
             (!text.is_empty()).then_some(text)
         }
         let values = match field.source {
-            Source::Measure(measure) if measure.scope == MeasureScope::Runs => {
+            FieldSource::Measure(measure) if measure.scope == MeasureScope::Runs => {
                 let values = measure.of_all(&records.iter().collect::<Vec<_>>());
                 Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
             }
-            Source::Experiments => texts(records, |r| {
+            FieldSource::Experiments => texts(records, |r| {
                 let separator = field.unit.separator().unwrap_or_default();
                 let own = r.experiment.as_deref();
                 let found =
@@ -63,13 +63,13 @@ impl Column {
                     _ => Some(all.join(separator).into()),
                 }
             }),
-            Source::Tags => texts(records, |r| some(annotation(r)?.tags_in_a_line().into())),
-            Source::Setting => {
+            FieldSource::Tags => texts(records, |r| some(annotation(r)?.tags_in_a_line().into())),
+            FieldSource::Setting => {
                 let settings = settings(records, &TOLD);
                 let mut settings = settings.into_iter();
                 texts(records, |_| some(settings.next()?.into()))
             }
-            Source::Note => texts(records, |r| some(annotation(r)?.note.as_str().into())),
+            FieldSource::Note => texts(records, |r| some(annotation(r)?.note.as_str().into())),
             _ if field.unit.is_number() => {
                 Values::Number(records.iter().map(|r| field.number(r).unwrap_or(f64::NAN)).collect())
             }
@@ -99,7 +99,7 @@ fn texts<'a>(records: &'a [Record], mut get: impl FnMut(&'a Record) -> Option<Co
         code
     };
     let codes = records.iter().map(code).collect();
-    let lower = Lower::new(&texts);
+    let lower = FoldedTexts::new(&texts);
     Values::Text { codes, texts, lower }
 }
 
@@ -136,7 +136,7 @@ fn ranks(values: &Values) -> Vec<u32> {
 pub(in crate::analysis) const NOTHING: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct RunTableColumn {
     pub field: Field,
     pub(in crate::analysis) values: Values,
     /// Rank of each row's value among the distinct values, or [`NOTHING`]. Computed on first use: most columns are
@@ -149,7 +149,7 @@ pub struct Column {
 #[derive(Clone, Debug)]
 pub(in crate::analysis) enum Values {
     /// Code of each row's text, or [`NOTHING`].
-    Text { codes: Vec<u32>, texts: Vec<String>, lower: Lower },
+    Text { codes: Vec<u32>, texts: Vec<String>, lower: FoldedTexts },
     /// Number of each row, NaN if missing.
     Number(Vec<f64>),
 }
@@ -162,7 +162,7 @@ pub enum RunCell<'a> {
     Number(f64),
 }
 
-impl Column {
+impl RunTableColumn {
     fn ranks(&self) -> &[u32] {
         self.ranks.get_or_init(|| ranks(&self.values))
     }
@@ -288,13 +288,13 @@ impl Column {
 
 /// Folded texts ([`folded`]) in one string, so that one search covers all.
 #[derive(Clone, Debug, Default)]
-pub(in crate::analysis) struct Lower {
+pub(in crate::analysis) struct FoldedTexts {
     all: String,
     /// Start of each text, plus the end of the last.
     begins: Vec<usize>,
 }
 
-impl Lower {
+impl FoldedTexts {
     /// Separator of texts: a character that no text of a run contains.
     const BORDER: char = '\0';
 
@@ -351,7 +351,7 @@ impl Lower {
 #[derive(Clone, Debug, Default)]
 pub struct RunTable {
     rows: usize,
-    columns: Vec<Arc<Column>>,
+    columns: Vec<Arc<RunTableColumn>>,
 }
 
 /// Sort columns by priority, each with a flag for descending order.
@@ -360,14 +360,14 @@ pub type SortKeys = Vec<(usize, bool)>;
 impl RunTable {
     pub fn new(records: &[Record], annotations: &Annotations) -> Self {
         let fields = fields(records);
-        let column = |field: Field| Arc::new(Column::new(field, records, annotations));
+        let column = |field: Field| Arc::new(RunTableColumn::new(field, records, annotations));
         Self { rows: records.len(), columns: fields.into_par_iter().map(column).collect() }
     }
 
     /// Rebuilds only the columns of tags and notes.
     pub fn annotated(&self, records: &[Record], annotations: &Annotations) -> Self {
-        let column = |column: &Arc<Column>| match column.field.is_added() {
-            true => Arc::new(Column::new(column.field.clone(), records, annotations)),
+        let column = |column: &Arc<RunTableColumn>| match column.field.is_added() {
+            true => Arc::new(RunTableColumn::new(column.field.clone(), records, annotations)),
             false => column.clone(),
         };
         Self { rows: self.rows, columns: self.columns.iter().map(column).collect() }
@@ -382,7 +382,7 @@ impl RunTable {
     }
 
     /// All columns; the built-in ones come first, in a fixed order.
-    pub fn columns(&self) -> &[Arc<Column>] {
+    pub fn columns(&self) -> &[Arc<RunTableColumn>] {
         &self.columns
     }
 
@@ -391,7 +391,7 @@ impl RunTable {
     pub fn find(&self, name: &str) -> Option<usize> {
         let by_name = self.columns.iter().position(|column| column.field.is(name));
         by_name.or_else(|| {
-            let bare = |column: &Arc<Column>| same_name(&column.field.title, name);
+            let bare = |column: &Arc<RunTableColumn>| same_name(&column.field.title, name);
             self.columns.iter().position(|c| c.field.is_dynamic() && bare(c))
         })
     }
@@ -417,7 +417,7 @@ impl RunTable {
     }
 
     /// Visible columns: all but the one that is only searched.
-    pub fn shown(&self) -> impl Iterator<Item = &Column> {
+    pub fn shown(&self) -> impl Iterator<Item = &RunTableColumn> {
         self.columns.iter().map(Arc::as_ref).filter(|column| column.field.name != "cell")
     }
 
@@ -454,7 +454,8 @@ impl RunTable {
 
     /// CSV (RFC 4180, with plain line feeds) of these rows and columns with a header; numbers round-trip exactly.
     pub fn csv(&self, rows: &[u32], columns: &[usize]) -> String {
-        let columns: Vec<&Arc<Column>> = columns.iter().filter_map(|at| self.columns.get(*at)).collect();
+        let columns: Vec<&Arc<RunTableColumn>> =
+            columns.iter().filter_map(|at| self.columns.get(*at)).collect();
         csv(
             columns.iter().map(|column| column.field.name.as_ref()),
             rows.iter().map(|row| columns.iter().map(|column| column.full(*row as usize))),

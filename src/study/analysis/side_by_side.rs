@@ -17,7 +17,7 @@ pub struct SideBySide {
     pub differences: Vec<(&'static str, String, String)>,
     /// Number of options with the same value.
     pub equal: usize,
-    pub measures: Vec<Both>,
+    pub measures: Vec<MeasureValues>,
     /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics.
     pub speedup: Option<f64>,
     /// Bootstrap interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
@@ -31,13 +31,13 @@ pub struct SideBySide {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Both {
+pub struct MeasureValues {
     pub measure: &'static Measure,
     /// Values: baseline, other.
     pub values: [Option<f64>; 2],
 }
 
-impl Both {
+impl MeasureValues {
     /// Ratio to the baseline; `None` if a value is missing or the baseline is 0.
     pub fn ratio(&self) -> Option<f64> {
         let [a, b] = self.values;
@@ -79,11 +79,12 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
 }
 
 /// Measures that either run has; none if the timings of one are not evidence.
-fn measures(a: &Record, b: &Record) -> Vec<Both> {
+fn measures(a: &Record, b: &Record) -> Vec<MeasureValues> {
     if ![a, b].iter().all(|record| record.provenance.is_evidence()) {
         return Vec::new();
     }
-    let both = |measure: &'static Measure| Both { measure, values: [a, b].map(|r| measure.of(r)) };
+    let both =
+        |measure: &'static Measure| MeasureValues { measure, values: [a, b].map(|r| measure.of(r)) };
     MEASURES.iter().map(both).filter(|both| both.values != [None, None]).collect()
 }
 

@@ -129,7 +129,7 @@ fn architecture_curve(architecture: &Architecture, seeds: &[&Curve]) -> Architec
     let evaluations: Vec<_> = seeds.iter().map(|run| run.held_out()).collect();
     let steps = evaluations.first().into_iter().flatten().map(|(step, _)| *step);
     let mean_at = |step: u32| -> Option<CurvePoint> {
-        let nll_at = |evaluations: &Vec<(u32, table::HeldOut)>| {
+        let nll_at = |evaluations: &Vec<(u32, table::HeldOutLoss)>| {
             evaluations.iter().find(|(known, _)| *known == step).map(|(_, loss)| loss.nll)
         };
         let values = evaluations.iter().map(nll_at).collect::<Option<Vec<f64>>>()?;

@@ -14,7 +14,7 @@ pub use question::{headlines, headlines_of_all};
 
 use std::collections::BTreeMap;
 
-use self::question::{MOST_NAMED, Question};
+use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{Axis, Cells, Comparison, Flag, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::{badge, evidence, short_badge};
 use base::statistics::distinct;
@@ -56,7 +56,7 @@ pub struct Answer {
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
-    pub left_out: LeftOut,
+    pub left_out: OmittedRows,
     /// Key of the headline's cell; `None` without a winner.
     pub lead: Option<String>,
     /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
@@ -65,7 +65,7 @@ pub struct Answer {
 
 /// Part of a comparison that the table of its answer leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedRows {
     /// Rows.
     pub cells: usize,
     /// Rows of the settings that are shown: their slowest choices.
@@ -75,7 +75,7 @@ pub struct LeftOut {
     pub all_settings: usize,
 }
 
-impl LeftOut {
+impl OmittedRows {
     /// `17 more settings, of smaller gains`; `None` if the table is whole.
     pub fn words(self) -> Option<String> {
         let settings = counted(self.settings, "more setting");
@@ -183,7 +183,7 @@ impl Answer {
             };
         };
         let settings = varied.without(&axis);
-        let question = Question::new(&axis, &report, &settings);
+        let question = ComparisonQuestion::new(&axis, &report, &settings);
         let lead = question.lead();
         let basis = basis(records, &cells, &varied, host, lead);
         let mut details = Vec::new();
@@ -203,7 +203,7 @@ impl Answer {
             && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
         {
             let settings = varied.without(&Axis::P2P);
-            let (kept, warning) = Question::new(&Axis::P2P, &by_p2p, &settings).without_p2p();
+            let (kept, warning) = ComparisonQuestion::new(&Axis::P2P, &by_p2p, &settings).without_p2p();
             bullets.extend(kept);
             details.extend(warning);
         }
@@ -407,7 +407,7 @@ fn warnings(flags: &[Flag]) -> Vec<String> {
 }
 
 /// Signs of noise in the runs of one provenance and machine, as one sentence; `None` without any.
-fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Option<String> {
+fn noise(records: &[Record], varied: &Varied, question: Option<&ComparisonQuestion>) -> Option<String> {
     if records.iter().all(|record| record.provenance == Provenance::Simulated) {
         return None;
     }
@@ -432,7 +432,7 @@ pub fn noise_so_far(mut records: Vec<Record>) -> Option<String> {
 }
 
 /// Pair in which `upper-bound` falls furthest behind `standard`.
-fn slow_limit(question: &Question) -> Option<String> {
+fn slow_limit(question: &ComparisonQuestion) -> Option<String> {
     let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     Some(format!(
         "{} has {:.2}x the tokens/s of {}, although it does not communicate",
@@ -456,7 +456,7 @@ fn widest(records: &[Record], varied: &Varied) -> Option<String> {
 
 /// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
 /// is faster than `standard`.
-fn quality(records: &[Record], question: &Question) -> Option<String> {
+fn quality(records: &[Record], question: &ComparisonQuestion) -> Option<String> {
     let value = question.winner()?.value;
     let of_value = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
     let mut found: Vec<&RunQuality> = of_value.filter_map(|record| record.quality.as_deref()).collect();

@@ -8,7 +8,7 @@ pub use headline::{headlines, headlines_of_all};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LeftOut;
+use super::OmittedRows;
 use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
     PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
@@ -34,7 +34,7 @@ const MOST_KEPT: usize = 6;
 /// Columns that a narrow window drops, last one first. The speedup stays.
 const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
 
-pub(super) struct Question<'a> {
+pub(super) struct ComparisonQuestion<'a> {
     pub axis: &'a Axis,
     pub report: &'a ComparisonReport,
     /// Options that vary besides the axis.
@@ -43,7 +43,7 @@ pub(super) struct Question<'a> {
     twins: Vec<(String, String)>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> ComparisonQuestion<'a> {
     pub fn new(axis: &'a Axis, report: &'a ComparisonReport, settings: &'a Varied) -> Self {
         Self { axis, report, settings, twins: twins(axis, report) }
     }
@@ -412,7 +412,7 @@ impl<'a> Question<'a> {
     }
 
     /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out.
-    pub fn table(&self) -> (Table, LeftOut) {
+    pub fn table(&self) -> (Table, OmittedRows) {
         let by = format!("!{}", self.report.by.replace('_', " "));
         let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
         let (latency, speedup) = match self.report.latency() {
@@ -492,13 +492,13 @@ impl<'a> Question<'a> {
 
     /// Settings of the table with their pairs, and the part left out. If not all fit: the headline's setting, then whole
     /// settings by their largest gains.
-    fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, LeftOut) {
+    fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, OmittedRows) {
         let pairs = self.report.pairs.iter();
         let mut settings = grouped(pairs.map(|pair| (self.settings.words(&pair.side.spec), pair)));
         // the baseline of a setting has a row too
         let all = self.report.pairs.len() + settings.len();
         if all <= MOST_ROWS {
-            return (settings, LeftOut::default());
+            return (settings, OmittedRows::default());
         }
         let gain = |pairs: &[&Comparison]| {
             let choices = pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
@@ -524,7 +524,10 @@ impl<'a> Question<'a> {
         let (kept, all_settings) = (kept.count(), settings.len());
         settings.truncate(kept);
         let shown: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
-        (settings, LeftOut { cells: all - shown, choices, settings: all_settings - kept, all_settings })
+        (
+            settings,
+            OmittedRows { cells: all - shown, choices, settings: all_settings - kept, all_settings },
+        )
     }
 }
 

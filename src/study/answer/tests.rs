@@ -78,7 +78,7 @@ fn a_clear_result_says_who_by_how_much_and_which_gap_is_closed() {
     assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
     let table = answer.table.aligned();
     assert!(table.contains("the limit") && table.contains("tok/s vs standard"), "{table}");
-    assert_eq!((answer.table.len(), answer.left_out), (6, LeftOut::default()));
+    assert_eq!((answer.table.len(), answer.left_out), (6, OmittedRows::default()));
 }
 
 #[test]

@@ -16,7 +16,8 @@ pub use links::{KeptValue, LinkOptions, MeasuredLink, MeasuredLinks};
 pub use nccl_tests::AllReduces;
 pub use parameters::{PARAMETERS, Parameter};
 pub use points::{
-    Errors, Held, Point, Residual, cross_validate, errors, of_records, read_csv, residuals,
+    CalibrationPoint, Errors, FitResidual, HeldOutErrors, cross_validate, errors, of_records, read_csv,
+    residuals,
 };
 pub use traced::all_reduces_of;
 
@@ -27,7 +28,7 @@ use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 use rayon::prelude::*;
 
-use self::parameters::State;
+use self::parameters::CalibratedTarget;
 use base::error::{Error, Result};
 use machine::hardware::Target;
 use run::sim::{SimulatedCell, Simulator};
@@ -59,11 +60,11 @@ pub struct Fit {
 }
 
 struct Prepared<'a> {
-    point: &'a Point,
+    point: &'a CalibrationPoint,
     cell: SimulatedCell<'a>,
 }
 
-fn prepare<'a>(points: &[&'a Point], target: &Arc<Target>) -> Result<Vec<Prepared<'a>>> {
+fn prepare<'a>(points: &[&'a CalibrationPoint], target: &Arc<Target>) -> Result<Vec<Prepared<'a>>> {
     let simulator = Simulator::default();
     let prepared = points.iter().map(|point| {
         let shape = &simulator.model(&point.spec.model)?.shape;
@@ -80,7 +81,7 @@ fn prepare<'a>(points: &[&'a Point], target: &Arc<Target>) -> Result<Vec<Prepare
 ///
 /// Returns an error if the data depend on none of the constants or are too few, or if a model is unknown or
 /// TP does not divide it.
-pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Fit> {
+pub fn fit(points: &[&CalibrationPoint], target: &Target, keys: Option<&[String]>) -> Result<Fit> {
     let prepared = prepare(points, &Arc::new(target.clone()))?;
     let mut free: Vec<&'static Parameter> = PARAMETERS
         .iter()
@@ -142,7 +143,7 @@ impl<'a> Problem<'a> {
     /// Number of residuals: one per known decode and prefill latency, or one for the completion latency of a
     /// point without either.
     fn len(&self) -> usize {
-        let known = |point: &Point| {
+        let known = |point: &CalibrationPoint| {
             usize::from(point.decode_s.is_some()) + usize::from(point.prefill_s.is_some())
         };
         self.prepared.iter().map(|prepared| known(prepared.point).max(1)).sum()
@@ -160,10 +161,10 @@ impl<'a> Problem<'a> {
         self.values_at(&self.unbounded)
     }
 
-    fn state(&self, unbounded: &DVector<f64>) -> State {
+    fn state(&self, unbounded: &DVector<f64>) -> CalibratedTarget {
         let values = self.values_at(unbounded);
         let pairs: Vec<_> = self.free.iter().copied().zip(values).collect();
-        State::new(self.target, &pairs)
+        CalibratedTarget::new(self.target, &pairs)
     }
 
     /// Robust residuals: their sum of squares is the soft L1 loss.
@@ -206,7 +207,7 @@ impl<'a> Problem<'a> {
 fn log_residuals(prepared: &Prepared<'_>, target: &Arc<Target>) -> Vec<f64> {
     let prediction = prepared.cell.on(target).predict();
     let ratio = |ms: f64, s: f64| (ms / 1e3 / s).max(1e-12).ln();
-    let Point { spec, tokens_per_s, decode_s, prefill_s } = prepared.point;
+    let CalibrationPoint { spec, tokens_per_s, decode_s, prefill_s } = prepared.point;
     let mut residuals = Vec::with_capacity(2);
     if let Some(s) = decode_s {
         residuals.push(ratio(prediction.decode_ms, *s));

@@ -13,12 +13,12 @@ pub struct Parameter {
     pub bounds: (f64, f64),
     pub start: f64,
     place: &'static [&'static str],
-    set: fn(&mut State, f64),
+    set: fn(&mut CalibratedTarget, f64),
 }
 
 /// Target, plus the model of its link without P2P.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct CalibratedTarget {
     pub target: Target,
     host: HostLink,
 }
@@ -56,7 +56,7 @@ impl HostLink {
     }
 }
 
-impl State {
+impl CalibratedTarget {
     pub fn new(target: &Target, values: &[(&'static Parameter, f64)]) -> Self {
         let host = HostLink {
             base_us: 0.0,
@@ -97,7 +97,7 @@ impl Parameter {
 }
 
 /// Builds the table of constants from one line each: key and unit, lowest and highest physical value, start
-/// value, field of [`State`], and meaning.
+/// value, field of [`CalibratedTarget`], and meaning.
 macro_rules! parameters {
     ($($key:literal $unit:literal, $low:literal to $high:literal from $start:literal, $($place:ident).+, $meaning:literal;)*) => {
         /// All constants that may be fitted; a data set usually determines only some of them.

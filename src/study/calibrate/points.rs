@@ -17,7 +17,7 @@ use plan::{Architecture, DType};
 use table::{Backend, Collective, P2p, Record, Spec};
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct CalibrationPoint {
     /// Cell; the fit replaces hardware and stack.
     pub spec: Spec,
     /// batch x output tokens / completion latency.
@@ -39,17 +39,17 @@ const OPTIONAL: [&str; 6] = ["decode_s", "prefill_s", "ttft_ms", "tpot_ms", "col
 ///
 /// Returns an error with file, line, column and the expected value if a column is missing, a model or
 /// architecture is unknown, or a number is invalid.
-pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
+pub fn read_csv(path: &Path) -> Result<Vec<CalibrationPoint>> {
     let text = InputKind::TABLE.text(path)?;
     parse(&path.display().to_string(), &text)
 }
 
-pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Point>> {
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<CalibrationPoint>> {
     let known: Vec<&str> = REQUIRED.into_iter().chain(OPTIONAL).collect();
     CsvTable::parse(file, text, &REQUIRED, &known)?.rows().map(|row| point(&row)).collect()
 }
 
-fn point(row: &CsvRow<'_>) -> Result<Point> {
+fn point(row: &CsvRow<'_>) -> Result<CalibrationPoint> {
     let spec = Spec {
         architecture: row.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
         model: row.text("model").unwrap_or_default().to_owned(),
@@ -70,7 +70,7 @@ fn point(row: &CsvRow<'_>) -> Result<Point> {
     let steps = f64::from(spec.output_tokens.saturating_sub(1));
     let decode_s = row.positive("tpot_ms")?.map(|ms| ms * steps / 1e3).filter(|s| *s > 0.0);
     let prefill_s = row.positive("ttft_ms")?.map(|ms| ms / 1e3);
-    Ok(Point {
+    Ok(CalibrationPoint {
         spec,
         tokens_per_s: tokens_per_s.ok_or_else(|| row.wrong("tokens_per_s", "it is missing"))?,
         decode_s: row.positive("decode_s")?.or(decode_s),
@@ -79,7 +79,7 @@ fn point(row: &CsvRow<'_>) -> Result<Point> {
 }
 
 /// Converts finished runs that were executed, not simulated; latencies are medians over samples.
-pub fn of_records(records: &[Record]) -> Vec<Point> {
+pub fn of_records(records: &[Record]) -> Vec<CalibrationPoint> {
     records
         .iter()
         .filter(|record| record.is_finished() && !record.spec.backend.is_simulated())
@@ -88,7 +88,7 @@ pub fn of_records(records: &[Record]) -> Vec<Point> {
             let median_of = |get: fn(&table::Sample) -> f64| {
                 median(&record.samples.iter().map(get).collect::<Vec<_>>()).map(|ms| ms / 1e3)
             };
-            Some(Point {
+            Some(CalibrationPoint {
                 spec: Spec { backend: Backend::Sim, ..record.spec.clone() },
                 tokens_per_s: metrics.tokens_per_s,
                 decode_s: median_of(|s| s.decode_ms).filter(|s| *s > 0.0),
@@ -100,7 +100,8 @@ pub fn of_records(records: &[Record]) -> Vec<Point> {
 
 /// Prediction compared with the measurement of one point.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Residual {
+#[schemars(rename = "Residual")]
+pub struct FitResidual {
     /// Cell of the point: `llama-3-70b ladder tp8 b1 p2p-on`.
     pub cell: String,
     /// Measured throughput (tokens/s).
@@ -134,7 +135,8 @@ pub struct Errors {
 
 /// Errors on held-out data of a fit to the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Held {
+#[schemars(rename = "Held")]
+pub struct HeldOutErrors {
     /// Held-out value: `tp 8`, `batch 16`.
     pub held_out: String,
     /// Errors on the held-out points.
@@ -143,7 +145,7 @@ pub struct Held {
 
 /// Residuals of a target's predictions, one per point, in order. Returns an error if a point's model is
 /// unknown or TP does not divide it.
-pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
+pub fn residuals(points: &[&CalibrationPoint], target: &Target) -> Result<Vec<FitResidual>> {
     let prepared = prepare(points, &Arc::new(target.clone()))?;
     let predicted: Vec<(f64, f64, f64)> = prepared
         .iter()
@@ -155,8 +157,8 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         })
         .collect();
     let pct = |predicted: f64, measured: f64| 100.0 * (predicted / measured - 1.0);
-    let base = |point: &Point| {
-        let standard = |other: &&Point| {
+    let base = |point: &CalibrationPoint| {
+        let standard = |other: &&CalibrationPoint| {
             let mut spec = other.spec.clone();
             let is = spec.architecture == Architecture::Standard;
             spec.architecture = point.spec.architecture.clone();
@@ -169,7 +171,7 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         .zip(&predicted)
         .map(|(point, (tokens_per_s, decode, prefill))| {
             let standard = base(point).filter(|_| point.spec.architecture != Architecture::Standard);
-            Residual {
+            FitResidual {
                 cell: format!("{} {}", point.spec.model, point.spec.label()),
                 measured_tokens_per_s: point.tokens_per_s,
                 predicted_tokens_per_s: *tokens_per_s,
@@ -184,8 +186,8 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         .collect())
 }
 
-pub fn errors(residuals: &[Residual]) -> Option<Errors> {
-    let mean = |of: fn(&Residual) -> Option<f64>| {
+pub fn errors(residuals: &[FitResidual]) -> Option<Errors> {
+    let mean = |of: fn(&FitResidual) -> Option<f64>| {
         let values: Vec<f64> = residuals.iter().filter_map(of).map(f64::abs).collect();
         base::statistics::mean(&values)
     };
@@ -201,30 +203,37 @@ pub fn errors(residuals: &[Residual]) -> Option<Errors> {
 /// Cross-validates by holding out one TP at a time, then one batch size at a time; the last entry of each
 /// covers all held-out points. Models with a single TP (or batch size) stay in every fit. Returns the errors
 /// of [`super::fit()`] on the remaining points.
-pub fn cross_validate(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Vec<Held>> {
+pub fn cross_validate(
+    points: &[&CalibrationPoint],
+    target: &Target,
+    keys: Option<&[String]>,
+) -> Result<Vec<HeldOutErrors>> {
     let mut held = Vec::new();
-    for (axis, of) in
-        [("tp", (|point| point.spec.tp) as fn(&Point) -> u32), ("batch", |point| point.spec.batch)]
-    {
+    for (axis, of) in [
+        ("tp", (|point| point.spec.tp) as fn(&CalibrationPoint) -> u32),
+        ("batch", |point| point.spec.batch),
+    ] {
         let mut values: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for point in points {
             values.entry(&point.spec.model).or_default().insert(of(point));
         }
-        let varies = |point: &Point| values.get(point.spec.model.as_str()).is_some_and(|v| v.len() > 1);
+        let varies = |point: &CalibrationPoint| {
+            values.get(point.spec.model.as_str()).is_some_and(|v| v.len() > 1)
+        };
         let folds: BTreeSet<u32> = points.iter().filter(|p| varies(p)).map(|p| of(p)).collect();
         let mut all = Vec::new();
         for value in folds {
-            let (out, rest): (Vec<&Point>, Vec<&Point>) =
+            let (out, rest): (Vec<&CalibrationPoint>, Vec<&CalibrationPoint>) =
                 points.iter().partition(|point| varies(point) && of(point) == value);
             let fitted = fit(&rest, target, keys)?;
             let residuals = residuals(&out, &fitted.target)?;
             if let Some(errors) = errors(&residuals) {
-                held.push(Held { held_out: format!("{axis} {value}"), errors });
+                held.push(HeldOutErrors { held_out: format!("{axis} {value}"), errors });
             }
             all.extend(residuals);
         }
         if let Some(errors) = errors(&all) {
-            held.push(Held { held_out: format!("each {axis} in turn"), errors });
+            held.push(HeldOutErrors { held_out: format!("each {axis} in turn"), errors });
         }
     }
     Ok(held)

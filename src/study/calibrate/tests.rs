@@ -13,7 +13,7 @@ fn target() -> Target {
 }
 
 /// Predictions of `truth` for some cells of a small model, as if they were measured.
-fn measured(truth: &Target) -> Vec<Point> {
+fn measured(truth: &Target) -> Vec<CalibrationPoint> {
     let mut text = format!("{HEADER}\n");
     for architecture in ["standard", "ladder", "upper-bound"] {
         for tp in [2, 4, 8] {
@@ -44,7 +44,7 @@ fn known_constants_are_found_again_and_others_are_left_alone() {
     truth.stack.matvec.efficiency = 0.71;
     truth.stack.collective.latency_scale = 1.9;
     let points = measured(&truth);
-    let points: Vec<&Point> = points.iter().collect();
+    let points: Vec<&CalibrationPoint> = points.iter().collect();
     let keys = ["launch_us", "matvec.efficiency", "collective.latency_scale"].map(str::to_owned);
     let found = fit(&points, &target(), Some(&keys)).unwrap();
     for (constant, value) in found.constants.iter().zip([3.7, 0.71, 1.9]) {
@@ -62,7 +62,7 @@ fn what_a_machine_reaches_is_fitted_where_it_is_named() {
     let mut truth = target();
     truth.profile.matvec_scale = 0.8;
     let points = measured(&truth);
-    let points: Vec<&Point> = points.iter().collect();
+    let points: Vec<&CalibrationPoint> = points.iter().collect();
     // else it stays, and so do the others of them
     let others = fit(&points, &target(), None).unwrap();
     assert!(others.constants.iter().all(|constant| !constant.parameter.is_by_name()));
@@ -75,7 +75,7 @@ fn what_a_machine_reaches_is_fitted_where_it_is_named() {
 #[test]
 fn data_with_p2p_on_say_nothing_of_the_link_without() {
     let points = measured(&target());
-    let points: Vec<&Point> = points.iter().collect();
+    let points: Vec<&CalibrationPoint> = points.iter().collect();
     let found = fit(&points, &target(), None).unwrap();
     assert!(found.constants.iter().all(|c| !c.parameter.is_host_link()));
     assert!(found.constants.iter().all(|c| c.parameter.key != "link.inter_node.alpha_us"));
@@ -85,7 +85,7 @@ fn data_with_p2p_on_say_nothing_of_the_link_without() {
 #[test]
 fn held_out_parts_are_named_and_summed() {
     let points = measured(&target());
-    let points: Vec<&Point> = points.iter().collect();
+    let points: Vec<&CalibrationPoint> = points.iter().collect();
     let keys = ["launch_us".to_owned(), "matvec.efficiency".to_owned()];
     let held = cross_validate(&points, &target(), Some(&keys)).unwrap();
     let names: Vec<&str> = held.iter().map(|h| h.held_out.as_str()).collect();

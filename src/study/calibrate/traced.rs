@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::AllReduces;
-use crate::analysis::{Clocks, Matching};
+use crate::analysis::{Clocks, CollectiveMatching};
 use base::error::{Error, Result};
 use base::statistics::median;
 use plan::Architecture;
@@ -110,7 +110,7 @@ struct MatchedAllReduces {
 impl MatchedAllReduces {
     /// Matches the all-reduces of all ranks; those of another size than `message_bytes` are left out.
     fn new(trace: &Trace, message_bytes: Option<u64>) -> Self {
-        let matching = Matching::from_trace(trace);
+        let matching = CollectiveMatching::from_trace(trace);
         let clocks = Clocks::new(trace, &matching);
         let mut matched = Self::default();
         for collective in matching.collectives() {

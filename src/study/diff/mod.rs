@@ -11,7 +11,7 @@ mod replaced;
 mod tables;
 
 pub use gate::judge_diff;
-pub use prediction::{PredictedRow, Prediction, PredictionCheck, checked, checks_table};
+pub use prediction::{PredictedRow, PredictionCheck, StoredPrediction, checked, checks_table};
 pub use tables::{layers_table, operations_table, parts_table};
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use crate::analysis::{
     StepSummary, StepTime, TraceReport, UNKNOWN_WORK, clocks, layers_of_steps, operation_differences,
     step_windows, trace_report,
 };
-use crate::rewire::{Asked, Steps};
+use crate::rewire::{RecordedSteps, StepSelection};
 use base::error::{Error, Result};
 use base::statistics::{interval95, mean, resample_pools};
 use base::text::{counted, latency};
@@ -583,7 +583,9 @@ fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
     if trace.marks_steps() {
         return Cow::Borrowed(trace);
     }
-    let Ok(steps) = Steps::new(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
+    let Ok(steps) = RecordedSteps::new(trace, &StepSelection::default()) else {
+        return Cow::Borrowed(trace);
+    };
     let (mut times, mut number, mut last) = (Vec::new(), 0, None);
     for (_, from, until) in steps.times() {
         // skipped steps leave a number out

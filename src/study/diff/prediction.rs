@@ -8,7 +8,8 @@ use table::render::{Shown, Table};
 
 /// Predictions of one command under a name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Prediction {
+#[schemars(rename = "Prediction")]
+pub struct StoredPrediction {
     pub version: u32,
     pub name: String,
     /// Time at which it was made, RFC 3339 in UTC.
@@ -57,7 +58,7 @@ pub struct PredictionCheck {
 /// Current format of the file.
 pub const VERSION: u32 = 1;
 
-impl Prediction {
+impl StoredPrediction {
     pub fn new(
         name: &str,
         made_by: &str,
@@ -78,7 +79,7 @@ impl Prediction {
 ///
 /// Returns an input error if the prediction has no row of that architecture.
 pub fn checked(
-    prediction: &Prediction,
+    prediction: &StoredPrediction,
     diff: &TraceDiff,
     architecture: Option<&str>,
     now: &str,

@@ -43,18 +43,18 @@ pub(super) fn replacements(
 }
 
 /// Lane of an operation, and the names before and after each of its executions.
-type Place = (&'static str, Vec<[String; 2]>);
+type Neighbors = (&'static str, Vec<[String; 2]>);
 
 /// Places of the operations that only this trace has, on the first rank of a step.
 fn places(
     trace: &Trace,
     step: StepKey,
     only: &HashMap<(&str, &str), usize>,
-) -> BTreeMap<Place, Vec<usize>> {
+) -> BTreeMap<Neighbors, Vec<usize>> {
     /// Name of a neighbour that the other trace lacks as well.
     const CHANGED: &str = "?";
     let spans = &trace.spans[step.spans(trace)];
-    let mut neighbours: BTreeMap<usize, Place> = BTreeMap::new();
+    let mut neighbours: BTreeMap<usize, Neighbors> = BTreeMap::new();
     let lanes = spans.chunk_by(|a, b| (a.rank, a.lane) == (b.rank, b.lane));
     for of_lane in lanes.take_while(|of_lane| of_lane[0].rank == spans[0].rank) {
         let lane = of_lane[0].lane.as_str();
@@ -73,7 +73,7 @@ fn places(
             neighbours.entry(operation).or_insert_with(|| (lane, Vec::new())).1.push(beside);
         }
     }
-    let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+    let mut places: BTreeMap<Neighbors, Vec<usize>> = BTreeMap::new();
     for (operation, (lane, mut beside)) in neighbours {
         // between two changed neighbours, nothing tells the place
         if beside.iter().any(|names| names.iter().all(|name| name == CHANGED)) {

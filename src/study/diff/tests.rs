@@ -351,7 +351,7 @@ fn a_prediction_is_checked_against_the_measured_change() {
         speedup,
     };
     let rows = vec![row("ladder", 2.4 / 2.2), row("parallel", 1.0)];
-    let prediction = Prediction::new("p", "rewire", "before".into(), "h100".into(), rows);
+    let prediction = StoredPrediction::new("p", "rewire", "before".into(), "h100".into(), rows);
     let of_ladder = checked(&prediction, &diff, Some("ladder"), "now").unwrap();
     assert_eq!(of_ladder.len(), 1);
     assert!(of_ladder[0].error_pct.abs() < 1e-9, "{of_ladder:?}");

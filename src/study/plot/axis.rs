@@ -4,8 +4,8 @@
 
 use super::font;
 use super::layout;
-use super::scene::{Align, Area, Color, Fill, Point, Scene, Stroke, Text, Tip};
-use super::style::{GREY, GRID, INK, Look, Sizes};
+use super::scene::{Align, Area, Color, Fill, Point, Scene, SceneText, Stroke, Tip};
+use super::style::{FigureSizes, GREY, GRID, INK, Look};
 use base::statistics::extent;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -148,14 +148,14 @@ pub fn number(value: f64) -> String {
 }
 
 /// Ticks of a vertical axis of this height, and the width of the widest number.
-pub fn vertical_ticks(axis: &ValueAxis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
+pub fn vertical_ticks(axis: &ValueAxis, height: f64, sizes: &FigureSizes) -> (Vec<f64>, f64) {
     let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
     let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
     let widest = ticks.iter().map(width).fold(0.0, f64::max);
     (ticks, widest)
 }
 
-fn horizontal_ticks(axis: &ValueAxis, sizes: &Sizes) -> Vec<f64> {
+fn horizontal_ticks(axis: &ValueAxis, sizes: &FigureSizes) -> Vec<f64> {
     let fits = |ticks: &Vec<f64>| {
         let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
         ticks.windows(2).all(|pair| {
@@ -168,8 +168,8 @@ fn horizontal_ticks(axis: &ValueAxis, sizes: &Sizes) -> Vec<f64> {
 }
 
 /// Height of the numbers below a chart, without the axis name.
-pub fn under(sizes: &Sizes) -> f64 {
-    Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
+pub fn under(sizes: &FigureSizes) -> f64 {
+    FigureSizes::line_of(sizes.tick) + 0.3 * sizes.tick
 }
 
 pub fn horizontal(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
@@ -190,7 +190,7 @@ pub fn numbers(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
     for tick in horizontal_ticks(axis, &sizes) {
         let x = axis.place(tick);
         scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
-        let text = Text::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
+        let text = SceneText::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
         scene.text(text.align(Align::Middle));
     }
 }
@@ -201,7 +201,7 @@ pub fn vertical(scene: &mut Scene, axis: &ValueAxis, area: &Area) {
         let y = axis.place(tick);
         scene.line(vec![(area.left, y), (area.right, y)], GRID, sizes.thin);
         scene.line(vec![(area.left - 0.3 * sizes.tick, y), (area.left, y)], INK, sizes.thin);
-        let text = Text::new((area.left - 0.55 * sizes.tick, y), number(tick), sizes.tick);
+        let text = SceneText::new((area.left - 0.55 * sizes.tick, y), number(tick), sizes.tick);
         scene.text(text.align(Align::Right));
     }
 }
@@ -264,7 +264,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Writes a text into the chart, unless it crosses its edge; returns its area.
-    pub fn write(&mut self, text: Text) -> Area {
+    pub fn write(&mut self, text: SceneText) -> Area {
         let covers = text.area();
         if self.area.holds(&covers) {
             self.scene.text(text.inside());

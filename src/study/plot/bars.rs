@@ -3,8 +3,8 @@
 use super::axis::{self, ValueAxis};
 use super::font;
 use super::layout::{self, bar};
-use super::scene::{Align, Area, Color, Hatch, Scene, Text};
-use super::style::{GREY, INK, Sizes};
+use super::scene::{Align, Area, Color, Hatch, Scene, SceneText};
+use super::style::{FigureSizes, GREY, INK};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
@@ -35,7 +35,7 @@ impl BarLabel {
         (self.last - self.first + 1) as f64
     }
 
-    fn width(&self, sizes: &Sizes) -> f64 {
+    fn width(&self, sizes: &FigureSizes) -> f64 {
         font::width(&self.text, sizes.note, false)
     }
 }
@@ -54,17 +54,17 @@ pub fn values(groups: &[BarGroup]) -> Vec<f64> {
     bars.flat_map(|bar| bar.interval.unwrap_or([bar.value; 2]).into_iter().chain([bar.value])).collect()
 }
 
-fn widest_name(groups: &[BarGroup], sizes: &Sizes) -> f64 {
+fn widest_name(groups: &[BarGroup], sizes: &FigureSizes) -> f64 {
     groups.iter().map(|group| font::width(&group.name, sizes.tick, false)).fold(0.0, f64::max)
 }
 
 /// True if the group names fit horizontally below bars of this total width.
-fn names_fit(groups: &[BarGroup], width: f64, sizes: &Sizes) -> bool {
+fn names_fit(groups: &[BarGroup], width: f64, sizes: &FigureSizes) -> bool {
     widest_name(groups, sizes) + 0.5 * sizes.tick <= width / groups.len().max(1) as f64
 }
 
 /// Height of the group names below bars of this total width.
-pub fn under(groups: &[BarGroup], width: f64, sizes: &Sizes) -> f64 {
+pub fn under(groups: &[BarGroup], width: f64, sizes: &FigureSizes) -> f64 {
     if names_fit(groups, width, sizes) {
         return axis::under(sizes);
     }
@@ -82,7 +82,7 @@ enum LabelOrientation {
 
 impl LabelOrientation {
     /// First orientation that fits over bars of width `slot` in a chart of this height.
-    fn new(groups: &[BarGroup], slot: f64, height: f64, sizes: &Sizes) -> Self {
+    fn new(groups: &[BarGroup], slot: f64, height: f64, sizes: &FigureSizes) -> Self {
         let labels = || groups.iter().flat_map(|group| &group.labels);
         let fits_across =
             labels().all(|label| label.width(sizes) + 0.2 * sizes.note <= label.bars() * slot);
@@ -96,7 +96,7 @@ impl LabelOrientation {
     }
 
     /// Height that the labels need over the highest bar.
-    fn height(self, groups: &[BarGroup], sizes: &Sizes) -> f64 {
+    fn height(self, groups: &[BarGroup], sizes: &FigureSizes) -> f64 {
         match self {
             _ if groups.iter().all(|group| group.labels.is_empty()) => 0.0,
             Self::Horizontal => 1.2 * sizes.note,
@@ -106,13 +106,13 @@ impl LabelOrientation {
     }
 }
 
-fn upright_height(groups: &[BarGroup], sizes: &Sizes) -> f64 {
+fn upright_height(groups: &[BarGroup], sizes: &FigureSizes) -> f64 {
     let labels = groups.iter().flat_map(|group| &group.labels);
     labels.map(|label| label.width(sizes)).fold(0.0, f64::max) + 0.6 * sizes.note
 }
 
 /// Data area of a chart, and the widths of a group and of a bar.
-fn place(cell: Area, groups: &[BarGroup], y: &ValueAxis, sizes: &Sizes) -> (Area, f64, f64) {
+fn place(cell: Area, groups: &[BarGroup], y: &ValueAxis, sizes: &FigureSizes) -> (Area, f64, f64) {
     let area = layout::data_area(cell, true, y, 0.0, sizes);
     let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
     let room = area.width() / groups.len().max(1) as f64;
@@ -159,13 +159,15 @@ fn draw_chart(
             }
         }
         let name = match names_fit(groups, area.width(), &sizes) {
-            true => {
-                Text::new((middle, area.bottom + 0.95 * sizes.tick), group.name.as_str(), sizes.tick)
-                    .align(Align::Middle)
-            }
+            true => SceneText::new(
+                (middle, area.bottom + 0.95 * sizes.tick),
+                group.name.as_str(),
+                sizes.tick,
+            )
+            .align(Align::Middle),
             false if room >= 1.05 * sizes.tick => {
                 let text = font::fit(&group.name, sizes.tick, 9.0 * sizes.tick);
-                Text::new((middle, area.bottom + 0.4 * sizes.tick), text, sizes.tick)
+                SceneText::new((middle, area.bottom + 0.4 * sizes.tick), text, sizes.tick)
                     .align(Align::Right)
                     .upwards()
             }
@@ -206,17 +208,17 @@ fn label_text(
     (left, slot): (f64, f64),
     orientation: LabelOrientation,
     size: f64,
-) -> Option<Text> {
+) -> Option<SceneText> {
     let bars = bars.get(label.first..=label.last).unwrap_or_default().iter().flatten();
     let tops = bars.map(|b| b.interval.map_or(b.value, |[_, high]| high.max(b.value)).max(0.0));
     let above = y.place(tops.reduce(f64::max)?);
     let x = left + slot * (label.first + label.last + 1) as f64 / 2.0;
-    let text = Text::new((x, above), label.text.as_str(), size).inside();
+    let text = SceneText::new((x, above), label.text.as_str(), size).inside();
     match orientation {
         LabelOrientation::Horizontal => {
-            Some(Text { at: (x, above - 0.85 * size), ..text }.align(Align::Middle))
+            Some(SceneText { at: (x, above - 0.85 * size), ..text }.align(Align::Middle))
         }
-        LabelOrientation::Vertical => Some(Text { at: (x, above - 0.4 * size), ..text }.upwards()),
+        LabelOrientation::Vertical => Some(SceneText { at: (x, above - 0.4 * size), ..text }.upwards()),
         LabelOrientation::Hidden => None,
     }
 }

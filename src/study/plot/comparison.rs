@@ -7,8 +7,8 @@ use super::axis::{self, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::layout::{self, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Fill, Text};
-use super::style::{INK, Look, PLAIN, Sizes, look, looks};
+use super::scene::{Align, Area, Fill, SceneText};
+use super::style::{FigureSizes, INK, Look, PLAIN, look, looks};
 use super::{font, too_narrow};
 use crate::analysis::{Comparison, ComparisonReport};
 use base::error::{Error, Result};
@@ -69,7 +69,7 @@ pub fn comparison_figure(
             LegendEntry::new(key(Fill::Hollow), "no difference, or too few samples"),
         ],
     };
-    let sizes = Sizes::new(options.font);
+    let sizes = FigureSizes::new(options.font);
     let count = pairs.len() as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
     let (mut scene, all) = sheet.lay_out(
@@ -103,9 +103,9 @@ pub fn comparison_figure(
         let y = area.top + row * (index as f64 + 0.5);
         let name = font::fit(&names[index], sizes.note, names_width);
         let at = (area.left - 0.6 * sizes.tick, y);
-        scene.text(Text::new(at, name, sizes.note).align(Align::Right));
+        scene.text(SceneText::new(at, name, sizes.note).align(Align::Right));
         let at = (area.right + 0.6 * sizes.tick, y);
-        scene.text(Text::new(at, ratios[index].as_str(), sizes.note));
+        scene.text(SceneText::new(at, ratios[index].as_str(), sizes.note));
         if let Some([low, high]) = pair.speedup_ci95 {
             scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
         }

@@ -7,7 +7,7 @@ use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, look};
-use crate::analysis::{Conversion, ConversionPoint, ConversionReport, Draws, SetSeries};
+use crate::analysis::{Conversion, ConversionPoint, ConversionReport, RandomSetSummary, SetSeries};
 use base::error::{Error, Result};
 
 /// Series of the figure with their names, in legend and drawing order; the paper's choice is drawn last, on top.
@@ -127,8 +127,8 @@ fn of_set(set: &ConversionPoint) -> SeriesPoint {
     SeriesPoint { speedup, kl, kl_interval: set.quality.kl_ci95, tip }
 }
 
-fn of_draws(draws: &Draws) -> SeriesPoint {
-    let Draws { count, kl, speedup, range: [least, most], .. } = *draws;
+fn of_draws(draws: &RandomSetSummary) -> SeriesPoint {
+    let RandomSetSummary { count, kl, speedup, range: [least, most], .. } = *draws;
     let tip = format!("{count} random layers: KL {kl:.4}, from {least:.4} to {most:.4}, {speedup:.3}x");
     SeriesPoint { speedup, kl, kl_interval: Some([least, most]), tip }
 }

@@ -9,7 +9,7 @@ use png::{BitDepth, ColorType, Compression, Encoder, PixelDimensions, Unit};
 
 use super::paint::{self, FINE, Pixels};
 use super::provenance::{ProvenanceSummary, Writer, without_places};
-use super::scene::{Scene, Shape, Tip};
+use super::scene::{Scene, SceneShape, Tip};
 use super::style::{hex, page_color};
 use base::atomic;
 use base::error::{Error, Result};
@@ -49,7 +49,7 @@ impl Figure {
         scene.title = without_places(&scene.title);
         scene.tips.iter_mut().for_each(|tip| tip.text = without_places(&tip.text));
         for shape in &mut scene.shapes {
-            if let Shape::Text(text) = shape {
+            if let SceneShape::Text(text) = shape {
                 text.text = without_places(&text.text);
             }
         }

@@ -8,7 +8,7 @@ use super::figure::{Figure, FigureOptions};
 use super::font;
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
+use super::scene::{Area, Fill, Point, Scene, SceneText, Stroke, Tip};
 use super::style::{GREY, Looks, looks};
 use super::{check_charts, series_legend};
 use crate::analysis::{GainGroup, GainPoint};
@@ -167,7 +167,7 @@ fn marks(chart: &mut Chart<'_>, group: &GainGroup, lines: &[Vec<Point>]) {
             let above = crossed(lines, across, (area.top, top));
             let below = crossed(lines, across, (bottom - long, area.bottom));
             let place = (at - 0.55 * sizes.tick, if below < above { bottom } else { top });
-            let text = Text::new(place, &mark.name, sizes.tick);
+            let text = SceneText::new(place, &mark.name, sizes.tick);
             chart.scene.text(text.upwards().inside().color(GREY));
             taken = at;
         }

@@ -9,7 +9,7 @@ use super::bars::{Bar, BarChart, BarGroup, BarLabel, draw, under, values};
 use super::figure::{Figure, FigureOptions, POINTS};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::style::{Look, Looks, Sizes, looks};
+use super::style::{FigureSizes, Look, Looks, looks};
 use super::{check_charts, group_note};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
 use base::error::{Error, Result};
@@ -91,9 +91,9 @@ pub fn improvement_figure(
     };
     let width = options.size.width * POINTS;
     let columns = tps.len();
-    let names = charts
-        .iter()
-        .map(|(_, groups)| under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font)));
+    let names = charts.iter().map(|(_, groups)| {
+        under(groups, width / columns as f64 - 40.0, &FigureSizes::new(options.font))
+    });
     let names = names.fold(0.0, f64::max);
     let axes = (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)");
     let size =

@@ -6,11 +6,11 @@ use super::axis::{self, ValueAxis};
 use super::figure::{FigureOptions, POINTS};
 use super::font;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
-use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
+use super::scene::{Align, Area, Color, Fill, Hatch, Scene, SceneText, Stroke};
+use super::style::{FigureSizes, GREY, INK, Look, Looks, PLAIN};
 use base::error::{Error, Result};
 use base::text::capitalized;
-use base::words::Words as _;
+use base::words::KeywordEnum as _;
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Sheet<'_> {
     /// are invalid or the area would be smaller than `least`.
     pub fn lay_out(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area)> {
         self.options.check()?;
-        let sizes = Sizes::new(self.options.font);
+        let sizes = FigureSizes::new(self.options.font);
         let edge = 0.5 * sizes.label;
         let page = self.options.size.width * POINTS;
         let width = page - 2.0 * edge;
@@ -88,11 +88,11 @@ impl Sheet<'_> {
         let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
         let least = (least.0.max(widest), least.1);
 
-        let above = title.len() as f64 * Sizes::line_of(sizes.label)
-            + note.len() as f64 * Sizes::line_of(sizes.note)
-            + rows.len() as f64 * Sizes::line_of(sizes.tick) * 1.1
+        let above = title.len() as f64 * FigureSizes::line_of(sizes.label)
+            + note.len() as f64 * FigureSizes::line_of(sizes.note)
+            + rows.len() as f64 * FigureSizes::line_of(sizes.tick) * 1.1
             + edge * 1.6;
-        let below = caption.len() as f64 * Sizes::line_of(sizes.note) + edge * 1.4;
+        let below = caption.len() as f64 * FigureSizes::line_of(sizes.note) + edge * 1.4;
         let total = self.options.size.height.map_or(above + height + below, |inches| inches * POINTS);
         let room = (width, total - above - below);
         if room.0 < least.0 || room.1 < least.1 {
@@ -119,9 +119,9 @@ impl Sheet<'_> {
         let mut y = edge;
         for (lines, size, bold) in [(title, sizes.label, true), (note, sizes.note, false)] {
             for line in lines {
-                let text = Text::new((edge, y + 0.6 * size), line, size);
+                let text = SceneText::new((edge, y + 0.6 * size), line, size);
                 scene.text(if bold { text.bold() } else { text.color(GREY) });
-                y += Sizes::line_of(size);
+                y += FigureSizes::line_of(size);
             }
         }
         y += 0.3 * edge;
@@ -129,13 +129,13 @@ impl Sheet<'_> {
             for (entry, left) in row {
                 draw_entry(&mut scene, entry, (edge + left, y + 0.6 * sizes.tick));
             }
-            y += Sizes::line_of(sizes.tick) * 1.1;
+            y += FigureSizes::line_of(sizes.tick) * 1.1;
         }
         let mut from = total - below + 0.9 * edge;
         for line in caption {
-            let text = Text::new((edge, from + 0.5 * sizes.note), line, sizes.note);
+            let text = SceneText::new((edge, from + 0.5 * sizes.note), line, sizes.note);
             scene.text(text.color(GREY));
-            from += Sizes::line_of(sizes.note);
+            from += FigureSizes::line_of(sizes.note);
         }
         let area = Area { left: edge, right: page - edge, top: above, bottom: total - below };
         Ok((scene, area))
@@ -158,7 +158,7 @@ impl Sheet<'_> {
         Ok((scene, grid(area, columns, rows, gap)))
     }
 
-    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&LegendEntry, f64)>> {
+    fn rows(&self, width: f64, sizes: &FigureSizes) -> Vec<Vec<(&LegendEntry, f64)>> {
         let mut rows: Vec<Vec<(&LegendEntry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
         for entry in &self.legend {
@@ -187,7 +187,7 @@ fn shape(charts: usize, most: usize) -> (usize, usize) {
     (charts.div_ceil(rows).max(1), rows)
 }
 
-fn key_width(key: LegendKey, sizes: &Sizes) -> f64 {
+fn key_width(key: LegendKey, sizes: &FigureSizes) -> f64 {
     match key {
         LegendKey::Series { .. } => 2.6 * sizes.tick,
         LegendKey::Marker { .. } => 1.0 * sizes.tick,
@@ -195,7 +195,7 @@ fn key_width(key: LegendKey, sizes: &Sizes) -> f64 {
     }
 }
 
-fn entry_width(entry: &LegendEntry, sizes: &Sizes) -> f64 {
+fn entry_width(entry: &LegendEntry, sizes: &FigureSizes) -> f64 {
     key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
@@ -217,13 +217,13 @@ fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64)) {
             bar(scene, area, color, hatch);
         }
     }
-    scene.text(Text::new((x + wide + 0.5 * sizes.tick, y), entry.name.as_str(), sizes.tick));
+    scene.text(SceneText::new((x + wide + 0.5 * sizes.tick, y), entry.name.as_str(), sizes.tick));
 }
 
 /// Draws a bar with a white hatch, so that bars differ without colour.
 pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: Hatch) {
     scene.rect(area, color);
-    let Sizes { thin, label, .. } = scene.sizes;
+    let FigureSizes { thin, label, .. } = scene.sizes;
     scene.hatch(area, hatch, super::style::WHITE, thin * 1.3, 0.42 * label);
 }
 
@@ -247,10 +247,10 @@ fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str) -> Area {
     let sizes = scene.sizes;
     let left = Area { left: area.left + 1.4 * sizes.label, ..area };
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
-    let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
+    let text = SceneText::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
     scene.text(text.align(Align::Middle));
     let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
-    let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
+    let text = SceneText::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
     scene.text(text.align(Align::Middle).upwards());
     rest
 }
@@ -262,12 +262,12 @@ pub fn name_below(scene: &mut Scene, all: Area, center: f64, name: &str) {
     let half = font::width(&name, size, false) / 2.0;
     // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
-    scene.text(Text::new((middle, all.bottom - 0.6 * size), name, size).align(Align::Middle));
+    scene.text(SceneText::new((middle, all.bottom - 0.6 * size), name, size).align(Align::Middle));
 }
 
 /// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
-pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &Sizes) -> Area {
-    let top = cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick };
+pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &FigureSizes) -> Area {
+    let top = cell.top + if header { FigureSizes::line_of(sizes.tick) } else { 0.4 * sizes.tick };
     let bottom = cell.bottom - axis::under(sizes);
     let left = cell.left + axis::vertical_ticks(y, bottom - top, sizes).1 + 0.7 * sizes.tick;
     Area { left, right: cell.right - right, top, bottom }
@@ -276,7 +276,7 @@ pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &Si
 pub fn header(scene: &mut Scene, area: &Area, text: &str) {
     let size = scene.sizes.tick;
     let at = (area.center().0, area.top - 0.65 * size);
-    scene.text(Text::new(at, font::fit(text, size, area.width()), size).align(Align::Middle));
+    scene.text(SceneText::new(at, font::fit(text, size, area.width()), size).align(Align::Middle));
 }
 
 pub fn frame(scene: &mut Scene, area: Area) {

@@ -44,7 +44,7 @@ pub use paint::{Pixels, pixels};
 pub use pareto::{Overlaid, ParetoData, ParetoPanel, limit_words, overlay, pareto_figure};
 pub use provenance::ProvenanceSummary;
 pub use scene::{Area, Color, Fill, Scene};
-pub use style::{Look, Looks, Marker, Sizes, look, numbers as look_numbers};
+pub use style::{FigureSizes, Look, Looks, Marker, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{TraceStretch, timeline, timeline_figure};
 pub use training::training_figure;

@@ -11,7 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figure::POINTS;
 use super::font;
-use super::scene::{Align, Color, Point, Scene, Shape, Text};
+use super::scene::{Align, Color, Point, Scene, SceneShape, SceneText};
 use base::error::{Error, Result};
 
 /// Units of the SVG file per point, because plotters places shapes at whole numbers.
@@ -92,37 +92,37 @@ impl<B: DrawingBackend> Painter<B> {
         self.page.present().map_err(failed)
     }
 
-    fn shape(&self, shape: &Shape) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    fn shape(&self, shape: &SceneShape) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let all = |points: &[Point]| points.iter().map(|at| self.at(*at)).collect::<Vec<_>>();
         let stroke = |color: Color, width: f64| {
             ShapeStyle::from(rgb(color)).stroke_width(self.length(width).max(1) as u32)
         };
         match shape {
-            Shape::Rect(area, color) => {
+            SceneShape::Rect(area, color) => {
                 let corners = [self.at((area.left, area.top)), self.at((area.right, area.bottom))];
                 self.page.draw(&Rectangle::new(corners, rgb(*color).filled()))
             }
-            Shape::Lines(lines, color, width) => lines.iter().try_for_each(|line| {
+            SceneShape::Lines(lines, color, width) => lines.iter().try_for_each(|line| {
                 self.page.draw(&PathElement::new(all(line), stroke(*color, *width)))
             }),
-            Shape::Dashed(line, color, width) => {
+            SceneShape::Dashed(line, color, width) => {
                 // each dash is an element of an SVG file: not too many on thin lines
                 let dash = (4.0 * width).max(3.0);
                 let (dash, gap) = (self.length(dash), self.length(0.625 * dash));
                 self.page.draw(&DashedPathElement::new(all(line), dash, gap, stroke(*color, *width)))
             }
-            Shape::Polygon(corners, color) => {
+            SceneShape::Polygon(corners, color) => {
                 self.page.draw(&Polygon::new(all(corners), rgb(*color).filled()))
             }
-            Shape::Disc(center, radius, color) => {
+            SceneShape::Disc(center, radius, color) => {
                 let radius = self.length(*radius);
                 self.page.draw(&Circle::new(self.at(*center), radius, rgb(*color).filled()))
             }
-            Shape::Text(text) => self.text(text),
+            SceneShape::Text(text) => self.text(text),
         }
     }
 
-    fn text(&self, text: &Text) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    fn text(&self, text: &SceneText) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let weight = if text.bold { FontStyle::Bold } else { FontStyle::Normal };
         let size = text.size * self.unit * self.em;
         let font = FontDesc::new(FontFamily::Name(font::FAMILY), size, weight);
@@ -171,12 +171,12 @@ fn rgb(color: Color) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::Sizes;
+    use crate::plot::FigureSizes;
 
     /// Darkness of each column of a text.
     fn columns(text: &str, bold: bool) -> Vec<u32> {
-        let mut scene = Scene::new(72.0, 16.0, Sizes::new(8.0));
-        scene.text(Text { bold, ..Text::new((4.0, 8.0), text, 8.0) });
+        let mut scene = Scene::new(72.0, 16.0, FigureSizes::new(8.0));
+        scene.text(SceneText { bold, ..SceneText::new((4.0, 8.0), text, 8.0) });
         let pixels = pixels(&scene, 120.0).unwrap();
         let dark = |x: u32, y: u32| 255 - u32::from(pixels.rgb[(3 * (y * pixels.width + x)) as usize]);
         (0..pixels.width).map(|x| (0..pixels.height).map(|y| dark(x, y)).sum()).collect()

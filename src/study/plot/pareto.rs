@@ -7,8 +7,8 @@ use super::axis::{Chart, ValueAxis, number};
 use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
-use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
+use super::scene::{Align, Area, Color, Fill, Hatch, Point, SceneText, Stroke};
+use super::style::{FigureSizes, GREY, INK, Look, Looks, Marker, PLAIN, WHITE, faded, looks};
 use super::{group_note, series_legend};
 use crate::analysis::{
     Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, at_limits,
@@ -357,7 +357,7 @@ impl ParetoPanel<'_> {
             let covers = chart.mark_scaled(self.at(point), look, fill, scale, tip(point, self.axes));
             if let Some(suffix) = self.suffixes.get(&point.series()) {
                 let at = (covers.right, covers.center().1);
-                chart.write(Text::new(at, *suffix, chart.scene.sizes.note).color(look.color));
+                chart.write(SceneText::new(at, *suffix, chart.scene.sizes.note).color(look.color));
             }
             taken.push(covers);
         }
@@ -366,7 +366,7 @@ impl ParetoPanel<'_> {
                 None => taken.push(chart.mark(*at, *look, *fill, tip.clone())),
                 Some(letter) => {
                     let text =
-                        Text::new(chart.at(*at), letter, chart.scene.sizes.note).color(look.color);
+                        SceneText::new(chart.at(*at), letter, chart.scene.sizes.note).color(look.color);
                     taken.push(chart.write(text.align(Align::Middle)));
                 }
             }
@@ -445,7 +445,13 @@ fn tip_of_other(other: &OverlayPoint, axes: Axes) -> String {
 }
 
 /// Label at a free position near a point, and true if it is so far away that it needs a leader line.
-fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
+fn beside(
+    at: Point,
+    name: &str,
+    area: &Area,
+    taken: &[Area],
+    sizes: &FigureSizes,
+) -> Option<(SceneText, bool)> {
     // try above left first: no run reaches that region, so it is free most often
     const SIDES: [(f64, f64, Align); 8] = [
         (-1.0, -1.0, Align::Right),
@@ -462,7 +468,7 @@ fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> 
         SIDES.into_iter().map(move |(dx, dy, align)| (far > 0, (dx * away, dy * away), align))
     });
     let texts = texts.map(|(far, (dx, dy), align)| {
-        let text = Text::new((at.0 + dx, at.1 + dy), name, sizes.note);
+        let text = SceneText::new((at.0 + dx, at.1 + dy), name, sizes.note);
         (text.align(align), far)
     });
     texts.into_iter().find(|(text, _)| {

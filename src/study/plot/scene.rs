@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::font;
-use super::style::{GREY, INK, Look, Marker, Sizes, WHITE};
+use super::style::{FigureSizes, GREY, INK, Look, Marker, WHITE};
 use table::P2p;
 
 /// RGB, 0 to 255 each.
@@ -63,7 +63,7 @@ pub enum Align {
 
 /// One line of text, vertically centred on `at`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Text {
+pub struct SceneText {
     pub at: Point,
     pub text: String,
     /// Font size in points.
@@ -78,14 +78,14 @@ pub struct Text {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub enum SceneShape {
     Rect(Area, Color),
     /// Polylines of one width in points: a line, or the strokes of one hatch or interval.
     Lines(Vec<Vec<Point>>, Color, f64),
     Dashed(Vec<Point>, Color, f64),
     Polygon(Vec<Point>, Color),
     Disc(Point, f64, Color),
-    Text(Text),
+    Text(SceneText),
 }
 
 /// Tooltip with a hit radius in points.
@@ -100,12 +100,12 @@ pub struct Tip {
 pub struct Scene {
     pub width: f64,
     pub height: f64,
-    pub sizes: Sizes,
+    pub sizes: FigureSizes,
     /// Page colour, also the inside of hollow markers.
     pub paper: Color,
     /// Colour of labels in charts.
     pub label: Color,
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<SceneShape>,
     /// Data areas, which titles and legends avoid.
     pub data: Vec<Area>,
     pub title: String,
@@ -164,7 +164,7 @@ impl Area {
     }
 }
 
-impl Text {
+impl SceneText {
     /// Horizontal, left-aligned, regular text in ink.
     pub fn new(at: Point, text: impl Into<String>, size: f64) -> Self {
         Self {
@@ -217,7 +217,7 @@ impl Text {
 }
 
 impl Scene {
-    pub fn new(width: f64, height: f64, sizes: Sizes) -> Self {
+    pub fn new(width: f64, height: f64, sizes: FigureSizes) -> Self {
         Self {
             width,
             height,
@@ -232,31 +232,31 @@ impl Scene {
     }
 
     pub fn colors(&self) -> BTreeSet<Color> {
-        let color = |shape: &Shape| match shape {
-            Shape::Rect(_, color)
-            | Shape::Lines(_, color, _)
-            | Shape::Dashed(_, color, _)
-            | Shape::Polygon(_, color)
-            | Shape::Disc(_, _, color) => *color,
-            Shape::Text(text) => text.color,
+        let color = |shape: &SceneShape| match shape {
+            SceneShape::Rect(_, color)
+            | SceneShape::Lines(_, color, _)
+            | SceneShape::Dashed(_, color, _)
+            | SceneShape::Polygon(_, color)
+            | SceneShape::Disc(_, _, color) => *color,
+            SceneShape::Text(text) => text.color,
         };
         self.shapes.iter().map(color).chain([self.paper]).collect()
     }
 
-    pub fn text(&mut self, text: Text) {
+    pub fn text(&mut self, text: SceneText) {
         if !text.text.is_empty() {
-            self.shapes.push(Shape::Text(text));
+            self.shapes.push(SceneShape::Text(text));
         }
     }
 
     pub fn rect(&mut self, area: Area, color: Color) {
-        self.shapes.push(Shape::Rect(area, color));
+        self.shapes.push(SceneShape::Rect(area, color));
     }
 
     /// Adds a polyline; fewer than two points draw nothing.
     pub fn line(&mut self, points: Vec<Point>, color: Color, width: f64) {
         if points.len() > 1 {
-            self.shapes.push(Shape::Lines(vec![points], color, width));
+            self.shapes.push(SceneShape::Lines(vec![points], color, width));
         }
     }
 
@@ -269,7 +269,7 @@ impl Scene {
 
     /// Adds a dashed line; dash lengths follow from its width.
     pub fn dashed(&mut self, points: Vec<Point>, color: Color, width: f64) {
-        self.shapes.push(Shape::Dashed(points, color, width));
+        self.shapes.push(SceneShape::Dashed(points, color, width));
     }
 
     pub fn frame(&mut self, area: Area, color: Color, width: f64) {
@@ -295,7 +295,7 @@ impl Scene {
             }
         };
         if !strokes.is_empty() {
-            self.shapes.push(Shape::Lines(strokes, color, width));
+            self.shapes.push(SceneShape::Lines(strokes, color, width));
         }
     }
 
@@ -303,8 +303,8 @@ impl Scene {
         let (Look { color, marker, .. }, paper) = (look, self.paper);
         let mut paint = |radius: f64, color| {
             self.shapes.push(match marker.corners(at, radius) {
-                Some(corners) => Shape::Polygon(corners, color),
-                None => Shape::Disc(at, radius, color),
+                Some(corners) => SceneShape::Polygon(corners, color),
+                None => SceneShape::Disc(at, radius, color),
             });
         };
         paint(radius * RIM, paper);
@@ -322,7 +322,7 @@ impl Scene {
     pub fn interval(&mut self, from: Point, to: Point, color: Color, width: f64) {
         let (dx, dy) = if from.0 == to.0 { (2.0 * width, 0.0) } else { (0.0, 2.0 * width) };
         let end = |at: Point| vec![(at.0 - dx, at.1 - dy), (at.0 + dx, at.1 + dy)];
-        self.shapes.push(Shape::Lines(vec![vec![from, to], end(from), end(to)], color, width));
+        self.shapes.push(SceneShape::Lines(vec![vec![from, to], end(from), end(to)], color, width));
     }
 }
 
@@ -344,11 +344,11 @@ mod tests {
     fn hatches_stay_in_their_rectangle() {
         let area = Area { left: 3.0, top: 4.0, right: 20.0, bottom: 9.0 };
         for hatch in [Hatch::None, Hatch::Rising, Hatch::Falling, Hatch::Crossed, Hatch::Horizontal] {
-            let mut scene = Scene::new(30.0, 30.0, Sizes::new(8.0));
+            let mut scene = Scene::new(30.0, 30.0, FigureSizes::new(8.0));
             scene.hatch(area, hatch, INK, 0.5, 2.0);
             assert_eq!(scene.shapes.is_empty(), hatch == Hatch::None);
             for shape in &scene.shapes {
-                let Shape::Lines(strokes, ..) = shape else { panic!("{shape:?}") };
+                let SceneShape::Lines(strokes, ..) = shape else { panic!("{shape:?}") };
                 for at in strokes.iter().flatten() {
                     let dot = Area::around(*at, 0.0);
                     let wide = Area { left: 2.999, top: 3.999, right: 20.001, bottom: 9.001 };

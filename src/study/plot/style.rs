@@ -22,7 +22,7 @@ pub const VERMILION: Color = (213, 94, 0);
 
 /// Sizes in points, derived from the font size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sizes {
+pub struct FigureSizes {
     /// Axis names, legends, titles.
     pub label: f64,
     pub tick: f64,
@@ -33,7 +33,7 @@ pub struct Sizes {
     pub thin: f64,
 }
 
-impl Sizes {
+impl FigureSizes {
     pub fn new(font: f64) -> Self {
         Self {
             label: font,

@@ -5,7 +5,7 @@ use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::layout::{ChartSize, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
+use super::scene::{Align, Area, Fill, Scene, SceneText, Stroke};
 use super::style::{Looks, looks};
 use super::{check_charts, group_note, series_legend};
 use crate::analysis::CellSet;
@@ -68,7 +68,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
     let mut right = f64::NEG_INFINITY;
     for tp in &tps {
         let place = (chart.x.place(at(*tp)), chart.area.bottom + 0.95 * size);
-        let text = Text::new(place, tp.to_string(), size).align(Align::Middle);
+        let text = SceneText::new(place, tp.to_string(), size).align(Align::Middle);
         if text.area().left > right {
             right = text.area().right + 0.3 * size;
             chart.scene.text(text);

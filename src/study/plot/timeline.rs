@@ -12,8 +12,8 @@ use super::figure::{Figure, FigureOptions, check_format};
 use super::font;
 use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Hatch, Scene, Text};
-use super::style::{GREY, INK, Sizes, VERMILION, WHITE};
+use super::scene::{Align, Area, Color, Hatch, Scene, SceneText};
+use super::style::{FigureSizes, GREY, INK, VERMILION, WHITE};
 use super::too_narrow;
 use base::error::{Error, Result};
 use base::text::rank_label;
@@ -223,7 +223,7 @@ pub struct LaneWindow<'a> {
     pub trace: &'a Trace,
     /// Start and end (absolute ns).
     pub ends: (i64, i64),
-    pub rows: Rows<'a>,
+    pub rows: SpansByLane<'a>,
     /// Ranks with the names of their two lanes.
     pub ranks: Vec<(u32, [String; 2])>,
     /// Heading on the left and right; none if empty.
@@ -246,8 +246,8 @@ pub fn names(ranks: &[u32]) -> [String; 2] {
 
 /// Draws windows one below the other on one scale. Returns an error if the page is too small.
 pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_name: &str) -> Result<Figure> {
-    let sizes = Sizes::new(sheet.options.font);
-    let line = Sizes::line_of(sizes.tick);
+    let sizes = FigureSizes::new(sheet.options.font);
+    let line = FigureSizes::line_of(sizes.tick);
     let (under, gap) = (axis::under(&sizes) + 1.4 * sizes.label, 0.9 * sizes.tick);
     let head = if windows.iter().all(|window| window.title.is_empty()) { 0.0 } else { 2.2 * line };
     let heads = head * windows.len() as f64;
@@ -275,13 +275,13 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_name: &str) ->
     let mut top = area.top;
     for window in windows {
         let at = |x: f64, above: f64| (x, top + head - above * line);
-        scene.text(Text::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
-        scene.text(Text::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
+        scene.text(SceneText::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
+        scene.text(SceneText::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
         let mut note = window.note.as_str();
         while font::width(note, sizes.note, false) > area.width() {
             note = note.rsplit_once("; ").map_or("", |(kept, _)| kept);
         }
-        scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
+        scene.text(SceneText::new(at(area.left, 0.6), note, sizes.note).color(GREY));
         let bottom = top + head + block * window.ranks.len().max(1) as f64;
         let own = Area { top: top + head, bottom, ..area };
         axis::grid(&mut scene, &time, &own);
@@ -301,11 +301,11 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_name: &str) ->
 }
 
 /// Spans by rank and lane, sorted by start.
-pub type Rows<'a> = BTreeMap<(u32, Lane), Vec<&'a Span>>;
+pub type SpansByLane<'a> = BTreeMap<(u32, Lane), Vec<&'a Span>>;
 
 /// Spans within the window (absolute ns).
-pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
-    let mut rows = Rows::new();
+pub fn rows(trace: &Trace, window: (i64, i64)) -> SpansByLane<'_> {
+    let mut rows = SpansByLane::new();
     for span in &trace.spans {
         if clip((span.start_ns, span.end_ns), window).is_some() {
             rows.entry((span.rank, span.lane)).or_default().push(span);
@@ -318,7 +318,7 @@ pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
 }
 
 /// Groups ranks with identical spans, in order of first appearance.
-pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
+pub fn classes(rows: &SpansByLane<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
     let did = |rank: u32, lane| -> Vec<Span> {
         rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice).iter().map(bare).collect()
@@ -360,7 +360,7 @@ impl LaneWindow<'_> {
         for (index, lane) in [Lane::Compute, Lane::Comm].into_iter().enumerate() {
             let top = top + index as f64 * lane_height * 1.05;
             let middle = (left - 0.6 * size, top + lane_height / 2.0);
-            scene.text(Text::new(middle, names[index].as_str(), size).align(Align::Right));
+            scene.text(SceneText::new(middle, names[index].as_str(), size).align(Align::Right));
             let spans = self.rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
             self.draw_row(scene, spans, (top, top + lane_height * 0.94), x);
         }
@@ -406,7 +406,7 @@ impl LaneWindow<'_> {
             bar(scene, area, color, if area.width() < 1.0 { Hatch::None } else { hatch });
             if fits {
                 let dark = class == MATMUL;
-                let text = Text::new(area.center(), name, size).align(Align::Middle);
+                let text = SceneText::new(area.center(), name, size).align(Align::Middle);
                 scene.text(text.color(if dark { WHITE } else { INK }).inside());
             }
         };

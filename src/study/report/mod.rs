@@ -56,14 +56,14 @@ impl Report<'_> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub struct RunComparisons {
     /// Each architecture compared with standard, other options equal.
     pub by_architecture: ComparisonReport,
     /// P2P off compared with P2P on, other options equal.
     pub by_p2p: ComparisonReport,
 }
 
-impl Compared {
+impl RunComparisons {
     /// Compares the given runs.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     let mut sets = analysis::comparable(&ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
     let shown = &sets[..sets.len().min(MOST_SETS)];
-    let compared = Compared::from_records(&ok)?;
+    let compared = RunComparisons::from_records(&ok)?;
     let title = title(&sets);
     let mut html = Html::default();
     header(&mut html, report, &title, &sets);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::commands::Commands;
 use super::html::Html;
-use super::{Compared, Report, set};
+use super::{Report, RunComparisons, set};
 use crate::analysis::CellSet;
 use crate::plot::{self, FigureOptions};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};
@@ -54,7 +54,7 @@ pub fn over_models(
     html: &mut Html,
     report: &Report<'_>,
     sets: &[CellSet],
-    compared: &Compared,
+    compared: &RunComparisons,
 ) -> Result<()> {
     let by = &compared.by_architecture;
     let drawn = plot::improvement_figure(sets, by, &report.provenance, &FigureOptions::default());
@@ -72,7 +72,7 @@ pub fn over_models(
     }
 }
 
-pub fn flags(html: &mut Html, compared: &Compared) {
+pub fn flags(html: &mut Html, compared: &RunComparisons) {
     html.raw("<section id=\"flags\">").element("h2", "Suspicious results");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);

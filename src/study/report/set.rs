@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::commands::{Commands, command_line};
 use super::html::Html;
-use super::{Compared, Report};
+use super::{Report, RunComparisons};
 use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
@@ -25,7 +25,7 @@ pub fn section(
     index: usize,
     all: &[CellSet],
     ok: &[Record],
-    whole: Option<&Compared>,
+    whole: Option<&RunComparisons>,
 ) -> Result<()> {
     let runs: BTreeSet<&str> = set
         .cells
@@ -37,10 +37,10 @@ pub fn section(
     let provenance = report.provenance_of(&records);
     let commands = Commands::of_set(&report.origin, set, all);
     let own;
-    let Compared { by_architecture, by_p2p } = match whole {
+    let RunComparisons { by_architecture, by_p2p } = match whole {
         Some(whole) => whole,
         None => {
-            own = Compared::from_records(&records)?;
+            own = RunComparisons::from_records(&records)?;
             &own
         }
     };

@@ -4,10 +4,12 @@ use rayon::prelude::*;
 
 use std::collections::BTreeMap;
 
-use super::choice::{Choice, Setting};
-use super::collective::{After, Instead, Known, UnknownSize, by_name, instead, known};
-use super::steps::{Asked, Ends, Step, Steps, spread};
-use super::wire::{Assigned, Losses, Wired, middle};
+use super::choice::{RewireChoice, Setting};
+use super::collective::{
+    ChangedAllReduce, LatencyChange, TracedAllReduce, UnknownSize, by_name, instead, known,
+};
+use super::steps::{LayerCollectives, RecordedStep, RecordedSteps, StepSelection, spread};
+use super::wire::{AssignedPlan, ContentionLosses, WiringOptions, middle};
 use crate::validate::{Changes, nearest_error, rewired_error};
 use crate::whatif::set_link;
 use base::error::{Error, Result};
@@ -30,7 +32,8 @@ pub const PREDICTION_ERROR: &str = "prediction_error";
 
 /// Step latency over the steps of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
-pub struct Times {
+#[schemars(rename = "Times")]
+pub struct RewiredTimes {
     /// Median over the steps (us).
     pub step_us: f64,
     /// 2.5th to 97.5th percentile of the steps (us); null with fewer than 6 steps.
@@ -44,24 +47,24 @@ pub struct Times {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    pub choice: Choice,
+pub struct RewireAnswer {
+    pub choice: RewireChoice,
     /// Times without contention between the lanes.
-    pub alone: Times,
+    pub alone: RewiredTimes,
     /// Times with the profile's contention; `None` without a profile.
-    pub contended: Option<Times>,
+    pub contended: Option<RewiredTimes>,
 }
 
 /// Trace prepared for rewiring.
 #[derive(Clone, Debug)]
 pub struct Rewiring {
-    pub steps: Steps,
+    pub steps: RecordedSteps,
     /// Provenance of the trace's numbers; answers are always simulated.
     pub provenance: Provenance,
     pub target: Option<Target>,
     /// Ranks of the model: tensor-parallel, or with exchanges data- and expert-parallel.
     pub tp: Option<u32>,
-    known: Option<Known>,
+    known: Option<TracedAllReduce>,
     /// Collectives that the trace's all-reduce matches: see [`by_name`].
     own: Vec<Collective>,
     p2p: P2p,
@@ -80,12 +83,12 @@ impl Rewiring {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Steps::new`], and an error if the trace's provenance is no evidence or the
+    /// Returns the errors of [`RecordedSteps::new`], and an error if the trace's provenance is no evidence or the
     /// importer doubts its GPU work.
-    pub fn new(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
+    pub fn new(trace: &Trace, asked: &StepSelection, setting: &Setting) -> Result<Self> {
         trace.meta.provenance.require_evidence("the trace")?;
         trace.require_no_doubt("steps cannot be rebuilt from this trace")?;
-        let mut steps = Steps::new(trace, asked)?;
+        let mut steps = RecordedSteps::new(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
         let world = world.and_then(|world| u32::try_from(world).ok());
@@ -121,10 +124,10 @@ impl Rewiring {
             .filter(|tp| *tp > 1);
         let real = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
         let own = match steps.ends {
-            Ends::AllReduces => {
+            LayerCollectives::AllReduces => {
                 real.map_or_else(|| by_name(&steps.all_reduce), |spec| vec![spec.collective])
             }
-            Ends::Exchanges => Vec::new(),
+            LayerCollectives::Exchanges => Vec::new(),
         };
         let bytes =
             setting.message_bytes.or_else(|| message_bytes(trace, steps.phase, &steps.all_reduce));
@@ -165,8 +168,9 @@ impl Rewiring {
             return None;
         }
         let speedup = |architecture, host| {
-            let answer =
-                self.answer(&Choice { host, ..Choice::from_architecture(architecture) }).ok()?;
+            let answer = self
+                .answer(&RewireChoice { host, ..RewireChoice::from_architecture(architecture) })
+                .ok()?;
             Some(answer.alone.speedup)
         };
         let kept = speedup(Architecture::UpperBound, true)?;
@@ -193,22 +197,22 @@ impl Rewiring {
 
     /// Error of the validated traces nearest to a choice, in words, for times without contention; for a simulated run, the
     /// validation of its cell with that choice (see [`nearest_error`]).
-    pub fn error(&self, choice: &Choice) -> String {
+    pub fn error(&self, choice: &RewireChoice) -> String {
         self.nearest(choice, false)
     }
 
     /// Error of an answer's times with contention; `None` if contention does not change them or their error.
-    pub fn contended_error(&self, answer: &Answer) -> Option<String> {
+    pub fn contended_error(&self, answer: &RewireAnswer) -> Option<String> {
         answer.contended.filter(|contended| *contended != answer.alone)?;
         Some(self.nearest(&answer.choice, true)).filter(|error| *error != self.error(&answer.choice))
     }
 
     /// Error of an answer's times with contention if a profile gives it, else without.
-    pub fn error_of(&self, answer: &Answer) -> String {
+    pub fn error_of(&self, answer: &RewireAnswer) -> String {
         self.contended_error(answer).unwrap_or_else(|| self.error(&answer.choice))
     }
 
-    fn nearest(&self, choice: &Choice, is_contended: bool) -> String {
+    fn nearest(&self, choice: &RewireChoice, is_contended: bool) -> String {
         let changes = self.changed(choice).changes();
         if self.provenance == Provenance::Simulated {
             return match &self.cell {
@@ -218,8 +222,8 @@ impl Rewiring {
             };
         }
         let uncovered = match self.steps.ends {
-            Ends::Exchanges => Some("dispatch and combine"),
-            Ends::AllReduces => changes.uncovered,
+            LayerCollectives::Exchanges => Some("dispatch and combine"),
+            LayerCollectives::AllReduces => changes.uncovered,
         };
         rewired_error(self.hardware.as_deref(), &Changes { uncovered, is_contended, ..changes })
     }
@@ -227,7 +231,7 @@ impl Rewiring {
     /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.
     pub fn unmerged(&self, architecture: &Architecture) -> Option<String> {
         let merges = architecture.wiring(self.steps.layers).fused_block
-            && self.steps.ends == Ends::AllReduces
+            && self.steps.ends == LayerCollectives::AllReduces
             && self.steps.mixture.is_none();
         merges.then(|| {
             format!(
@@ -270,13 +274,13 @@ impl Rewiring {
     }
 
     /// Drops a collective that the trace already has: its times stay as measured.
-    fn changed(&self, choice: &Choice) -> Choice {
+    fn changed(&self, choice: &RewireChoice) -> RewireChoice {
         let collective =
             choice.collective.filter(|wanted| !self.own.contains(wanted) || choice.p2p.is_some());
-        Choice { collective, ..choice.clone() }
+        RewireChoice { collective, ..choice.clone() }
     }
 
-    pub fn measured(&self) -> Times {
+    pub fn measured(&self) -> RewiredTimes {
         let of_step = |at: &usize| [self.length(*at), 1.0, self.steps.steps[*at].times.exposed / 1e3];
         times(&self.chosen.iter().map(of_step).collect::<Vec<_>>())
     }
@@ -301,12 +305,12 @@ impl Rewiring {
     ///
     /// Returns an error if the architecture names layers that the model lacks or no profile covers the
     /// collective.
-    pub fn answer(&self, choice: &Choice) -> Result<Answer> {
+    pub fn answer(&self, choice: &RewireChoice) -> Result<RewireAnswer> {
         let changed = self.changed(choice);
         let both = (Ready::standard(&self.steps)?, Ready::new(self, &changed)?);
-        let alone = self.over_steps(&both, choice, Losses::default());
+        let alone = self.over_steps(&both, choice, ContentionLosses::default());
         let contended = self.losses(choice).map(|losses| self.over_steps(&both, choice, losses));
-        Ok(Answer { choice: choice.clone(), alone, contended })
+        Ok(RewireAnswer { choice: choice.clone(), alone, contended })
     }
 
     /// Part of a step's time that a replay with measured times leaves out, and the step's whole time (ns).
@@ -316,12 +320,12 @@ impl Rewiring {
     pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
         let standard = Ready::standard(&self.steps)?;
         let step = self.step(number)?;
-        let replayed = standard.replay(step, Losses::default(), true);
+        let replayed = standard.replay(step, ContentionLosses::default(), true);
         let length = step.time.1 - step.time.0;
         Ok((length - replayed.length, length))
     }
 
-    fn step(&self, number: u32) -> Result<&Step> {
+    fn step(&self, number: u32) -> Result<&RecordedStep> {
         let step = self.steps.steps.iter().find(|step| step.number == number);
         step.ok_or_else(|| Error::input(format!("no step {number}")))
     }
@@ -329,9 +333,9 @@ impl Rewiring {
     /// Replays one step with a choice, including contention if a profile gives it.
     pub(super) fn executed(
         &self,
-        choice: &Choice,
+        choice: &RewireChoice,
         number: u32,
-    ) -> Result<(Assigned, Vec<ReplayedOperation>, &Step)> {
+    ) -> Result<(AssignedPlan, Vec<ReplayedOperation>, &RecordedStep)> {
         let ready = Ready::new(self, &self.changed(choice))?;
         let step = self.step(number)?;
         let losses = self.losses(choice).unwrap_or_default();
@@ -342,7 +346,7 @@ impl Rewiring {
     /// Plan and executed operations of one step with a choice; see [`beneath`] for errors.
     pub(crate) fn replayed(
         &self,
-        choice: &Choice,
+        choice: &RewireChoice,
         number: u32,
     ) -> Result<(Plan, Vec<ReplayedOperation>)> {
         self.executed(choice, number).map(|(assigned, executed, _)| (assigned.plan, executed))
@@ -351,9 +355,9 @@ impl Rewiring {
     fn over_steps(
         &self,
         (standard, rewired): &(Ready, Ready),
-        choice: &Choice,
-        losses: Losses,
-    ) -> Times {
+        choice: &RewireChoice,
+        losses: ContentionLosses,
+    ) -> RewiredTimes {
         let each: Vec<[f64; 3]> = self
             .chosen
             .par_iter()
@@ -383,7 +387,7 @@ impl Rewiring {
 
     /// Contention between the lanes; `None` without a profile, and over an emulated link: its rate was fitted to NCCL, and
     /// predictions without it match the measured runs (`errors_of_rewired_traces_are_those_of_measured_runs`).
-    fn losses(&self, choice: &Choice) -> Option<Losses> {
+    fn losses(&self, choice: &RewireChoice) -> Option<ContentionLosses> {
         if self.provenance == Provenance::EmulatedLink {
             return None;
         }
@@ -398,13 +402,13 @@ impl Rewiring {
         };
         let bytes = known.cost_bytes();
         let intensity = contention.intensity(bytes, cost.ctas(bytes));
-        Some(Losses { compute: rate * intensity, comm: contention.comm })
+        Some(ContentionLosses { compute: rate * intensity, comm: contention.comm })
     }
 
     /// Latency (us) and bandwidth (1e9 bytes/s) of the traced run's emulated link and of the one that a choice makes of it;
     /// `None` if the link was a real one or the choice keeps it, and with another P2P setting or all-reduce, which a
     /// profile predicts.
-    fn emulated(&self, choice: &Choice) -> Option<[[f64; 2]; 2]> {
+    fn emulated(&self, choice: &RewireChoice) -> Option<[[f64; 2]; 2]> {
         let Link::Emulated { alpha_us, gb_s } = self.cell.as_ref()?.link else { return None };
         let is_changed = choice.alpha_us.or(choice.gb_s).is_some();
         let of_network = choice.network().iter().any(|(_, value)| value.is_some());
@@ -414,15 +418,15 @@ impl Rewiring {
     }
 
     /// True if a choice changes the emulated link of the traced run, whose formula then gives the times.
-    pub(crate) fn emulates(&self, choice: &Choice) -> bool {
+    pub(crate) fn emulates(&self, choice: &RewireChoice) -> bool {
         self.emulated(choice).is_some()
     }
 
-    fn instead(&self, choice: &Choice) -> Result<Instead> {
+    fn instead(&self, choice: &RewireChoice) -> Result<LatencyChange> {
         if choice.keeps_reduces() {
-            return Ok(Instead::Times(1.0));
+            return Ok(LatencyChange::Times(1.0));
         }
-        if self.steps.ends == Ends::Exchanges {
+        if self.steps.ends == LayerCollectives::Exchanges {
             return Err(Error::input_help(
                 format!(
                     "the trace has no all-reduce to change; dispatch and combine stay as {}",
@@ -441,7 +445,7 @@ impl Rewiring {
             let us = |[alpha_us, gb_s]: [f64; 2]| {
                 CollectiveCost::Formula { alpha_us, gb_s }.us(known.cost_bytes()).0
             };
-            return Ok(Instead::Times(us(other) / us(own)));
+            return Ok(LatencyChange::Times(us(other) / us(own)));
         }
         let mut set = BTreeMap::new();
         set_link(&mut set, &target.profile, "alpha_us", choice.alpha_us);
@@ -460,7 +464,7 @@ impl Rewiring {
                 "choose more ranks with --on-tp",
             ));
         }
-        let after = After {
+        let after = ChangedAllReduce {
             target: &target.with(&set)?,
             tp: after_tp,
             collective: choice.collective.or(known.collective).unwrap_or_default(),
@@ -482,19 +486,19 @@ struct Replayed {
 
 /// Wiring with its all-reduces, ready for the replay of steps.
 struct Ready {
-    assigned: Assigned,
-    instead: Instead,
+    assigned: AssignedPlan,
+    instead: LatencyChange,
 }
 
 impl Ready {
     /// The trace itself.
-    fn standard(steps: &Steps) -> Result<Self> {
-        let wired = Wired::plain(Architecture::Standard);
-        Ok(Self { assigned: Assigned::new(steps, wired)?, instead: Instead::Times(1.0) })
+    fn standard(steps: &RecordedSteps) -> Result<Self> {
+        let wired = WiringOptions::plain(Architecture::Standard);
+        Ok(Self { assigned: AssignedPlan::new(steps, wired)?, instead: LatencyChange::Times(1.0) })
     }
 
-    fn new(rewiring: &Rewiring, choice: &Choice) -> Result<Self> {
-        let wired = Wired {
+    fn new(rewiring: &Rewiring, choice: &RewireChoice) -> Result<Self> {
+        let wired = WiringOptions {
             architecture: choice.architecture.clone(),
             fused: choice.collective == Some(Collective::Fused),
             micro_batches: choice.micro_batches.max(1),
@@ -504,12 +508,13 @@ impl Ready {
                 _ => 1.0,
             },
         };
-        let assigned = Assigned::new(&rewiring.steps, wired)?;
+        let assigned = AssignedPlan::new(&rewiring.steps, wired)?;
         Ok(Self { assigned, instead: rewiring.instead(choice)? })
     }
 
-    fn replay(&self, step: &Step, losses: Losses, host: bool) -> Replayed {
-        let transfer_of = |reduced: &super::Reduced| self.instead.latency_ns(reduced.transfer);
+    fn replay(&self, step: &RecordedStep, losses: ContentionLosses, host: bool) -> Replayed {
+        let transfer_of =
+            |reduced: &super::RecordedCollective| self.instead.latency_ns(reduced.transfer);
         let transfers: Vec<i64> = step.reduces.iter().map(transfer_of).collect();
         let times = self.assigned.times(step, &transfers, losses, host);
         let work = times.work.iter().map(|rank| rank.iter().sum()).max().unwrap_or(0);
@@ -533,11 +538,11 @@ pub(crate) fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
 }
 
 /// Times over steps, from the latency (us), speedup and exposed communication (us) of each.
-fn times(each: &[[f64; 3]]) -> Times {
+fn times(each: &[[f64; 3]]) -> RewiredTimes {
     let column = |at: usize| each.iter().map(|one| one[at]).collect::<Vec<f64>>();
     let median_of = |at: usize| median(&column(at)).unwrap_or(0.0);
     let interval = |at: usize| interval95(column(at)).filter(|_| each.len() >= LEAST_STEPS);
-    Times {
+    RewiredTimes {
         step_us: median_of(0),
         step_us_95: interval(0),
         speedup: median_of(1),
@@ -574,14 +579,14 @@ struct Row<'a> {
     name: String,
     provenance: Provenance,
     collective: String,
-    alone: &'a Times,
-    contended: Option<&'a Times>,
+    alone: &'a RewiredTimes,
+    contended: Option<&'a RewiredTimes>,
     error: String,
     contended_error: Option<String>,
 }
 
 /// Measured steps, then every answer.
-pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
+pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer]) -> Table {
     let measured = rewiring.measured();
     let first = Row {
         name: match rewiring.provenance {
@@ -606,7 +611,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
-    let speedup = |times: &Times| Shown::Interval(times.speedup, times.speedup_95, 2);
+    let speedup = |times: &RewiredTimes| Shown::Interval(times.speedup, times.speedup_95, 2);
     Table::from_rows(
         &rows,
         &[
@@ -639,7 +644,12 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
 /// # Errors
 ///
 /// Returns the errors of [`Rewiring::answer`], and an error if the step does not exist.
-pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u32) -> Result<Trace> {
+pub fn beneath(
+    original: &Trace,
+    rewiring: &Rewiring,
+    choice: &RewireChoice,
+    number: u32,
+) -> Result<Trace> {
     let (assigned, executed, step) = rewiring.executed(choice, number)?;
     let plan = &assigned.plan;
     let mut table = operations([plan], [plan]);

@@ -17,7 +17,7 @@ pub struct Setting {
 
 /// Changes relative to the traced engine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct RewireChoice {
     pub architecture: Architecture,
     /// New all-reduce; `None` keeps the measured one.
     pub collective: Option<Collective>,
@@ -40,7 +40,7 @@ pub struct Choice {
     pub host: bool,
 }
 
-impl Choice {
+impl RewireChoice {
     pub fn from_architecture(architecture: Architecture) -> Self {
         Self {
             architecture,

@@ -5,7 +5,7 @@
 //! the ratio of the two, which keeps the engine's own overhead; if the profile lacks the trace's collective,
 //! the new one's latency replaces the measured one.
 
-use super::steps::{Ends, Steps};
+use super::steps::{LayerCollectives, RecordedSteps};
 use crate::analysis::CollectiveRow;
 use base::error::{Error, Result};
 use machine::hardware::{CollectiveCost, Target};
@@ -14,7 +14,7 @@ use trace::rules::function;
 
 /// All-reduce of a trace, as far as a profile covers it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Known {
+pub(super) struct TracedAllReduce {
     /// Collective of the trace; `None` if the kernel name does not identify it.
     pub collective: Option<Collective>,
     /// Message size (bytes).
@@ -23,7 +23,7 @@ pub(super) struct Known {
     pub is_estimate: bool,
 }
 
-impl Known {
+impl TracedAllReduce {
     /// Message size of costs: the smallest if it is unknown (bytes).
     pub fn cost_bytes(&self) -> f64 {
         self.bytes.unwrap_or(MESSAGES.0)
@@ -89,39 +89,39 @@ pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high
 }
 
 pub(super) fn known(
-    steps: &Steps,
+    steps: &RecordedSteps,
     target: &Target,
     tp: u32,
     bytes: Option<f64>,
     own: Option<Collective>,
-) -> Known {
+) -> TracedAllReduce {
     let collective = own;
     if let Some(bytes) = bytes {
-        return Known { collective, bytes: Ok(bytes), is_estimate: false };
+        return TracedAllReduce { collective, bytes: Ok(bytes), is_estimate: false };
     }
     let time_us = steps.usual_transfer() as f64 / 1e3;
     let cost_of = |collective| cost(target, collective, P2p::On, tp).ok();
     let cost = collective.and_then(cost_of).or_else(|| cost_of(Collective::default()));
     let us = |cost: &CollectiveCost<'_>, bytes| match steps.ends {
-        Ends::AllReduces => cost.us(bytes).0,
-        Ends::Exchanges => cost.half_us(bytes).0,
+        LayerCollectives::AllReduces => cost.us(bytes).0,
+        LayerCollectives::Exchanges => cost.half_us(bytes).0,
     };
     let bytes = match cost {
         None => Err(UnknownSize::NoLatencies),
         Some(cost) if us(&cost, MESSAGES.0) > time_us => Err(UnknownSize::TooFast),
         Some(cost) => Ok(bytes_of(|bytes| us(&cost, bytes), time_us, MESSAGES)),
     };
-    Known { collective, bytes, is_estimate: true }
+    TracedAllReduce { collective, bytes, is_estimate: true }
 }
 
 /// Scale factor for all-reduce latency, or a fixed latency in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Instead {
+pub(super) enum LatencyChange {
     Times(f64),
     Takes(i64),
 }
 
-impl Instead {
+impl LatencyChange {
     /// New latency of an all-reduce (ns).
     pub fn latency_ns(self, transfer: i64) -> i64 {
         match self {
@@ -132,7 +132,7 @@ impl Instead {
 }
 
 /// All-reduces of a changed engine.
-pub(super) struct After<'a> {
+pub(super) struct ChangedAllReduce<'a> {
     pub target: &'a Target,
     pub tp: u32,
     pub collective: Collective,
@@ -142,17 +142,17 @@ pub(super) struct After<'a> {
 /// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `own` is the
 /// collective whose latency the profile gives for the traced ones; `None` replaces their times.
 pub(super) fn instead(
-    known: &Known,
+    known: &TracedAllReduce,
     (target, tp, p2p): (&Target, u32, P2p),
     own: Option<Collective>,
-    after: &After<'_>,
-) -> Result<Instead> {
+    after: &ChangedAllReduce<'_>,
+) -> Result<LatencyChange> {
     let bytes = known.cost_bytes();
     let then = us(after.target, after.collective, after.p2p, after.tp, bytes)?;
     let before = own.map(|own| us(target, own, p2p, tp, bytes));
     Ok(match before {
-        Some(Ok(before)) if before > 0.0 => Instead::Times(then / before),
-        _ => Instead::Takes((then * 1e3).round() as i64),
+        Some(Ok(before)) if before > 0.0 => LatencyChange::Times(then / before),
+        _ => LatencyChange::Takes((then * 1e3).round() as i64),
     })
 }
 

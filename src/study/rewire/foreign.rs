@@ -11,10 +11,10 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::split::{HEAD, Repeat, extends, repeat, split_steps, usual_length};
+use super::split::{GapPattern, HEAD, extends, repeat, split_steps, usual_length};
 use super::steps::{
-    Asked, Ends, RankSpans, Step, Steps, assembled, find_launches, follow, is_all_reduce, leads, ranks,
-    step, unlike, whole_exchanges,
+    LayerCollectives, RankSpans, RecordedStep, RecordedSteps, StepSelection, assembled, find_launches,
+    follow, is_all_reduce, leads, ranks, step, unlike, whole_exchanges,
 };
 use crate::analysis::{Clocks, clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
@@ -30,7 +30,7 @@ use trace::{NO_STEP, OperationInfo, Span, Trace};
 const HIDDEN: f64 = 0.5;
 
 /// Repetition of the collectives at the ends of a foreign trace's layers.
-pub(super) struct Repeated<'a> {
+pub(super) struct LayerRepetition<'a> {
     pub ranks: Vec<RankSpans<'a>>,
     pub layers: u32,
     /// Steps as ranges of the first rank's collectives; most have `usual` many.
@@ -49,22 +49,22 @@ pub(super) struct Repeated<'a> {
 /// Spans whose collectives end the layers, and the process group of these.
 pub(super) fn spans_of<'a>(
     trace: &'a Trace,
-    ends: Ends,
+    ends: LayerCollectives,
     notes: &mut Vec<String>,
 ) -> Result<(Cow<'a, [Span]>, Option<u32>)> {
     Ok(match ends {
-        Ends::AllReduces => (Cow::Borrowed(&trace.spans[..]), group(trace, notes)),
-        Ends::Exchanges => (Cow::Owned(whole_exchanges(trace)?), None),
+        LayerCollectives::AllReduces => (Cow::Borrowed(&trace.spans[..]), group(trace, notes)),
+        LayerCollectives::Exchanges => (Cow::Owned(whole_exchanges(trace)?), None),
     })
 }
 
-impl<'a> Repeated<'a> {
+impl<'a> LayerRepetition<'a> {
     /// Without known clocks, ranks with equally many collectives match in order.
     pub fn new(
         trace: &'a Trace,
         (spans, group): (&'a [Span], Option<u32>),
         known: Option<&Clocks>,
-        ends: Ends,
+        ends: LayerCollectives,
         asked: Option<u32>,
     ) -> Result<Self> {
         let offsets = known.map(|clocks| clocks.offsets.clone()).unwrap_or_default();
@@ -156,14 +156,14 @@ fn unnamed_collective(trace: &Trace) -> Option<&str> {
     trace.operations.iter().find(is_unnamed)?.name.split('(').next()
 }
 
-pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
+pub(super) fn foreign(trace: &Trace, asked: &StepSelection) -> Result<RecordedSteps> {
     let clocks = clocks(trace);
     let mut notes = Vec::new();
-    let ends = Ends::from_trace(trace)?;
+    let ends = LayerCollectives::from_trace(trace)?;
     let (spans, group) = spans_of(trace, ends, &mut notes)?;
-    let mut repeated = Repeated::new(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
+    let mut repeated = LayerRepetition::new(trace, (&spans, group), Some(&clocks), ends, asked.layers)?;
     find_launches(trace, &mut repeated.ranks);
-    let Repeated { ranks, layers, usual, .. } = &repeated;
+    let LayerRepetition { ranks, layers, usual, .. } = &repeated;
     let (layers, usual, count) = (*layers, *usual, ranks[0].reduces.len());
     if repeated.is_partial && (ranks.len() == 1 || !repeated.is_uneven) {
         let why = match repeated.is_uneven {
@@ -201,7 +201,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     let (whole, phase) = of_phase(trace, &ranks[0], repeated.whole.clone(), asked.phase, &mut notes);
     let whole = with_common_kernels(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
-    let mut steps: Vec<Step> = whole
+    let mut steps: Vec<RecordedStep> = whole
         .par_iter()
         .enumerate()
         .filter_map(|(at, step_of)| {
@@ -227,19 +227,19 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         return Err(unlike(ends, layers, count));
     }
     require_exposed(trace, &ranks[0], ends, &mut notes)?;
-    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), phase) })
+    Ok(RecordedSteps { notes, ..assembled(trace, ranks, steps, (ends, layers), phase) })
 }
 
 /// Refuses a trace whose collectives are mostly hidden, and notes those that are partly.
 fn require_exposed(
     trace: &Trace,
     rank: &RankSpans<'_>,
-    ends: Ends,
+    ends: LayerCollectives,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let what = match ends {
-        Ends::AllReduces => "all-reduces",
-        Ends::Exchanges => "combines",
+        LayerCollectives::AllReduces => "all-reduces",
+        LayerCollectives::Exchanges => "combines",
     };
     let overlapped = overlapped(trace, rank);
     if overlapped > HIDDEN {
@@ -292,7 +292,7 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
 }
 
 fn layers(
-    ends: Ends,
+    ends: LayerCollectives,
     asked: Option<u32>,
     usual: usize,
     found: &[Range<usize>],
@@ -305,7 +305,7 @@ fn layers(
         )
     };
     let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
-    if ends == Ends::Exchanges {
+    if ends == LayerCollectives::Exchanges {
         let has =
             format!("{} found, most with {usual} dispatches and combines", counted(found.len(), "step"));
         let layers = usual as u32 / 2;
@@ -337,8 +337,8 @@ fn layers(
         };
     }
     match repeat(&gaps[step]) {
-        Repeat::Two if usual >= 4 => Ok(usual as u32 / 2),
-        Repeat::One => Err(undetected(format!("{has}, and the kernels before each are the same"))),
+        GapPattern::Two if usual >= 4 => Ok(usual as u32 / 2),
+        GapPattern::One => Err(undetected(format!("{has}, and the kernels before each are the same"))),
         _ => Err(undetected(format!("{has}, and no kernel sequence repeats once per layer"))),
     }
 }
@@ -558,9 +558,9 @@ pub(crate) struct LayerTimes {
 impl LayerTimes {
     /// Finds the layers of every rank; `None` without a repetition, or if the collectives of ranks do not match.
     pub fn from_trace(trace: &Trace) -> Option<Self> {
-        let ends = Ends::from_trace(trace).ok()?;
+        let ends = LayerCollectives::from_trace(trace).ok()?;
         let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
-        let repeated = Repeated::new(trace, (&spans, group), None, ends, None).ok()?;
+        let repeated = LayerRepetition::new(trace, (&spans, group), None, ends, None).ok()?;
         if repeated.is_partial {
             return None;
         }

@@ -23,8 +23,8 @@ mod tests;
 mod wire;
 
 pub(crate) use answer::lanes_us;
-pub use answer::{Answer, PREDICTION_ERROR, Rewiring, Times, answers_table, beneath};
-pub use choice::{Choice, Setting};
+pub use answer::{PREDICTION_ERROR, RewireAnswer, RewiredTimes, Rewiring, answers_table, beneath};
+pub use choice::{RewireChoice, Setting};
 pub use collective::{UnknownSize, estimate_messages};
 pub(crate) use foreign::LayerTimes;
-pub use steps::{Asked, Ends, LAUNCH_BOUND, Reduced, Steps};
+pub use steps::{LAUNCH_BOUND, LayerCollectives, RecordedCollective, RecordedSteps, StepSelection};

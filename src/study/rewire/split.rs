@@ -18,7 +18,7 @@ const REPEATS: f64 = 0.6;
 const RARE: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum GapPattern {
     /// Every gap equals the previous one: one all-reduce per layer, or attention and MLP look alike.
     One,
     Two,
@@ -158,7 +158,7 @@ fn join_parts(parts: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Range<us
     steps
 }
 
-pub(super) fn repeat(gaps: &[u64]) -> Repeat {
+pub(super) fn repeat(gaps: &[u64]) -> GapPattern {
     // the first gap has kernels of the head and the embedding
     let gaps = gaps.get(1..).unwrap_or_default();
     let share = |period: usize| {
@@ -167,11 +167,11 @@ pub(super) fn repeat(gaps: &[u64]) -> Repeat {
         if pairs == 0 { 0.0 } else { same as f64 / pairs as f64 }
     };
     if share(1) > REPEATS {
-        return Repeat::One;
+        return GapPattern::One;
     }
     match (2..=LONGEST).step_by(2).any(|period| share(period) > REPEATS) {
-        true => Repeat::Two,
-        false => Repeat::Nothing,
+        true => GapPattern::Two,
+        false => GapPattern::Nothing,
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
             }
             let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
-            prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
+            prop_assert_eq!(repeat(&gaps[found[0].clone()]), GapPattern::Two);
         }
 
         #[test]
@@ -244,7 +244,7 @@ mod tests {
             let found = steps_in(&gaps);
             prop_assert_eq!(&found, &(0..count).map(|at| at * each..(at + 1) * each).collect::<Vec<_>>());
             prop_assert_eq!(usual_length(&found), each);
-            prop_assert_eq!(repeat(&gaps[found[0].clone()]), Repeat::Two);
+            prop_assert_eq!(repeat(&gaps[found[0].clone()]), GapPattern::Two);
         }
 
         #[test]
@@ -302,7 +302,7 @@ mod tests {
             let found = steps_in(&gaps);
             let each = 2 * layers;
             assert_eq!(found, (0..6).map(|at| each * at..each * (at + 1)).collect::<Vec<_>>());
-            assert_eq!(repeat(&gaps[found[1].clone()]), Repeat::Two);
+            assert_eq!(repeat(&gaps[found[1].clone()]), GapPattern::Two);
         }
     }
 
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn one_all_reduce_a_layer_and_none_that_repeat_are_told_apart() {
-        assert_eq!(repeat(&[7; 32]), Repeat::One);
-        assert_eq!(repeat(&(0..32).collect::<Vec<_>>()), Repeat::Nothing);
-        assert_eq!(repeat(&[1]), Repeat::Nothing);
+        assert_eq!(repeat(&[7; 32]), GapPattern::One);
+        assert_eq!(repeat(&(0..32).collect::<Vec<_>>()), GapPattern::Nothing);
+        assert_eq!(repeat(&[1]), GapPattern::Nothing);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::foreign::foreign;
 use super::split::most_common;
 use super::stretch::Stretch;
 use super::wire::middle;
-use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
+use crate::analysis::{CollectiveArrivals, WindowRank, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
@@ -29,7 +29,7 @@ use trace::{NO_STEP, Span, Trace};
 
 /// Selection of the steps to look for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct StepSelection {
     /// Number of layers, if the trace leaves it open.
     pub layers: Option<u32>,
     /// Phase in a run of our own; decode by default.
@@ -42,7 +42,7 @@ pub struct Asked {
 
 /// Collectives at the ends of a trace's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum LayerCollectives {
     /// Attention and MLP each end in an all-reduce.
     AllReduces,
     /// A dispatch brings tokens to their experts, and a combine brings the outputs back.
@@ -51,7 +51,7 @@ pub enum Ends {
 
 /// Experts of a model whose layers end in all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mixture {
+pub(super) struct ExpertLayout {
     /// Dense layers before the first with experts.
     pub dense_first: u32,
     /// Distance of layers with experts.
@@ -60,7 +60,7 @@ pub(super) struct Mixture {
     pub has_shared: bool,
 }
 
-impl Mixture {
+impl ExpertLayout {
     fn from_trace(trace: &Trace) -> Option<Self> {
         let experts = trace.operations.iter().filter(|operation| operation.kind == EXPERTS);
         let layers: BTreeSet<u32> = experts.map(|operation| operation.layer.unwrap_or(0)).collect();
@@ -72,9 +72,9 @@ impl Mixture {
     }
 }
 
-/// Index of a part of a layer with experts that exchange tokens, in [`OfRank::modules`].
+/// Index of a part of a layer with experts that exchange tokens, in [`RankStepTimes::modules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MoeLayerPart {
     Attention,
     /// Norm and router, up to the dispatch.
     Router,
@@ -84,7 +84,7 @@ pub(super) enum Part {
     Experts,
 }
 
-impl Part {
+impl MoeLayerPart {
     pub fn index(self, layer: u32) -> usize {
         4 * layer as usize + self as usize
     }
@@ -92,7 +92,7 @@ impl Part {
 
 /// One collective of a step, over all ranks (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reduced {
+pub struct RecordedCollective {
     /// Time from the last rank's arrival to the end.
     pub transfer: i64,
     /// Mean wait of the ranks for the last one.
@@ -101,13 +101,13 @@ pub struct Reduced {
 
 /// Times of one rank in a step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct OfRank {
+pub(super) struct RankStepTimes {
     /// Start, relative to the step's start (ns).
     pub begin: i64,
     /// Work before the first module up to an extra all-reduce (a sharded embedding).
     pub lead: Stretch,
     /// Attention and MLP of every layer alternately, each up to its all-reduce; with exchanges, the four
-    /// [`Part`]s of every layer.
+    /// [`MoeLayerPart`]s of every layer.
     pub modules: Vec<Stretch>,
     /// Work after the last collective.
     pub head: Stretch,
@@ -116,7 +116,7 @@ pub(super) struct OfRank {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct RecordedStep {
     pub number: u32,
     /// Key of the first span.
     pub key: StepKey,
@@ -130,12 +130,12 @@ pub(super) struct Step {
     pub between_graphs: i64,
     /// Exposed communication and waiting for the host, as `overlap` counts them.
     pub times: WindowTimes,
-    pub ranks: Vec<OfRank>,
+    pub ranks: Vec<RankStepTimes>,
     /// Two collectives of every layer: all-reduces of attention and MLP, or dispatch and combine.
-    pub reduces: Vec<Reduced>,
+    pub reduces: Vec<RecordedCollective>,
 }
 
-impl Step {
+impl RecordedStep {
     /// Extends the step to the start of the next one (ns of the trace). `launched` is the launch time of the
     /// next step if both replay CUDA graphs.
     fn end_at(&mut self, begins: i64, launched: Option<i64>) {
@@ -146,12 +146,12 @@ impl Step {
 }
 
 #[derive(Clone, Debug)]
-pub struct Steps {
+pub struct RecordedSteps {
     /// Number of layers; with exchanges, of those with experts.
     pub layers: u32,
-    pub ends: Ends,
+    pub ends: LayerCollectives,
     /// Experts of the layers, if they end in all-reduces.
-    pub(super) mixture: Option<Mixture>,
+    pub(super) mixture: Option<ExpertLayout>,
     /// Number of ranks with spans.
     pub ranks: u32,
     pub phase: Phase,
@@ -163,10 +163,10 @@ pub struct Steps {
     pub notes: Vec<String>,
     /// Number of steps found; at most 64 are kept.
     pub(super) found: usize,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<RecordedStep>,
 }
 
-impl Steps {
+impl RecordedSteps {
     /// Finds the steps of a trace.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Steps {
     /// Returns an error that describes the findings if there is no all-reduce and no dispatch, no repetition,
     /// another number of layers than requested, only one all-reduce per layer, or another architecture than
     /// standard.
-    pub fn new(trace: &Trace, asked: &Asked) -> Result<Self> {
+    pub fn new(trace: &Trace, asked: &StepSelection) -> Result<Self> {
         if trace.meta.spec.is_some() {
             return own(trace, asked);
         }
@@ -213,9 +213,9 @@ impl Steps {
     /// True if kernels start beside a dispatch in any step.
     pub(super) fn has_work_beside_dispatch(&self) -> bool {
         let parts = self.steps.iter().flat_map(|step| &step.ranks);
-        self.ends == Ends::Exchanges
+        self.ends == LayerCollectives::Exchanges
             && parts
-                .flat_map(|rank| rank.modules.iter().skip(Part::Beside as usize).step_by(4))
+                .flat_map(|rank| rank.modules.iter().skip(MoeLayerPart::Beside as usize).step_by(4))
                 .any(|part| part.work > 0)
     }
 
@@ -292,10 +292,12 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
 }
 
 /// True for a collective at the end of a layer's module; with `group`, only of that process group.
-fn is_end(trace: &Trace, span: &Span, ends: Ends, group: Option<u32>) -> bool {
+fn is_end(trace: &Trace, span: &Span, ends: LayerCollectives, group: Option<u32>) -> bool {
     match ends {
-        Ends::AllReduces => is_all_reduce(trace, span, group),
-        Ends::Exchanges => span.lane == Lane::Comm && matches!(kind(trace, span), DISPATCH | COMBINE),
+        LayerCollectives::AllReduces => is_all_reduce(trace, span, group),
+        LayerCollectives::Exchanges => {
+            span.lane == Lane::Comm && matches!(kind(trace, span), DISPATCH | COMBINE)
+        }
     }
 }
 
@@ -303,7 +305,7 @@ fn kind<'a>(trace: &'a Trace, span: &Span) -> &'a str {
     trace.operations.get(span.operation as usize).map_or("", |operation| operation.kind.as_str())
 }
 
-impl Ends {
+impl LayerCollectives {
     /// True if a step of this many layers may have `count` collectives, with up to three all-reduces of the embedding and
     /// the head.
     pub(super) fn fits(self, layers: u32, count: usize) -> bool {
@@ -372,7 +374,7 @@ impl Ends {
 pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
     let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
     for (place, span) in trace.spans.iter().enumerate() {
-        if kind(trace, span) == EXPERTS || is_end(trace, span, Ends::Exchanges, None) {
+        if kind(trace, span) == EXPERTS || is_end(trace, span, LayerCollectives::Exchanges, None) {
             by_rank.entry(span.rank).or_default().push(place);
         }
     }
@@ -436,7 +438,7 @@ pub(super) fn leads(trace: &Trace, span: &Span) -> bool {
     }
 }
 
-fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
+fn own(trace: &Trace, asked: &StepSelection) -> Result<RecordedSteps> {
     let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
     if spec.architecture != Architecture::Standard
         || spec.micro_batches > 1
@@ -451,7 +453,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     if spec.tp.max(spec.dp) < 2 {
         return Err(Error::input("the run has one rank, so no communication to rewire"));
     }
-    let ends = if spec.dp > 1 { Ends::Exchanges } else { Ends::AllReduces };
+    let ends = if spec.dp > 1 { LayerCollectives::Exchanges } else { LayerCollectives::AllReduces };
     let phase = asked.phase.unwrap_or(Phase::Decode);
     let layers = trace.operations.iter().filter_map(|operation| operation.layer).max();
     let mut layers = layers.map_or(0, |last| last + 1);
@@ -459,7 +461,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         return Err(Error::input(format!("--layers {wanted}: the run has {layers}")));
     }
     let mut notes = Vec::new();
-    if ends == Ends::Exchanges {
+    if ends == LayerCollectives::Exchanges {
         let dense = dense_first(trace, layers)?;
         if dense > 0 {
             notes.push(format!(
@@ -482,7 +484,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
     let of =
         |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), (ends, None));
-    let one = |at: usize| -> Option<Step> {
+    let one = |at: usize| -> Option<RecordedStep> {
         let (key, range) = &places[at];
         let ranks = of(range);
         let whole: Vec<Range<usize>> = ranks.iter().map(|rank| 0..rank.spans.len()).collect();
@@ -494,10 +496,10 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         }
         Some(step)
     };
-    let steps: Vec<Step> = spread(&chosen).into_par_iter().filter_map(one).collect();
+    let steps: Vec<RecordedStep> = spread(&chosen).into_par_iter().filter_map(one).collect();
     let Some(first) = steps.first() else { return Err(unlike(ends, layers, 0)) };
     let ranks = of(&places[first.number as usize].1);
-    Ok(Steps { found, notes, ..assembled(trace, &ranks, steps, (ends, layers), phase) })
+    Ok(RecordedSteps { found, notes, ..assembled(trace, &ranks, steps, (ends, layers), phase) })
 }
 
 /// Number of layers before the first with experts, in our own trace of `layers` layers. Returns an error if later ones
@@ -556,8 +558,8 @@ fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
     steps
 }
 
-pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
-    if ends == Ends::Exchanges {
+pub(super) fn unlike(ends: LayerCollectives, layers: u32, found: usize) -> Error {
+    if ends == LayerCollectives::Exchanges {
         return Error::input_help(
             format!(
                 "no step with {} was found in which a norm or the router separates attention from each dispatch; \
@@ -580,10 +582,10 @@ pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
 pub(super) fn assembled(
     trace: &Trace,
     ranks: &[RankSpans<'_>],
-    mut steps: Vec<Step>,
-    (ends, layers): (Ends, u32),
+    mut steps: Vec<RecordedStep>,
+    (ends, layers): (LayerCollectives, u32),
     phase: Phase,
-) -> Steps {
+) -> RecordedSteps {
     let first = &ranks[0];
     let windows: Vec<(i64, i64)> = steps.iter().map(|step| step.time).collect();
     let of_rank = |(at, rank): (usize, &RankSpans<'_>)| {
@@ -595,16 +597,16 @@ pub(super) fn assembled(
     for (step, times) in steps.iter_mut().zip(window_times(trace, &wanted, &windows)) {
         step.times = times;
     }
-    let named = |span: &&&Span| ends == Ends::AllReduces || kind(trace, span) == DISPATCH;
+    let named = |span: &&&Span| ends == LayerCollectives::AllReduces || kind(trace, span) == DISPATCH;
     let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
     let usual = most_common(named.map(|span| Reverse(span.operation)));
     let name = usual.and_then(|Reverse(operation)| trace.operations.get(operation as usize));
-    Steps {
+    RecordedSteps {
         has_launches: ranks.iter().any(|rank| rank.launches.are_recorded()),
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
         layers,
         ends,
-        mixture: Mixture::from_trace(trace).filter(|_| ends == Ends::AllReduces),
+        mixture: ExpertLayout::from_trace(trace).filter(|_| ends == LayerCollectives::AllReduces),
         ranks: ranks.len() as u32,
         phase,
         all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
@@ -617,7 +619,7 @@ pub(super) fn assembled(
     }
 }
 
-impl OfRank {
+impl RankStepTimes {
     /// Times of a rank in the step that begins at `begin`, on this rank at `begun` (ns); the last `modules` of its
     /// collectives end the modules. `None` if nothing separates attention from a router.
     fn new(
@@ -626,7 +628,7 @@ impl OfRank {
         places: &Range<usize>,
         reduces: &[usize],
         (begin, begun): (i64, i64),
-        (ends, modules): (Ends, usize),
+        (ends, modules): (LayerCollectives, usize),
     ) -> Option<Self> {
         let kernels = |from: usize, to: usize| kernels(trace, rank, from..to);
         let (extra, reduces) = reduces.split_at(reduces.len() - modules);
@@ -649,15 +651,15 @@ impl OfRank {
                 stretches.push(part);
             };
             match ends {
-                Ends::AllReduces => add(from..reduce, at, (to, Some(span))),
-                Ends::Exchanges if is_dispatch => {
+                LayerCollectives::AllReduces => add(from..reduce, at, (to, Some(span))),
+                LayerCollectives::Exchanges if is_dispatch => {
                     let router = rank.router(trace, from..reduce)?;
                     let first = rank.spans[router];
                     let split = (first.start_ns + rank.offset).clamp(at, to.max(at));
                     add(from..router, at, (split, Some(first)));
                     add(router..reduce, split, (to, Some(span)));
                 }
-                Ends::Exchanges => {
+                LayerCollectives::Exchanges => {
                     let sent = rank.spans[from - 1];
                     let beside = |other: &&Span| other.start_ns < sent.end_ns;
                     let after = from + rank.spans[from..reduce].partition_point(beside);
@@ -689,16 +691,16 @@ pub(super) fn step(
     ranks: &[RankSpans<'_>],
     places: &[Range<usize>],
     number: u32,
-    (ends, layers): (Ends, u32),
-) -> Option<Step> {
+    (ends, layers): (LayerCollectives, u32),
+) -> Option<RecordedStep> {
     let modules = 2 * layers as usize;
     let of_step = |(rank, places): (&RankSpans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
         let from = rank.reduces.partition_point(|at| *at < places.start);
         let to = rank.reduces.partition_point(|at| *at < places.end);
         let ends_between = &rank.reduces[from..to];
         let fits = match ends {
-            Ends::AllReduces => ends_between.len() >= modules,
-            Ends::Exchanges => {
+            LayerCollectives::AllReduces => ends_between.len() >= modules,
+            LayerCollectives::Exchanges => {
                 ends_between.len() == modules
                     && kind(trace, rank.spans[*ends_between.first()?]) == DISPATCH
             }
@@ -725,7 +727,14 @@ pub(super) fn step(
         .max()?;
     let mut of_ranks = Vec::with_capacity(ranks.len());
     for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
-        of_ranks.push(OfRank::new(trace, rank, places, reduces, (begin, *begun), (ends, modules))?);
+        of_ranks.push(RankStepTimes::new(
+            trace,
+            rank,
+            places,
+            reduces,
+            (begin, *begun),
+            (ends, modules),
+        )?);
     }
     let reduced = |nth: usize| {
         let with_reduces = ranks.iter().zip(&reduces);
@@ -733,10 +742,10 @@ pub(super) fn step(
             .map(|(rank, own)| (rank.spans[own[own.len() - modules + nth]], rank.offset))
             .collect();
         // use the backend's record: an emulated link starts when the last rank arrives
-        let arrived = Arrived::new(&parts, trace.meta.spec.is_some());
-        Reduced { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
+        let arrived = CollectiveArrivals::new(&parts, trace.meta.spec.is_some());
+        RecordedCollective { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
     };
-    Some(Step {
+    Some(RecordedStep {
         number,
         key,
         time: (begin, end),
@@ -751,9 +760,9 @@ pub(super) fn step(
 
 /// Extends every step to the start of the next one, whose first span on every rank `next` finds.
 pub(super) fn follow(
-    steps: &mut [Step],
+    steps: &mut [RecordedStep],
     ranks: &[RankSpans<'_>],
-    next: impl Fn(&Step) -> Option<Vec<usize>>,
+    next: impl Fn(&RecordedStep) -> Option<Vec<usize>>,
 ) {
     let begins: HashMap<i64, Option<i64>> =
         steps.iter().map(|step| (step.time.0, step.launched)).collect();

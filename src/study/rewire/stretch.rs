@@ -19,7 +19,7 @@ pub(super) struct Stretch {
 
 /// Times in ns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kernel {
+pub(super) struct LaunchedKernel {
     pub start: i64,
     pub end: i64,
     /// Earliest possible start given the host's launch; `None` if unknown.
@@ -34,7 +34,7 @@ impl Stretch {
     /// Builds a stretch from the kernels that started between `from` and `to` (ns), in order, and the gap
     /// before `to`. The floor is relative to `origin`; `released` belongs to the all-reduce at the end.
     pub fn new(
-        kernels: impl IntoIterator<Item = Kernel>,
+        kernels: impl IntoIterator<Item = LaunchedKernel>,
         (from, to): (i64, i64),
         released: Option<i64>,
         origin: i64,
@@ -58,7 +58,8 @@ impl Stretch {
             }
             at = at.max(kernel.end);
         }
-        let work = stretch.add(at, Kernel { start: to, end: to, released, leads: false, routes: false });
+        let work = stretch
+            .add(at, LaunchedKernel { start: to, end: to, released, leads: false, routes: false });
         match routes {
             true => stretch.routed += work,
             false => stretch.unrouted_floor = stretch.floor,
@@ -69,7 +70,7 @@ impl Stretch {
     }
 
     /// Adds a kernel that follows at time `at`; returns its work.
-    fn add(&mut self, at: i64, kernel: Kernel) -> i64 {
+    fn add(&mut self, at: i64, kernel: LaunchedKernel) -> i64 {
         let start = kernel.start.max(at);
         let released = kernel.released.map(|release| release.min(start));
         let base = released.map_or(at, |time| time.max(at));
@@ -97,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn kernel(start: i64, end: i64, released: Option<i64>) -> Kernel {
-        Kernel { start, end, released, leads: false, routes: false }
+    fn kernel(start: i64, end: i64, released: Option<i64>) -> LaunchedKernel {
+        LaunchedKernel { start, end, released, leads: false, routes: false }
     }
 
     #[test]

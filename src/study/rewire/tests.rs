@@ -41,11 +41,11 @@ fn rewiring(trace: &Trace, cell: &Spec) -> Rewiring {
         tp: Some(cell.tp.max(cell.dp)),
         message_bytes: None,
     };
-    Rewiring::new(trace, &Asked::default(), &setting).unwrap()
+    Rewiring::new(trace, &StepSelection::default(), &setting).unwrap()
 }
 
-fn choice(architecture: &str) -> Choice {
-    Choice::from_architecture(architecture.parse().unwrap())
+fn choice(architecture: &str) -> RewireChoice {
+    RewireChoice::from_architecture(architecture.parse().unwrap())
 }
 
 /// The same trace as another program would have it: kernels with names of their own, no plan, no steps, and ranks with
@@ -217,7 +217,7 @@ fn exchanges_of_tokens_rewired_take_what_the_other_architecture_takes() {
             let steps = &rewiring.steps;
             assert_eq!(
                 (steps.layers, steps.ranks, steps.ends),
-                (layers, ranks, Ends::Exchanges),
+                (layers, ranks, LayerCollectives::Exchanges),
                 "{which}"
             );
             let found = rewiring.measured().step_us;
@@ -248,7 +248,7 @@ fn a_simulated_trace_is_trusted_as_far_as_its_cell() {
     let paper = Spec { model: "llama-3-70b".into(), output_tokens: 512, ..small.clone() };
     trace.meta.spec = Some(paper);
     let rewiring = rewiring(&trace, &small);
-    let of = |change: fn(&mut Choice)| {
+    let of = |change: fn(&mut RewireChoice)| {
         let mut choice = choice("ladder");
         change(&mut choice);
         rewiring.error(&choice)
@@ -257,7 +257,7 @@ fn a_simulated_trace_is_trusted_as_far_as_its_cell() {
     assert!(of(|choice| choice.p2p = Some(P2p::Off)).starts_with("fitted to these runs"));
     assert!(of(|choice| choice.tp = Some(4)).starts_with("fitted to these runs"));
     for (change, why) in [
-        ((|choice| choice.micro_batches = 2) as fn(&mut Choice), "for micro2 with gpt-fast"),
+        ((|choice| choice.micro_batches = 2) as fn(&mut RewireChoice), "for micro2 with gpt-fast"),
         (|choice| choice.host = false, "for steps without launch gaps"),
         (|choice| choice.alpha_us = Some(5.0), "with other values of hardware or stack"),
         (|choice| choice.collective = Some(Collective::OneShot), "for one-shot all-reduces"),
@@ -296,7 +296,7 @@ fn renamed(change: impl Fn(usize, &str) -> Option<&'static str>) -> Trace {
 #[test]
 fn exchanges_that_cannot_be_rewired_say_why() {
     let of = |trace: &Trace| {
-        let rewiring = Rewiring::new(trace, &Asked::default(), &Setting::default());
+        let rewiring = Rewiring::new(trace, &StepSelection::default(), &Setting::default());
         rewiring.map(|rewiring| rewiring.steps.notes.clone()).map_err(|error| error.to_string())
     };
     assert_eq!(
@@ -351,9 +351,9 @@ fn exchanges_that_cannot_be_rewired_say_why() {
         assert!(told.contains(why), "{architecture}: {told}");
     }
     for changed in [
-        Choice { collective: Some(Collective::OneShot), ..choice("ladder") },
-        Choice { tp: Some(4), ..choice("ladder") },
-        Choice { gb_s: Some(100.0), ..choice("ladder") },
+        RewireChoice { collective: Some(Collective::OneShot), ..choice("ladder") },
+        RewireChoice { tp: Some(4), ..choice("ladder") },
+        RewireChoice { gb_s: Some(100.0), ..choice("ladder") },
     ] {
         let told = rewiring.answer(&changed).unwrap_err().to_string();
         assert!(told.contains("no all-reduce to change"), "{told}");
@@ -447,7 +447,7 @@ fn another_all_reduce_takes_what_a_run_with_it_takes() {
     for collective in [Collective::OneShot, Collective::Multimem, Collective::Fused] {
         for architecture in ["standard", "ladder"] {
             let wanted = step_us(&Spec { collective, ..cell(architecture, "llama-3-70b", 8, "native") });
-            let asked = Choice { collective: Some(collective), ..choice(architecture) };
+            let asked = RewireChoice { collective: Some(collective), ..choice(architecture) };
             let found = rewiring.answer(&asked).unwrap().contended.unwrap().step_us;
             assert!(
                 (found / wanted - 1.0).abs() < 0.03,
@@ -475,7 +475,7 @@ fn message_sizes_without_a_basis_are_unknown_and_say_why() {
     let mut trace = disguised(&simulated(&standard));
     let of = |trace: &Trace, target: Target| {
         let setting = Setting { target: Some(target), tp: Some(2), message_bytes: None };
-        let rewiring = Rewiring::new(trace, &Asked::default(), &setting).unwrap();
+        let rewiring = Rewiring::new(trace, &StepSelection::default(), &setting).unwrap();
         assert!(rewiring.answer(&choice("ladder")).is_ok());
         (rewiring.message(), rewiring.unknown_size())
     };
@@ -533,14 +533,14 @@ fn a_step_that_waits_for_its_host_stays_as_long_unless_launches_go() {
     // what the host holds up computes nothing: all-reduces beside it stay exposed
     let measured_exposed = rewiring.measured().exposed_us;
     assert!(ladder.exposed_us > 0.3 * measured_exposed, "{ladder:?} against {measured_exposed}");
-    let free = Choice { host: false, ..choice("standard") };
+    let free = RewireChoice { host: false, ..choice("standard") };
     let free = rewiring.answer(&free).unwrap().alone;
     assert!(free.speedup > 1.5);
     // never to wait for the host is the bound of a CUDA graph
     let number = rewiring.steps.times().nth(3).unwrap().0;
     let wait_us = 1e3 * rewiring.steps.launch_wait_ms(number).unwrap();
     let step = rewiring.on_step(number).unwrap();
-    let free = step.answer(&Choice { host: false, ..choice("standard") }).unwrap().alone;
+    let free = step.answer(&RewireChoice { host: false, ..choice("standard") }).unwrap().alone;
     let bound_us = step.measured().step_us - wait_us;
     assert!(free.step_us >= bound_us - 1.0, "{free:?} against {bound_us}");
 }
@@ -579,7 +579,7 @@ fn steps_have_the_numbers_of_the_traces_markers() {
         message_bytes: None,
     };
     let only = |trace: &Trace, step| {
-        let asked = Asked { step: Some(step), ..Asked::default() };
+        let asked = StepSelection { step: Some(step), ..StepSelection::default() };
         Rewiring::new(trace, &asked, &setting)
     };
     let first = only(&foreign, 0).unwrap().measured().step_us;
@@ -690,7 +690,7 @@ fn a_fused_all_reduce_never_beats_the_limit_that_contains_it() {
     let trace = simulated(&standard);
     let rewiring = rewiring(&trace, &standard);
     let step_us = |name: &str, collective| {
-        let choice = Choice { collective, ..choice(name) };
+        let choice = RewireChoice { collective, ..choice(name) };
         rewiring.answer(&choice).unwrap().alone.step_us
     };
     let fused = Some(Collective::Fused);
@@ -731,7 +731,7 @@ fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
     let trace = simulated(&standard);
     let of = |trace: &Trace, tp: u32| {
         let setting = Setting { tp: Some(tp), ..Setting::default() };
-        Rewiring::new(trace, &Asked::default(), &setting)
+        Rewiring::new(trace, &StepSelection::default(), &setting)
     };
     let error = of(&trace, 8).unwrap_err().to_string();
     assert!(error.contains("--tp 8 contradicts the trace: 4 ranks communicate"), "{error}");
@@ -749,7 +749,7 @@ fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
 #[test]
 fn what_cannot_be_rewired_says_why() {
     let of = |trace: &Trace, layers| {
-        let asked = Asked { layers, ..Asked::default() };
+        let asked = StepSelection { layers, ..StepSelection::default() };
         Rewiring::new(trace, &asked, &Setting::default()).unwrap_err().to_string()
     };
     let ladder = simulated(&cell("ladder", "llama-3-8b", 4, "native"));
@@ -778,8 +778,8 @@ fn what_cannot_be_rewired_says_why() {
     let told = of(&generic, None);
     assert!(told.contains("ncclDevKernel_Generic_1 runs any collective"), "{told}");
     // without a profile nothing is said of another all-reduce
-    let bare = Rewiring::new(&trace, &Asked::default(), &Setting::default()).unwrap();
-    let fused = Choice { collective: Some(Collective::Fused), ..choice("standard") };
+    let bare = Rewiring::new(&trace, &StepSelection::default(), &Setting::default()).unwrap();
+    let fused = RewireChoice { collective: Some(Collective::Fused), ..choice("standard") };
     assert!(bare.answer(&fused).unwrap_err().to_string().contains("hardware profile"));
     assert_eq!(bare.answer(&choice("ladder")).unwrap().contended, None);
     assert!(bare.answer(&choice("sync-drop:99")).is_err(), "layers that the model has not");

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use super::steps::{Ends, Mixture, Part, Step, Steps};
+use super::steps::{ExpertLayout, LayerCollectives, MoeLayerPart, RecordedStep, RecordedSteps};
 use super::stretch::Stretch;
 use base::error::{Error, Result};
 use base::statistics::median;
@@ -20,7 +20,7 @@ use plan::{
 use run::sim::MeasuredOperations;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wired {
+pub(super) struct WiringOptions {
     pub architecture: Architecture,
     /// True if one operation reduces, adds to the residual and normalizes.
     pub fused: bool,
@@ -32,7 +32,7 @@ pub(super) struct Wired {
     pub kernels: f64,
 }
 
-impl Wired {
+impl WiringOptions {
     pub fn plain(architecture: Architecture) -> Self {
         Self { architecture, fused: false, micro_batches: 1, share: 1.0, kernels: 1.0 }
     }
@@ -40,7 +40,7 @@ impl Wired {
 
 /// Slowdown of both lanes while both are busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Losses {
+pub(super) struct ContentionLosses {
     /// Share of its speed that compute loses to the trace's all-reduce.
     pub compute: f64,
     /// Share of its speed that an all-reduce loses to compute.
@@ -54,15 +54,17 @@ pub(super) struct Losses {
 ///
 /// Returns an error if the architecture names layers that the model lacks, or the trace has none of the
 /// all-reduces that it changes.
-fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
+fn plan(steps: &RecordedSteps, wired: &WiringOptions) -> Result<Plan> {
     let tp = steps.ranks.max(2);
-    let exchanges = steps.ends == Ends::Exchanges;
+    let exchanges = steps.ends == LayerCollectives::Exchanges;
     let mixture = match exchanges {
-        true => Some(Mixture { dense_first: 0, every: 1, has_shared: steps.has_work_beside_dispatch() }),
+        true => {
+            Some(ExpertLayout { dense_first: 0, every: 1, has_shared: steps.has_work_beside_dispatch() })
+        }
         // other wirings treat a layer with experts like a dense one
         false => steps.mixture.filter(|_| matches!(wired.architecture, Architecture::FarSkip(_))),
     };
-    let experts = |mixture: Mixture| ExpertShape {
+    let experts = |mixture: ExpertLayout| ExpertShape {
         count: tp,
         top_k: 1,
         width: 8 * tp,
@@ -152,13 +154,13 @@ enum Source {
 }
 
 /// Plan of a wiring, and for each operation the part of the trace that gives its time.
-pub(super) struct Assigned {
+pub(super) struct AssignedPlan {
     pub plan: Plan,
-    wired: Wired,
+    wired: WiringOptions,
     sources: Vec<Source>,
 }
 
-/// Index of a module in [`super::steps::Step::reduces`].
+/// Index of a module in [`super::steps::RecordedStep::reduces`].
 fn place(module: Module, layer: Option<u32>) -> Option<usize> {
     let first = 2 * layer? as usize;
     match module {
@@ -174,15 +176,15 @@ fn source_of_part(plan: &Plan, at: usize, carries: bool, joins: bool) -> Source 
     let operation = &plan.operations[at];
     let Some(layer) = operation.layer else { return Source::Nothing };
     let is_shared = |operation: &Operation| operation.name.contains("/shared_");
-    let part = |part: Part, joins| Source::Module { at: part.index(layer), block: false, joins };
+    let part = |part: MoeLayerPart, joins| Source::Module { at: part.index(layer), block: false, joins };
     match (operation.module, &operation.kind) {
         (_, Kind::Dispatch) => Source::Reduce(Some(2 * layer as usize)),
         (_, Kind::Combine) => Source::Reduce(Some(2 * layer as usize + 1)),
-        (_, Kind::Experts) => part(Part::Experts, true),
-        (Module::Moe, _) if carries => part(Part::Router, joins),
-        (_, _) if carries => part(Part::Attention, joins),
+        (_, Kind::Experts) => part(MoeLayerPart::Experts, true),
+        (Module::Moe, _) if carries => part(MoeLayerPart::Router, joins),
+        (_, _) if carries => part(MoeLayerPart::Attention, joins),
         // attention and experts share a norm
-        (Module::Block, Kind::Router) => part(Part::Router, false),
+        (Module::Block, Kind::Router) => part(MoeLayerPart::Router, false),
         (Module::Block, Kind::Add) if operation.name.ends_with("sum") => Source::Extra,
         _ if is_shared(operation)
             && !plan.operations[..at]
@@ -191,16 +193,16 @@ fn source_of_part(plan: &Plan, at: usize, carries: bool, joins: bool) -> Source 
                 .take_while(|other| other.layer == operation.layer)
                 .any(|other| is_shared(other) && same_part(other, operation)) =>
         {
-            part(Part::Beside, true)
+            part(MoeLayerPart::Beside, true)
         }
         _ => Source::Nothing,
     }
 }
 
-impl Assigned {
+impl AssignedPlan {
     /// Returns an error if the architecture names layers that the model lacks, or changes all-reduces of a trace
     /// that has none.
-    pub fn new(steps: &Steps, wired: Wired) -> Result<Self> {
+    pub fn new(steps: &RecordedSteps, wired: WiringOptions) -> Result<Self> {
         let plan = plan(steps, &wired)?;
         // shared experts join attention's sum, and the routed ones end in an all-reduce of their own
         let split: HashSet<u32> = plan
@@ -230,7 +232,9 @@ impl Assigned {
             };
             let joins = |at: usize| has_norm && (at == 0 || !is_bare);
             sources.push(match (operation.module, &operation.kind) {
-                (Module::Attn | Module::Moe | Module::Block, _) if steps.ends == Ends::Exchanges => {
+                (Module::Attn | Module::Moe | Module::Block, _)
+                    if steps.ends == LayerCollectives::Exchanges =>
+                {
                     source_of_part(&plan, at, carries, has_norm)
                 }
                 (_, kind) if kind.is_collective() => {
@@ -262,9 +266,9 @@ impl Assigned {
     /// (ns); with `host`, kernels wait for their launches as measured.
     pub fn times(
         &self,
-        step: &Step,
+        step: &RecordedStep,
         transfers: &[i64],
-        losses: Losses,
+        losses: ContentionLosses,
         host: bool,
     ) -> MeasuredOperations {
         let share = if self.wired.micro_batches > 1 { self.wired.share } else { 1.0 };

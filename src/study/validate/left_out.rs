@@ -64,7 +64,8 @@ const UNKNOWN_GPU: (&str, &str) = ("host_scale", "1");
 
 /// Errors on rows that were left out of an engine's fit, predicted with the constants of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct LeftOut {
+#[schemars(rename = "LeftOut")]
+pub struct CrossValidation {
     /// Stacks that share constants: `trtllm-1.0, trtllm-1.1`.
     pub engine: String,
     /// Rows left out: `h100_sxm`, `a third of the settings in turn`; `nothing` for the errors of the fit itself.
@@ -87,7 +88,7 @@ type Fold = (String, Vec<Vec<usize>>);
 /// # Errors
 ///
 /// Returns an error for a set without served rows, and those of [`DataSet::runs`].
-pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
+pub fn left_out(set: &DataSet) -> Result<Vec<CrossValidation>> {
     if !set.serving {
         return Err(Error::input_help(
             format!("{} has no rows of serving engines", set.name),
@@ -157,7 +158,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Errors on the rows that run without waiting for KV cache.
-    fn left_out(mut self) -> Vec<LeftOut> {
+    fn left_out(mut self) -> Vec<CrossValidation> {
         let (set, simulator) = (self.set, &self.simulator);
         let is_free =
             |runs: &Vec<MeasuredRun>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
@@ -171,7 +172,7 @@ impl<'a> Engine<'a> {
         self.folds().into_iter().map(|(left_out, parts)| self.fold(left_out, &parts)).collect()
     }
 
-    fn fold(&self, left_out: String, parts: &[Vec<usize>]) -> LeftOut {
+    fn fold(&self, left_out: String, parts: &[Vec<usize>]) -> CrossValidation {
         let gpus = |rows: &[usize]| -> BTreeSet<&str> {
             rows.iter().map(|at| self.rows[*at][0].spec.hardware.as_str()).collect()
         };
@@ -202,7 +203,7 @@ impl<'a> Engine<'a> {
         };
         let (mean_abs_pct, bias_pct) = (mean_of(|error| error.abs()), mean_of(|error| *error));
         let engine = self.stacks.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        LeftOut { engine, left_out, rows, mean_abs_pct, bias_pct, constants }
+        CrossValidation { engine, left_out, rows, mean_abs_pct, bias_pct, constants }
     }
 
     /// Logarithms of predicted over measured for the runs of some rows.

@@ -9,8 +9,10 @@ mod left_out;
 mod set;
 mod trust;
 
-pub use left_out::{LeftOut, left_out};
-pub use set::{DataSet, Group, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, Slice};
+pub use left_out::{CrossValidation, left_out};
+pub use set::{
+    DataSet, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, ServingGroup, Slice,
+};
 pub(crate) use trust::{Changes, rewired_error};
 pub use trust::{
     TieBand, Trust, badge, evidence, nearest_error, nearest_errors, reversed_orders, short_badge,
@@ -33,7 +35,8 @@ use table::render::{Shown, Table};
 
 /// Prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Residual {
+#[schemars(rename = "Residual")]
+pub struct ValidationResidual {
     /// Line of the row in the file.
     pub line: usize,
     /// Description of the cell.
@@ -54,16 +57,18 @@ const WORST: usize = 3;
 
 /// One of the largest residuals of a set.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Worst<'a> {
+#[schemars(rename = "Worst")]
+pub struct LargestResidual<'a> {
     #[serde(flatten)]
-    pub residual: &'a Residual,
+    pub residual: &'a ValidationResidual,
     /// Likely cause; null if unknown.
     pub cause: Option<&'a str>,
 }
 
 /// Row without a prediction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct NotRun {
+#[schemars(rename = "NotRun")]
+pub struct UnpredictedRow {
     /// Line of the row in the file.
     pub line: usize,
     /// Reason for the missing prediction.
@@ -80,13 +85,13 @@ pub struct Score {
     /// than the set's own.
     pub fitted: Option<Vec<String>>,
     pub rows: usize,
-    pub not_run: Vec<NotRun>,
-    pub residuals: Vec<Residual>,
+    pub not_run: Vec<UnpredictedRow>,
+    pub residuals: Vec<ValidationResidual>,
     pub orders: Vec<RankOrder>,
     /// Lines of served rows whose requests wait for KV cache; the errors leave them out.
     pub queued: Vec<usize>,
     /// Errors of served rows by model, GPU, engine and format.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ServingGroup>,
     /// Errors of served rows by TP and by concurrency.
     pub slices: Vec<Slice>,
     pub hardware: String,
@@ -176,7 +181,7 @@ impl Score {
                 }
                 Err(error) => {
                     let line = runs.first().map_or(0, |run| run.line);
-                    score.not_run.push(NotRun { line, reason: error.to_string() });
+                    score.not_run.push(UnpredictedRow { line, reason: error.to_string() });
                 }
             }
         }
@@ -207,7 +212,7 @@ impl Score {
             }
         }
         score.orders = rank_orders(set, &done);
-        (score.groups, score.slices) = (Group::new(rows, &score), Slice::new(rows, &score));
+        (score.groups, score.slices) = (ServingGroup::new(rows, &score), Slice::new(rows, &score));
         Ok(score)
     }
 
@@ -218,7 +223,7 @@ impl Score {
     }
 
     /// Residuals of a measure that count: those of rows that do not wait for KV cache.
-    fn of_measure(&self, measure: Measure) -> impl Iterator<Item = &Residual> {
+    fn of_measure(&self, measure: Measure) -> impl Iterator<Item = &ValidationResidual> {
         let residuals = self.residuals.iter().filter(move |residual| residual.measure == measure);
         residuals.filter(move |residual| !self.queued.contains(&residual.line))
     }
@@ -230,26 +235,26 @@ impl Score {
     }
 
     /// Residuals of a measure by size, the largest first.
-    fn by_size(&self, measure: Measure) -> Vec<&Residual> {
-        let mut residuals: Vec<&Residual> = self.of_measure(measure).collect();
+    fn by_size(&self, measure: Measure) -> Vec<&ValidationResidual> {
+        let mut residuals: Vec<&ValidationResidual> = self.of_measure(measure).collect();
         residuals.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
         residuals
     }
 
-    pub fn largest(&self, measure: Measure) -> Option<&Residual> {
+    pub fn largest(&self, measure: Measure) -> Option<&ValidationResidual> {
         self.by_size(measure).first().copied()
     }
 
     /// Three largest residuals of decoding and of first tokens, or else of the set's first measure, with their likely causes.
-    pub fn worst(&self) -> Vec<Worst<'_>> {
+    pub fn worst(&self) -> Vec<LargestResidual<'_>> {
         let has = |measure: &Measure| self.residuals.iter().any(|one| one.measure == *measure);
         let first = [Measure::Tpot, Measure::Completion, Measure::Prefill, Measure::TokensPerS];
         let measures = first.into_iter().find(has).into_iter().chain(Some(Measure::Ttft).filter(has));
         let worst = measures.flat_map(|measure| self.by_size(measure).into_iter().take(WORST));
-        worst.map(|residual| Worst { residual, cause: self.cause(residual) }).collect()
+        worst.map(|residual| LargestResidual { residual, cause: self.cause(residual) }).collect()
     }
 
-    fn cause(&self, residual: &Residual) -> Option<&str> {
+    fn cause(&self, residual: &ValidationResidual) -> Option<&str> {
         let is = |cause: &&self::set::ResidualCause| {
             self.is_published
                 && cause.measure == residual.measure
@@ -267,7 +272,7 @@ fn is_standard_of(standard: &Spec, other: &Spec) -> bool {
         && same == *other
 }
 
-fn residual(run: &MeasuredRun, measure: Measure, measured: f64, predicted: f64) -> Residual {
+fn residual(run: &MeasuredRun, measure: Measure, measured: f64, predicted: f64) -> ValidationResidual {
     let spec = &run.spec;
     let error = match measure {
         _ if measure.unit() == "points" => predicted - measured,
@@ -275,7 +280,7 @@ fn residual(run: &MeasuredRun, measure: Measure, measured: f64, predicted: f64) 
     };
     let tokens = format!("{}+{}", spec.prompt_tokens, spec.output_tokens);
     let cell = format!("{} {} {tokens}", spec.model, spec.label());
-    Residual { line: run.line, cell, measure, measured, predicted, error }
+    ValidationResidual { line: run.line, cell, measure, measured, predicted, error }
 }
 
 /// Predictions for the runs of one row, in the unit of each measure.
@@ -475,7 +480,7 @@ pub fn card(scores: &[Score]) -> Table {
             ("largest", &|line| Shown::number(errors(line).map(|(_, max)| max), 1)),
             ("unit", &|(_, measure)| measure.unit().into()),
             ("largest_at|largest at", &|(score, measure)| {
-                let words = |r: &self::Residual| match measure.unit() {
+                let words = |r: &self::ValidationResidual| match measure.unit() {
                     "points" => {
                         format!(
                             "{:+.1}: {}, {:.1} % for {:.1} %",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::trust::has_experts;
-use super::{Residual, Score};
+use super::{Score, ValidationResidual};
 use crate::csv_table::{CsvRow, CsvTable, delimiter};
 use base::error::{Error, Result};
 use base::statistics::mean;
@@ -448,7 +448,8 @@ fn built_in_name(model: &str) -> String {
 
 /// Errors of the rows of one model, GPU, engine and format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Group {
+#[schemars(rename = "Group")]
+pub struct ServingGroup {
     pub model: String,
     pub system: String,
     pub engine: String,
@@ -465,10 +466,10 @@ pub struct Group {
     pub bias_pct: BTreeMap<&'static str, Option<f64>>,
 }
 
-impl Group {
+impl ServingGroup {
     /// Groups of a scored serving set, in the order of the file.
     pub(super) fn new(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
-        let mut groups: Vec<(Self, Vec<&Residual>)> = Vec::new();
+        let mut groups: Vec<(Self, Vec<&ValidationResidual>)> = Vec::new();
         for runs in rows {
             let Some(MeasuredRun { line, served: Some(row), .. }) = runs.first() else { continue };
             let is = |group: &Self| {
@@ -498,7 +499,7 @@ impl Group {
 type Means = BTreeMap<&'static str, Option<f64>>;
 
 /// Mean absolute errors and mean errors of residuals, without the rows that wait for KV cache.
-fn means(residuals: &[&Residual], score: &Score) -> (Means, Means) {
+fn means(residuals: &[&ValidationResidual], score: &Score) -> (Means, Means) {
     let (mut absolute, mut bias) = (Means::new(), Means::new());
     for measure in [Measure::Tpot, Measure::Ttft] {
         let counted = residuals.iter().filter(|residual| residual.measure == measure);
@@ -529,15 +530,15 @@ pub struct Slice {
 impl Slice {
     /// Slices of a scored serving set by TP, then by concurrency; none of other sets.
     pub(super) fn new(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
-        let mut slices: BTreeMap<(bool, u32), Vec<&Residual>> = BTreeMap::new();
+        let mut slices: BTreeMap<(bool, u32), Vec<&ValidationResidual>> = BTreeMap::new();
         for run in rows.iter().filter_map(|runs| runs.first()).filter(|run| run.served.is_some()) {
             let own = || score.residuals.iter().filter(|residual| residual.line == run.line);
             slices.entry((false, run.spec.tp)).or_default().extend(own());
             slices.entry((true, run.spec.concurrency)).or_default().extend(own());
         }
-        let slice = |((is_concurrency, value), residuals): ((bool, u32), Vec<&Residual>)| {
+        let slice = |((is_concurrency, value), residuals): ((bool, u32), Vec<&ValidationResidual>)| {
             let is_counted =
-                |r: &&&Residual| r.measure == Measure::Tpot && !score.queued.contains(&r.line);
+                |r: &&&ValidationResidual| r.measure == Measure::Tpot && !score.queued.contains(&r.line);
             let rows = residuals.iter().filter(is_counted).count();
             let (mean_abs_pct, bias_pct) = means(&residuals, score);
             let by = if is_concurrency { "concurrency" } else { "tp" };

@@ -1,7 +1,7 @@
 //! Data sets and their scores: how large errors may be, what a score counts, which files are refused.
 
 use super::*;
-use crate::rewire::{Asked, Choice, Rewiring, Setting};
+use crate::rewire::{RewireChoice, Rewiring, Setting, StepSelection};
 use base::error::Error;
 
 fn set(name: &str) -> DataSet {
@@ -124,8 +124,9 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
         let target =
             is_gpu.then(|| machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()));
         let setting = Setting { target: target.map(Result::unwrap), ..Setting::default() };
-        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting).unwrap();
-        let choice = Choice { p2p, ..Choice::from_architecture(architecture.parse().unwrap()) };
+        let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting).unwrap();
+        let choice =
+            RewireChoice { p2p, ..RewireChoice::from_architecture(architecture.parse().unwrap()) };
         let ms = rewiring.answer(&choice).unwrap().alone.step_us / 1e3;
         let error = 100.0 * (ms / measured_ms - 1.0);
         errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
@@ -145,7 +146,8 @@ fn the_largest_residuals_of_published_rows_have_causes() {
         let score = Score::new(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         let worst = score.worst();
         assert!(worst.len() >= 3, "{}", set.name);
-        let unknown: Vec<&Worst<'_>> = worst.iter().filter(|worst| worst.cause.is_none()).collect();
+        let unknown: Vec<&LargestResidual<'_>> =
+            worst.iter().filter(|worst| worst.cause.is_none()).collect();
         assert!(unknown.is_empty(), "{}: {unknown:?}", set.name);
         let mine = Score { is_published: false, ..score };
         assert!(mine.worst().iter().all(|worst| worst.cause.is_none()), "a file's rows have none");
@@ -193,7 +195,7 @@ fn served_rows_are_grouped_and_those_that_wait_for_cache_are_scored_apart() {
     let group = &score.groups[0];
     assert_eq!((group.rows, group.not_run, group.queued, score.groups.len()), (4, 1, 1, 3));
     let errors = |line: usize| {
-        let of = |r: &&Residual| r.line == line && r.measure == Measure::Tpot;
+        let of = |r: &&ValidationResidual| r.line == line && r.measure == Measure::Tpot;
         score.residuals.iter().find(of).unwrap().error.abs()
     };
     let mean = group.mean_abs_pct["tpot"].unwrap();
@@ -212,7 +214,7 @@ fn rows_left_out_of_a_fit_are_predicted_nearly_as_well() {
     let names: Vec<&str> = parts.iter().map(|part| part.left_out.as_str()).collect();
     assert_eq!(names, ["nothing", "a third of the settings in turn"], "one model on one GPU");
     assert!(parts.iter().all(|part| part.engine == "vllm-0.12" && part.rows == 57), "{parts:?}");
-    let tpot = |part: &LeftOut| part.mean_abs_pct["tpot"].unwrap();
+    let tpot = |part: &CrossValidation| part.mean_abs_pct["tpot"].unwrap();
     let (fitted, out) = (tpot(&parts[0]), tpot(&parts[1]));
     assert!(fitted < 3.2 && fitted < out + 0.1 && out < 1.5 * fitted, "{fitted} {out}");
     let [low, high] = parts[1].constants["step_us"];

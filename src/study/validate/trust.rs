@@ -35,7 +35,7 @@ pub enum Trust {
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     known: &'static KnownError,
-    held_out: Option<&'static HeldOut>,
+    held_out: Option<&'static HeldOutError>,
 }
 
 impl Trust {
@@ -245,7 +245,7 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     };
     let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
     let band = are_prefills.then(|| TieBand::of_first_tokens(specs.iter().copied()));
-    let band = band.filter(|band| matches!(band.basis, Basis::FirstTokens(Some(_))));
+    let band = band.filter(|band| matches!(band.basis, TieBandBasis::FirstTokens(Some(_))));
     let stand_ins = stand_ins(specs.iter().copied());
     let more = [band.map(TieBand::words), reversed_orders(specs)].into_iter().flatten().chain(stand_ins);
     Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
@@ -357,12 +357,12 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
 pub struct TieBand {
     /// Lead, as a share.
     pub share: f64,
-    pub(super) basis: Basis,
+    pub(super) basis: TieBandBasis,
 }
 
 /// Measurements that a band rests on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Basis {
+pub(super) enum TieBandBasis {
     /// Speedups near all compared cells.
     Speedups,
     /// None near some cell.
@@ -376,10 +376,10 @@ pub(super) enum Basis {
 impl TieBand {
     /// Band of cells that no measured speedup covers: twice the mean error of the paper's speedups with each TP held
     /// out (2.5 %), as other models, engines and hardware are farther from the fit.
-    pub const UNKNOWN: Self = Self { share: 0.05, basis: Basis::Unknown };
+    pub const UNKNOWN: Self = Self { share: 0.05, basis: TieBandBasis::Unknown };
 
     /// Band of the architectures of a step of a trace, whose kernel times are given and the same for all.
-    pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: Basis::Kernels };
+    pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: TieBandBasis::Kernels };
 
     /// Band of the speedups of simulated cells: the widest of theirs.
     pub fn from_specs<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
@@ -388,17 +388,17 @@ impl TieBand {
             let Some(error) = Trust::from_spec(spec).speedup_error() else { return Self::UNKNOWN };
             share = share.max(error);
         }
-        Self { share, basis: Basis::Speedups }
+        Self { share, basis: TieBandBasis::Speedups }
     }
 
     /// Band of the first tokens of simulated cells: the widest of theirs. The published rows have no speedups of first
     /// tokens, so it is the error of their latency.
     pub fn of_first_tokens<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let bands = specs.into_iter().map(|spec| match Trust::from_spec(spec).prefill_error() {
-            Some(share) => Self { share, basis: Basis::FirstTokens(None) },
+            Some(share) => Self { share, basis: TieBandBasis::FirstTokens(None) },
             None => FirstTokenError::from_spec(spec).map_or(Self::UNKNOWN, |error| Self {
                 share: error.pct.ceil() / 100.0,
-                basis: Basis::FirstTokens(Some(&error.set)),
+                basis: TieBandBasis::FirstTokens(Some(&error.set)),
             }),
         });
         bands.reduce(Self::wider).unwrap_or(Self::UNKNOWN)
@@ -424,10 +424,10 @@ impl TieBand {
     /// Reason of the width, after the name of what ties: `error of speedups measured near them`.
     pub fn reason(self) -> &'static str {
         match self.basis {
-            Basis::Speedups => "error of speedups measured near them",
-            Basis::Unknown => "no speedup measured near some of them",
-            Basis::FirstTokens(_) => "error of measured first tokens",
-            Basis::Kernels => "all share the traced kernels",
+            TieBandBasis::Speedups => "error of speedups measured near them",
+            TieBandBasis::Unknown => "no speedup measured near some of them",
+            TieBandBasis::FirstTokens(_) => "error of measured first tokens",
+            TieBandBasis::Kernels => "all share the traced kernels",
         }
     }
 
@@ -436,11 +436,11 @@ impl TieBand {
     pub fn words(self) -> String {
         let pct = 100.0 * self.share;
         match self.basis {
-            Basis::Speedups => format!("simulator error {pct:.0} %"),
-            Basis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
-            Basis::FirstTokens(None) => format!("simulator TTFT error {pct:.0} %"),
-            Basis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
-            Basis::Kernels => format!("ties within {pct:.1} %"),
+            TieBandBasis::Speedups => format!("simulator error {pct:.0} %"),
+            TieBandBasis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
+            TieBandBasis::FirstTokens(None) => format!("simulator TTFT error {pct:.0} %"),
+            TieBandBasis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
+            TieBandBasis::Kernels => format!("ties within {pct:.1} %"),
         }
     }
 

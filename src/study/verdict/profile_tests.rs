@@ -81,7 +81,7 @@ pub(super) fn judged(trace: &Trace) -> Verdict {
 
 /// Launch of a step's kernels.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum By {
+pub(super) enum LaunchMethod {
     /// One graph, with the time from the return of its launch to the start of its first kernel.
     Graph(i64),
     /// A call each, 4 us before the kernel starts.
@@ -92,7 +92,7 @@ pub(super) enum By {
 }
 
 /// Eight steps of four layers. `inner`: the gap before each kernel (us); `outer`: the one between steps.
-pub(super) fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
+pub(super) fn steps(by: LaunchMethod, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
     let mut profile = Profiled::default();
     let mut at = 10_000;
     let layer = [
@@ -115,14 +115,15 @@ pub(super) fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Pro
             at += match (number, by) {
                 (0, _) => outer,
                 // within the graph
-                (6.., By::Both) => 0,
+                (6.., LaunchMethod::Both) => 0,
                 _ => inner,
             };
-            let is_single = by == By::Calls || by == By::Both && (1..5).contains(&number);
+            let is_single =
+                by == LaunchMethod::Calls || by == LaunchMethod::Both && (1..5).contains(&number);
             let launch = match by {
-                By::Nothing => None,
+                LaunchMethod::Nothing => None,
                 _ if is_single => Some(profile.call("cudaLaunchKernel", at - 10, 6)),
-                By::Graph(before) => Some(
+                LaunchMethod::Graph(before) => Some(
                     *graph.get_or_insert_with(|| profile.call("cudaGraphLaunch", at - 20, 20 - before)),
                 ),
                 _ => {
@@ -145,7 +146,7 @@ pub(super) fn said(verdict: &Verdict) -> String {
 
 #[test]
 fn nobody_waits_for_a_host_whose_launches_are_not_recorded() {
-    let trace = steps(By::Nothing, NCCL, (20, 400)).trace("default");
+    let trace = steps(LaunchMethod::Nothing, NCCL, (20, 400)).trace("default");
     let found = judged(&trace);
     assert_eq!((found.host_share, found.between_graphs_share), (None, 0.0));
     for word in ["host", "launch"] {
@@ -207,18 +208,26 @@ fn shares_of_the_time_add_up_to_the_whole() {
 
 #[test]
 fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result<()> {
-    for (by, gaps) in [(By::Calls, (10, 20)), (By::Graph(4), (0, 400)), (By::Both, (10, 400))] {
+    for (by, gaps) in [
+        (LaunchMethod::Calls, (10, 20)),
+        (LaunchMethod::Graph(4), (0, 400)),
+        (LaunchMethod::Both, (10, 400)),
+    ] {
         let trace = steps(by, NCCL, gaps).trace("default");
         let found = judged(&trace);
-        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
+        let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
         let waits = [rewiring.steps.host_share(), rewiring.steps.between_graphs_share()];
         assert!((found.host_share.unwrap() - waits[0]).abs() < 1e-9, "{waits:?}: {found:?}");
         assert!((found.between_graphs_share - waits[1]).abs() < 1e-9, "{waits:?}: {found:?}");
         assert!((8.0 * rewiring.measured().exposed_us - found.exposed_us).abs() < 1e-6);
         // without launches, the step saves the waits and the latency of launches, but keeps the gap to the next step
-        let kept =
-            if matches!(by, By::Calls) { gaps.1 as f64 / rewiring.measured().step_us } else { 0.0 };
-        let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
+        let kept = if matches!(by, LaunchMethod::Calls) {
+            gaps.1 as f64 / rewiring.measured().step_us
+        } else {
+            0.0
+        };
+        let free =
+            RewireChoice { host: false, ..RewireChoice::from_architecture(Architecture::Standard) };
         let saved = 1.0 - 1.0 / rewiring.answer(&free)?.alone.speedup + kept;
         assert!(saved >= waits[0] - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
     }
@@ -228,10 +237,10 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
 /// Only ladder runs kernels beside all-reduces.
 #[test]
 fn an_error_names_contention_only_where_it_changes_the_times() -> Result<()> {
-    let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
-    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
+    let trace = steps(LaunchMethod::Graph(4), NCCL, (0, 400)).trace("default");
+    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
     let of = |architecture: Architecture| -> Result<_> {
-        let answer = rewiring.answer(&Choice::from_architecture(architecture))?;
+        let answer = rewiring.answer(&RewireChoice::from_architecture(architecture))?;
         assert!(answer.contended.is_some());
         let error = rewiring.error(&answer.choice);
         assert!(error.ends_with("emulated link, no contention"), "{error}");
@@ -264,10 +273,10 @@ fn other_collectives_stay_exposed_beside_all_reduces_that_are_hidden_in_part() -
         at += 100;
     }
     let trace = profile.trace("default");
-    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
+    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
     let exposed = rewiring.measured().exposed_us;
     assert!((exposed - (8.0 * 9.0 + 50.0)).abs() < 1e-6, "{exposed}");
-    let limit = rewiring.answer(&Choice::from_architecture(Architecture::UpperBound))?.alone;
+    let limit = rewiring.answer(&RewireChoice::from_architecture(Architecture::UpperBound))?.alone;
     assert!((limit.exposed_us - 50.0).abs() < 1e-6, "{limit:?}");
     Ok(())
 }
@@ -343,7 +352,7 @@ fn no_cause_follows_from_durations_that_are_doubted() {
         assert_eq!((row.cause, row.transfer_share), (Cause::Inconclusive, None));
     }
     assert!(said(&found).contains("As recorded: "), "{}", said(&found));
-    let all = Asked::default();
+    let all = StepSelection::default();
     let refused = Rewiring::new(&profile.trace("default"), &all, &setting()).unwrap_err();
     assert!(refused.to_string().contains("steps cannot be rebuilt from this trace"), "{refused}");
     let trace = profile.trace("default");
@@ -362,11 +371,11 @@ fn steps_and_links_come_only_from_work_without_doubts() {
         (Doubted::Missing, true),
         (Doubted::Launches, false),
     ] {
-        let mut trace = steps(By::Calls, NCCL, (10, 20)).trace("default");
+        let mut trace = steps(LaunchMethod::Calls, NCCL, (10, 20)).trace("default");
         let doubt = Doubt { about, sentence: "a.json: doubtful".into() };
         trace.meta.import.as_mut().unwrap().doubts = vec![doubt.clone(), doubt];
         let says = |error: base::error::Error| error.to_string().contains("doubtful");
-        let rewired = Rewiring::new(&trace, &Asked::default(), &setting());
+        let rewired = Rewiring::new(&trace, &StepSelection::default(), &setting());
         assert_eq!(rewired.map_or_else(says, |_| false), is_refused, "{about:?}");
         let links = all_reduces_of("t", &trace, P2p::On, Some(1 << 20));
         assert_eq!(links.map_or_else(says, |_| false), is_refused, "{about:?}");
@@ -454,7 +463,7 @@ fn communication_with_impossible_times_is_missed_by_the_verdict() {
 #[test]
 fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()> {
     for before in [4, 8] {
-        let trace = steps(By::Graph(before), CUSTOM, (0, 400)).trace("default");
+        let trace = steps(LaunchMethod::Graph(before), CUSTOM, (0, 400)).trace("default");
         let found = judged(&trace);
         let busy = 4 + 4 * 126 + 40;
         let step = f64::from(busy + 400);
@@ -467,14 +476,16 @@ fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()
         );
         assert_eq!(Some(found.between_graphs_share), found.host_share);
         assert_eq!(found.remedies[0].name, "no gap between CUDA graphs");
-        let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
-        let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
+        let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
+        let free =
+            RewireChoice { host: false, ..RewireChoice::from_architecture(Architecture::Standard) };
         let answer = rewiring.answer(&free)?.alone;
         // the start of a graph itself stays: from the return of its launch to its first kernel
         let left = step - (400.0 - before as f64);
         assert!((answer.step_us - left).abs() < 1e-6, "{answer:?}, not {left}");
         assert!((answer.speedup - step / left).abs() < 1e-6, "{answer:?}");
-        let as_measured = rewiring.answer(&Choice::from_architecture(Architecture::Standard))?.alone;
+        let as_measured =
+            rewiring.answer(&RewireChoice::from_architecture(Architecture::Standard))?.alone;
         assert!((as_measured.step_us - step).abs() < 1e-6, "{as_measured:?}");
     }
     Ok(())
@@ -483,7 +494,7 @@ fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()
 /// Kernels of a graph start before its launch returns: they are of one replay all the same.
 #[test]
 fn a_graph_whose_launch_returns_late_is_one_graph() {
-    let trace = steps(By::Graph(-30), CUSTOM, (0, 400)).trace("default");
+    let trace = steps(LaunchMethod::Graph(-30), CUSTOM, (0, 400)).trace("default");
     let found = judged(&trace);
     assert!(found.has_graphs && said(&found).contains("of that is between CUDA graphs"), "{found:?}");
     let mut launches: Vec<i64> = trace.spans.iter().map(|span| span.ready_ns).collect();
@@ -495,13 +506,13 @@ fn a_graph_whose_launch_returns_late_is_one_graph() {
 
 #[test]
 fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
-    let trace = steps(By::Calls, CUSTOM, (10, 20)).trace("default");
+    let trace = steps(LaunchMethod::Calls, CUSTOM, (10, 20)).trace("default");
     let found = judged(&trace);
     assert!(said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert_eq!((found.between_graphs_share, found.has_graphs), (0.0, false));
     assert_eq!(found.remedies[0].name, "CUDA graph");
-    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting())?;
-    let free = Choice { host: false, ..Choice::from_architecture(Architecture::Standard) };
+    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
+    let free = RewireChoice { host: false, ..RewireChoice::from_architecture(Architecture::Standard) };
     // the 37 gaps within a step go, the one between steps stays: a graph would have it too
     assert!((rewiring.answer(&free)?.alone.step_us - (548.0 + 20.0)).abs() < 1e-6);
     Ok(())
@@ -509,7 +520,7 @@ fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
 
 #[test]
 fn an_engine_with_graphs_and_single_kernels_is_not_told_to_use_a_graph() {
-    let found = steps(By::Both, CUSTOM, (150, 20)).judged();
+    let found = steps(LaunchMethod::Both, CUSTOM, (150, 20)).judged();
     assert!(found.has_graphs, "{found:?}");
     assert!(!said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert!(found.remedies.iter().all(|remedy| !remedy.name.contains("(a CUDA graph)")), "{found:?}");
@@ -518,7 +529,7 @@ fn an_engine_with_graphs_and_single_kernels_is_not_told_to_use_a_graph() {
 #[test]
 fn a_fused_all_reduce_is_not_offered_to_whom_has_one() -> Result<()> {
     let offered = |all_reduce| {
-        let found = steps(By::Graph(4), all_reduce, (0, 5)).judged();
+        let found = steps(LaunchMethod::Graph(4), all_reduce, (0, 5)).judged();
         assert!(!found.remedies.is_empty(), "{found:?}");
         found.remedies.iter().any(|remedy| remedy.name.contains("fused"))
             || found.needs.iter().any(|need| need.contains("fused"))
@@ -528,14 +539,16 @@ fn a_fused_all_reduce_is_not_offered_to_whom_has_one() -> Result<()> {
     assert!(offered(ALONE), "pattern 0 fuses nothing");
     assert!(offered(CUSTOM));
     let rewiring = Rewiring::new(
-        &steps(By::Graph(4), FUSED, (0, 5)).trace("default"),
-        &Asked::default(),
+        &steps(LaunchMethod::Graph(4), FUSED, (0, 5)).trace("default"),
+        &StepSelection::default(),
         &setting(),
     )?;
     // it fuses, and takes one shot
     for collective in [Collective::Fused, Collective::OneShot] {
-        let again =
-            Choice { collective: Some(collective), ..Choice::from_architecture(Architecture::Standard) };
+        let again = RewireChoice {
+            collective: Some(collective),
+            ..RewireChoice::from_architecture(Architecture::Standard)
+        };
         assert!((rewiring.answer(&again)?.alone.speedup - 1.0).abs() < 1e-9, "{collective}");
     }
     Ok(())

@@ -377,8 +377,8 @@ fn a_selected_step_of_a_run_is_predicted_in_any_sample() {
 
 #[test]
 fn the_prediction_of_a_selected_step_is_of_that_step() {
-    let mut trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
-    let found = crate::rewire::Steps::new(&trace, &Asked::default()).unwrap();
+    let mut trace = steps(LaunchMethod::Graph(4), NCCL, (0, 400)).trace("default");
+    let found = crate::rewire::RecordedSteps::new(&trace, &StepSelection::default()).unwrap();
     let times: Vec<(u32, i64, i64)> = found.times().collect();
     // longer than the others, and numbered by the engine
     let (_, from, until) = times[2];
@@ -437,7 +437,11 @@ fn prefills_are_told_from_decode_steps_by_their_names() {
 
 #[test]
 fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
-    for (by, gaps) in [(By::Calls, (10, 20)), (By::Nothing, (0, 0)), (By::Graph(4), (0, 400))] {
+    for (by, gaps) in [
+        (LaunchMethod::Calls, (10, 20)),
+        (LaunchMethod::Nothing, (0, 0)),
+        (LaunchMethod::Graph(4), (0, 400)),
+    ] {
         let found = judged(&steps(by, NCCL, gaps).trace("default"));
         let lines: Vec<(f64, &str)> = (found.sentences.iter())
             .filter_map(|line| line.strip_prefix("  ")?.split_once('x'))
@@ -473,7 +477,7 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
 /// The gap of 400 us behind a step's last kernel counts, up to the start of the next step and no further.
 #[test]
 fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
-    let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
+    let trace = steps(LaunchMethod::Graph(4), NCCL, (0, 400)).trace("default");
     let Setting { target, tp, .. } = setting();
     let middle = trace.spans[trace.spans.len() / 2].start_ns;
     let traced =
@@ -487,7 +491,7 @@ fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
 /// The sliders over a step have the verdict's remedies, with the same numbers.
 #[test]
 fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
-    let trace = steps(By::Calls, NCCL, (40, 40)).trace("default");
+    let trace = steps(LaunchMethod::Calls, NCCL, (40, 40)).trace("default");
     let found = judged(&trace);
     assert!(found.remedies[0].name == "CUDA graph" && found.remedies[0].speedup > 2.0, "{found:?}");
     let Setting { target, tp, .. } = setting();
@@ -499,7 +503,7 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let as_traced = traced.answer(&traced.base).unwrap();
     let line = as_traced.launch_bound("c").unwrap();
     // the wait that the verdict on this step counts
-    let rewiring = Rewiring::new(&trace, &Asked::default(), &setting()).unwrap();
+    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting()).unwrap();
     let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
     let origin = trace::overlap::origin_ns(&trace);
     // with the next step's first nanosecond, so that the gap before it counts
@@ -519,9 +523,9 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     assert!(answer.launch_bound("c").unwrap().starts_with("launch wait of "));
     variant.cell.collective = Collective::Fused;
     let fused = traced.answer(&variant).unwrap();
-    let speedup = |answer: &crate::whatif::Answer, name: &str, groups: u32| {
+    let speedup = |answer: &crate::whatif::WhatIfAnswer, name: &str, groups: u32| {
         let architecture: Architecture = name.parse().unwrap();
-        let of = |row: &&crate::whatif::Row| {
+        let of = |row: &&crate::whatif::WhatIfRow| {
             (&row.architecture, row.micro_batches) == (&architecture, groups)
         };
         answer.rows.iter().find(of).unwrap().numbers.as_ref().unwrap().speedup.unwrap()

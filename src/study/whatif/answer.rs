@@ -1,7 +1,7 @@
 //! Answers of the what-if screen: the numbers of every architecture of a variant, a step of two of them, and the
 //! frontier.
 
-use super::variant::Variant;
+use super::variant::WhatIfVariant;
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::TieBand;
 use base::text::latency;
@@ -89,7 +89,7 @@ pub struct CellLink {
 
 /// Simulated numbers of one architecture. Step times are those of the middle decode step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Numbers {
+pub struct SimulatedMetrics {
     /// Prefill latency, from prompt to token 1 (ms); `None` for a step of a trace.
     pub prefill_ms: Option<f64>,
     /// Latency of all decode steps (ms); `None` for a step of a trace.
@@ -113,7 +113,7 @@ pub struct Numbers {
     pub hidden_share: Option<f64>,
 }
 
-impl Numbers {
+impl SimulatedMetrics {
     /// Names of the numbers in files, in column order.
     pub const NAMES: [&str; 10] = [
         "prefill_ms",
@@ -146,7 +146,7 @@ impl Numbers {
     }
 }
 
-impl Row {
+impl WhatIfRow {
     /// A cell with the row's architecture and micro-batches.
     pub(super) fn applied_to(&self, spec: &Spec) -> Spec {
         Spec {
@@ -168,16 +168,16 @@ impl Row {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct WhatIfRow {
     pub architecture: Architecture,
     pub micro_batches: u32,
     /// Numbers, or the reason why the row cannot run.
-    pub numbers: std::result::Result<Numbers, String>,
+    pub numbers: std::result::Result<SimulatedMetrics, String>,
 }
 
 /// Middle decode step of an architecture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Strip {
+pub struct StepStrip {
     pub architecture: Architecture,
     pub length_ns: i64,
     /// Section in the middle of the model (ns): from the start of one layer's compute to the start of the
@@ -186,11 +186,11 @@ pub struct Strip {
     pub layer: u32,
     pub spans: Vec<StripSpan>,
     /// Communication while compute idles, ascending (ns).
-    pub exposed: Exposure,
+    pub exposed: ExposedIntervals,
 }
 
 /// Disjoint intervals, ascending (ns).
-pub type Exposure = Vec<(i64, i64)>;
+pub type ExposedIntervals = Vec<(i64, i64)>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StripSpan {
@@ -228,14 +228,14 @@ pub struct LaunchGaps {
     /// Remedy, as the verdict on the trace names it.
     pub remedy: &'static str,
     pub is_removed: bool,
-    /// Speedups over the traced step of `standard` and of [`Answer::wiring`] without these gaps; `None` if they are
+    /// Speedups over the traced step of `standard` and of [`WhatIfAnswer::wiring`] without these gaps; `None` if they are
     /// removed, or if a prediction fails.
     pub speedups_without: Option<[f64; 2]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    pub variant: Variant,
+pub struct WhatIfAnswer {
+    pub variant: WhatIfVariant,
     /// Cell with all slider changes.
     pub spec: Spec,
     pub profile_values: ProfileValues,
@@ -249,9 +249,9 @@ pub struct Answer {
     pub assumptions: Option<String>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
     /// `standard` in two micro-batches: the rival that needs no new model.
-    pub rows: Vec<Row>,
+    pub rows: Vec<WhatIfRow>,
     /// `standard`, then the chosen architecture if it differs.
-    pub strips: Vec<Strip>,
+    pub strips: Vec<StepStrip>,
     /// `standard`, the chosen architecture, `upper-bound`.
     pub frontiers: Vec<Frontier>,
     pub arguments: Vec<String>,
@@ -261,26 +261,26 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Fastest<'a> {
     /// Ascending by TPOT, but `standard` first if it is one of them; empty if none can run.
-    pub rows: Vec<(&'a Row, &'a Numbers)>,
-    /// [`Answer::tie_band`] of these rows.
+    pub rows: Vec<(&'a WhatIfRow, &'a SimulatedMetrics)>,
+    /// [`WhatIfAnswer::tie_band`] of these rows.
     pub band: TieBand,
 }
 
-impl Answer {
+impl WhatIfAnswer {
     /// Row of an architecture, with the variant's own number of micro-batches.
-    pub fn row(&self, architecture: &Architecture) -> Option<&Row> {
+    pub fn row(&self, architecture: &Architecture) -> Option<&WhatIfRow> {
         self.rows.iter().find(|row| {
             (&row.architecture, row.micro_batches) == (architecture, self.spec.micro_batches)
         })
     }
 
-    pub fn is_chosen(&self, row: &Row) -> bool {
+    pub fn is_chosen(&self, row: &WhatIfRow) -> bool {
         self.row(&self.spec.architecture) == Some(row)
     }
 
     /// Label of a row: its architecture and the options that distinguish it from plain cells, such as `ladder
     /// micro2`.
-    pub fn label(&self, row: &Row) -> String {
+    pub fn label(&self, row: &WhatIfRow) -> String {
         row.applied_to(&self.spec).architecture_label()
     }
 
@@ -364,7 +364,7 @@ impl Answer {
     /// Remark on the row that beats `upper-bound` by most because it does less work; `None` if no row does.
     pub fn beaten_limit(&self) -> Option<String> {
         let limit = self.row(&Architecture::UpperBound)?.numbers.as_ref().ok()?.tpot_ms;
-        let beats = |row: &Row| {
+        let beats = |row: &WhatIfRow| {
             let (less, numbers) = (less_work(&row.applied_to(&self.spec))?, row.numbers.as_ref().ok()?);
             let is_ahead = limit / numbers.tpot_ms > 1.0 + LEAST_DIFFERENCE;
             let is_choice = row.architecture != Architecture::UpperBound;
@@ -380,7 +380,7 @@ impl Answer {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
         let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
         let least = ran.clone().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
-        let ratios: Vec<((&Row, &Numbers), f64)> =
+        let ratios: Vec<((&WhatIfRow, &SimulatedMetrics), f64)> =
             ran.map(|(row, numbers)| ((row, numbers), numbers.tpot_ms / least)).collect();
         let (mut rows, band) =
             TieBand::ties(ratios, |near| self.tie_band(near.iter().map(|((row, _), _)| *row)));
@@ -391,7 +391,7 @@ impl Answer {
     }
 
     /// Band within which these rows tie.
-    pub fn tie_band<'a>(&self, rows: impl IntoIterator<Item = &'a Row>) -> TieBand {
+    pub fn tie_band<'a>(&self, rows: impl IntoIterator<Item = &'a WhatIfRow>) -> TieBand {
         if self.assumptions.is_some() {
             return TieBand::OF_TRACE;
         }
@@ -399,7 +399,7 @@ impl Answer {
         TieBand::from_specs(&specs)
     }
 
-    pub fn chosen(&self) -> Option<&Numbers> {
+    pub fn chosen(&self) -> Option<&SimulatedMetrics> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
     }
 }
@@ -424,7 +424,7 @@ impl StripSpan {
     }
 }
 
-impl Strip {
+impl StepStrip {
     pub(super) fn new(
         architecture: &Architecture,
         spans: Vec<StripSpan>,
@@ -451,7 +451,7 @@ impl Strip {
 }
 
 /// Busy intervals of a lane (ns).
-fn busy(spans: &[StripSpan], lane: Lane) -> Exposure {
+fn busy(spans: &[StripSpan], lane: Lane) -> ExposedIntervals {
     let of_lane = spans.iter().filter(|span| span.lane == lane);
     intervals::union(of_lane.map(|span| (span.start_ns, span.end_ns)))
 }

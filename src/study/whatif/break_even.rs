@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::answer::NetworkValues;
-use super::question::{Question, own_link};
+use super::question::{WhatIfQuestion, own_link};
 use super::slider::{Slider, shown};
-use super::variant::Variant;
+use super::variant::WhatIfVariant;
 use base::error::{Error, Result};
 use base::text::percent;
 use run::sim::{LinkTimes, Simulator};
@@ -18,7 +18,8 @@ pub const HIDDEN_PCT: f64 = 95.0;
 /// Quantity to search over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Over {
+#[schemars(rename = "Over")]
+pub enum BreakEvenQuantity {
     /// Latency of an all-reduce (us): hidden below the break-even.
     AlphaUs,
     /// Message bandwidth (1e9 bytes/s): hidden above the break-even.
@@ -51,7 +52,7 @@ pub enum Crossing {
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BreakEven {
     /// Quantity of the search.
-    pub over: Over,
+    pub over: BreakEvenQuantity,
     /// Link whose latency or bandwidth varies.
     pub link: CrossedLink,
     /// Minimum hidden share of the communication that counts as hidden (%).
@@ -80,7 +81,7 @@ const SCANNED: i32 = 16;
 /// Bisection steps on a logarithmic scale, for a relative precision of a thousandth.
 const HALVINGS: usize = 10;
 
-impl Over {
+impl BreakEvenQuantity {
     pub fn range(self) -> [f64; 2] {
         match self {
             Self::AlphaUs => [0.1, 2000.0],
@@ -88,7 +89,7 @@ impl Over {
         }
     }
 
-    pub fn set(self, link: CrossedLink, variant: &Variant, value: f64) -> Variant {
+    pub fn set(self, link: CrossedLink, variant: &WhatIfVariant, value: f64) -> WhatIfVariant {
         let mut changed = variant.clone();
         match (self, link) {
             (Self::AlphaUs, CrossedLink::Node) => changed.alpha_us = Some(value),
@@ -107,7 +108,7 @@ impl Over {
     }
 }
 
-impl Variant {
+impl WhatIfVariant {
     /// Finds the value nearest to the present one at which the variant's architecture stops hiding at least
     /// `hidden_pct` of its communication on a slower link, or, if it does not hide it now, begins to on a faster one.
     /// The value is on the hidden side.
@@ -116,8 +117,13 @@ impl Variant {
     ///
     /// Returns an error if the variant is invalid, its architecture cannot run or does not communicate, or the link
     /// does not change its communication.
-    pub fn break_even(&self, simulator: &Simulator, over: Over, hidden_pct: f64) -> Result<BreakEven> {
-        let question = Question::new(simulator, self)?;
+    pub fn break_even(
+        &self,
+        simulator: &Simulator,
+        over: BreakEvenQuantity,
+        hidden_pct: f64,
+    ) -> Result<BreakEven> {
+        let question = WhatIfQuestion::new(simulator, self)?;
         if let Some(why) = question.no_link() {
             return Err(Error::input(why));
         }
@@ -126,14 +132,14 @@ impl Variant {
             None => CrossedLink::Node,
         };
         let now = self.link_value(&question, over, link)?;
-        let at = |value: f64| Question::new(simulator, &over.set(link, self, value));
+        let at = |value: f64| WhatIfQuestion::new(simulator, &over.set(link, self, value));
         let hidden = |value: f64| -> Result<bool> { Ok(at(value)?.overlap_pct()? >= hidden_pct) };
         let now_hidden_pct = question.overlap_pct()?;
         let is_hidden = now_hidden_pct >= hidden_pct;
         let [low, high] = over.range();
         let end = match (over, is_hidden) {
-            (Over::AlphaUs, true) | (Over::GbS, false) => high.max(now),
-            (Over::AlphaUs, false) | (Over::GbS, true) => low.min(now),
+            (BreakEvenQuantity::AlphaUs, true) | (BreakEvenQuantity::GbS, false) => high.max(now),
+            (BreakEvenQuantity::AlphaUs, false) | (BreakEvenQuantity::GbS, true) => low.min(now),
         };
         // a latency may be 0
         let from = now.max(low * 1e-3);
@@ -177,12 +183,12 @@ impl Variant {
     }
 
     /// True if the hardware profile alone decides a value of a link.
-    fn is_of_profile(&self, over: Over, link: CrossedLink) -> bool {
+    fn is_of_profile(&self, over: BreakEvenQuantity, link: CrossedLink) -> bool {
         let (own, name) = match (over, link) {
-            (Over::AlphaUs, CrossedLink::Node) => (self.alpha_us, "alpha_us"),
-            (Over::GbS, CrossedLink::Node) => (self.gb_s, "gb_s"),
-            (Over::AlphaUs, CrossedLink::Network) => (self.network_alpha_us, "alpha_us"),
-            (Over::GbS, CrossedLink::Network) => (self.network_gb_s, "gb_s"),
+            (BreakEvenQuantity::AlphaUs, CrossedLink::Node) => (self.alpha_us, "alpha_us"),
+            (BreakEvenQuantity::GbS, CrossedLink::Node) => (self.gb_s, "gb_s"),
+            (BreakEvenQuantity::AlphaUs, CrossedLink::Network) => (self.network_alpha_us, "alpha_us"),
+            (BreakEvenQuantity::GbS, CrossedLink::Network) => (self.network_gb_s, "gb_s"),
         };
         let is_set = |key: &String| key.starts_with("link.") && key.ends_with(name);
         let is_emulated = matches!(self.cell.link, Link::Emulated { .. });
@@ -191,15 +197,20 @@ impl Variant {
     }
 
     /// Present latency or bandwidth of a link.
-    fn link_value(&self, question: &Question<'_>, over: Over, link: CrossedLink) -> Result<f64> {
+    fn link_value(
+        &self,
+        question: &WhatIfQuestion<'_>,
+        over: BreakEvenQuantity,
+        link: CrossedLink,
+    ) -> Result<f64> {
         if link == CrossedLink::Network {
             let network = &question.target.profile.link.inter_node;
-            return Ok(if over == Over::AlphaUs { network.alpha_us } else { network.gb_s });
+            return Ok(if over == BreakEvenQuantity::AlphaUs { network.alpha_us } else { network.gb_s });
         }
-        let own = if over == Over::AlphaUs { self.alpha_us } else { self.gb_s };
+        let own = if over == BreakEvenQuantity::AlphaUs { self.alpha_us } else { self.gb_s };
         let values = || {
             let (alpha_us, gb_s, _) = own_link(&self.plain_target()?.profile, &self.cell);
-            Ok(if over == Over::AlphaUs { alpha_us } else { gb_s })
+            Ok(if over == BreakEvenQuantity::AlphaUs { alpha_us } else { gb_s })
         };
         own.map_or_else(values, Ok)
     }
@@ -263,8 +274,8 @@ impl BreakEven {
         };
         let limit = self.limit(name, ["at most", "at least"]);
         match (self.crossing, self.over) {
-            (Crossing::Never, Over::AlphaUs) => format!("{limit} is low enough"),
-            (Crossing::Never, Over::GbS) => format!("{limit} is high enough"),
+            (Crossing::Never, BreakEvenQuantity::AlphaUs) => format!("{limit} is low enough"),
+            (Crossing::Never, BreakEvenQuantity::GbS) => format!("{limit} is high enough"),
             _ => limit,
         }
     }
@@ -275,10 +286,10 @@ impl BreakEven {
 
     fn slider(&self) -> Slider {
         match (self.over, self.link) {
-            (Over::AlphaUs, CrossedLink::Node) => Slider::Alpha,
-            (Over::GbS, CrossedLink::Node) => Slider::Bandwidth,
-            (Over::AlphaUs, CrossedLink::Network) => Slider::NetworkLatency,
-            (Over::GbS, CrossedLink::Network) => Slider::NetworkBandwidth,
+            (BreakEvenQuantity::AlphaUs, CrossedLink::Node) => Slider::Alpha,
+            (BreakEvenQuantity::GbS, CrossedLink::Node) => Slider::Bandwidth,
+            (BreakEvenQuantity::AlphaUs, CrossedLink::Network) => Slider::NetworkLatency,
+            (BreakEvenQuantity::GbS, CrossedLink::Network) => Slider::NetworkBandwidth,
         }
     }
 
@@ -287,14 +298,16 @@ impl BreakEven {
         let unit = self.over.unit();
         let [low, high] = self.range;
         match (self.crossing, self.over) {
-            (Crossing::At(at), Over::AlphaUs) => {
+            (Crossing::At(at), BreakEvenQuantity::AlphaUs) => {
                 format!("{name} {most} {} {unit}", rounded(at, f64::floor))
             }
-            (Crossing::At(at), Over::GbS) => format!("{name} {least} {} {unit}", rounded(at, f64::ceil)),
-            (Crossing::Always, Over::AlphaUs) => format!("any {name} up to {high} {unit}"),
-            (Crossing::Always, Over::GbS) => format!("any {name} from {low} {unit}"),
-            (Crossing::Never, Over::AlphaUs) => format!("no {name} down to {low} {unit}"),
-            (Crossing::Never, Over::GbS) => format!("no {name} up to {high} {unit}"),
+            (Crossing::At(at), BreakEvenQuantity::GbS) => {
+                format!("{name} {least} {} {unit}", rounded(at, f64::ceil))
+            }
+            (Crossing::Always, BreakEvenQuantity::AlphaUs) => format!("any {name} up to {high} {unit}"),
+            (Crossing::Always, BreakEvenQuantity::GbS) => format!("any {name} from {low} {unit}"),
+            (Crossing::Never, BreakEvenQuantity::AlphaUs) => format!("no {name} down to {low} {unit}"),
+            (Crossing::Never, BreakEvenQuantity::GbS) => format!("no {name} up to {high} {unit}"),
         }
     }
 }

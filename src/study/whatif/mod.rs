@@ -1,8 +1,8 @@
 //! Simulated what-if: one cell with sliders for its hardware and architecture.
 //!
-//! A [`Variant`] is a cell plus the slider changes; a [`Slider`] changes one value. [`Variant::answer`] returns
+//! A [`WhatIfVariant`] is a cell plus the slider changes; a [`Slider`] changes one value. [`WhatIfVariant::answer`] returns
 //! the numbers of every architecture, one step of two of them, and a frontier within milliseconds;
-//! [`Variant::break_even`] finds the link up to which communication stays hidden. All numbers are simulated and
+//! [`WhatIfVariant::break_even`] finds the link up to which communication stays hidden. All numbers are simulated and
 //! must be labelled so. [`TracedStep::answer`] gives the same numbers for a measured step of a trace, predicted by
 //! [`crate::rewire`].
 
@@ -17,11 +17,13 @@ mod variant;
 mod tests;
 
 pub use answer::{
-    Answer, CellLink, Exposure, Fastest, Frontier, FrontierPoint, LaunchGaps, NetworkValues, Numbers,
-    ProfileValues, Row, Strip, StripSpan,
+    CellLink, ExposedIntervals, Fastest, Frontier, FrontierPoint, LaunchGaps, NetworkValues,
+    ProfileValues, SimulatedMetrics, StepStrip, StripSpan, WhatIfAnswer, WhatIfRow,
 };
-pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, hidden_words, whole_pct};
+pub use break_even::{
+    BreakEven, BreakEvenQuantity, CrossedLink, Crossing, HIDDEN_PCT, hidden_words, whole_pct,
+};
 pub use slider::{ARCHITECTURES, Slider, about_architecture, meaning_of_architecture, own_meaning};
 pub use traced_step::TracedStep;
-pub use variant::Variant;
+pub use variant::WhatIfVariant;
 pub(crate) use variant::{NETWORK_KEYS, set_link};

@@ -1,4 +1,4 @@
-//! Simulation of a variant: [`Variant::answer`] and the numbers that the break-even needs.
+//! Simulation of a variant: [`WhatIfVariant::answer`] and the numbers that the break-even needs.
 //!
 //! An answer needs one prediction per architecture plus those of the frontier, each a fraction of a millisecond, on all
 //! cores.
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::answer::{
-    Answer, CellLink, Frontier, FrontierPoint, NetworkValues, Numbers, ProfileValues, Row, Strip,
-    StripSpan, shown_with,
+    CellLink, Frontier, FrontierPoint, NetworkValues, ProfileValues, SimulatedMetrics, StepStrip,
+    StripSpan, WhatIfAnswer, WhatIfRow, shown_with,
 };
 use super::slider;
-use super::variant::{Variant, sms_of};
+use super::variant::{WhatIfVariant, sms_of};
 use crate::analysis::LEAST_DIFFERENCE;
 use crate::validate::nearest_error;
 use base::error::{Error, Result};
@@ -29,22 +29,22 @@ pub(super) const TPS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// Variant with the model and machine that its cell names.
-pub(super) struct Question<'a> {
+pub(super) struct WhatIfQuestion<'a> {
     simulator: &'a Simulator,
     pub spec: Spec,
     shape: ModelShape,
     pub target: Arc<Target>,
 }
 
-impl Variant {
+impl WhatIfVariant {
     /// Computes all numbers of the what-if screen. An architecture that cannot run becomes a row with the
     /// reason.
     ///
     /// # Errors
     ///
     /// Returns an error if the variant itself is invalid: an unknown profile, a value out of bounds.
-    pub fn answer(&self, simulator: &Simulator) -> Result<Answer> {
-        let question = Question::new(simulator, self)?;
+    pub fn answer(&self, simulator: &Simulator) -> Result<WhatIfAnswer> {
+        let question = WhatIfQuestion::new(simulator, self)?;
         let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
         let Spec { architecture: chosen, micro_batches: own, .. } = question.spec.clone();
         let mut shown = shown_with(&chosen, own);
@@ -59,7 +59,7 @@ impl Variant {
             || {
                 let rows =
                     shown.par_iter().map(|(architecture, groups)| question.row(architecture, *groups));
-                rows.collect::<Vec<(Row, Option<Strip>)>>()
+                rows.collect::<Vec<(WhatIfRow, Option<StepStrip>)>>()
             },
             || {
                 let frontier_of = |architecture: &Architecture| Frontier {
@@ -72,16 +72,16 @@ impl Variant {
                 compared.par_iter().map(frontier_of).collect()
             },
         );
-        let (rows, mut strips): (Vec<Row>, Vec<Option<Strip>>) = rows.into_iter().unzip();
+        let (rows, mut strips): (Vec<WhatIfRow>, Vec<Option<StepStrip>>) = rows.into_iter().unzip();
         let mut strip = |wanted: &Architecture| {
             let at =
                 rows.iter().position(|row| (&row.architecture, row.micro_batches) == (wanted, own))?;
             strips.get_mut(at)?.take()
         };
-        let mut two: Vec<Strip> = strip(&standard).into_iter().collect();
+        let mut two: Vec<StepStrip> = strip(&standard).into_iter().collect();
         two.extend(strip(&chosen));
         let is_linked = question.spec.tp > 1 && link_problem(&question.spec, &question.target).is_none();
-        Ok(Answer {
+        Ok(WhatIfAnswer {
             variant: self.clone(),
             link: is_linked.then(|| question.link()),
             error: nearest_error(&question.spec),
@@ -97,8 +97,8 @@ impl Variant {
     }
 }
 
-impl<'a> Question<'a> {
-    pub(super) fn new(simulator: &'a Simulator, variant: &Variant) -> Result<Self> {
+impl<'a> WhatIfQuestion<'a> {
+    pub(super) fn new(simulator: &'a Simulator, variant: &WhatIfVariant) -> Result<Self> {
         let spec = variant.spec()?;
         let shape = simulator.model(&spec.model)?.shape.clone();
         // not cached: every position of a slider is another target
@@ -114,7 +114,7 @@ impl<'a> Question<'a> {
         self.simulator.cell_on(spec, &self.shape, Arc::clone(&self.target))
     }
 
-    fn profile_values(&self, variant: &Variant) -> Result<ProfileValues> {
+    fn profile_values(&self, variant: &WhatIfVariant) -> Result<ProfileValues> {
         let cell = &variant.cell;
         let target = variant.plain_target()?;
         let Target { profile, stack } = &target;
@@ -223,7 +223,10 @@ impl<'a> Question<'a> {
     }
 
     /// Predicts a cell, or explains why it cannot run.
-    pub(super) fn numbers(&self, spec: &Spec) -> std::result::Result<(Numbers, Strip), String> {
+    pub(super) fn numbers(
+        &self,
+        spec: &Spec,
+    ) -> std::result::Result<(SimulatedMetrics, StepStrip), String> {
         if let Some(problem) = feasibility::problem(spec, &self.shape) {
             return Err(problem);
         }
@@ -240,7 +243,7 @@ impl<'a> Question<'a> {
         if step.length_ns == i64::MAX || completion_ms * 1e6 >= i64::MAX as f64 {
             return Err("longer than 292 years (clock overflow)".into());
         }
-        let numbers = Numbers {
+        let numbers = SimulatedMetrics {
             prefill_ms: Some(prefill_ms),
             decode_ms: Some(decode_ms),
             // steps grow with the context, so the middle one is the median; a request also waits for prefills
@@ -266,12 +269,12 @@ impl<'a> Question<'a> {
             })
             .collect();
         let layers = self.shape.layers / spec.pp.max(1);
-        Ok((numbers, Strip::new(&spec.architecture, spans, step.length_ns, layers)))
+        Ok((numbers, StepStrip::new(&spec.architecture, spans, step.length_ns, layers)))
     }
 
-    fn row(&self, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {
+    fn row(&self, architecture: &Architecture, groups: u32) -> (WhatIfRow, Option<StepStrip>) {
         let architecture = architecture.clone();
-        let mut row = Row { architecture, micro_batches: groups, numbers: Err(String::new()) };
+        let mut row = WhatIfRow { architecture, micro_batches: groups, numbers: Err(String::new()) };
         let (numbers, strip) = self
             .numbers(&row.applied_to(&self.spec))
             .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
@@ -313,11 +316,12 @@ impl<'a> Question<'a> {
 
     /// Fills in speedup and gap closed, relative to plain `standard` and plain `upper-bound`: options that
     /// change the rows' plans do not apply to these two baselines.
-    fn with_hidden_share(&self, mut rows: Vec<Row>) -> Vec<Row> {
+    fn with_hidden_share(&self, mut rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
         let plain = self.spec.plain();
         let tpot = |wanted: Architecture| {
-            let is_of =
-                |row: &&Row| row.architecture == wanted && row.micro_batches == plain.micro_batches;
+            let is_of = |row: &&WhatIfRow| {
+                row.architecture == wanted && row.micro_batches == plain.micro_batches
+            };
             let of_row = || rows.iter().find(is_of)?.numbers.clone().ok();
             let numbers = match plain == self.spec {
                 true => of_row(),
@@ -335,7 +339,7 @@ impl<'a> Question<'a> {
 }
 
 /// Fills in speedup and gap closed, relative to the step times of `standard` and `upper-bound` (ms).
-pub(super) fn compare_with(rows: &mut [Row], standard: Option<f64>, limit: Option<f64>) {
+pub(super) fn compare_with(rows: &mut [WhatIfRow], standard: Option<f64>, limit: Option<f64>) {
     for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
         numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
         numbers.hidden_share = standard

@@ -1,7 +1,7 @@
 //! Sliders: the values of a variant that can change, their steps, and their text form.
 
 use super::answer::ProfileValues;
-use super::variant::Variant;
+use super::variant::WhatIfVariant;
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{Profile, STACKS};
@@ -23,16 +23,16 @@ enum Value {
     Option(&'static str),
     /// Value of the variant's hardware or model: getter and setter, and the profile's default.
     Own {
-        get: fn(&Variant) -> Option<f64>,
-        set: fn(&mut Variant, Option<f64>),
+        get: fn(&WhatIfVariant) -> Option<f64>,
+        set: fn(&mut WhatIfVariant, Option<f64>),
         profile: fn(&ProfileValues) -> Option<f64>,
     },
     /// Choice that is no option of a cell: names, those that a variant can have, and the present one by index.
     Choice {
-        names: fn(&Variant) -> Vec<String>,
+        names: fn(&WhatIfVariant) -> Vec<String>,
         fits: fn(Option<&ProfileValues>, usize) -> bool,
-        get: fn(&Variant) -> usize,
-        set: fn(&mut Variant, usize),
+        get: fn(&WhatIfVariant) -> usize,
+        set: fn(&mut WhatIfVariant, usize),
     },
 }
 
@@ -126,7 +126,7 @@ fn native_dtype(model: &str) -> DType {
 
 /// Takes the weight format of the model's checkpoint if the former model had its own, `before`. The two 16-bit formats
 /// count as one, so that fp16 stays fp16.
-fn follow_checkpoint(variant: &mut Variant, before: DType) {
+fn follow_checkpoint(variant: &mut WhatIfVariant, before: DType) {
     let is_16_bit = |dtype: DType| matches!(dtype, DType::Bf16 | DType::F16);
     let (dtype, next) = (variant.cell.dtype, native_dtype(&variant.cell.model));
     if dtype != before && !(is_16_bit(dtype) && is_16_bit(before)) {
@@ -166,7 +166,7 @@ fn divide(cell: &mut Spec, ranks: u32, division: usize) {
 }
 
 /// Divides this many GPUs as before. A single GPU keeps the division for the next time that there are more.
-fn divide_as_before(variant: &mut Variant, ranks: u32) {
+fn divide_as_before(variant: &mut WhatIfVariant, ranks: u32) {
     let division = match gpus(&variant.cell) {
         1 => std::mem::take(&mut variant.division_above_one).0,
         _ => division(&variant.cell),
@@ -193,7 +193,7 @@ impl Slider {
 
     /// Sliders of a simulated cell: those of experts only for mixtures, their numbers only for built-in ones, those of the
     /// network only across nodes.
-    pub fn of_cell(variant: &Variant, profile_values: Option<&ProfileValues>) -> Vec<Self> {
+    pub fn of_cell(variant: &WhatIfVariant, profile_values: Option<&ProfileValues>) -> Vec<Self> {
         let is_mixture = profile_values.is_some_and(|values| values.experts.is_some());
         let is_shown = |slider: &Self| match slider {
             Self::Division | Self::Load => is_mixture,
@@ -230,7 +230,11 @@ impl Slider {
     }
 
     /// Reason why the slider has no effect on a variant, if so.
-    pub fn no_effect(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<String> {
+    pub fn no_effect(
+        self,
+        variant: &WhatIfVariant,
+        profile_values: Option<&ProfileValues>,
+    ) -> Option<String> {
         let dp = variant.cell.dp;
         let no_link = profile_values.and_then(|values| values.no_link.clone());
         match self {
@@ -338,7 +342,7 @@ impl Slider {
     }
 
     /// Current number; `None` for a choice, or while the profile values are unknown.
-    pub fn number(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
+    pub fn number(self, variant: &WhatIfVariant, profile_values: Option<&ProfileValues>) -> Option<f64> {
         match self.entry().value {
             Value::Option(_) => Some(self.option()?.number(&variant.cell)? as f64),
             Value::Own { get, profile, .. } => get(variant).or_else(|| profile_values.and_then(profile)),
@@ -346,7 +350,7 @@ impl Slider {
         }
     }
 
-    pub fn text(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> String {
+    pub fn text(self, variant: &WhatIfVariant, profile_values: Option<&ProfileValues>) -> String {
         match self.option() {
             // the switch follows the batch
             Some(_) if self == Self::Serving && variant.cell.concurrency > 0 => {
@@ -361,7 +365,7 @@ impl Slider {
     }
 
     /// Position between the ends, 0 to 1; for choices, by index.
-    pub fn place(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
+    pub fn place(self, variant: &WhatIfVariant, profile_values: Option<&ProfileValues>) -> Option<f64> {
         // the offered counts depend on other sliders, a count's place does not
         if let Some(choices) = self.choices(variant, profile_values).filter(|_| !self.is_count()) {
             let text = self.text(variant, profile_values);
@@ -381,7 +385,7 @@ impl Slider {
     /// Moves the slider by one fine or coarse step; returns true if the value changed.
     pub fn step(
         self,
-        variant: &mut Variant,
+        variant: &mut WhatIfVariant,
         profile_values: Option<&ProfileValues>,
         up: bool,
         coarse: bool,
@@ -418,7 +422,12 @@ impl Slider {
 
     /// Moves the slider to a position between its ends, 0 to 1: the nearest choice, or a number with two
     /// significant digits.
-    pub fn move_to(self, variant: &mut Variant, profile_values: Option<&ProfileValues>, place: f64) {
+    pub fn move_to(
+        self,
+        variant: &mut WhatIfVariant,
+        profile_values: Option<&ProfileValues>,
+        place: f64,
+    ) {
         let place = place.clamp(0.0, 1.0);
         let [low, high] = self.range(profile_values);
         if let Some(choices) = self.choices(variant, profile_values) {
@@ -446,7 +455,7 @@ impl Slider {
     /// Sets a typed value; errors state the valid values.
     pub fn set(
         self,
-        variant: &mut Variant,
+        variant: &mut WhatIfVariant,
         profile_values: Option<&ProfileValues>,
         text: &str,
     ) -> Result<()> {
@@ -527,7 +536,7 @@ impl Slider {
         Ok(())
     }
 
-    pub fn reset(self, variant: &mut Variant, base: &Variant) {
+    pub fn reset(self, variant: &mut WhatIfVariant, base: &WhatIfVariant) {
         match self.entry().value {
             Value::Option(_) if self == Self::Tp => {
                 // the division of the GPUs is another slider
@@ -548,13 +557,17 @@ impl Slider {
         }
     }
 
-    pub fn is_changed(self, variant: &Variant, base: &Variant) -> bool {
+    pub fn is_changed(self, variant: &WhatIfVariant, base: &WhatIfVariant) -> bool {
         let mut back = variant.clone();
         self.reset(&mut back, base);
         back != *variant
     }
 
-    fn choices(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<Vec<String>> {
+    fn choices(
+        self,
+        variant: &WhatIfVariant,
+        profile_values: Option<&ProfileValues>,
+    ) -> Option<Vec<String>> {
         if let Value::Choice { names, fits, .. } = self.entry().value {
             let all = names(variant).into_iter().enumerate();
             return Some(
@@ -618,7 +631,7 @@ impl Slider {
         matches!(self, Self::Sms | Self::CommLoss)
     }
 
-    fn put(self, variant: &mut Variant, value: f64) {
+    fn put(self, variant: &mut WhatIfVariant, value: f64) {
         match self.entry().value {
             Value::Option(_) => {
                 let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;

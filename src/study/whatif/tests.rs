@@ -11,8 +11,8 @@ use table::CellOptions;
 use table::{Backend, Collective, Link, P2p, Spec};
 
 /// A variant that is simulated quickly.
-fn small() -> Variant {
-    let mut variant = Variant::default();
+fn small() -> WhatIfVariant {
+    let mut variant = WhatIfVariant::default();
     variant.cell.model = "llama-3.2-1b".into();
     variant.cell.output_tokens = 64;
     variant.cell.prompt_tokens = 128;
@@ -74,7 +74,7 @@ fn the_command_reproduces_the_number() {
 
 #[test]
 fn every_architecture_has_a_row_and_the_limits_hold() {
-    let answer = Variant::default().answer(&Simulator::default()).unwrap();
+    let answer = WhatIfVariant::default().answer(&Simulator::default()).unwrap();
     let numbers = |name: &str| {
         let row = answer.row(&name.parse().unwrap()).unwrap();
         row.numbers.clone().unwrap()
@@ -87,7 +87,7 @@ fn every_architecture_has_a_row_and_the_limits_hold() {
     assert!((standard.tpot_ms - (standard.split.work_ms + standard.exposed_ms)).abs() < 0.05);
     // its strips: the standard's communication is all exposed, and the middle layer lies within
     let [of_standard, of_ladder] = &answer.strips[..] else { panic!("{}", answer.strips.len()) };
-    let exposed = |strip: &Strip| strip.exposed.iter().map(|(a, b)| b - a).sum::<i64>() as f64 / 1e6;
+    let exposed = |strip: &StepStrip| strip.exposed.iter().map(|(a, b)| b - a).sum::<i64>() as f64 / 1e6;
     assert!((exposed(of_standard) - standard.exposed_ms).abs() < 1e-9);
     assert!((exposed(of_ladder) - ladder.exposed_ms).abs() < 1e-9);
     for strip in &answer.strips {
@@ -110,7 +110,7 @@ fn divided_batches_are_compared_with_plain_cells() {
     let mut variant = small();
     variant.cell.batch = 16;
     let plain = variant.answer(&simulator).unwrap();
-    let tpot = |answer: &Answer, name: &str| {
+    let tpot = |answer: &WhatIfAnswer, name: &str| {
         let row = answer.row(&name.parse().unwrap()).unwrap();
         row.numbers.as_ref().unwrap().tpot_ms
     };
@@ -141,9 +141,9 @@ fn divided_batches_are_compared_with_plain_cells() {
     let why = undivided.rows[0].numbers.as_ref().unwrap_err();
     assert!(why.contains("cannot be split into 2 micro-batches"), "{why}");
     // what is kept of one cell is not told of another: messages in 8 bits have buffers of their own
-    let mut large = Variant::default();
+    let mut large = WhatIfVariant::default();
     (large.cell.tp, large.cell.batch, large.cell.prompt_tokens) = (2, 64, 4096);
-    let why = |simulator: &Simulator, variant: &Variant| {
+    let why = |simulator: &Simulator, variant: &WhatIfVariant| {
         variant
             .answer(simulator)
             .unwrap()
@@ -163,7 +163,7 @@ fn divided_batches_are_compared_with_plain_cells() {
 #[test]
 fn what_cannot_run_says_why_and_the_rest_goes_on() {
     let simulator = Simulator::default();
-    let mut variant = Variant::default();
+    let mut variant = WhatIfVariant::default();
     variant.cell.tp = 1;
     let answer = variant.answer(&simulator).unwrap();
     let why = answer.rows[0].numbers.clone().unwrap_err();
@@ -179,12 +179,12 @@ fn what_cannot_run_says_why_and_the_rest_goes_on() {
 #[test]
 fn alpha_reaches_both_ways_of_a_link_without_p2p() {
     let simulator = Simulator::default();
-    let mut variant = Variant::default();
+    let mut variant = WhatIfVariant::default();
     variant.cell.p2p = P2p::Off;
     variant.cell.architecture = Architecture::Standard;
     variant.cell.batch = 64;
     let comm = |alpha| {
-        let variant = Variant { alpha_us: Some(alpha), ..variant.clone() };
+        let variant = WhatIfVariant { alpha_us: Some(alpha), ..variant.clone() };
         variant.answer(&simulator).unwrap().chosen().unwrap().comm_ms
     };
     let (low, middle, high) = (comm(10.0), comm(100.0), comm(1000.0));
@@ -195,7 +195,7 @@ fn alpha_reaches_both_ways_of_a_link_without_p2p() {
 fn fastest_says_which_named_all_reduce_decodes_faster() {
     // 70B with Ladder at TP 8
     let note = |collective| {
-        let mut variant = Variant::default();
+        let mut variant = WhatIfVariant::default();
         (variant.cell.batch, variant.cell.collective) = (64, collective);
         let answer = variant.answer(&Simulator::default()).unwrap();
         answer.link.and_then(|link| link.times.note).unwrap_or_default()
@@ -212,7 +212,7 @@ fn a_break_even_is_where_it_says() {
     // latency alone is more than can be hidden there: a bandwidth that could be is searched without it
     let mut fast = small();
     (fast.alpha_us, fast.cell.batch) = (Some(0.5), 64);
-    for (variant, over) in [(variant, Over::AlphaUs), (fast, Over::GbS)] {
+    for (variant, over) in [(variant, BreakEvenQuantity::AlphaUs), (fast, BreakEvenQuantity::GbS)] {
         let found = variant.break_even(&simulator, over, HIDDEN_PCT).unwrap();
         let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
         let hidden = |value: f64| {
@@ -226,24 +226,28 @@ fn a_break_even_is_where_it_says() {
             let value = found.now * (at / found.now).powf(f64::from(step) / 12.0);
             assert_eq!(hidden(value), is_hidden, "{over:?} {value}");
         }
-        let further = if over == Over::AlphaUs { 1.01 } else { 1.0 / 1.01 };
+        let further = if over == BreakEvenQuantity::AlphaUs { 1.01 } else { 1.0 / 1.01 };
         assert!(hidden(at) && !hidden(at * further), "{over:?} {at}");
         let words = BreakEven::in_words(std::slice::from_ref(&found));
-        let limit =
-            if over == Over::AlphaUs { "latency (alpha) at most " } else { "bandwidth at least " };
+        let limit = if over == BreakEvenQuantity::AlphaUs {
+            "latency (alpha) at most "
+        } else {
+            "bandwidth at least "
+        };
         let shown: f64 = words.split_once(limit).unwrap().1.split(' ').next().unwrap().parse().unwrap();
         assert!(hidden(shown) && (shown / at - 1.0).abs() < 0.01, "{words}");
     }
     // the tester's contradiction: hidden at 262.6 GB/s, but only from 381 on
-    let mut edge = Variant::default();
+    let mut edge = WhatIfVariant::default();
     for (alpha_us, is_hidden) in [(15.9, true), (23.2, false)] {
         edge.alpha_us = Some(alpha_us);
-        let [latency, bandwidth] = [Over::AlphaUs, Over::GbS]
+        let [latency, bandwidth] = [BreakEvenQuantity::AlphaUs, BreakEvenQuantity::GbS]
             .map(|over| edge.break_even(&simulator, over, HIDDEN_PCT).unwrap());
         assert_eq!(latency.now_hidden_pct >= HIDDEN_PCT, is_hidden);
         for found in [&latency, &bandwidth] {
             let Crossing::At(at) = found.crossing else { continue };
-            let beyond = if found.over == Over::AlphaUs { at >= found.now } else { at <= found.now };
+            let beyond =
+                if found.over == BreakEvenQuantity::AlphaUs { at >= found.now } else { at <= found.now };
             assert_eq!(beyond, is_hidden, "{found:?}");
         }
         let words = BreakEven::in_words(&[latency, bandwidth]);
@@ -251,35 +255,39 @@ fn a_break_even_is_where_it_says() {
         assert!(words.contains(&wanted), "{words}");
     }
     // in the unit of nccl-tests: without the stack's 1.485
-    let alpha = small().break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let alpha = small().break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT).unwrap();
     let Crossing::At(at) = alpha.crossing else { panic!("{alpha:?}") };
     let (measured, charged) = (alpha.all_reduce_us.unwrap(), alpha.charged_us.unwrap());
     assert!((measured / at - 1.0).abs() < 0.05, "{alpha:?}");
     assert!((charged / measured - 1.485).abs() < 0.02, "{alpha:?}");
     let mut standard = small();
     standard.cell.architecture = Architecture::Standard;
-    let never = standard.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let never = standard.break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!(never.crossing, Crossing::Never);
     standard.cell.architecture = Architecture::UpperBound;
-    assert!(standard.break_even(&simulator, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
+    assert!(
+        standard.break_even(&simulator, BreakEvenQuantity::GbS, HIDDEN_PCT).is_err(),
+        "it does not communicate"
+    );
 }
 
 #[test]
 fn a_break_even_says_which_value_alone_cannot_hide_communication() {
     let latency = BreakEven {
-        over: Over::AlphaUs,
+        over: BreakEvenQuantity::AlphaUs,
         link: CrossedLink::Node,
         hidden_pct: HIDDEN_PCT,
         now: 100.0,
         is_of_profile: true,
         now_hidden_pct: 61.0,
-        range: Over::AlphaUs.range(),
+        range: BreakEvenQuantity::AlphaUs.range(),
         crossing: Crossing::At(59.4),
         all_reduce_us: None,
         charged_us: None,
     };
-    let range = Over::GbS.range();
-    let bandwidth = BreakEven { over: Over::GbS, range, crossing: Crossing::Never, ..latency.clone() };
+    let range = BreakEvenQuantity::GbS.range();
+    let bandwidth =
+        BreakEven { over: BreakEvenQuantity::GbS, range, crossing: Crossing::Never, ..latency.clone() };
     assert_eq!(
         BreakEven::beside_values(&[latency.clone(), bandwidth.clone()]),
         "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61.0 %"
@@ -296,11 +304,12 @@ fn a_break_even_says_which_value_alone_cannot_hide_communication() {
 fn a_break_even_between_nodes_is_of_the_network() {
     let simulator = Simulator::default();
     let mut variant = on_two_nodes();
-    let found = variant.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let found = variant.break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!(found.link, CrossedLink::Network);
     let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
     let link = |value: f64| {
-        let answer = Over::AlphaUs.set(found.link, &variant, value).answer(&simulator).unwrap();
+        let answer =
+            BreakEvenQuantity::AlphaUs.set(found.link, &variant, value).answer(&simulator).unwrap();
         (answer.link.as_ref().unwrap().times.alone_us, answer.chosen().unwrap().overlap_pct.unwrap())
     };
     // two nodes: one doubling
@@ -315,12 +324,12 @@ fn a_break_even_between_nodes_is_of_the_network() {
     assert!(words.contains("net latency <= "), "{words}");
     assert!(found.is_of_profile);
     variant.network_alpha_us = Some(3.0);
-    let slid = variant.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let slid = variant.break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!((slid.now, slid.is_of_profile), (3.0, false));
 }
 
 /// Llama 405B on two nodes.
-fn on_two_nodes() -> Variant {
+fn on_two_nodes() -> WhatIfVariant {
     let mut variant = small();
     (variant.cell.tp, variant.cell.model) = (16, "llama-3.1-405b".into());
     variant
@@ -365,19 +374,19 @@ fn rows_have_their_speedup_over_a_plain_standard() {
 
 #[test]
 fn the_fastest_come_with_their_ties_and_without_the_limit() {
-    let answer = Variant::default().answer(&Simulator::default()).unwrap();
-    let labels = |answer: &Answer| {
+    let answer = WhatIfVariant::default().answer(&Simulator::default()).unwrap();
+    let labels = |answer: &WhatIfAnswer| {
         let fastest = answer.fastest();
         fastest.rows.into_iter().map(|(row, _)| answer.label(row)).collect::<Vec<_>>()
     };
     assert_eq!(labels(&answer), ["ladder", "delayed:2"]);
     let fastest = answer.fastest().rows;
     assert!(fastest.is_sorted_by(|(_, a), (_, b)| a.tpot_ms <= b.tpot_ms), "{fastest:?}");
-    let mut alone = Variant::default();
+    let mut alone = WhatIfVariant::default();
     alone.cell.tp = 1;
     assert!(labels(&alone.answer(&Simulator::default()).unwrap()).is_empty(), "none fits in memory");
     // leads within the simulator's error are ties, as on the card and in the comparison
-    let mut unvalidated = Variant::default();
+    let mut unvalidated = WhatIfVariant::default();
     unvalidated.cell.tp = 16;
     let answer = unvalidated.answer(&Simulator::default()).unwrap();
     let of_all = labels(&answer);
@@ -391,7 +400,7 @@ fn the_fastest_come_with_their_ties_and_without_the_limit() {
 fn a_measured_cell_becomes_its_simulation() {
     let mut spec = small().cell;
     (spec.backend, spec.hardware, spec.link) = (Backend::Cpu, "host".into(), Link::P2pOff);
-    let (variant, note) = Variant::from_spec(&spec);
+    let (variant, note) = WhatIfVariant::from_spec(&spec);
     assert!(note.unwrap().contains("h100_sxm"));
     assert_eq!((variant.cell.backend, variant.cell.p2p), (Backend::Sim, P2p::Off));
     assert_eq!(variant.cell.link, Link::Native);
@@ -399,7 +408,7 @@ fn a_measured_cell_becomes_its_simulation() {
 
 #[test]
 fn typed_values_are_checked() {
-    let (mut variant, simulator) = (Variant::default(), Simulator::default());
+    let (mut variant, simulator) = (WhatIfVariant::default(), Simulator::default());
     let profile_values = variant.answer(&simulator).unwrap().profile_values;
     let mut set = |slider: Slider, text: &str| slider.set(&mut variant, Some(&profile_values), text);
     for (slider, wrong, right) in [
@@ -448,7 +457,7 @@ proptest! {
         let base = match slider {
             slider if of_mixture.contains(&slider) => mixture(),
             slider if slider.is_of_network() => on_two_nodes(),
-            _ => Variant::default(),
+            _ => WhatIfVariant::default(),
         };
         let profile_values = if slider.is_of_network() { two_nodes_values() } else { profile_values() };
         let mut variant = base.clone();
@@ -477,8 +486,8 @@ proptest! {
 }
 
 /// A mixture of experts on eight ranks.
-fn mixture() -> Variant {
-    let mut variant = Variant::default();
+fn mixture() -> WhatIfVariant {
+    let mut variant = WhatIfVariant::default();
     variant.cell.model = "gpt-oss-20b".into();
     variant
 }
@@ -486,19 +495,19 @@ fn mixture() -> Variant {
 #[test]
 fn experts_and_top_k_are_offered_for_built_in_mixtures_and_change_the_model() {
     let values = mixture().answer(&Simulator::default()).unwrap().profile_values;
-    let shown = |variant: &Variant, is_mixture: bool| {
+    let shown = |variant: &WhatIfVariant, is_mixture: bool| {
         let sliders = Slider::of_cell(variant, is_mixture.then_some(&values));
         [Slider::Division, Slider::Load, Slider::Experts, Slider::TopK]
             .map(|slider| sliders.contains(&slider))
     };
     let mut variant = mixture();
-    assert_eq!(shown(&Variant::default(), false), [false; 4]);
+    assert_eq!(shown(&WhatIfVariant::default(), false), [false; 4]);
     assert_eq!(shown(&variant, true), [true; 4]);
     let mut checkpoint = variant.clone();
     checkpoint.cell.model = "/models/gpt-oss".into();
     assert_eq!(shown(&checkpoint, true), [true, true, false, false]);
     let simulator = Simulator::default();
-    let tpot = |variant: &Variant| step_ms(&variant.answer(&simulator).unwrap(), "standard");
+    let tpot = |variant: &WhatIfVariant| step_ms(&variant.answer(&simulator).unwrap(), "standard");
     let before = tpot(&variant);
     Slider::TopK.set(&mut variant, None, "8").unwrap();
     assert_eq!(variant.cell.model, "gpt-oss-20b@top-k=8");
@@ -518,7 +527,7 @@ fn experts_and_top_k_are_offered_for_built_in_mixtures_and_change_the_model() {
         let error = slider.set(&mut variant, None, text).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    let error = Slider::Experts.set(&mut Variant::default(), None, "8").unwrap_err().to_string();
+    let error = Slider::Experts.set(&mut WhatIfVariant::default(), None, "8").unwrap_err().to_string();
     assert!(error.contains("llama-3-70b is no built-in mixture"), "{error}");
     assert_eq!(variant, mixture(), "mistakes change nothing");
 }
@@ -541,9 +550,9 @@ fn a_what_if_and_a_run_of_the_same_cell_agree() {
             dtype: if dp * ep > 1 { plan::DType::Mxfp4 } else { plan::DType::Bf16 },
             output_tokens: 24,
             prompt_tokens: 256,
-            ..Variant::default().cell
+            ..WhatIfVariant::default().cell
         };
-        let variant = Variant::new(Spec { tp, ep, dp, batch, ..cell });
+        let variant = WhatIfVariant::new(Spec { tp, ep, dp, batch, ..cell });
         for row in variant.answer(&simulator).unwrap().rows {
             let spec = Spec {
                 architecture: row.architecture.clone(),
@@ -584,10 +593,10 @@ fn a_what_if_and_a_run_of_the_same_cell_agree() {
 #[test]
 fn sliders_without_effect_say_why_and_a_division_keeps_the_gpus() {
     let simulator = Simulator::default();
-    let values = |variant: &Variant| variant.answer(&simulator).unwrap().profile_values;
+    let values = |variant: &WhatIfVariant| variant.answer(&simulator).unwrap().profile_values;
     let mut variant = mixture();
     variant.cell.batch = 16;
-    let idle = |variant: &Variant| {
+    let idle = |variant: &WhatIfVariant| {
         let values = values(variant);
         let idle = |slider: &Slider| slider.no_effect(variant, Some(&values)).is_some();
         Slider::of_cell(variant, Some(&values)).into_iter().filter(idle).collect::<Vec<_>>()
@@ -597,15 +606,15 @@ fn sliders_without_effect_say_why_and_a_division_keeps_the_gpus() {
     use Slider::{Alpha, Bandwidth, Collective as Reduce, P2p as Peer, Tp};
     assert_eq!(idle(&variant), [Tp, Alpha, Bandwidth, Peer, Reduce]);
     // indeed: an answer with another link is the same
-    let tpot = |variant: &Variant| step_ms(&variant.answer(&simulator).unwrap(), "ladder");
+    let tpot = |variant: &WhatIfVariant| step_ms(&variant.answer(&simulator).unwrap(), "ladder");
     let before = tpot(&variant);
-    let slow = Variant { alpha_us: Some(500.0), gb_s: Some(1.0), ..variant.clone() };
+    let slow = WhatIfVariant { alpha_us: Some(500.0), gb_s: Some(1.0), ..variant.clone() };
     assert_eq!(tpot(&slow), before);
-    assert!(variant.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).is_err());
+    assert!(variant.break_even(&simulator, BreakEvenQuantity::AlphaUs, HIDDEN_PCT).is_err());
     // messages cross an emulated link
     variant.cell.link = Link::Emulated { alpha_us: 20.0, gb_s: 50.0 };
     assert_eq!(idle(&variant), [Tp, Reduce]);
-    assert!(tpot(&Variant { alpha_us: Some(500.0), ..variant.clone() }) > tpot(&variant));
+    assert!(tpot(&WhatIfVariant { alpha_us: Some(500.0), ..variant.clone() }) > tpot(&variant));
     // whole experts on all ranks stay so
     let mut whole = mixture();
     whole.cell.ep = 8;
@@ -667,7 +676,7 @@ fn a_skewed_load_says_how_few_experts_it_touches_and_architectures_what_they_nee
 /// The profile values of the default variant, found once.
 fn profile_values() -> &'static ProfileValues {
     static VALUES: std::sync::LazyLock<ProfileValues> = std::sync::LazyLock::new(|| {
-        Variant::default().answer(&Simulator::default()).unwrap().profile_values
+        WhatIfVariant::default().answer(&Simulator::default()).unwrap().profile_values
     });
     &VALUES
 }
@@ -683,7 +692,7 @@ fn two_nodes_values() -> &'static ProfileValues {
 #[test]
 fn the_slowest_link_has_numbers_and_slower_ones_are_refused() {
     let answer =
-        |alpha_us| Variant { alpha_us: Some(alpha_us), ..small() }.answer(&Simulator::default());
+        |alpha_us| WhatIfVariant { alpha_us: Some(alpha_us), ..small() }.answer(&Simulator::default());
     // a second for each all-reduce; other messages' latencies follow it
     for row in answer(1e6).unwrap().rows {
         let tpot_ms = row.numbers.as_ref().unwrap().tpot_ms;
@@ -716,15 +725,18 @@ fn what_a_collective_rests_on_and_a_beaten_limit_are_said() {
 
 /// The middle step of a simulated standard run at TP 8, as a trace.
 fn traced() -> (TracedStep, Spec) {
-    let spec =
-        Spec { architecture: Architecture::Standard, output_tokens: 12, ..Variant::default().cell };
+    let spec = Spec {
+        architecture: Architecture::Standard,
+        output_tokens: 12,
+        ..WhatIfVariant::default().cell
+    };
     let trace = run::testing::simulated(&spec);
     let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::from_span);
     let target = machine::hardware::Target::from_spec(&spec).unwrap();
     (TracedStep::new(&trace, (key, 0), [None; 2], target, vec!["trace.json".into()]).unwrap(), spec)
 }
 
-fn step_ms(answer: &Answer, architecture: &str) -> f64 {
+fn step_ms(answer: &WhatIfAnswer, architecture: &str) -> f64 {
     answer.row(&architecture.parse().unwrap()).unwrap().numbers.as_ref().unwrap().tpot_ms
 }
 
@@ -776,8 +788,8 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
 fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
     let (traced, spec) = traced();
     let simulator = Simulator::default();
-    let base = Variant::from_spec(&spec).0;
-    type Slid = (&'static str, fn(&mut Variant), f64);
+    let base = WhatIfVariant::from_spec(&spec).0;
+    type Slid = (&'static str, fn(&mut WhatIfVariant), f64);
     let slid: [Slid; 4] = [
         ("latency", |v| v.alpha_us = Some(60.0), 0.02),
         ("bandwidth", |v| v.gb_s = Some(2.0), 0.02),
@@ -792,8 +804,9 @@ fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
             [traced.answer(&of_trace).unwrap(), of_cell.answer(&simulator).unwrap()];
         let [before, after] = [traced.answer(&traced.base).unwrap(), base.answer(&simulator).unwrap()];
         for architecture in ["standard", "ladder"] {
-            let ratio =
-                |now: &Answer, then: &Answer| step_ms(now, architecture) / step_ms(then, architecture);
+            let ratio = |now: &WhatIfAnswer, then: &WhatIfAnswer| {
+                step_ms(now, architecture) / step_ms(then, architecture)
+            };
             let (own, cell) = (ratio(&from_trace, &before), ratio(&from_cell, &after));
             assert!((own / cell - 1.0).abs() < tolerance, "{what} {architecture}: {own} {cell}");
             assert!((own - 1.0).abs() > 0.01 || architecture == "ladder", "{what} changes nothing");
@@ -813,7 +826,7 @@ fn a_traced_step_on_more_ranks_than_a_node_has_crosses_the_network() {
     assert!(!within.arguments.contains(&"--network-alpha-us".to_owned()));
     variant.cell.tp = 16;
     let slow = traced.answer(&variant).unwrap();
-    let plain = traced.answer(&Variant { network_alpha_us: None, ..variant.clone() }).unwrap();
+    let plain = traced.answer(&WhatIfVariant { network_alpha_us: None, ..variant.clone() }).unwrap();
     assert!(step_ms(&slow, "standard") > step_ms(&plain, "standard"));
     let wanted = ["--network-alpha-us".to_owned(), "500".to_owned()];
     assert!(slow.arguments.windows(2).any(|pair| pair == wanted), "{:?}", slow.arguments);
@@ -824,14 +837,14 @@ fn a_traced_step_on_more_ranks_than_a_node_has_crosses_the_network() {
 
 #[test]
 fn a_number_may_be_relative_to_the_present_one() {
-    let mut variant = Variant { alpha_us: Some(8.0), ..Variant::default() };
+    let mut variant = WhatIfVariant { alpha_us: Some(8.0), ..WhatIfVariant::default() };
     for (text, value) in
         [("x0.5", 4.0), ("/2", 2.0), ("150%", 3.0), ("*2", 6.0), ("2x", 12.0), ("7.5", 7.5)]
     {
         Slider::Alpha.set(&mut variant, None, text).expect(text);
         assert_eq!(variant.alpha_us, Some(value), "{text}");
     }
-    let mut share = Variant { comm_loss_pct: Some(10.0), ..Variant::default() };
+    let mut share = WhatIfVariant { comm_loss_pct: Some(10.0), ..WhatIfVariant::default() };
     Slider::CommLoss.set(&mut share, None, "25%").expect("its unit");
     assert_eq!(share.comm_loss_pct, Some(25.0));
     for wrong in ["/0", "x", "%", "-3", "x1e300", "half"] {

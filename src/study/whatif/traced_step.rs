@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 
 use super::answer::{
-    Answer, LaunchGaps, NetworkValues, Numbers, ProfileValues, Row, Strip, StripSpan, rival_of,
-    shown_with,
+    LaunchGaps, NetworkValues, ProfileValues, SimulatedMetrics, StepStrip, StripSpan, WhatIfAnswer,
+    WhatIfRow, rival_of, shown_with,
 };
 use super::question::{TPS, compare_with, own_link};
-use super::variant::Variant;
-use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
+use super::variant::WhatIfVariant;
+use crate::rewire::{LayerCollectives, RewireChoice, Rewiring, Setting, StepSelection, lanes_us};
 use base::error::{Error, Result};
 use machine::hardware::Target;
 use model::Model;
@@ -23,7 +23,7 @@ pub struct TracedStep {
     rewiring: Rewiring,
     target: Target,
     /// Traced engine as a cell: what the sliders start from.
-    pub base: Variant,
+    pub base: WhatIfVariant,
     pub number: u32,
     /// Measured step latency (ms).
     pub measured_ms: f64,
@@ -55,7 +55,8 @@ impl TracedStep {
         target: Target,
         arguments: Vec<String>,
     ) -> Result<Self> {
-        let asked = Asked { layers, phase: key.map(|key| key.phase), ..Asked::default() };
+        let asked =
+            StepSelection { layers, phase: key.map(|key| key.phase), ..StepSelection::default() };
         let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
         let rewiring = Rewiring::new(trace, &asked, &setting)?;
         let number = rewiring.step_at(key, at_ns);
@@ -69,9 +70,9 @@ impl TracedStep {
         })?;
         let known = trace.meta.spec.clone().unwrap_or_default();
         let (tp, ranks) = match rewiring.steps.ends {
-            Ends::AllReduces => (tp, known.dp),
+            LayerCollectives::AllReduces => (tp, known.dp),
             // ranks with attention and experts of their own
-            Ends::Exchanges => (1, tp),
+            LayerCollectives::Exchanges => (1, tp),
         };
         let cell = Spec {
             architecture: Architecture::Standard,
@@ -98,7 +99,7 @@ impl TracedStep {
         // one rank has no all-reduces to measure
         let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
         let tps = tps.collect();
-        let (is_of_known_model, base) = (shape.is_some(), Variant::new(cell));
+        let (is_of_known_model, base) = (shape.is_some(), WhatIfVariant::new(cell));
         Ok(Self {
             rewiring,
             target,
@@ -132,13 +133,13 @@ impl TracedStep {
     /// # Errors
     ///
     /// Returns an error if the arguments of the command cannot be formed.
-    pub fn answer(&self, variant: &Variant) -> Result<Answer> {
+    pub fn answer(&self, variant: &WhatIfVariant) -> Result<WhatIfAnswer> {
         let chosen = &variant.cell.architecture;
         let mut shown = shown_with(chosen, 1);
         shown.insert(shown.len() - 1, (Architecture::Standard, 2));
         let rows =
             shown.par_iter().map(|(architecture, groups)| self.row(variant, architecture, *groups));
-        let (mut rows, strips): (Vec<Row>, Vec<Option<Strip>>) = rows.unzip();
+        let (mut rows, strips): (Vec<WhatIfRow>, Vec<Option<StepStrip>>) = rows.unzip();
         let step_ms = |wanted: &Architecture| {
             let row = rows.iter().find(|row| (&row.architecture, row.micro_batches) == (wanted, 1))?;
             row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
@@ -153,9 +154,9 @@ impl TracedStep {
         let strips = strips.into_iter().zip(&shown).filter(|(_, (architecture, groups))| {
             *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
         });
-        let strips: Vec<Strip> = strips.filter_map(|(strip, _)| strip).collect();
+        let strips: Vec<StepStrip> = strips.filter_map(|(strip, _)| strip).collect();
         let choice = self.choice(variant, chosen.clone());
-        let mut answer = Answer {
+        let mut answer = WhatIfAnswer {
             variant: variant.clone(),
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
@@ -176,10 +177,10 @@ impl TracedStep {
     }
 
     /// Launch gaps of the step; with the speedups without them if `gains_nothing` with them.
-    fn launch_gaps(&self, variant: &Variant, gains_nothing: bool) -> Option<LaunchGaps> {
+    fn launch_gaps(&self, variant: &WhatIfVariant, gains_nothing: bool) -> Option<LaunchGaps> {
         let (ms, is_removed) = (self.launch_wait_ms?, variant.no_launch_gaps);
         let speedup = |architecture: Architecture| {
-            let choice = Choice { host: false, ..self.choice(variant, architecture) };
+            let choice = RewireChoice { host: false, ..self.choice(variant, architecture) };
             let answer = self.rewiring.answer(&choice).ok()?;
             Some(1e3 * self.measured_ms / answer.contended.unwrap_or(answer.alone).step_us)
         };
@@ -195,10 +196,10 @@ impl TracedStep {
         })
     }
 
-    fn choice(&self, variant: &Variant, architecture: Architecture) -> Choice {
+    fn choice(&self, variant: &WhatIfVariant, architecture: Architecture) -> RewireChoice {
         let (now, base) = (&variant.cell, &self.base.cell);
         let [network_alpha_us, network_gb_s] = variant.network_changes(&self.target.profile);
-        Choice {
+        RewireChoice {
             collective: (now.collective != base.collective).then_some(now.collective),
             p2p: (now.p2p != base.p2p).then_some(now.p2p),
             tp: (now.tp != base.tp).then_some(now.tp),
@@ -207,26 +208,26 @@ impl TracedStep {
             network_alpha_us,
             network_gb_s,
             host: !variant.no_launch_gaps,
-            ..Choice::from_architecture(architecture)
+            ..RewireChoice::from_architecture(architecture)
         }
     }
 
     /// A row; micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`].
     fn row(
         &self,
-        variant: &Variant,
+        variant: &WhatIfVariant,
         architecture: &Architecture,
         micro_batches: u32,
-    ) -> (Row, Option<Strip>) {
-        let row = |numbers| Row { architecture: architecture.clone(), micro_batches, numbers };
-        let choice = Choice { micro_batches, ..self.choice(variant, architecture.clone()) };
+    ) -> (WhatIfRow, Option<StepStrip>) {
+        let row = |numbers| WhatIfRow { architecture: architecture.clone(), micro_batches, numbers };
+        let choice = RewireChoice { micro_batches, ..self.choice(variant, architecture.clone()) };
         match self.numbers(&choice) {
             Ok((numbers, strip)) => (row(Ok(numbers)), Some(strip)),
             Err(error) => (row(Err(error.to_string())), None),
         }
     }
 
-    fn numbers(&self, choice: &Choice) -> Result<(Numbers, Strip)> {
+    fn numbers(&self, choice: &RewireChoice) -> Result<(SimulatedMetrics, StepStrip)> {
         let answer = self.rewiring.answer(choice)?;
         let times = answer.contended.unwrap_or(answer.alone);
         let (plan, executed) = self.rewiring.replayed(choice, self.number)?;
@@ -236,13 +237,13 @@ impl TracedStep {
             .map(|one| StripSpan::new(&plan.operations[one.operation], one.lane, (one.start, one.end)))
             .collect();
         let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
-        let strip = Strip::new(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
+        let strip = StepStrip::new(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
         let [layers_ms, exposed_of_layers_ms] =
             lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
         // other collectives stay as traced and exposed, as in the verdict on the trace
         let exposed_ms = times.exposed_us / 1e3;
         let comm_ms = layers_ms + (exposed_ms - exposed_of_layers_ms).max(0.0);
-        let numbers = Numbers {
+        let numbers = SimulatedMetrics {
             prefill_ms: None,
             decode_ms: None,
             tpot_ms: times.step_us / 1e3,
@@ -258,7 +259,7 @@ impl TracedStep {
         Ok((numbers, strip))
     }
 
-    fn profile_values(&self, variant: &Variant) -> ProfileValues {
+    fn profile_values(&self, variant: &WhatIfVariant) -> ProfileValues {
         let Target { profile, stack } = &self.target;
         let (alpha_us, gb_s, link_note) = own_link(profile, &variant.cell);
         ProfileValues {
@@ -280,7 +281,7 @@ impl TracedStep {
             }),
             latency_scale: None,
             link_note,
-            no_link: (self.rewiring.steps.ends == Ends::Exchanges).then(|| {
+            no_link: (self.rewiring.steps.ends == LayerCollectives::Exchanges).then(|| {
                 let is = self.rewiring.provenance;
                 format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
             }),
@@ -288,7 +289,7 @@ impl TracedStep {
     }
 
     /// Command that predicts the same.
-    fn arguments(&self, choice: &Choice) -> Vec<String> {
+    fn arguments(&self, choice: &RewireChoice) -> Vec<String> {
         let mut words = vec!["rewire".to_owned()];
         words.extend(self.arguments.iter().cloned());
         let mut option = |name: &str, value: Option<String>| {
@@ -308,12 +309,12 @@ impl TracedStep {
     }
 
     /// Assumptions behind the numbers.
-    pub fn assumptions(&self, variant: &Variant) -> String {
+    pub fn assumptions(&self, variant: &WhatIfVariant) -> String {
         let choice = self.choice(variant, variant.cell.architecture.clone());
         let profile = &self.target.profile.name;
         let unit = match self.rewiring.steps.ends {
-            Ends::AllReduces => "all-reduce",
-            Ends::Exchanges => "dispatch and combine",
+            LayerCollectives::AllReduces => "all-reduce",
+            LayerCollectives::Exchanges => "dispatch and combine",
         };
         let provenance = self.rewiring.provenance;
         let mut words = vec![match provenance {

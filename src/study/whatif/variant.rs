@@ -17,7 +17,7 @@ const INSTEAD_OF_HOST: &str = "h100_sxm";
 
 /// Simulated cell and the hardware values that sliders changed; `None` keeps the profile's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Variant {
+pub struct WhatIfVariant {
     /// Cell on the simulator backend, with its own overrides in `set`.
     pub cell: Spec,
     /// Latency of a small all-reduce inside a node (us).
@@ -57,7 +57,7 @@ impl<T> PartialEq for Remembered<T> {
     }
 }
 
-impl Default for Variant {
+impl Default for WhatIfVariant {
     /// 70B in fp16, TP 8, batch 1, on H100 with gpt-fast: the cell of the Ladder Residual paper.
     fn default() -> Self {
         Self::new(Spec {
@@ -74,7 +74,7 @@ impl Default for Variant {
     }
 }
 
-impl Variant {
+impl WhatIfVariant {
     pub(super) fn new(cell: Spec) -> Self {
         Self {
             cell,

@@ -160,7 +160,7 @@ macro_rules! entry {
                 text: |spec| spec.$name.text(),
                 number: |spec| spec.$name.number(),
                 read: |spec, option, text| {
-                    spec.$name = Value::read(option, text)?;
+                    spec.$name = OptionValue::read(option, text)?;
                     Ok(())
                 },
                 put: |spec, number| match <$type>::of_number(number) {
@@ -176,10 +176,10 @@ macro_rules! entry {
                 },
                 same: |a, b| a.$name == b.$name,
                 ask: |options, option, text| {
-                    options.$name = Some(Value::read(option, text)?);
+                    options.$name = Some(OptionValue::read(option, text)?);
                     Ok(())
                 },
-                asked: |options| options.$name.as_ref().map(Value::text),
+                asked: |options| options.$name.as_ref().map(OptionValue::text),
                 apply: |options, spec| {
                     if let Some(value) = &options.$name {
                         spec.$name = value.clone();

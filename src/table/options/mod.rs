@@ -22,7 +22,7 @@ use std::fmt;
 
 use crate::render::Shown;
 use base::error::{Error, Result};
-use base::words::Words;
+use base::words::KeywordEnum;
 use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
 
 /// Type of an option's value in files and tables.
@@ -37,7 +37,7 @@ pub enum OptionKind {
 
 /// Description of an option, apart from its name and documentation.
 #[derive(Clone, Copy, Debug)]
-pub struct About {
+pub struct OptionDescription {
     /// Accepted values as typed: all of them if `closed`, else examples.
     pub values: &'static [&'static str],
     /// Short description of each of `values`, in order; empty if the type provides them.
@@ -65,7 +65,7 @@ pub struct About {
 }
 
 /// Default description; every backend uses the option.
-const PLAIN: About = About {
+const PLAIN: OptionDescription = OptionDescription {
     values: &[],
     meanings: &[],
     default: "",
@@ -89,7 +89,7 @@ pub struct OptionEntry {
     pub kind: OptionKind,
     /// True if only the keywords of the type are accepted.
     pub closed: bool,
-    pub about: About,
+    pub about: OptionDescription,
     /// True if records must contain it; otherwise a missing value means the default.
     pub is_required: bool,
     documentation: &'static str,
@@ -221,7 +221,7 @@ impl fmt::Debug for OptionEntry {
     }
 }
 
-pub trait Value: Clone + PartialEq {
+pub trait OptionValue: Clone + PartialEq {
     const KIND: OptionKind = OptionKind::Text;
     /// Keywords; empty if the set of values is open.
     const WORDS: &'static [&'static str] = &[];
@@ -243,7 +243,7 @@ pub trait Value: Clone + PartialEq {
     }
 }
 
-impl Value for String {
+impl OptionValue for String {
     fn read(_: &OptionEntry, text: &str) -> Result<Self> {
         Ok(text.to_owned())
     }
@@ -253,7 +253,7 @@ impl Value for String {
     }
 }
 
-impl Value for bool {
+impl OptionValue for bool {
     const KIND: OptionKind = OptionKind::Flag;
     const WORDS: &'static [&'static str] = &["false", "true"];
 
@@ -269,7 +269,7 @@ impl Value for bool {
 
 macro_rules! numbers {
     ($($type:ident is $kind:ident),*) => {$(
-        impl Value for $type {
+        impl OptionValue for $type {
             const KIND: OptionKind = OptionKind::$kind;
 
             fn read(option: &OptionEntry, text: &str) -> Result<Self> {
@@ -302,9 +302,9 @@ numbers!(u32 is Count, u64 is Large);
 
 macro_rules! worded {
     ($($type:ty),*) => {$(
-        impl Value for $type {
-            const WORDS: &'static [&'static str] = <Self as Words>::WORDS;
-            const ABOUT: &'static [&'static str] = <Self as Words>::ABOUT;
+        impl OptionValue for $type {
+            const WORDS: &'static [&'static str] = <Self as KeywordEnum>::WORDS;
+            const ABOUT: &'static [&'static str] = <Self as KeywordEnum>::ABOUT;
 
             fn read(_: &OptionEntry, text: &str) -> Result<Self> {
                 text.parse()
@@ -320,7 +320,7 @@ worded!(Backend, Collective, CommDType, DType, KvDType, Nvls, P2p, Recorder);
 
 macro_rules! parsed {
     ($($type:ty),*) => {$(
-        impl Value for $type {
+        impl OptionValue for $type {
             fn read(_: &OptionEntry, text: &str) -> Result<Self> {
                 text.parse()
             }

@@ -397,7 +397,7 @@ fn a_path_to_write_to_is_completed() {
 #[test]
 fn a_tag_in_use_is_offered_with_the_runs_that_have_it() {
     let mut annotations = lab::store::Annotations::default();
-    let edit = lab::store::Edit::tags("paper").expect("a tag");
+    let edit = lab::store::AnnotationEdit::tags("paper").expect("a tag");
     annotations.edit(&["batch-1:0".into(), "batch-1:1".into()], &edit);
     let mut driver = Driver::empty(80, 24);
     let stored = Snapshot::annotated(records(), Vec::new(), Arc::new(annotations));

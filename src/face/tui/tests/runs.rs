@@ -10,7 +10,7 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
 use crate::face::tui::update::{Effect, Message, StoreTask};
-use lab::store::{Annotations, Edit};
+use lab::store::{AnnotationEdit, Annotations};
 use table::{Backend, P2p, Record, Status};
 
 /// Runs of a sweep over architectures, TP and P2P, some with tags and notes.
@@ -29,8 +29,9 @@ fn many() -> (Vec<Record>, Annotations) {
         }
     }
     let mut annotations = Annotations::default();
-    annotations.edit(&[all[1].run.clone(), all[8].run.clone()], &Edit::tags("good paper").unwrap());
-    annotations.edit(&[all[1].run.clone()], &Edit::note("after the driver's update"));
+    annotations
+        .edit(&[all[1].run.clone(), all[8].run.clone()], &AnnotationEdit::tags("good paper").unwrap());
+    annotations.edit(&[all[1].run.clone()], &AnnotationEdit::note("after the driver's update"));
     (all, annotations)
 }
 

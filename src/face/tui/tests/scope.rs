@@ -11,7 +11,7 @@ use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::update::{Effect, Message};
-use lab::store::{Annotations, Edit};
+use lab::store::{AnnotationEdit, Annotations};
 use lab::sweep::Experiment;
 use table::{Backend, P2p, Record, Status};
 
@@ -167,7 +167,7 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     let all = two_experiments();
     let mut annotations = Annotations::default();
     let found = [all.records[0].run.clone(), all.records[4].run.clone()];
-    annotations.edit(&found, &Edit::found_by("later"));
+    annotations.edit(&found, &AnnotationEdit::found_by("later"));
     let snapshot = Snapshot::annotated(all.records.to_vec(), Vec::new(), Arc::new(annotations));
     let mut driver = Driver::empty(120, 40);
     let effects = driver.send(Message::Runs(Ok(Arc::new(snapshot))));

@@ -15,7 +15,7 @@ use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::screens::live::state::{CellPreview, CellState, Pause};
 use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
-use lab::sweep::{Choice, Experiment, SweepEvent};
+use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::{RunEvent, StepLanes};
 use table::{Backend, P2p, Record, Sample, Status};
 
@@ -256,7 +256,7 @@ fn the_edited_experiment_runs_as_it_is_shown() {
     keys(&mut driver, "D");
     let effects = keys(&mut driver, "r");
     let [
-        Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing }),
+        Effect::Sweep(SweepOrder::Start { experiment, choice: SweepSelection::Missing }),
         Effect::Ask(work),
         Effect::Ask(look),
     ] = &effects[..]
@@ -665,7 +665,10 @@ fn what_failed_is_run_again() {
     press(&mut driver, KeyCode::Esc);
     let effects = keys(&mut driver, "F");
     assert!(
-        matches!(effects[..], [Effect::Sweep(SweepOrder::Start { choice: Choice::Failed, .. }), ..]),
+        matches!(
+            effects[..],
+            [Effect::Sweep(SweepOrder::Start { choice: SweepSelection::Failed, .. }), ..]
+        ),
         "{effects:?}"
     );
     // what never started is run, too
@@ -674,7 +677,10 @@ fn what_failed_is_run_again() {
     stopped.shows("r resumes");
     let effects = keys(&mut stopped, "r");
     assert!(
-        matches!(effects[..], [Effect::Sweep(SweepOrder::Start { choice: Choice::Missing, .. }), ..]),
+        matches!(
+            effects[..],
+            [Effect::Sweep(SweepOrder::Start { choice: SweepSelection::Missing, .. }), ..]
+        ),
         "{effects:?}"
     );
     let mut fresh = workbench((80, 24));

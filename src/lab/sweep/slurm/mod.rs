@@ -12,11 +12,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use self::tasks::{Impossible, Submitted, submit};
+use self::tasks::{InfeasibleCell, SubmittedSweep, submit};
 use crate::launch::Cancel;
-use crate::slurm::{self, Task, TaskState};
-use crate::store::{Ended, Store};
-use crate::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
+use crate::slurm::{self, SlurmTask, TaskState};
+use crate::store::{EndedRuns, Store};
+use crate::sweep::{Experiment, SweepEvent, SweepOutcome, SweepSelection};
 use crate::sweep::{SweepState, not_run, without_run};
 use base::error::Result;
 use base::regular;
@@ -61,13 +61,13 @@ pub struct OnSlurm {
 pub fn execute_on_slurm(
     experiment: &Experiment,
     store: &Store,
-    choice: Choice,
+    choice: SweepSelection,
     cancel: &Cancel,
     how: &OnSlurm,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<Option<SweepOutcome>> {
     store.prepare()?;
-    let mut known = Ended::default();
+    let mut known = EndedRuns::default();
     let before = store.new_runs(&mut known)?;
     let ended = before.iter().filter(|(record, _)| record.status != Status::Running);
     let old: HashSet<String> = ended.map(|(record, _)| record.run.clone()).collect();
@@ -103,7 +103,7 @@ pub fn execute_on_slurm(
             sweeps
                 .iter()
                 .filter(|sweep| sweep.experiment == experiment.name)
-                .for_each(Submitted::remove);
+                .for_each(SubmittedSweep::remove);
         }
         0 => {}
         _ => emit(SweepEvent::Note(format!(
@@ -125,7 +125,12 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    fn follow(&mut self, queue: &mut Queue<'_>, known: &mut Ended, old: &HashSet<String>) -> Result<()> {
+    fn follow(
+        &mut self,
+        queue: &mut Queue<'_>,
+        known: &mut EndedRuns,
+        old: &HashSet<String>,
+    ) -> Result<()> {
         let cancel = self.state.cancel;
         let mut cancelled: Option<Instant> = None;
         loop {
@@ -157,7 +162,7 @@ impl Follower<'_> {
     }
 
     /// Emits the runs that tasks began and ended.
-    fn look_at_store(&mut self, known: &mut Ended, old: &HashSet<String>) -> Result<()> {
+    fn look_at_store(&mut self, known: &mut EndedRuns, old: &HashSet<String>) -> Result<()> {
         for (record, has_ended) in self.state.store.new_runs(known)? {
             let cell = self.by_key.get(&record.spec.key()).copied();
             let run = cell.map(|cell| (cell, record.round)).filter(|run| self.expected.contains(run));
@@ -182,7 +187,7 @@ impl Follower<'_> {
     /// Concludes the cells that a task left without a record, with the reason.
     fn conclude(&mut self, task: &Followed<'_>, is_cancelled: bool) -> Result<()> {
         let (store, rounds) = (self.state.store, self.state.grid.rounds);
-        for Impossible { key, status, reason } in task.impossible() {
+        for InfeasibleCell { key, status, reason } in task.impossible() {
             let Some(cell) = self.by_key.get(&key).copied() else { continue };
             for round in (0..rounds).filter(|round| self.expected.remove(&(cell, *round))) {
                 let spec = &self.state.grid.cells[cell].spec;
@@ -197,8 +202,8 @@ impl Follower<'_> {
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
         let mut finished = match self.state.choice {
             // clocks of the nodes may differ
-            Choice::Again(_) => Default::default(),
-            Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
+            SweepSelection::Again(_) => Default::default(),
+            SweepSelection::Missing | SweepSelection::Failed => store.finished_of(&wanted)?,
         };
         for (cell, key) in task.cells.iter().copied().zip(&keys) {
             for round in 0..rounds {
@@ -242,13 +247,13 @@ impl Follower<'_> {
 /// Task with cells of this sweep.
 struct Followed<'a> {
     /// Sweep with which it was submitted.
-    sweep: &'a Submitted,
+    sweep: &'a SubmittedSweep,
     array: usize,
     task: usize,
     /// Indices of its cells in the experiment.
     cells: Vec<usize>,
     /// Last state from Slurm; `None` if Slurm never listed it.
-    last: Option<Task>,
+    last: Option<SlurmTask>,
     /// Consecutive polls in which Slurm did not list it.
     absent: u32,
     /// Time since which it is over.
@@ -258,7 +263,7 @@ struct Followed<'a> {
 
 impl Followed<'_> {
     /// Cells that cannot run on the task's node.
-    fn impossible(&self) -> Vec<Impossible> {
+    fn impossible(&self) -> Vec<InfeasibleCell> {
         let path = self.sweep.impossible(self.array, self.task);
         regular::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
@@ -274,7 +279,7 @@ impl Followed<'_> {
     /// Reason for the missing record.
     fn reason(&self, began: bool) -> String {
         let name = || format!("{}_{}", self.sweep.name(self.array), self.task);
-        let job = self.last.as_ref().map_or_else(name, Task::id);
+        let job = self.last.as_ref().map_or_else(name, SlurmTask::id);
         let on = self.last.as_ref().map(|task| task.nodes.as_str()).filter(|nodes| !nodes.is_empty());
         let on = on.map_or(String::new(), |nodes| format!(" on {nodes}"));
         let when = if began { "while it ran" } else { "before it ran" };
@@ -323,7 +328,7 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    fn new(sweeps: &'a [Submitted], keys: &[String], store: &Store) -> Self {
+    fn new(sweeps: &'a [SubmittedSweep], keys: &[String], store: &Store) -> Self {
         let mut tasks = Vec::new();
         for sweep in sweeps {
             for (array, of_array) in sweep.arrays.iter().enumerate() {
@@ -347,7 +352,7 @@ impl<'a> Queue<'a> {
                 }
             }
         }
-        let names = sweeps.iter().flat_map(Submitted::names).collect();
+        let names = sweeps.iter().flat_map(SubmittedSweep::names).collect();
         let late = if store.is_of_a_network() { RECORD_DELAY.1 } else { RECORD_DELAY.0 };
         Self { names, tasks, looked: None, reported: String::new(), late }
     }
@@ -365,7 +370,7 @@ impl<'a> Queue<'a> {
         };
         for followed in &mut self.tasks {
             let name = followed.sweep.name(followed.array);
-            let is_it = |task: &&Task| task.name == name && task.index as usize == followed.task;
+            let is_it = |task: &&SlurmTask| task.name == name && task.index as usize == followed.task;
             match there.iter().find(is_it) {
                 Some(task) => {
                     followed.absent = 0;
@@ -440,15 +445,16 @@ mod tests {
         let folder = dir.path().join("ladderscope-x-1");
         std::fs::create_dir(&folder).unwrap();
         let (experiment, nodes) = (Experiment::default(), slurm::NodeLimits { gpus: 8, cpus: 8 });
-        let sweep = Submitted::new(&experiment, Choice::Missing, Duration::ZERO, Vec::new(), nodes);
-        let sweep = Submitted { folder, ..sweep };
+        let sweep =
+            SubmittedSweep::new(&experiment, SweepSelection::Missing, Duration::ZERO, Vec::new(), nodes);
+        let sweep = SubmittedSweep { folder, ..sweep };
         let followed = |array, task, last| {
             let (cells, since) = (Vec::new(), None);
             Followed { sweep: &sweep, array, task, cells, last, absent: 0, since, is_concluded: false }
         };
         std::fs::write(sweep.log(0, 3), "starting\nerror: no GPU\n\n").unwrap();
         let said = |state, word: &str, began| {
-            let task = Task {
+            let task = SlurmTask {
                 name: "x".into(),
                 job: 12,
                 index: 3,

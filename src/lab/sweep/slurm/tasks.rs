@@ -15,7 +15,7 @@ use crate::launch::Cancel;
 use crate::slurm;
 use crate::slurm::{JobArray, NodeLimits};
 use crate::store::{Claimed, Store};
-use crate::sweep::{Cell, Choice, Experiment};
+use crate::sweep::{Cell, Experiment, SweepSelection};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use base::{atomic, regular};
@@ -32,7 +32,7 @@ const DEFAULT_GPUS_PER_NODE: u32 = 8;
 
 /// Resources of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Needs {
+pub(super) struct TaskResources {
     pub nodes: u32,
     /// Processes per node: one with all ranks as threads, or one per rank if there are several nodes.
     pub processes: u32,
@@ -40,7 +40,7 @@ pub(super) struct Needs {
     pub cpus: u32,
 }
 
-impl Needs {
+impl TaskResources {
     /// Resources for a cell on nodes of this size.
     pub fn new(spec: &Spec, largest: NodeLimits) -> Self {
         // a rank uses one thread for compute and one for communication
@@ -84,14 +84,14 @@ impl Needs {
 
 /// Job array: tasks with the same needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Array {
-    pub needs: Needs,
-    /// Cells of each task, as indices into [`Submitted::cells`].
+pub(super) struct TaskArray {
+    pub needs: TaskResources,
+    /// Cells of each task, as indices into [`SubmittedSweep::cells`].
     pub tasks: Vec<Vec<usize>>,
 }
 
 /// Groups cells into job arrays by the needs of their tasks. Cells keep their order.
-pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<Array> {
+pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<TaskArray> {
     // key shared by cells that are compared with each other
     let setting = |spec: &Spec| {
         let common = Spec {
@@ -104,16 +104,16 @@ pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<Array> {
         };
         common.key()
     };
-    let mut arrays: BTreeMap<Needs, Vec<(String, Vec<usize>)>> = BTreeMap::new();
+    let mut arrays: BTreeMap<TaskResources, Vec<(String, Vec<usize>)>> = BTreeMap::new();
     for (cell, spec) in cells.iter().enumerate() {
-        let tasks = arrays.entry(Needs::new(spec, largest)).or_default();
+        let tasks = arrays.entry(TaskResources::new(spec, largest)).or_default();
         let setting = setting(spec);
         match tasks.iter_mut().find(|(of, _)| *of == setting) {
             Some((_, cells)) => cells.push(cell),
             None => tasks.push((setting, vec![cell])),
         }
     }
-    let array = |(needs, tasks): (Needs, Vec<(String, Vec<usize>)>)| Array {
+    let array = |(needs, tasks): (TaskResources, Vec<(String, Vec<usize>)>)| TaskArray {
         needs,
         tasks: tasks.into_iter().map(|(_, cells)| cells).collect(),
     };
@@ -121,25 +121,25 @@ pub(super) fn arrays(cells: &[Spec], largest: NodeLimits) -> Vec<Array> {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Submitted {
+pub(super) struct SubmittedSweep {
     pub schema: u32,
     pub experiment: String,
     pub rounds: u32,
-    pub choice: Choice,
+    pub choice: SweepSelection,
     /// Maximum time without progress of any rank, in seconds.
     pub timeout_s: u64,
     /// Cells as resolved at submission.
     pub cells: Vec<Spec>,
-    pub arrays: Vec<Array>,
+    pub arrays: Vec<TaskArray>,
     /// Folder of its files; not serialized.
     #[serde(skip)]
     pub folder: PathBuf,
 }
 
-impl Submitted {
+impl SubmittedSweep {
     pub fn new(
         experiment: &Experiment,
-        choice: Choice,
+        choice: SweepSelection,
         timeout: Duration,
         cells: Vec<Spec>,
         largest: NodeLimits,
@@ -233,7 +233,7 @@ impl Submitted {
 fn script(
     experiment: &str,
     number: usize,
-    array: &Array,
+    array: &TaskArray,
     binary: &Path,
     dir: &Path,
     file: &Path,
@@ -253,7 +253,7 @@ fn script(
 
 /// Cell that cannot run on the node of its task, with the reason. It leaves no record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Impossible {
+pub(super) struct InfeasibleCell {
     pub key: String,
     /// Either `Skipped` or `Oom`; every other status leaves a record.
     pub status: Status,
@@ -265,7 +265,7 @@ pub(super) struct Impossible {
 pub struct TaskCells {
     /// Experiment with the task's cells, whose feasibility is checked on this machine.
     pub experiment: Experiment,
-    pub choice: Choice,
+    pub choice: SweepSelection,
     /// Maximum time without progress of any rank.
     pub timeout: Duration,
 }
@@ -274,7 +274,7 @@ impl TaskCells {
     /// Reads the cells of a task and writes a file with those that cannot run here. Fails if the submitted file
     /// cannot be read or has no such task.
     pub fn open(file: &Path, array: usize, task: usize) -> Result<Self> {
-        let submitted = Submitted::read(file)?;
+        let submitted = SubmittedSweep::read(file)?;
         let tasks = submitted.arrays.get(array).map(|array| &array.tasks);
         let cells = tasks.and_then(|tasks| tasks.get(task)).ok_or_else(|| {
             Error::failed(format!("{}: array {array} has no task {task}", file.display()))
@@ -288,9 +288,9 @@ impl TaskCells {
         let cells = cells.collect::<Result<Vec<Cell>>>()?;
         let impossible = cells.iter().filter_map(|cell| {
             let (status, reason) = cell.feasibility.obstacle()?;
-            Some(Impossible { key: cell.spec.key(), status, reason: reason.to_owned() })
+            Some(InfeasibleCell { key: cell.spec.key(), status, reason: reason.to_owned() })
         });
-        let impossible: Vec<Impossible> = impossible.collect();
+        let impossible: Vec<InfeasibleCell> = impossible.collect();
         if !impossible.is_empty() {
             let text = serde_json::to_vec(&impossible)
                 .map_err(|e| Error::failed(format!("cells that cannot run, as JSON: {e}")))?;
@@ -317,11 +317,11 @@ pub(super) fn submit(
     experiment: &Experiment,
     cells: &[usize],
     store: &Store,
-    choice: Choice,
+    choice: SweepSelection,
     cancel: &Cancel,
     how: &OnSlurm,
     note: &mut dyn FnMut(String),
-) -> Result<Vec<Submitted>> {
+) -> Result<Vec<SubmittedSweep>> {
     // two processes that submit at once would both find an empty queue
     let _only = loop {
         match store.claim("slurm")? {
@@ -333,8 +333,8 @@ pub(super) fn submit(
     let mut followed = Vec::new();
     let mut queued: HashSet<String> = HashSet::new();
     let keys: HashSet<String> = cells.iter().map(|cell| experiment.cells[*cell].spec.key()).collect();
-    let earlier = Submitted::all(store);
-    let names: Vec<String> = earlier.iter().flat_map(Submitted::names).collect();
+    let earlier = SubmittedSweep::all(store);
+    let names: Vec<String> = earlier.iter().flat_map(SubmittedSweep::names).collect();
     let there = slurm::queue(&names)?;
     for sweep in earlier {
         let mut of_ours = HashSet::new();
@@ -373,13 +373,13 @@ fn queue(
     experiment: &Experiment,
     cells: &[usize],
     store: &Store,
-    choice: Choice,
+    choice: SweepSelection,
     how: &OnSlurm,
     note: &mut dyn FnMut(String),
-) -> Result<Submitted> {
+) -> Result<SubmittedSweep> {
     let largest = slurm::nodes(how.options.partition())?;
     let specs = cells.iter().map(|cell| experiment.cells[*cell].spec.clone()).collect();
-    let mut sweep = Submitted::new(experiment, choice, how.timeout, specs, largest);
+    let mut sweep = SubmittedSweep::new(experiment, choice, how.timeout, specs, largest);
     // nodes may have another working directory
     let dir = std::path::absolute(store.dir()).map_err(Error::io(store.dir()))?;
     sweep.write(&Store::open(&dir), &how.binary, &dir)?;
@@ -421,24 +421,24 @@ mod tests {
         Spec { backend, tp, ..Spec::default() }
     }
 
-    fn needs(tp: u32, nodes: NodeLimits) -> Needs {
-        Needs::new(&spec(Backend::Cuda, tp), nodes)
+    fn needs(tp: u32, nodes: NodeLimits) -> TaskResources {
+        TaskResources::new(&spec(Backend::Cuda, tp), nodes)
     }
 
     #[test]
     fn a_rank_on_gpus_has_one_of_its_own_on_as_few_nodes_as_hold_them() {
-        assert_eq!(needs(8, NODES), Needs { nodes: 1, processes: 1, gpus: 8, cpus: 16 });
-        assert_eq!(needs(16, NODES), Needs { nodes: 2, processes: 8, gpus: 8, cpus: 2 });
+        assert_eq!(needs(8, NODES), TaskResources { nodes: 1, processes: 1, gpus: 8, cpus: 16 });
+        assert_eq!(needs(16, NODES), TaskResources { nodes: 2, processes: 8, gpus: 8, cpus: 2 });
         // 12 ranks on nodes of 8: as many on each
-        assert_eq!(needs(12, NODES), Needs { nodes: 2, processes: 6, gpus: 6, cpus: 2 });
+        assert_eq!(needs(12, NODES), TaskResources { nodes: 2, processes: 6, gpus: 6, cpus: 2 });
         assert_eq!(needs(7, NodeLimits { gpus: 4, cpus: 64 }).nodes, 7, "a prime number of ranks");
         assert_eq!(
             needs(16, NodeLimits { gpus: 0, cpus: 4 }),
-            Needs { nodes: 2, processes: 8, gpus: 8, cpus: 1 }
+            TaskResources { nodes: 2, processes: 8, gpus: 8, cpus: 1 }
         );
         let shard =
             Spec { link: Link::Emulated { alpha_us: 5.0, gb_s: 300.0 }, ..spec(Backend::Cuda, 8) };
-        assert_eq!(Needs::new(&shard, NODES).gpus, 1, "one rank's shard");
+        assert_eq!(TaskResources::new(&shard, NODES).gpus, 1, "one rank's shard");
         assert_eq!(
             needs(16, NODES).options(),
             ["--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--cpus-per-task=2", "--gres=gpu:8"]
@@ -447,8 +447,8 @@ mod tests {
 
     #[test]
     fn a_cell_on_cpus_has_two_for_a_rank_as_far_as_a_node_has_them() {
-        let of = |tp, cpus| Needs::new(&spec(Backend::Cpu, tp), NodeLimits { gpus: 8, cpus });
-        assert_eq!(of(4, 96), Needs { nodes: 1, processes: 1, gpus: 0, cpus: 8 });
+        let of = |tp, cpus| TaskResources::new(&spec(Backend::Cpu, tp), NodeLimits { gpus: 8, cpus });
+        assert_eq!(of(4, 96), TaskResources { nodes: 1, processes: 1, gpus: 0, cpus: 8 });
         assert_eq!(of(4, 6).cpus, 6);
         assert!(!of(4, 96).options().iter().any(|option| option.contains("gres")));
     }
@@ -475,14 +475,20 @@ mod tests {
         assert_eq!(all, (0..specs.len()).collect::<Vec<_>>(), "each cell once");
     }
 
-    fn submitted(nodes: u32) -> Submitted {
-        let needs = Needs { nodes, processes: 8, gpus: 8, cpus: 2 };
+    fn submitted(nodes: u32) -> SubmittedSweep {
+        let needs = TaskResources { nodes, processes: 8, gpus: 8, cpus: 2 };
         let cells = vec![Spec::default(), Spec { tp: 2, ..Spec::default() }];
         let experiment = Experiment { name: "my, sweep".into(), rounds: 1, ..Experiment::default() };
-        let arrays = vec![Array { needs, tasks: vec![vec![1], vec![0]] }];
-        Submitted {
+        let arrays = vec![TaskArray { needs, tasks: vec![vec![1], vec![0]] }];
+        SubmittedSweep {
             arrays,
-            ..Submitted::new(&experiment, Choice::Missing, run::PROGRESS_TIMEOUT, cells, NODES)
+            ..SubmittedSweep::new(
+                &experiment,
+                SweepSelection::Missing,
+                run::PROGRESS_TIMEOUT,
+                cells,
+                NODES,
+            )
         }
     }
 
@@ -492,7 +498,7 @@ mod tests {
         let store = Store::open(dir.path());
         let mut written = submitted(2);
         written.write(&store, Path::new("/opt/the program"), dir.path()).unwrap();
-        let read = &Submitted::all(&store)[0];
+        let read = &SubmittedSweep::all(&store)[0];
         assert_eq!((&read.cells, &read.folder), (&written.cells, &written.folder));
         assert_eq!(read.arrays[0].tasks, written.arrays[0].tasks);
         assert!(read.name(0).starts_with("ladderscope-my__sweep-") && read.name(0).ends_with(".0"));
@@ -502,17 +508,17 @@ mod tests {
         );
         assert!(script.contains("\nexec srun '/opt/the program' __task "), "{script}");
         read.remove();
-        assert!(Submitted::all(&store).is_empty());
+        assert!(SubmittedSweep::all(&store).is_empty());
     }
 
     #[test]
     fn a_file_of_a_newer_version_or_with_a_cell_too_many_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = |change: fn(&mut Submitted)| {
+        let refused = |change: fn(&mut SubmittedSweep)| {
             let mut wrong = submitted(1);
             change(&mut wrong);
             wrong.write(&Store::open(dir.path()), Path::new("/x"), dir.path()).unwrap();
-            Submitted::read(&wrong.folder.join(SUBMITTED_FILE)).unwrap_err().to_string()
+            SubmittedSweep::read(&wrong.folder.join(SUBMITTED_FILE)).unwrap_err().to_string()
         };
         assert!(refused(|s| s.schema = 2).contains("newer version (format 2"));
         assert!(refused(|s| s.arrays[0].tasks[0][0] = 2).contains("a cell that is not in it"));

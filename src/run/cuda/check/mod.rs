@@ -20,7 +20,7 @@ use crate::comm::nccl::{Nccl, NcclCommunicator};
 use crate::comm::{Exchange, Peers, nccl};
 use crate::cuda::ranks::on_threads;
 use crate::cuda::timing::clock::collective_us;
-use base::cache::Cache;
+use base::cache::FileCache;
 use base::checksum::sha256;
 use base::error::{Error, Result};
 use base::words::words;
@@ -93,11 +93,11 @@ fn key(gpu: &Gpu) -> String {
 
 /// Cached results for this GPU and binary.
 pub fn known(gpu: &Gpu) -> Option<Vec<CheckResult>> {
-    serde_json::from_slice(&Cache::of_user("checks")?.load(&key(gpu))?).ok()
+    serde_json::from_slice(&FileCache::of_user("checks")?.load(&key(gpu))?).ok()
 }
 
 pub fn keep(gpu: &Gpu, all: &[CheckResult]) {
-    if let (Some(cache), Ok(bytes)) = (Cache::of_user("checks"), serde_json::to_vec(all)) {
+    if let (Some(cache), Ok(bytes)) = (FileCache::of_user("checks"), serde_json::to_vec(all)) {
         cache.store(&key(gpu), &bytes);
     }
 }

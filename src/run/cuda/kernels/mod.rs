@@ -18,7 +18,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use base::cache::Cache;
+use base::cache::FileCache;
 use base::error::{Error, Result};
 use machine::driver::{Arguments, Function, Gpu, Launch, Stream, version_text};
 use plan::DType;
@@ -124,7 +124,7 @@ pub struct GpuKernels {
     gpu: Gpu,
     options: KernelOptions,
     nvrtc: &'static Nvrtc,
-    cache: Option<Cache>,
+    cache: Option<FileCache>,
     ready: Mutex<LoadedUnits>,
 }
 
@@ -156,7 +156,7 @@ impl GpuKernels {
             gpu: gpu.clone(),
             options: *options,
             nvrtc: Nvrtc::get()?,
-            cache: Cache::of_user("kernels"),
+            cache: FileCache::of_user("kernels"),
             ready: Mutex::default(),
         })
     }

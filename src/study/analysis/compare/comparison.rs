@@ -78,7 +78,7 @@ pub struct Comparison {
     /// Breakdown of the decode-phase difference from `upper-bound`, if that was run.
     pub above_upper_bound: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasureComparison>,
     /// Published speedup of these cells with the error of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_speedup: Option<PublishedValue>,
@@ -196,7 +196,8 @@ impl Comparison {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Measured {
+#[schemars(rename = "Measured")]
+pub struct MeasureComparison {
     #[schemars(with = "String")]
     pub measure: &'static Measure,
     /// Values in the baseline and in the compared cell.
@@ -302,7 +303,7 @@ pub struct ComparisonReport {
     pub comparisons: usize,
     pub differ: usize,
     /// Number that differ after adjustment for multiple comparisons.
-    pub adjusted: Adjusted,
+    pub adjusted: SignificanceAdjustment,
     /// Warnings: higher TP slower than lower, `upper-bound` that differs between P2P on and off, ...
     pub flags: Vec<Flag>,
 }
@@ -379,7 +380,8 @@ pub const LEVEL: f64 = 0.05;
 
 /// Number of significant differences after adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Adjusted {
+#[schemars(rename = "Adjusted")]
+pub struct SignificanceAdjustment {
     pub method: &'static str,
     /// Bound on the expected share of false positives among the reported differences.
     pub false_discovery_rate: f64,

@@ -183,14 +183,14 @@ fn fields(record: &Record) -> BTreeMap<String, String> {
 
 /// Groups of cells that differ only along the axis.
 #[derive(Debug)]
-pub(in crate::analysis) struct Matching<'a> {
+pub(in crate::analysis) struct CellMatching<'a> {
     axis: &'a Axis,
     wanted: Option<&'a str>,
     groups: Vec<Vec<&'a PooledCell>>,
     order: Vec<String>,
 }
 
-impl<'a> Matching<'a> {
+impl<'a> CellMatching<'a> {
     /// Groups cells along an axis; `wanted` overrides the default baseline.
     pub fn new(cells: &'a [PooledCell], axis: &'a Axis, wanted: Option<&'a str>) -> Self {
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
@@ -253,7 +253,7 @@ impl<'a> Matching<'a> {
     }
 
     /// Warnings about groups whose baseline was not run.
-    pub fn unmatched(&self, label: &Label) -> Vec<Flag> {
+    pub fn unmatched(&self, label: &LabelBuilder) -> Vec<Flag> {
         let without = self.groups.iter().filter(|group| self.baseline(group).is_none());
         without
             .map(|group| {
@@ -404,7 +404,7 @@ fn shared_rounds<const SIDES: usize>(
 
 /// Builds labels from the settings that cells share.
 #[derive(Debug)]
-pub(in crate::analysis) struct Label {
+pub(in crate::analysis) struct LabelBuilder {
     axis: Option<Axis>,
     varying: Vec<&'static str>,
 }
@@ -412,7 +412,7 @@ pub(in crate::analysis) struct Label {
 /// Options that every label names; others appear only if cells differ in them.
 const ALWAYS: [&str; 6] = ["architecture", "model", "tp", "batch", "p2p", "backend"];
 
-impl Label {
+impl LabelBuilder {
     /// Takes all cells of a comparison along `axis`; `None` if there is no axis.
     pub fn new(cells: &[PooledCell], axis: Option<&Axis>) -> Self {
         let mut varying = Vec::new();

@@ -7,13 +7,13 @@ mod pivot;
 mod tables;
 
 pub use comparison::{
-    Adjusted, AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured,
-    PairVerdict, Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work,
-    no_limit,
+    AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, MeasureComparison,
+    PairVerdict, Side, SignificanceAdjustment, beaten_limit, benjamini_hochberg, compared_rows,
+    is_beaten_by_noise, less_work, no_limit,
 };
 pub use heat::{Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices, slices_over};
 pub use matching::first_equal;
-pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
+pub(super) use matching::{CellMatching, LabelBuilder, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
 pub use tables::{
@@ -64,7 +64,7 @@ impl Cells {
         keys.push(Axis::Division);
         keys.extend(named);
         let count = |axis: &Axis| {
-            let matching = Matching::new(&self.0, axis, None);
+            let matching = CellMatching::new(&self.0, axis, None);
             let values = matching.values().to_vec();
             // without experts, a division is a TP
             let is_axis = values.len() > 1
@@ -79,12 +79,12 @@ impl Cells {
     /// variables may differ too; along hardware and backend, the machine. Returns an error if no cell has the baseline.
     pub fn compare(&self, axis: &Axis, baseline: Option<&str>) -> Result<ComparisonReport> {
         let cells = &self.0;
-        let matching = Matching::new(cells, axis, baseline);
+        let matching = CellMatching::new(cells, axis, baseline);
         if let Some(wanted) = baseline.filter(|wanted| !matching.values().iter().any(|v| v == wanted)) {
             let values = matching.values().iter().map(String::as_str);
             return Err(Error::unknown(&format!("{axis} among these runs:"), wanted, values));
         }
-        let label = Label::new(cells, Some(axis));
+        let label = LabelBuilder::new(cells, Some(axis));
         let compared: Vec<(Comparison, Vec<Flag>)> =
             matching.pairs().par_iter().map(|pair| pair.comparison(axis, &label)).collect();
         let mut all = flags(cells);
@@ -133,7 +133,7 @@ impl Cells {
             let [baseline, other] = values;
             let ratio = other.zip(baseline).map(|(b, a)| b / a);
             let ratio = ratio.filter(|ratio| ratio.is_finite() && of_one_text);
-            pair.measured = Some(Measured { measure, values, ratio });
+            pair.measured = Some(MeasureComparison { measure, values, ratio });
         }
     }
 }
@@ -197,7 +197,7 @@ fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
     }
 }
 
-fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
+fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
     let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
     for (&index, adjusted) in tested.iter().zip(benjamini_hochberg(&p)) {
@@ -205,7 +205,7 @@ fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
         pairs[index].differs_adjusted = Some(adjusted <= LEVEL);
     }
     pairs.iter_mut().for_each(|pair| pair.verdict = pair.judge());
-    Adjusted {
+    SignificanceAdjustment {
         method: "Benjamini-Hochberg",
         false_discovery_rate: LEVEL,
         tested: tested.len(),
@@ -214,7 +214,7 @@ fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
 }
 
 impl Pair<'_> {
-    fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<Flag>) {
+    fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
         let (baseline, other) = (&self.baseline.record, &self.other.record);
         let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);

@@ -20,11 +20,11 @@ pub use syntax::{Filter, Operator, Term, Test, complete};
 
 use std::ops::Range;
 
-use crate::analysis::run_table::{Column, Lower, RunCell, RunTable, Values};
+use crate::analysis::run_table::{FoldedTexts, RunCell, RunTable, RunTableColumn, Values};
 use base::error::{Error, Result};
 use base::text::{counted, folded, natural_order};
 use plan::Architecture;
-use table::{Search, Unit};
+use table::{FieldSearch, Unit};
 
 /// Minimum length of a word for fuzzy search: two letters in order match almost anything.
 const FUZZY: usize = 3;
@@ -163,7 +163,7 @@ impl Term {
 
 /// Byte ranges of alternatives separated by `,` or `|`. A separator that occurs in a text of the column counts as part
 /// of the value, as in `emulated:alpha_us=20,gb_s=50`.
-fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usize>> {
+fn alternatives(text: &str, column: Option<&RunTableColumn>) -> Vec<Range<usize>> {
     let held = |part: &str| column.is_some_and(|column| column.has_text(&folded(part)));
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut begin = 0;
@@ -289,11 +289,11 @@ impl BoundFilter {
     }
 
     /// Matched byte ranges of a text as this column shows it.
-    pub fn highlight(&self, column: usize, field: &Column, shown: &str) -> Vec<Match> {
+    pub fn highlight(&self, column: usize, field: &RunTableColumn, shown: &str) -> Vec<Match> {
         let mut found = Vec::new();
         for term in self.terms.iter().filter(|term| !term.negated) {
             match &term.test {
-                BoundTest::Word(word) if field.field.searched != Search::Never => {
+                BoundTest::Word(word) if field.field.searched != FieldSearch::Never => {
                     found.extend(word.places(&folded(shown), field.field.searched));
                 }
                 BoundTest::Text { column: of, operator, values, .. }
@@ -320,7 +320,7 @@ impl BoundTerm {
         match &self.test {
             BoundTest::Word(word) => {
                 // column by column, for sequential memory access
-                for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
+                for column in columns.iter().filter(|c| c.field.searched != FieldSearch::Never) {
                     let Values::Text { codes, lower, .. } = &column.values else { continue };
                     let texts = word.among(lower, column.field.searched);
                     if texts.contains(&true) {
@@ -384,14 +384,14 @@ fn text_meets(text: &str, operator: Operator, values: &[String], separator: Opti
 
 /// True if a text of the column contains the word, either literally or, for unquoted words in fuzzy columns, as letters
 /// in order.
-pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
+pub(in crate::analysis) fn has_word(column: &RunTableColumn, text: &str, exact: bool) -> bool {
     let word = WordTest { lower: folded(text), exact };
     matches!(&column.values, Values::Text { lower, .. }
         if word.among(lower, column.field.searched).contains(&true))
 }
 
 impl WordTest {
-    fn among(&self, texts: &Lower, searched: Search) -> Vec<bool> {
+    fn among(&self, texts: &FoldedTexts, searched: FieldSearch) -> Vec<bool> {
         let mut has = vec![false; texts.len()];
         texts.holding(&self.lower, |code| {
             if let Some(has) = has.get_mut(code) {
@@ -401,7 +401,7 @@ impl WordTest {
         for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| **has) {
             *has = self.place(text, searched).is_some();
         }
-        if searched == Search::Letters && self.is_fuzzy() {
+        if searched == FieldSearch::Letters && self.is_fuzzy() {
             for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| !**has) {
                 *has = letters_in_order(text, &self.lower).is_some();
             }
@@ -414,17 +414,17 @@ impl WordTest {
     }
 
     /// Matched byte ranges of the word in a lower-case text.
-    fn places(&self, lower: &str, searched: Search) -> Vec<Match> {
+    fn places(&self, lower: &str, searched: FieldSearch) -> Vec<Match> {
         if let Some(place) = self.place(lower, searched) {
             return vec![place];
         }
-        let fuzzy = searched == Search::Letters && self.is_fuzzy();
+        let fuzzy = searched == FieldSearch::Letters && self.is_fuzzy();
         fuzzy.then(|| letters_in_order(lower, &self.lower)).flatten().unwrap_or_default()
     }
 
     /// First occurrence of the whole word. Unless quoted, a number matches whole numbers (`b1` does not match
     /// `b16`), and ids match from the start of one of their parts.
-    fn place(&self, lower: &str, searched: Search) -> Option<Match> {
+    fn place(&self, lower: &str, searched: FieldSearch) -> Option<Match> {
         let word = self.lower.as_str();
         let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         let starts = |at: &usize| {
@@ -432,7 +432,7 @@ impl WordTest {
                 (lower[..*at].chars().next_back(), lower[at + word.len()..].chars().next());
             match searched {
                 _ if self.exact => true,
-                Search::Id => !before.is_some_and(char::is_alphanumeric),
+                FieldSearch::Id => !before.is_some_and(char::is_alphanumeric),
                 _ => {
                     let (first, last) = (word.chars().next(), word.chars().next_back());
                     !(is_digit(before) && is_digit(first) || is_digit(next) && is_digit(last))
@@ -495,7 +495,8 @@ impl Filter {
 fn values(term: &Term, table: &RunTable) -> String {
     let Test::Field { name, value, .. } = &term.test else { return String::new() };
     // ids contain all digits
-    let has_it = |column: &&Column| column.field.name != "run" && column.has_text(&folded(value));
+    let has_it =
+        |column: &&RunTableColumn| column.field.name != "run" && column.has_text(&folded(value));
     let meant = match table.columns().iter().map(AsRef::as_ref).find(has_it) {
         Some(column) => format!("; did you mean {}:{value}?", column.field.short()),
         None => String::new(),

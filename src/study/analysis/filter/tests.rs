@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::analysis::RunTable;
 use base::error::Error;
-use lab::store::{Annotations, Edit};
+use lab::store::{AnnotationEdit, Annotations};
 use table::testing::{record, sim_record};
 use table::{Link, P2p, Record, Spec, Status};
 
@@ -33,9 +33,9 @@ fn records() -> Vec<Record> {
 
 fn table() -> RunTable {
     let mut annotations = Annotations::default();
-    annotations.edit(&["a".into(), "b".into()], &Edit::tags("good paper").unwrap());
-    annotations.edit(&["d".into()], &Edit::tags("goodish").unwrap());
-    annotations.edit(&["d".into()], &Edit::note("after the Update"));
+    annotations.edit(&["a".into(), "b".into()], &AnnotationEdit::tags("good paper").unwrap());
+    annotations.edit(&["d".into()], &AnnotationEdit::tags("goodish").unwrap());
+    annotations.edit(&["d".into()], &AnnotationEdit::note("after the Update"));
     RunTable::new(&records(), &annotations)
 }
 
@@ -62,7 +62,7 @@ fn a_run_is_of_every_experiment_that_found_it_whatever_their_names() {
     all[0].experiment = Some("my test".into());
     all[1].experiment = Some("p2p".into());
     let mut annotations = Annotations::default();
-    annotations.edit(&["b".into(), "d".into()], &Edit::found_by("my test"));
+    annotations.edit(&["b".into(), "d".into()], &AnnotationEdit::found_by("my test"));
     let table = RunTable::new(&all, &annotations);
     let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
     assert_eq!(kept("experiment=\"my test\""), [0, 1, 3]);
@@ -267,8 +267,8 @@ fn text() -> impl Strategy<Value = String> {
 #[test]
 fn a_value_with_a_line_in_it_is_one() {
     let mut annotations = Annotations::default();
-    annotations.edit(&["d".into()], &Edit::note("left"));
-    annotations.edit(&["e".into()], &Edit::note("left|right"));
+    annotations.edit(&["d".into()], &AnnotationEdit::note("left"));
+    annotations.edit(&["e".into()], &AnnotationEdit::note("left|right"));
     let table = RunTable::new(&records(), &annotations);
     let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
     assert_eq!(kept("note=left|right"), [4]);

@@ -22,7 +22,7 @@ const COMPARED: usize = 64;
 
 /// Element of a sequence: the collectives of a step, a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct SequenceElement {
     /// Step, or position in the sequence.
     pub number: i64,
     /// Number of collectives.
@@ -35,7 +35,7 @@ pub(super) struct Element {
 
 /// Evidence for a shift other than the ends themselves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct ShiftEvidence {
     /// True if equal times of the two ranks are about the same moment.
     pub clocks_agree: bool,
     /// True if equal numbers mean the same element, unless ends contradict it.
@@ -55,8 +55,8 @@ struct Candidate {
 
 impl Candidate {
     /// `None` if no element has a counterpart.
-    fn new(a: &[Element], b: &[Element], shift: i64) -> Option<Self> {
-        let difference = |element: &Element| {
+    fn new(a: &[SequenceElement], b: &[SequenceElement], shift: i64) -> Option<Self> {
+        let difference = |element: &SequenceElement| {
             let at = a.binary_search_by_key(&(element.number + shift), |other| other.number).ok()?;
             let other = a[at];
             let numbers = [other.sequence, element.sequence];
@@ -82,10 +82,14 @@ const VERY_NEAR: f64 = 0.05;
 
 /// Number to add to the numbers of `b` so that equal numbers mean the same element of both sequences, which ascend by
 /// number. `None` if nothing decides.
-pub(super) fn shift(a: &[Element], b: &[Element], evidence: Evidence) -> Option<i64> {
-    let Evidence { clocks_agree, is_numbered } = evidence;
+pub(super) fn shift(
+    a: &[SequenceElement],
+    b: &[SequenceElement],
+    evidence: ShiftEvidence,
+) -> Option<i64> {
+    let ShiftEvidence { clocks_agree, is_numbered } = evidence;
     let sample = |most: usize| b.iter().step_by(b.len().div_ceil(most).max(1));
-    let compared: Vec<Element> = sample(COMPARED).copied().collect();
+    let compared: Vec<SequenceElement> = sample(COMPARED).copied().collect();
     let distance = distance(a, b);
     let is_within = |candidate: &Candidate, part: f64| candidate.apart_ns.abs() <= part * distance;
     let meets = |candidate: &Candidate| clocks_agree && is_within(candidate, VERY_NEAR);
@@ -131,8 +135,8 @@ pub(super) fn shift(a: &[Element], b: &[Element], evidence: Evidence) -> Option<
 }
 
 /// Median time between the ends of neighbours, in the denser sequence (ns); 0 if neither has two elements.
-fn distance(a: &[Element], b: &[Element]) -> f64 {
-    let of = |elements: &[Element]| {
+fn distance(a: &[SequenceElement], b: &[SequenceElement]) -> f64 {
+    let of = |elements: &[SequenceElement]| {
         let times = elements.windows(2).map(|pair| pair[1].end_ns.saturating_sub(pair[0].end_ns) as f64);
         median(&times.collect::<Vec<_>>())
     };
@@ -143,13 +147,13 @@ fn distance(a: &[Element], b: &[Element]) -> f64 {
 mod tests {
     use super::*;
 
-    const AGREEING: Evidence = Evidence { clocks_agree: true, is_numbered: false };
-    const NUMBERED: Evidence = Evidence { clocks_agree: false, is_numbered: true };
-    const NOTHING: Evidence = Evidence { clocks_agree: false, is_numbered: false };
+    const AGREEING: ShiftEvidence = ShiftEvidence { clocks_agree: true, is_numbered: false };
+    const NUMBERED: ShiftEvidence = ShiftEvidence { clocks_agree: false, is_numbered: true };
+    const NOTHING: ShiftEvidence = ShiftEvidence { clocks_agree: false, is_numbered: false };
 
     /// Steps numbered from `first`, with these ends (us).
-    fn steps(first: i64, ends: impl IntoIterator<Item = i64>) -> Vec<Element> {
-        let element = |(number, end): (i64, i64)| Element {
+    fn steps(first: i64, ends: impl IntoIterator<Item = i64>) -> Vec<SequenceElement> {
+        let element = |(number, end): (i64, i64)| SequenceElement {
             number,
             count: 8,
             sequence: Span::NO_SEQUENCE,
@@ -197,7 +201,7 @@ mod tests {
     fn numbers_hold_against_hosts_whose_clocks_are_off_by_a_step() {
         let all = steps(3, even(0..8));
         let off = |us: i64| steps(3, even(0..8).map(|end| end + us));
-        let both = Evidence { clocks_agree: true, is_numbered: true };
+        let both = ShiftEvidence { clocks_agree: true, is_numbered: true };
         // 400 us from a whole step: the clocks are off
         assert_eq!(shift(&all, &off(1800), both), Some(0));
         assert_eq!(shift(&all, &off(1410), both), Some(1), "the numbers are");
@@ -205,8 +209,8 @@ mod tests {
 
     #[test]
     fn sequence_numbers_and_counts_of_collectives_decide_first() {
-        let numbered = |from: i64| -> Vec<Element> {
-            let of_step = |mut step: Element| {
+        let numbered = |from: i64| -> Vec<SequenceElement> {
+            let of_step = |mut step: SequenceElement| {
                 step.sequence = (100 + step.number + from) as u32;
                 step
             };

@@ -56,7 +56,7 @@ fn reduce(rank: u32, operation: u32, start: i64, end: i64) -> Span {
 }
 
 fn ranks_of(trace: &Trace) -> Vec<Vec<u32>> {
-    let matching = Matching::from_trace(trace);
+    let matching = CollectiveMatching::from_trace(trace);
     let ranks = |places: &[usize]| places.iter().map(|place| trace.spans[*place].rank).collect();
     matching.collectives().map(|collective| ranks(collective.places)).collect()
 }
@@ -124,8 +124,11 @@ fn groups_of_one_name_with_other_ranks_are_other_groups() {
     let unlisted = ProcessGroup { ranks: Vec::new(), size: 2, ..group("1", "TP", &[]) };
     let spans: Vec<Span> = (0..4).map(|rank| reduce(rank, 0, 100, 1_000)).collect();
     let trace = of_groups(vec![unlisted.clone()], spans.clone());
-    assert_eq!((ranks_of(&trace).len(), Matching::from_trace(&trace).unmatched.len()), (0, 4));
-    assert_eq!(Matching::from_trace(&trace).obstacles, BTreeSet::from([MatchObstacle::SeveralJobs]));
+    assert_eq!((ranks_of(&trace).len(), CollectiveMatching::from_trace(&trace).unmatched.len()), (0, 4));
+    assert_eq!(
+        CollectiveMatching::from_trace(&trace).obstacles,
+        BTreeSet::from([MatchObstacle::SeveralJobs])
+    );
     assert_eq!(ranks_of(&of_groups(vec![unlisted], spans[..2].to_vec())), [[0, 1]]);
 }
 
@@ -139,7 +142,7 @@ fn sequence_numbers_align_profiles_that_begin_at_different_collectives() {
     let mut spans: Vec<Span> = (1..6).map(|sequence| numbered(0, sequence)).collect();
     spans.extend((2..7).map(|sequence| Span { step: 1, ..numbered(1, sequence) }));
     let trace = of_groups(vec![group("0", "default_pg", &[0, 1])], spans.clone());
-    let matching = Matching::from_trace(&trace);
+    let matching = CollectiveMatching::from_trace(&trace);
     assert_eq!((matching.collectives().count(), matching.unmatched.len()), (4, 2));
     for collective in matching.collectives() {
         let [a, b] = collective.places else { panic!() };
@@ -169,7 +172,7 @@ fn message_sizes_that_differ_are_no_one_collective() {
         }
         .sized(),
     );
-    assert_eq!((ranks_of(&trace).len(), Matching::from_trace(&trace).unmatched.len()), (0, 2));
+    assert_eq!((ranks_of(&trace).len(), CollectiveMatching::from_trace(&trace).unmatched.len()), (0, 2));
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn waiting_is_a_lower_bound_without_all_ranks_of_the_group() {
     trace.meta.groups.clear();
     trace.operations = vec![OperationInfo { collective: None, ..eight_ranks().operations[0].clone() }];
     let is_partial =
-        |trace: &Trace| Matching::from_trace(trace).collectives().next().unwrap().is_partial;
+        |trace: &Trace| CollectiveMatching::from_trace(trace).collectives().next().unwrap().is_partial;
     assert!(!is_partial(&trace));
     trace.meta.import.as_mut().unwrap().missing_ranks = 2;
     assert!(is_partial(&trace));
@@ -304,7 +307,7 @@ fn pipeline(steps: i64) -> Trace {
 #[test]
 fn a_send_matches_the_receive_of_its_peer_and_not_its_send() {
     let trace = pipeline(4);
-    let matching = Matching::from_trace(&trace);
+    let matching = CollectiveMatching::from_trace(&trace);
     let operations: Vec<Vec<u32>> = (matching.collectives())
         .map(|pair| pair.places.iter().map(|place| trace.spans[*place].operation).collect())
         .collect();
@@ -324,7 +327,7 @@ fn transfers_without_peer_or_common_clock_are_not_matched() {
     fn matched(change: fn(&mut Trace)) -> (usize, usize, BTreeSet<MatchObstacle>) {
         let mut trace = pipeline(4);
         change(&mut trace);
-        let matching = Matching::from_trace(&trace);
+        let matching = CollectiveMatching::from_trace(&trace);
         (matching.collectives().count(), matching.unmatched.len(), matching.obstacles)
     }
     let nothing = (0, 16, BTreeSet::from([MatchObstacle::Transfers]));
@@ -379,11 +382,11 @@ fn serving(from: [i64; 2], first: [u32; 2], uneven: bool) -> Trace {
 fn profiles_that_begin_a_step_apart_are_matched_by_their_clocks() {
     let mut trace = serving([0, 1], [0, 0], false);
     // nothing tells which of the equal steps rank 1 lacks
-    let matching = Matching::from_trace(&trace);
+    let matching = CollectiveMatching::from_trace(&trace);
     assert_eq!(matching.collectives().count(), 0);
     assert_eq!(matching.obstacles, BTreeSet::from([MatchObstacle::Steps]));
     trace.meta.import.as_mut().unwrap().wall_clock = true;
-    let matching = Matching::from_trace(&trace);
+    let matching = CollectiveMatching::from_trace(&trace);
     assert_eq!((matching.collectives().count(), matching.unmatched.len()), (14, 2));
     let row = trace_report(&trace, &Selection::default()).collectives.remove(0);
     assert_eq!((row.transfer_us, row.waited_us), (Some(10.0), Some(30.0)));
@@ -411,7 +414,7 @@ fn the_earliest_step_of_any_rank_is_the_first() {
 #[test]
 fn profilers_that_number_steps_differently_are_matched_by_the_length_of_steps() {
     let trace = serving([0, 0], [3, 0], true);
-    let matching = Matching::from_trace(&trace);
+    let matching = CollectiveMatching::from_trace(&trace);
     assert_eq!((matching.collectives().count(), matching.unmatched.len()), (16, 0));
 }
 
@@ -440,7 +443,7 @@ fn collectives_that_end_further_apart_than_they_last_are_not_matched() {
     };
     assert_eq!(ranks_of(&trace(200_010)).len(), 20);
     let contradicted = trace(500_000);
-    let matching = Matching::from_trace(&contradicted);
+    let matching = CollectiveMatching::from_trace(&contradicted);
     assert_eq!((ranks_of(&contradicted).len(), matching.unmatched.len()), (0, 40));
     assert_eq!(estimated_skew(&contradicted, &Selection::default()), None);
     // nor if the three other ranks agree

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
+use super::{ComparisonQuestion, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
 use base::statistics::{distinct, grouped, median};
 use base::text::{capitalized, counted};
@@ -32,7 +32,7 @@ pub fn headlines(
     let several = by.len() > 1;
     let headlines = by.into_iter().map(|(provenance, pairs)| {
         let report = report.of_pairs(pairs);
-        let question = Question::new(axis, &report, settings);
+        let question = ComparisonQuestion::new(axis, &report, settings);
         let wins = question.wins().map_or_else(String::new, |wins| format!("; {wins}"));
         let text = question.headline("") + &wins;
         if several { format!("{provenance}: {text}") } else { text }
@@ -64,7 +64,7 @@ fn effect(pair: &Comparison) -> String {
     }
 }
 
-impl Question<'_> {
+impl ComparisonQuestion<'_> {
     /// Headline: the winner, its largest lead and where, in one sentence. `metric` follows the baseline, where no title says
     /// what the ratios are of: ` in tokens/s`.
     pub fn headline(&self, metric: &str) -> String {

@@ -1,7 +1,7 @@
 //! Sentence of an answer about a sweep of all-reduce latencies: the minimum all-reduce latency at which conversion pays
 //! off, and with which architecture.
 
-use super::{Question, listed, times};
+use super::{ComparisonQuestion, listed, times};
 use crate::analysis::{Axis, fastest, inconclusive};
 use base::statistics::grouped;
 use table::Link;
@@ -18,7 +18,7 @@ struct AtLatency {
     fastest: Vec<String>,
 }
 
-impl Question<'_> {
+impl ComparisonQuestion<'_> {
     /// Headline of a sweep of latencies: `Pays off at >= 2 us per all-reduce, with parallel (llama-3-8b), at >= 4 us per
     /// all-reduce, with parallel (llama-3-70b); up to 1.69x faster than standard in tokens/s, with parallel at
     /// llama-3-8b, 100us+300GB/s`. `None` unless architectures were compared over several latencies in each other setting.

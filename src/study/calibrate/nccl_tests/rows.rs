@@ -10,7 +10,7 @@ use super::{Job, Measured, Rank, Side, Timing, refused, several_jobs, text, wron
 use base::error::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Columns {
+pub(super) struct NcclTestsColumns {
     names: Vec<String>,
     sides: Vec<Side>,
 }
@@ -38,7 +38,7 @@ pub(super) fn sides(comment: &str) -> Vec<Side> {
     comment.split_whitespace().filter_map(side).collect()
 }
 
-impl Columns {
+impl NcclTestsColumns {
     /// Columns that a comment names; `None` if it is not a heading. `sides` are those of the line above.
     pub(super) fn new(comment: &str, sides: &[Side]) -> Option<Self> {
         let name = |word: &str| {
@@ -283,12 +283,12 @@ fn version(value: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn columns(names: &str, of: &[Side]) -> Columns {
-        Columns::new(names, of).unwrap()
+    fn columns(names: &str, of: &[Side]) -> NcclTestsColumns {
+        NcclTestsColumns::new(names, of).unwrap()
     }
 
     /// Bytes, and the times of a row's ways.
-    fn times(columns: &Columns, line: &str) -> (u64, Vec<(Side, Option<f64>)>) {
+    fn times(columns: &NcclTestsColumns, line: &str) -> (u64, Vec<(Side, Option<f64>)>) {
         let (bytes, sides) = columns.row(line).unwrap();
         (bytes, sides.into_iter().map(|(side, timing)| (side, timing.us)).collect())
     }
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn what_is_no_heading_and_no_row_is_known() {
-        assert_eq!(Columns::new("Avg bus bandwidth : 100", &[]), None);
-        assert_eq!(Columns::new("nThread 1 nGpus 4 minBytes 8 step: 2", &[]), None);
+        assert_eq!(NcclTestsColumns::new("Avg bus bandwidth : 100", &[]), None);
+        assert_eq!(NcclTestsColumns::new("nThread 1 nGpus 4 minBytes 8 step: 2", &[]), None);
         let names = "size count type redop root time algbw busbw #wrong";
         let known = columns(names, &[Side::InPlace]);
         assert!(known.is_row("8 2 float sum -1") && !known.is_row("8 GPUs were found"));

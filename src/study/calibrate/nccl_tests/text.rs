@@ -7,25 +7,25 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::rows::{Columns, foreign_unit, sides};
+use super::rows::{NcclTestsColumns, foreign_unit, sides};
 use super::{Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
 use base::error::{Error, Result};
 
 /// Lines of heading and footer: counts of those that one job prints once, and the columns of its tables.
 #[derive(Default)]
-struct Seen {
+struct HeadingCounts {
     programs: usize,
     versions: usize,
     options: usize,
     footers: usize,
-    headings: Vec<Columns>,
+    headings: Vec<NcclTestsColumns>,
     /// Sides that the last line above a heading names.
     sides: Vec<Side>,
 }
 
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let mut job = Job::default();
-    let (mut seen, mut prefixes) = (Seen::default(), Prefixes::default());
+    let (mut seen, mut prefixes) = (HeadingCounts::default(), Prefixes::default());
     let mut elsewhere: Option<&str> = None;
     'lines: for (number, line) in (1..).zip(text.lines()) {
         let place = || format!("{file}:{number}");
@@ -66,7 +66,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     Ok(job)
 }
 
-impl Seen {
+impl HeadingCounts {
     /// Reads a line of heading or footer after its `#`; false for another comment.
     fn read_comment(&mut self, job: &mut Job, text: &str, place: impl Fn() -> String) -> Result<bool> {
         let mut words = text.split_whitespace();
@@ -107,7 +107,7 @@ impl Seen {
             // size count type ...
             _ if names("size") && (names("time") || names("cputime") || names("algbw")) => {
                 check_units(&place(), text)?;
-                self.headings.extend(Columns::new(text, &self.sides));
+                self.headings.extend(NcclTestsColumns::new(text, &self.sides));
             }
             // (B) (elements) (us) ...
             _ if first.starts_with('(') => check_units(&place(), text)?,

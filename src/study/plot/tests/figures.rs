@@ -50,7 +50,7 @@ fn a_limit_is_a_line_and_its_answer_is_in_the_caption() {
     let with = |limits: &[f64]| {
         let data = ParetoData { points: &points, limits: limits.to_vec(), ..ParetoData::default() };
         let scene = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap().scene;
-        let is_dashed = |shape: &&Shape| matches!(shape, Shape::Dashed(..));
+        let is_dashed = |shape: &&SceneShape| matches!(shape, SceneShape::Dashed(..));
         let dashed = scene.shapes.iter().filter(is_dashed).count();
         let said: Vec<&str> = texts(&scene).into_iter().map(|text| text.text.as_str()).collect();
         (dashed, said.join(" "))
@@ -113,7 +113,7 @@ fn measured_points_have_intervals() {
     };
     let (without, with) = (of(&bare), of(&points));
     let lines = |figure: &Figure| {
-        figure.scene.shapes.iter().filter(|shape| matches!(shape, Shape::Lines(..))).count()
+        figure.scene.shapes.iter().filter(|shape| matches!(shape, SceneShape::Lines(..))).count()
     };
     assert!(lines(&with) >= lines(&without) + 12, "two bars a cell");
     assert_legible(&with.scene);
@@ -200,7 +200,7 @@ fn gains_have_intervals_within_the_chart() {
     };
     let mut intervals = 0;
     for shape in &figure.scene.shapes {
-        if let Shape::Lines(lines, ..) = shape {
+        if let SceneShape::Lines(lines, ..) = shape {
             // an interval is an upright line and its two ends; ticks and keys of the legend are not
             let [bar, _, _] = &lines[..] else { continue };
             if bar.iter().all(|at| at.0 == bar[0].0) {
@@ -220,7 +220,7 @@ fn painted(scene: &Scene, at: (f64, f64)) -> Vec<(u8, u8, u8)> {
         (sum.0 / count - at.0).hypot(sum.1 / count - at.1) < 1e-6
     };
     let colors = scene.shapes.iter().filter_map(|shape| match shape {
-        Shape::Polygon(corners, color) if around(corners) => Some(*color),
+        SceneShape::Polygon(corners, color) if around(corners) => Some(*color),
         _ => None,
     });
     colors.collect()
@@ -477,7 +477,7 @@ fn a_timeline_marks_waiting_and_exposure() {
     let exposed = (0..4)
         .map(|rank| trace::overlap::exposed_intervals(&trace, rank, 0, 90_000).len())
         .sum::<usize>();
-    let vermilion = |shape: &&Shape| matches!(shape, Shape::Rect(_, color) if *color == crate::plot::style::VERMILION);
+    let vermilion = |shape: &&SceneShape| matches!(shape, SceneShape::Rect(_, color) if *color == crate::plot::style::VERMILION);
     let drawn = figure.scene.shapes.iter().filter(vermilion).count();
     assert_eq!(drawn, exposed + 1, "one is the legend's");
 }
@@ -602,7 +602,7 @@ fn a_comparison_shows_ratios_with_intervals() {
         report.of_pairs(report.pairs.iter().filter(|pair| pair.value == "ladder").cloned().collect());
     let figure = comparison_figure(&kept, &provenance, &FigureOptions::default()).unwrap();
     assert_says(&figure, &[&format!("{} of 5 comparisons", kept.pairs.len())]);
-    let is_disc = |shape: &Shape| matches!(shape, Shape::Disc(..));
+    let is_disc = |shape: &SceneShape| matches!(shape, SceneShape::Disc(..));
     assert!(!figure.scene.shapes.iter().any(is_disc), "ladder has squares");
 
     let report = compare(&cells(), "p2p").unwrap();

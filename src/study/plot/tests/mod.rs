@@ -5,7 +5,7 @@ mod figures;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use super::scene::{Area, Scene, Shape, Text};
+use super::scene::{Area, Scene, SceneShape, SceneText};
 use super::{
     Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary, Size, TraceStretch,
     comparison_figure, conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure,
@@ -127,9 +127,9 @@ fn step(ladder: bool) -> Trace {
     all
 }
 
-fn texts(scene: &Scene) -> Vec<&Text> {
+fn texts(scene: &Scene) -> Vec<&SceneText> {
     let texts = scene.shapes.iter().filter_map(|shape| match shape {
-        Shape::Text(text) => Some(text),
+        SceneShape::Text(text) => Some(text),
         _ => None,
     });
     texts.collect()

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::super::stretch::Kernel;
+use super::super::stretch::LaunchedKernel;
 use super::super::wire::middle;
-use super::{Ends, is_end, kind, leads};
+use super::{LayerCollectives, is_end, kind, leads};
 use plan::Lane;
 use trace::overlap::Launches;
 use trace::rules::{EXPERTS, ROUTER, is_attention};
@@ -31,7 +31,7 @@ pub(in crate::rewire) fn ranks<'a>(
     trace: &'a Trace,
     spans: &'a [Span],
     offsets: &HashMap<u32, i64>,
-    (ends, group): (Ends, Option<u32>),
+    (ends, group): (LayerCollectives, Option<u32>),
 ) -> Vec<RankSpans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
     spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
@@ -112,8 +112,8 @@ impl RankSpans<'_> {
         if is_clear { Some(partners) } else { in_order() }
     }
 
-    pub(super) fn kernel(&self, trace: &Trace, span: &Span) -> Kernel {
-        Kernel {
+    pub(super) fn kernel(&self, trace: &Trace, span: &Span) -> LaunchedKernel {
+        LaunchedKernel {
             start: span.start_ns + self.offset,
             end: span.end_ns.max(span.start_ns) + self.offset,
             released: self.released(span),
@@ -147,7 +147,7 @@ impl RankSpans<'_> {
     }
 }
 
-pub(super) fn kernels(trace: &Trace, rank: &RankSpans<'_>, places: Range<usize>) -> Vec<Kernel> {
+pub(super) fn kernels(trace: &Trace, rank: &RankSpans<'_>, places: Range<usize>) -> Vec<LaunchedKernel> {
     rank.spans[places].iter().map(|span| rank.kernel(trace, span)).collect()
 }
 

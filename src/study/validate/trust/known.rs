@@ -29,7 +29,7 @@ pub(in crate::validate) struct KnownError {
     pub speedup_pct: Option<f64>,
     /// Errors on rows that were left out of the fit.
     #[serde(default)]
-    pub held_out: Vec<HeldOut>,
+    pub held_out: Vec<HeldOutError>,
     /// True if the rewired steps take other all-reduces than the traced ones.
     #[serde(default)]
     pub other_reduces: bool,
@@ -41,7 +41,7 @@ pub(in crate::validate) struct KnownError {
 /// Mean absolute error of rows that differ in some options from all rows of a fit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::validate) struct HeldOut {
+pub(in crate::validate) struct HeldOutError {
     /// Rows left out together: `each TP`.
     pub by: String,
     pub options: Vec<String>,
@@ -138,7 +138,7 @@ impl KnownError {
         };
         let peers = self.peers(spec);
         let mut nearest: Option<Vec<&OptionEntry>> = None;
-        let mut held_out: Option<(&HeldOut, usize)> = None;
+        let mut held_out: Option<(&HeldOutError, usize)> = None;
         for options in self.rows().iter().map(differing) {
             for out in self.held_out.iter().filter(|_| !options.is_empty()) {
                 let is_better = held_out.is_none_or(|(known, _)| out.pct < known.pct);
@@ -204,7 +204,7 @@ impl KnownError {
     }
 }
 
-impl HeldOut {
+impl HeldOutError {
     /// True if rows left out this way may differ in an option, and the cell's value lies among those of its peers.
     pub fn covers(&self, option: &OptionEntry, spec: &Spec, peers: &[&Spec]) -> bool {
         self.options.iter().any(|name| name == option.name)

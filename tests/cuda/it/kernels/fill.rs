@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use base::cache::Cache;
+use base::cache::FileCache;
 use run::testing::cuda::TranslationUnit;
 use run::testing::cuda::cache_key;
 use run::testing::cuda::{KernelOptions, Nvrtc};
@@ -31,7 +31,7 @@ pub(super) fn compile_for_gpu(
     static DONE: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let Some(sm) = architecture()? else { return Ok(()) };
     let nvrtc = Nvrtc::get().map_err(|error| error.to_string())?;
-    let cache = Cache::of_user("kernels").ok_or("there is no home to cache kernels in")?;
+    let cache = FileCache::of_user("kernels").ok_or("there is no home to cache kernels in")?;
     for programmatic in [false, true] {
         let options = KernelOptions { programmatic, ..*options };
         let with = options_for(&defines(unit, &options, constants, sm), sm);

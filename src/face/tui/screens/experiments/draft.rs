@@ -12,9 +12,9 @@ use crate::face::tui::widgets::list::List;
 use base::checksum;
 use base::error::Error;
 use base::text::counted;
-use lab::sweep::document::{Document, Entry, EntryKind};
-use lab::sweep::edit::{Edit, Revisions};
-use lab::sweep::forecast::{Forecast, History, Past, forecast};
+use lab::sweep::document::{Document, DocumentEntry, EntryKind};
+use lab::sweep::edit::{ExperimentEdit, Revisions};
+use lab::sweep::forecast::{CellHistory, Forecast, RunHistory, forecast};
 use lab::sweep::{Cell, Experiment};
 use study::analysis::noise_forecast;
 use study::answer::{Answer, MOST_RUNS};
@@ -153,7 +153,7 @@ impl Draft {
     }
 
     /// Applies edits; returns true if the text changed.
-    pub fn edit(&mut self, edits: &[Edit]) -> Result<bool, String> {
+    pub fn edit(&mut self, edits: &[ExperimentEdit]) -> Result<bool, String> {
         let changed = self.revisions.edit(&self.path, edits).map_err(|error| error.to_string())?;
         if changed {
             self.refresh();
@@ -162,7 +162,7 @@ impl Draft {
     }
 
     /// Returns the reason if these edits break a text that is valid now.
-    pub fn check_edits(&self, edits: &[Edit]) -> Result<(), String> {
+    pub fn check_edits(&self, edits: &[ExperimentEdit]) -> Result<(), String> {
         if Experiment::check(self.revisions.text(), &self.path).is_err() {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Draft {
         };
         self.broken = None;
         let row = |kind| {
-            move |entry: &Entry| DraftRow {
+            move |entry: &DocumentEntry| DraftRow {
                 name: entry.name.clone(),
                 kind,
                 values: entry.values.clone(),
@@ -403,13 +403,13 @@ pub(super) fn said(error: &Error) -> String {
 }
 
 /// Stored runs that predict how long these cells take at this load.
-pub fn history(cells: &[Cell], stored: Option<&Snapshot>, load: Option<f64>) -> History {
-    let Some(stored) = stored else { return History { load, ..History::default() } };
+pub fn history(cells: &[Cell], stored: Option<&Snapshot>, load: Option<f64>) -> RunHistory {
+    let Some(stored) = stored else { return RunHistory { load, ..RunHistory::default() } };
     let past = |key: &str| {
         let known = stored.known.get(key)?;
-        Some(Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms })
+        Some(CellHistory { rounds: known.rounds.clone(), completion_ms: known.completion_ms })
     };
-    History::new(cells, past, &stored.records, load)
+    RunHistory::new(cells, past, &stored.records, load)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
 use base::text::duration;
-use lab::sweep::forecast::{Basis, Forecast};
+use lab::sweep::forecast::{Forecast, ForecastBasis};
 use study::answer::{Answer, CardLine};
 use table::Provenance;
 
@@ -570,7 +570,7 @@ fn meaning(provenance: Provenance) -> &'static str {
 
 /// `at most` if no run of this machine is stored to scale the times by: the nominal CPU is a slow one.
 fn about(forecast: &Forecast) -> &'static str {
-    if forecast.rests_on.contains_key(&Basis::Nominal) { "at most" } else { "about" }
+    if forecast.rests_on.contains_key(&ForecastBasis::Nominal) { "at most" } else { "about" }
 }
 
 /// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.

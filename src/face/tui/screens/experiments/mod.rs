@@ -21,8 +21,8 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::texts::TextView;
 use crate::face::tui::widgets::wrap::wrap_long_words;
-use lab::sweep::edit::Edit;
-use lab::sweep::{Choice, Experiment};
+use lab::sweep::edit::ExperimentEdit;
+use lab::sweep::{Experiment, SweepSelection};
 use table::options::value;
 use table::render::csv;
 
@@ -95,10 +95,10 @@ impl Acts for Experiments {
                     text.lines().flat_map(rows).map(|row| vec![(row, Role::Text)]).collect()
                 }));
             }
-            Act::Run => self.run(Choice::Missing, cx),
-            Act::RunAll => self.run(Choice::Again(Timestamp::now()), cx),
+            Act::Run => self.run(SweepSelection::Missing, cx),
+            Act::RunAll => self.run(SweepSelection::Again(Timestamp::now()), cx),
             Act::Paper => self.run_paper(cx),
-            Act::Choose if !editing => self.run(Choice::Missing, cx),
+            Act::Choose if !editing => self.run(SweepSelection::Missing, cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
                 Some(why) => cx.inform(format!("cannot edit here: {why}")),
                 None => self.editing = true,
@@ -463,7 +463,11 @@ impl Experiments {
                 return Err(format!("{name} is at its default already"));
             }
             (Act::Remove, RowKind::Axis, Some(index)) if count > 1 => {
-                return self.take_edits(&[Edit::Remove { axis: name.clone(), index }], &name, column);
+                return self.take_edits(
+                    &[ExperimentEdit::Remove { axis: name.clone(), index }],
+                    &name,
+                    column,
+                );
             }
             (Act::Remove, RowKind::Axis, Some(_)) => {
                 return Err(format!(
@@ -471,7 +475,7 @@ impl Experiments {
                 ));
             }
             (Act::Remove, ..) => {
-                return self.take_edits(&[Edit::Drop { name: name.clone() }], &name, column);
+                return self.take_edits(&[ExperimentEdit::Drop { name: name.clone() }], &name, column);
             }
             (Act::MoveLeft | Act::MoveRight, RowKind::Axis, _) => {
                 let from = value.ok_or("select a value to move it")?;
@@ -480,7 +484,11 @@ impl Experiments {
                 } else {
                     (from + 1).min(count - 1)
                 };
-                return self.take_edits(&[Edit::Move { axis: name.clone(), from, to }], &name, to + 1);
+                return self.take_edits(
+                    &[ExperimentEdit::Move { axis: name.clone(), from, to }],
+                    &name,
+                    to + 1,
+                );
             }
             (Act::AddValue | Act::MoveLeft | Act::MoveRight, ..) => {
                 return Err(format!("{name} is the same for all cells: {add_axis} makes an axis of it"));
@@ -492,7 +500,7 @@ impl Experiments {
     }
 
     /// Applies edits, then selects a column of the named row.
-    fn take_edits(&mut self, edits: &[Edit], name: &str, column: usize) -> Result<(), String> {
+    fn take_edits(&mut self, edits: &[ExperimentEdit], name: &str, column: usize) -> Result<(), String> {
         let draft = self.draft_mut().ok_or(NOTHING_SELECTED)?;
         draft.edit(edits)?;
         draft.select(name, column);
@@ -516,13 +524,13 @@ impl Experiments {
         match self.show(PAPER) {
             _ if is_unread => self.early = Some(Act::Paper),
             true if self.selected().is_none() => self.early = Some(Act::Paper),
-            true => self.run_file(Choice::Missing, cx),
+            true => self.run_file(SweepSelection::Missing, cx),
             false => cx.inform(format!("there is no experiment {PAPER}")),
         }
     }
 
     /// Starts the selected experiment with its edits, queued behind a running sweep.
-    fn run(&self, choice: Choice, cx: &mut Context) {
+    fn run(&self, choice: SweepSelection, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let Some(draft) = self.draft().filter(|draft| draft.revisions.is_edited()) else {
             return self.run_file(choice, cx);
@@ -536,7 +544,7 @@ impl Experiments {
     }
 
     /// Starts the selected experiment as its file has it, without edits.
-    fn run_file(&self, choice: Choice, cx: &mut Context) {
+    fn run_file(&self, choice: SweepSelection, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let experiment = entry.experiment.clone().map(Arc::from);
         start(experiment, Some(entry.shown()), self.stored_of(self.list.selected), choice, cx);
@@ -615,7 +623,7 @@ fn start(
     experiment: Result<Arc<Experiment>, String>,
     shown: Option<ShownExperiment>,
     stored: StoredCounts,
-    choice: Choice,
+    choice: SweepSelection,
     cx: &mut Context,
 ) {
     let experiment = match experiment {
@@ -625,7 +633,7 @@ fn start(
     if let Some(shown) = shown {
         cx.scope.show_listed(shown);
     }
-    match choice == Choice::Missing && stored.is_complete() {
+    match choice == SweepSelection::Missing && stored.is_complete() {
         true => cx.request(Request::StoredResult(experiment.name.clone())),
         false => cx.request(Request::Sweep { experiment, choice }),
     }

@@ -11,7 +11,7 @@ use crate::face::tui::prelude::*;
 use base::error::Error;
 use base::input::InputKind;
 use base::offer::Offer;
-use lab::sweep::edit::{Edit, axis_names, split_values};
+use lab::sweep::edit::{ExperimentEdit, axis_names, split_values};
 use table::options::{ENV_PAIRS, OptionEntry, OptionKind, SET_PAIRS, option, pair};
 use table::{CellOptions, Spec};
 
@@ -107,7 +107,7 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     let completing = PromptCompletion::Words(offers::axis_values(&axis));
     let start = start.unwrap_or_default();
     cx.prompt(completing, title, hint, start, move |screen: &mut Experiments, typed, _| {
-        let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
+        let edit = ExperimentEdit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
         take_valid(screen, &[edit], &axis, 1)
     });
 }
@@ -133,12 +133,12 @@ fn take(experiments: &mut Experiments, name: &str, what: EditTarget, text: &str)
                 return Err("empty; to restore the default, remove the setting".into());
             }
             check_value(name, text)?;
-            (vec![Edit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
+            (vec![ExperimentEdit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
         }
         EditTarget::Value(index) => {
             let mut values = values(name, text)?.into_iter();
             let axis = name.to_owned();
-            let first = values.next().map(|value| Edit::Replace { axis, index, value });
+            let first = values.next().map(|value| ExperimentEdit::Replace { axis, index, value });
             let more = values.enumerate().map(|(i, value)| insert(name, index + 1 + i, value));
             (first.into_iter().chain(more).collect(), index + 1)
         }
@@ -156,7 +156,7 @@ fn take(experiments: &mut Experiments, name: &str, what: EditTarget, text: &str)
             (edits, at)
         }
         EditTarget::Values => {
-            (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0)
+            (vec![ExperimentEdit::Values { axis: name.to_owned(), values: values(name, text)? }], 0)
         }
     };
     take_valid(experiments, &edits, name, column)
@@ -165,7 +165,7 @@ fn take(experiments: &mut Experiments, name: &str, what: EditTarget, text: &str)
 /// Applies edits of typed values unless they break the experiment; the prompt then keeps the text to be corrected.
 fn take_valid(
     experiments: &mut Experiments,
-    edits: &[Edit],
+    edits: &[ExperimentEdit],
     name: &str,
     column: usize,
 ) -> Result<(), String> {
@@ -197,8 +197,8 @@ fn values(axis: &str, text: &str) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-fn insert(axis: &str, index: usize, value: String) -> Edit {
-    Edit::Insert { axis: axis.to_owned(), index, value }
+fn insert(axis: &str, index: usize, value: String) -> ExperimentEdit {
+    ExperimentEdit::Insert { axis: axis.to_owned(), index, value }
 }
 
 fn save_as(experiments: &Experiments, dir: &Path, typed: &str, moves: bool) -> Result<Save, String> {

@@ -15,7 +15,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screens::experiments::{self, Experiments, history, is_edited};
 use crate::face::tui::update::{SweepEnd, SweepOrder, page_rows};
-use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
+use lab::sweep::{Experiment, SweepEvent, SweepSelection, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
@@ -379,7 +379,7 @@ impl Live {
         };
     }
 
-    fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
+    fn sweep(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         if self.is_running() {
             let queued = QueuedSweep { experiment, choice };
             let title = queued.title();
@@ -392,7 +392,7 @@ impl Live {
         self.begin(experiment, choice, cx);
     }
 
-    fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
+    fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         self.choice = choice;
         // answers about the previous sweep must not show up in this one
@@ -552,12 +552,12 @@ impl Live {
             () if self.was_interrupted() => {
                 // a repetition goes on, in place of finding the runs that it was to repeat
                 let choice = match self.choice {
-                    Choice::Again(_) => self.choice,
-                    Choice::Missing | Choice::Failed => Choice::Missing,
+                    SweepSelection::Again(_) => self.choice,
+                    SweepSelection::Missing | SweepSelection::Failed => SweepSelection::Missing,
                 };
                 self.sweep(experiment, choice, cx);
             }
-            () if self.has_failures() => self.sweep(experiment, Choice::Failed, cx),
+            () if self.has_failures() => self.sweep(experiment, SweepSelection::Failed, cx),
             () if self.is_running() => cx.inform("the sweep is running, and no run of it has failed"),
             () => {
                 cx.inform(format!("no run of this sweep is missing or failed: {screen} runs it again"))

@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::update::SweepEnd;
 use base::statistics::median;
 use lab::sweep::forecast::RemainingTime;
-use lab::sweep::{Choice, Experiment, SweepEvent};
+use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
 use study::analysis::Varied;
@@ -42,7 +42,7 @@ pub struct Live {
     paused_ms: u64,
     /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
-    pub choice: Choice,
+    pub choice: SweepSelection,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -91,16 +91,16 @@ pub enum Pause {
 pub struct QueuedSweep {
     pub experiment: Arc<Experiment>,
     /// Runs to start.
-    pub choice: Choice,
+    pub choice: SweepSelection,
 }
 
 impl QueuedSweep {
     /// Title in the queue: `quickstart`, or `quickstart (failed cells)`.
     pub fn title(&self) -> String {
         let which = match self.choice {
-            Choice::Missing => "",
-            Choice::Again(_) => " (all again)",
-            Choice::Failed => " (failed cells)",
+            SweepSelection::Missing => "",
+            SweepSelection::Again(_) => " (all again)",
+            SweepSelection::Failed => " (failed cells)",
         };
         format!("{}{which}", self.experiment.name)
     }

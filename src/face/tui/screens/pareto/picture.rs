@@ -13,7 +13,7 @@ use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::scatter::Plot;
 use base::error::Error;
-use study::plot::{self, Area, Chart, Color, Fill, Look, Overlaid, ParetoPanel, Scene, Sizes};
+use study::plot::{self, Area, Chart, Color, FigureSizes, Fill, Look, Overlaid, ParetoPanel, Scene};
 
 /// Kitty image id of the plot.
 const KITTY_ID: u32 = 0x006c_6164;
@@ -68,7 +68,7 @@ impl Sketch {
         let cell = pixels_of_cell(cx.cell_pixels, protocol).unwrap_or_default();
         let (column, row) = (f64::from(cell.0), f64::from(cell.1));
         let (right, bottom) = (f64::from(columns) * column, f64::from(rows) * row);
-        let scene = Scene::new(right, bottom, Sizes::new(row));
+        let scene = Scene::new(right, bottom, FigureSizes::new(row));
         let mut scene = Scene { paper: paper.into(), label: ink.into(), ..scene };
         // markers sit at cell centres, like the characters
         let (left, top) = (column / 2.0, row / 2.0);

@@ -8,8 +8,8 @@ use super::state::{
 };
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
-use ::table::{Provenance, Source, Unit};
-use study::analysis::{Column, RunCell, RunTable};
+use ::table::{FieldSource, Provenance, Unit};
+use study::analysis::{RunCell, RunTable, RunTableColumn};
 
 /// Width from which a table writes provenances whole even if columns are missing.
 const WHOLE: u16 = 100;
@@ -92,7 +92,7 @@ fn pin(
     const LEAST: (u16, u16) = (8, 16);
     let is_result = |at: &usize| {
         let column = &table.columns()[columns[*at].column];
-        specs[*at].spare > 0 && matches!(column.field.source, Source::Measure(_))
+        specs[*at].spare > 0 && matches!(column.field.source, FieldSource::Measure(_))
     };
     let tells_apart = |at: &usize| {
         let name = columns[*at].name.as_str();
@@ -117,7 +117,7 @@ fn pin(
 }
 
 /// Column title, shorter than the field's name where its values are short.
-pub fn name(column: &Column) -> &str {
+pub fn name(column: &RunTableColumn) -> &str {
     match &*column.field.name {
         PROVENANCE => "source",
         SETTING => "setting",
@@ -127,7 +127,7 @@ pub fn name(column: &Column) -> &str {
 }
 
 /// Title of a column, with its direction and, among several sort columns, its rank.
-fn title(runs: &Runs, column: &Column) -> String {
+fn title(runs: &Runs, column: &RunTableColumn) -> String {
     let title = name(column);
     let order = runs.marked_order();
     let Some(key) = order.iter().position(|(key, _)| *key == column.field.name) else {
@@ -139,16 +139,20 @@ fn title(runs: &Runs, column: &Column) -> String {
 
 /// True if the direction of a sorted column may be in the gap behind it, so that sorting widens no column: numbers end at
 /// their title's end. Several sort columns have ranks, too.
-fn is_marked_behind(runs: &Runs, column: &Column) -> bool {
+fn is_marked_behind(runs: &Runs, column: &RunTableColumn) -> bool {
     column.field.unit.is_number() && runs.sort.len() < 2
 }
 
-fn title_width(runs: &Runs, column: &Column) -> usize {
+fn title_width(runs: &Runs, column: &RunTableColumn) -> usize {
     if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
 }
 
 /// Direction of a sorted column whose title has no room for it.
-pub fn mark_behind(runs: &Runs, column: &Column, shown: &table::TableColumn) -> Option<&'static str> {
+pub fn mark_behind(
+    runs: &Runs,
+    column: &RunTableColumn,
+    shown: &table::TableColumn,
+) -> Option<&'static str> {
     let order = runs.marked_order();
     let (_, descending) = order.iter().find(|(key, _)| *key == column.field.name)?;
     let is_missing = !shown.title.ends_with(['↑', '↓']);
@@ -181,12 +185,12 @@ pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
 }
 
 /// Length of the longest text of a column among the shown runs.
-pub fn longest(runs: &Runs, column: &Column) -> usize {
+pub fn longest(runs: &Runs, column: &RunTableColumn) -> usize {
     runs.longest.get(&*column.field.name).copied().unwrap_or(column.longest)
 }
 
 /// Minimum and maximum useful width of a column with a title of this width.
-fn widths(runs: &Runs, column: &Column, title: usize) -> (u16, u16) {
+fn widths(runs: &Runs, column: &RunTableColumn, title: usize) -> (u16, u16) {
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
     let longest = longest(runs, column);
     match column.field.unit {
@@ -216,7 +220,7 @@ pub const fn short_provenance(provenance: Provenance) -> &'static str {
     }
 }
 
-pub fn cell_text(column: &Column, row: usize) -> String {
+pub fn cell_text(column: &RunTableColumn, row: usize) -> String {
     match column.cell(row) {
         RunCell::Nothing if column.field.unit.is_number() => "-".into(),
         RunCell::Nothing => String::new(),
@@ -229,9 +233,9 @@ pub fn cell_text(column: &Column, row: usize) -> String {
 /// Options and variables in which these rows differ, as indices of columns. Without the link if P2P determines it, and without
 /// P2P's own variables.
 pub fn differing(table: &RunTable, rows: &[u32]) -> Vec<usize> {
-    let is_asked = |column: &Column| match column.field.source {
-        Source::Option(_) | Source::Override => true,
-        Source::Variable => !column.field.title.starts_with("NCCL_P2P_"),
+    let is_asked = |column: &RunTableColumn| match column.field.source {
+        FieldSource::Option(_) | FieldSource::Override => true,
+        FieldSource::Variable => !column.field.title.starts_with("NCCL_P2P_"),
         _ => false,
     };
     let all = table.columns().iter().enumerate();
@@ -285,7 +289,7 @@ pub fn hidden_differences(
             longest(runs, column) <= place.width.into()
         });
     let is_setting = |name: &str| name != "architecture" && name != MODEL && !SHARED.contains(&name);
-    let is_hidden = |column: &&Column| {
+    let is_hidden = |column: &&RunTableColumn| {
         let name = &*column.field.name;
         place_of(name).is_none() && !(names_settings && is_setting(name))
     };

@@ -14,7 +14,7 @@ use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
 use lab::store::Annotations;
-use study::analysis::{Column, RunTable};
+use study::analysis::{RunTable, RunTableColumn};
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
@@ -302,7 +302,7 @@ fn cell(
 }
 
 /// Text of a cell, shortened to this width.
-fn fitting(runs: &Runs, record: &Record, column: &Column, row: usize, width: u16) -> String {
+fn fitting(runs: &Runs, record: &Record, column: &RunTableColumn, row: usize, width: u16) -> String {
     let text = columns::cell_text(column, row);
     match &*column.field.name {
         "run" => cut_middle(&text, width),

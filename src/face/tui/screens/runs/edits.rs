@@ -8,7 +8,7 @@ use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use base::offer::Offer;
 use base::statistics::grouped;
-use lab::store::Edit;
+use lab::store::AnnotationEdit;
 use table::Record;
 
 #[derive(Clone, Debug)]
@@ -18,9 +18,9 @@ pub enum RunEdit {
     /// Changed tags or notes of runs.
     Annotated {
         runs: Vec<String>,
-        edit: Edit,
+        edit: AnnotationEdit,
         /// Inverse edits, each with its runs.
-        back: Vec<(Vec<String>, Edit)>,
+        back: Vec<(Vec<String>, AnnotationEdit)>,
     },
     Unmarked(MarkedRuns),
 }
@@ -110,14 +110,15 @@ impl Runs {
 
     /// Edits tags or notes of the runs chosen when the prompt was opened, regardless of the current
     /// selection.
-    fn annotate(&mut self, runs: Vec<String>, edit: Edit, cx: &mut Context) {
+    fn annotate(&mut self, runs: Vec<String>, edit: AnnotationEdit, cx: &mut Context) {
         if edit.is_empty() {
             return;
         }
         let before = |run: &String| cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
         let inverses = grouped(runs.iter().map(|run| (edit.inverse(before(run)), run.clone())));
         let changed = inverses.into_iter().filter(|(inverse, _)| !inverse.is_empty());
-        let back: Vec<(Vec<String>, Edit)> = changed.map(|(inverse, runs)| (runs, inverse)).collect();
+        let back: Vec<(Vec<String>, AnnotationEdit)> =
+            changed.map(|(inverse, runs)| (runs, inverse)).collect();
         let tags = |sign: &str, tags: &[String]| -> Vec<String> {
             tags.iter().map(|tag| format!("{sign}{tag}")).collect()
         };
@@ -209,7 +210,7 @@ impl Runs {
         let text = if same { note } else { String::new() };
         let title = format!("note on {}", named(&runs));
         cx.prompt(PromptCompletion::Nothing, title, hint, text, move |screen: &mut Self, typed, cx| {
-            screen.annotate(runs.clone(), Edit::note(typed), cx);
+            screen.annotate(runs.clone(), AnnotationEdit::note(typed), cx);
             Ok(())
         });
         // a note is edited, not replaced
@@ -233,7 +234,7 @@ impl Runs {
         let hint = format!("words to add; -word removes one{has}");
         let title = format!("tag {}", named(&runs));
         cx.prompt(known, title, hint, "", move |screen: &mut Self, typed, cx| {
-            let edit = Edit::tags(typed).map_err(|error| format::error(&error))?;
+            let edit = AnnotationEdit::tags(typed).map_err(|error| format::error(&error))?;
             screen.annotate(runs.clone(), edit, cx);
             Ok(())
         });

@@ -17,7 +17,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{ColumnPosition, lay_out};
 use lab::store::Store;
 use plan::Architecture;
-use study::analysis::Column;
+use study::analysis::RunTableColumn;
 use table::{Field, Record};
 
 acts! {
@@ -282,7 +282,7 @@ impl Screen for Runs {
             let about = ["run", record.provenance.as_str(), failed, &run].join("  ");
             Find::new(name, about, move |_: &mut Self, cx| cx.open_runs([run]))
         };
-        let sort = |column: &Column| {
+        let sort = |column: &RunTableColumn| {
             let field = column.field.clone();
             let names = std::iter::once(&*field.name).chain(field.aliases.iter().copied());
             let words = table::measure(&field.name).map_or("", |measure| measure.words);

@@ -13,7 +13,7 @@ use super::recorded::TraceLookup;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
-use study::analysis::{Column, RunCell, RunTable};
+use study::analysis::{RunCell, RunTable, RunTableColumn};
 use table::{Provenance, Record, Status, Unit};
 
 pub const DETAILS: u16 = 60;
@@ -372,7 +372,7 @@ pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
 
 /// Width of groups of a measured number: 1, 2 or 5 times a power of ten, for about eight groups. `None` if the column has few
 /// values or counts something.
-fn bin_width(column: &Column, rows: &[u32]) -> Option<f64> {
+fn bin_width(column: &RunTableColumn, rows: &[u32]) -> Option<f64> {
     /// Maximum number of distinct values that are groups of their own.
     const FEW: usize = 12;
     if !column.field.unit.is_number() || column.field.unit == Unit::Count {
@@ -390,7 +390,7 @@ fn bin_width(column: &Column, rows: &[u32]) -> Option<f64> {
 }
 
 /// Value of a numeric column.
-pub fn number(column: &Column, row: u32) -> Option<f64> {
+pub fn number(column: &RunTableColumn, row: u32) -> Option<f64> {
     match column.cell(row as usize) {
         RunCell::Number(value) => Some(value),
         _ => None,

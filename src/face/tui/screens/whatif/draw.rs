@@ -8,7 +8,7 @@ use super::plots::{draw_strip, frontier};
 use super::state::{StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use base::text::{latency, without_middle};
-use study::whatif::{ProfileValues, Slider, Variant};
+use study::whatif::{ProfileValues, Slider, WhatIfVariant};
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
@@ -278,7 +278,7 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
 }
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.
-pub fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValues>) -> String {
+pub fn value_text(slider: Slider, variant: &WhatIfVariant, values: Option<&ProfileValues>) -> String {
     match (slider, slider.number(variant, values)) {
         (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
         (Slider::Serving, Some(0.0)) => "static batch".into(),
@@ -294,7 +294,7 @@ pub fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValu
 }
 
 /// True if a slider shows the profile's link value, and that was not measured.
-pub fn is_estimated(slider: Slider, variant: &Variant, values: &ProfileValues) -> bool {
+pub fn is_estimated(slider: Slider, variant: &WhatIfVariant, values: &ProfileValues) -> bool {
     let own = match slider {
         Slider::Alpha => variant.alpha_us,
         Slider::Bandwidth => variant.gb_s,

@@ -21,7 +21,10 @@ use crate::face::tui::task::Stop;
 use base::text::shell_command;
 use machine::hardware::Profile;
 use run::sim::Simulator;
-use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
+use study::whatif::{
+    BreakEven, BreakEvenQuantity, HIDDEN_PCT, SimulatedMetrics, Slider, TracedStep, WhatIfAnswer,
+    WhatIfVariant,
+};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Record};
 
@@ -221,7 +224,7 @@ impl WhatIf {
             cx.follow("kept", &key, work, take);
         }
         let has_break_even =
-            |answer: &Arc<Answer>| answer.chosen().is_some() && !notes::never_hides(answer);
+            |answer: &Arc<WhatIfAnswer>| answer.chosen().is_some() && !notes::never_hides(answer);
         if self.traced.is_some() || !self.current().is_some_and(has_break_even) {
             cx.forget::<Self>("break-even");
         } else if self.break_even().is_none() {
@@ -240,17 +243,17 @@ impl WhatIf {
 
 fn answered(
     traced: Option<&TracedStep>,
-    variant: &Variant,
+    variant: &WhatIfVariant,
     simulator: &Simulator,
-) -> base::error::Result<Arc<Answer>> {
+) -> base::error::Result<Arc<WhatIfAnswer>> {
     let answer = traced.map_or_else(|| variant.answer(simulator), |traced| traced.answer(variant));
     answer.map(Arc::new)
 }
 
 /// Searches the break-even over the latency and over the bandwidth of the link.
-fn break_even(simulator: &Simulator, variant: &Variant) -> Vec<Result<BreakEven, String>> {
+fn break_even(simulator: &Simulator, variant: &WhatIfVariant) -> Vec<Result<BreakEven, String>> {
     let of = |over| variant.break_even(simulator, over, HIDDEN_PCT).map_err(|error| error.to_string());
-    [Over::AlphaUs, Over::GbS].map(of).into()
+    [BreakEvenQuantity::AlphaUs, BreakEvenQuantity::GbS].map(of).into()
 }
 
 impl Screen for WhatIf {
@@ -373,15 +376,15 @@ impl Screen for WhatIf {
             self.current().ok_or("nothing to export: there is no answer for these values yet")?;
         let pins = self.pins.iter().enumerate();
         let named = pins.map(|(at, pin)| (letter(at).to_string(), &*pin.answer));
-        let all: Vec<(String, &Answer)> =
+        let all: Vec<(String, &WhatIfAnswer)> =
             std::iter::once(("now".to_owned(), &**answer)).chain(named).collect();
         Ok(Some(Export::text(csv(&all))))
     }
 }
 
-fn csv(answers: &[(String, &Answer)]) -> String {
+fn csv(answers: &[(String, &WhatIfAnswer)]) -> String {
     let before = ["variant", "architecture", "provenance"].into_iter();
-    let mut rows = Table::new(before.chain(Numbers::NAMES).chain(["reason", "command"]));
+    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(["reason", "command"]));
     for (name, answer) in answers {
         for row in &answer.rows {
             // the command belongs to the chosen architecture
@@ -389,7 +392,7 @@ fn csv(answers: &[(String, &Answer)]) -> String {
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             let texts = [name, &answer.label(row), "simulated"];
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
-            cells.extend(Numbers::NAMES.iter().map(|name| row.shown(name)));
+            cells.extend(SimulatedMetrics::NAMES.iter().map(|name| row.shown(name)));
             cells.extend([row.reason(), command.into()]);
             rows.push(cells);
         }

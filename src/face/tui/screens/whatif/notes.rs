@@ -13,8 +13,8 @@ use base::text::{joined_with_and, latency};
 use plan::{Architecture, LayerSet};
 use study::validate::Trust;
 use study::whatif::{
-    Answer, BreakEven, Fastest, LaunchGaps, NetworkValues, Numbers, Row, Slider, about_architecture,
-    own_meaning,
+    BreakEven, Fastest, LaunchGaps, NetworkValues, SimulatedMetrics, Slider, WhatIfAnswer, WhatIfRow,
+    about_architecture, own_meaning,
 };
 use table::Provenance;
 
@@ -87,7 +87,7 @@ pub fn fitting(clauses: &[String], room: u16) -> String {
 }
 
 /// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
-pub fn headline(whatif: &WhatIf, answer: &Answer, room: u16, cx: &Context) -> String {
+pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context) -> String {
     if let Some((LaunchGaps { remedy, .. }, [alone, wired])) = answer.launches_hide_gains() {
         let (wiring, key) = (answer.wiring(), cx.key::<WhatIf>(Act::LaunchGaps));
         let clauses = [
@@ -111,7 +111,7 @@ pub fn headline(whatif: &WhatIf, answer: &Answer, room: u16, cx: &Context) -> St
 /// a slower one that is selected, their speedup over a traced step or their TPOT, and the limit.
 fn fastest_in_words(
     whatif: &WhatIf,
-    answer: &Answer,
+    answer: &WhatIfAnswer,
     Fastest { rows, band }: &Fastest<'_>,
     names: &str,
 ) -> Vec<String> {
@@ -119,7 +119,7 @@ fn fastest_in_words(
     let numbers_of =
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
     let standard = numbers_of(&Architecture::Standard);
-    let over_standard = |numbers: &Numbers| match whatif.traced.is_some() {
+    let over_standard = |numbers: &SimulatedMetrics| match whatif.traced.is_some() {
         true => standard.map(|standard| standard.tpot_ms / numbers.tpot_ms),
         false => numbers.speedup,
     };
@@ -160,8 +160,8 @@ fn fastest_in_words(
 /// What a change made of the selected architecture if that is none of the fastest: `; ladder 1.27x, 22.9 ms (was 12.9)`.
 fn slower_after_change(
     whatif: &WhatIf,
-    answer: &Answer,
-    fastest: &[(&Row, &Numbers)],
+    answer: &WhatIfAnswer,
+    fastest: &[(&WhatIfRow, &SimulatedMetrics)],
 ) -> Option<String> {
     let chosen = answer.row(&answer.spec.architecture)?;
     if whatif.variant == whatif.base || fastest.iter().any(|(row, _)| *row == chosen) {
@@ -182,7 +182,7 @@ fn slower_after_change(
 
 /// Clauses on how far the numbers can be trusted, each after the next: the run that the sliders started from beside its
 /// simulation, the error of the predictions, and the band of ties with its reason. True if a warning comes first.
-pub fn trust(whatif: &WhatIf, answer: &Answer) -> (Vec<String>, bool) {
+pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let ms = whatif.base_answer.as_ref().and_then(|base| Some(base.chosen()?.tpot_ms));
     let of_run = match (whatif.measured_elsewhere, whatif.measured) {
         (Some((measured, machine)), _) => {
@@ -245,7 +245,7 @@ fn from_to([low, high]: [String; 2]) -> String {
 }
 
 /// Meanings of the architectures that are fastest, without the two of the main question and the chosen one.
-fn unfamiliar(answer: &Answer) -> Option<Sentence> {
+fn unfamiliar(answer: &WhatIfAnswer) -> Option<Sentence> {
     let rows = answer.fastest().rows;
     let architectures = rows.iter().map(|(row, _)| &row.architecture);
     let is_familiar = |one: &Architecture| {
@@ -259,7 +259,7 @@ fn unfamiliar(answer: &Answer) -> Option<Sentence> {
 }
 
 /// Launch gaps, break-even or assumptions, meaning of the slider, and the error; a few rows have room for what matters most.
-fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Sentence> {
+fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
         Some((head, words)) => {
@@ -305,7 +305,7 @@ struct PlacedSentence {
 fn placed(
     areas: &WhatIfAreas,
     whatif: &WhatIf,
-    answer: &Arc<Answer>,
+    answer: &Arc<WhatIfAnswer>,
     cx: &Context,
 ) -> Vec<PlacedSentence> {
     let mut from = 0;
@@ -327,7 +327,7 @@ pub fn draw_notes(
     buf: &mut Buffer,
     areas: &WhatIfAreas,
     whatif: &WhatIf,
-    answer: &Arc<Answer>,
+    answer: &Arc<WhatIfAnswer>,
     cx: &Context,
 ) {
     let theme = cx.theme;
@@ -371,7 +371,7 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<ScreenNote> {
 }
 
 /// Meaning of the selected slider, and what its value needs or rests on.
-fn about(whatif: &WhatIf, answer: &Answer, cx: &Context) -> String {
+fn about(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> String {
     let slider = whatif.slider();
     let key = |act| cx.key::<WhatIf>(act);
     let before = base_text(whatif, slider).map_or_else(String::new, |before| match slider {
@@ -412,7 +412,7 @@ fn base_and_reset(whatif: &WhatIf, slider: Slider, before: &str, key: &str) -> S
     }
 }
 
-fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
+fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     let slider = whatif.slider();
     let (about, values) = (slider.about().to_owned(), &answer.profile_values);
     if let Some(why) = slider.no_effect(&whatif.variant, Some(values)) {
@@ -466,8 +466,8 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
 }
 
 /// Effect of the changes on the communication of a traced step, which keeps its times in proportion.
-fn stretch(whatif: &WhatIf, answer: &Answer) -> String {
-    let comm_ms = |answer: &Answer| {
+fn stretch(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
+    let comm_ms = |answer: &WhatIfAnswer| {
         let standard = answer.row(&Architecture::Standard)?;
         standard.numbers.as_ref().ok().map(|numbers| numbers.comm_ms).filter(|ms| *ms > 0.0)
     };
@@ -484,11 +484,11 @@ fn stretch(whatif: &WhatIf, answer: &Answer) -> String {
 }
 
 /// True if the chosen architecture runs all communication alone, so that no link lets it hide any.
-pub fn never_hides(answer: &Answer) -> bool {
+pub fn never_hides(answer: &WhatIfAnswer) -> bool {
     answer.spec.architecture == Architecture::Standard && answer.spec.micro_batches <= 1
 }
 
-fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
+fn break_even(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     if let Err(why) =
         answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
     {

@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use base::text::latency;
-use study::whatif::{Answer, Numbers, Row, hidden_words};
+use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
 
 /// Title of the column of speedups over a traced step.
 const OVER_TRACE: &str = "x trace";
@@ -30,7 +30,7 @@ fn delta(now: f64, base: Option<f64>) -> String {
     }
 }
 
-pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>) {
     let text = theme.style(Role::Text);
     let names: u16 = 12;
     let (step, speedup) = match (area.width, whatif.traced.is_some()) {
@@ -148,7 +148,7 @@ fn bar(
     buf: &mut Buffer,
     (area, x, y): (Rect, u16, u16),
     theme: Theme,
-    (n, most, columns): (&Numbers, f64, usize),
+    (n, most, columns): (&SimulatedMetrics, f64, usize),
 ) {
     let of = |ms: f64| ms / most * columns as f64;
     // nonzero values stay visible; less than half a column uses the mark of the lanes
@@ -162,8 +162,8 @@ fn bar(
 }
 
 /// TPOT of the same architecture and micro-batches in the base.
-fn tpot(base: &Answer, row: &Row) -> Option<f64> {
-    let same = |other: &&Row| {
+fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
+    let same = |other: &&WhatIfRow| {
         other.architecture == row.architecture && other.micro_batches == row.micro_batches
     };
     base.rows.iter().find(same)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
@@ -188,7 +188,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     }
     let base = whatif.base_answer.as_ref();
     // only a variant of the same load compares with the base
-    let base_of = |pin: &Answer| {
+    let base_of = |pin: &WhatIfAnswer| {
         let (own, load) = (&pin.spec, pin.spec.load_label());
         let base = base.filter(|base| base.spec.model == own.model && base.spec.load_label() == load);
         base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
@@ -205,7 +205,8 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
         let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
-        let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);
+        let number =
+            |of: &dyn Fn(&SimulatedMetrics) -> String| pin.answer.chosen().map_or_else(String::new, of);
         match column {
             0 => format!("{now} {}", letter(row)),
             1 if is_narrow => {

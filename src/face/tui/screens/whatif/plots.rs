@@ -11,11 +11,17 @@ use crate::face::tui::widgets::shade::{self, Shares};
 use plan::{Architecture, Lane};
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::whatif::{Answer, FrontierPoint, Strip};
+use study::whatif::{FrontierPoint, StepStrip, WhatIfAnswer};
 use table::P2p;
 use trace::overlap::intervals::{Coverage, union};
 
-pub fn frontier(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+pub fn frontier(
+    buf: &mut Buffer,
+    area: Rect,
+    whatif: &WhatIf,
+    answer: &Arc<WhatIfAnswer>,
+    cx: &Context,
+) {
     if area.is_empty() {
         return;
     }
@@ -101,10 +107,10 @@ pub fn draw_strip(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
-    (label, strips): (&str, &[Strip]),
+    (label, strips): (&str, &[StepStrip]),
     whole_step: bool,
 ) {
-    let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
+    let window = |strip: &StepStrip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
     // common scale: the longer one fills the width
     let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
     let what = match (strips.first(), whole_step) {

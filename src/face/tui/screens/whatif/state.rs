@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use study::whatif::{Answer, BreakEven, ProfileValues, Slider, TracedStep, Variant};
+use study::whatif::{BreakEven, ProfileValues, Slider, TracedStep, WhatIfAnswer, WhatIfVariant};
 use table::{Provenance, Spec};
 
 pub const MOST_PINS: usize = 6;
@@ -13,7 +13,7 @@ pub const MOST_PINS: usize = 6;
 #[derive(Debug, Default)]
 pub struct WhatIf {
     /// Starting point of the sliders.
-    pub base: Variant,
+    pub base: WhatIfVariant,
     /// Display name of the base; empty for the default one.
     base_name: String,
     /// Measured TPOT of the run that is the base (ms), over a real or an emulated link; `None` if it was simulated, or is
@@ -30,21 +30,21 @@ pub struct WhatIf {
     /// Changes to steps of traces that are no longer the base; they return with their step.
     earlier: Vec<StepChanges>,
     /// Base, its name and the variant before the sliders changed a measured step.
-    before_trace: Option<Box<(Variant, String, Variant)>>,
+    before_trace: Option<Box<(WhatIfVariant, String, WhatIfVariant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
     pub seeded: Option<String>,
     /// Last open trace from which the sliders could start.
     pub usable: Option<String>,
-    pub variant: Variant,
-    undo: Vec<Variant>,
-    redo: Vec<Variant>,
+    pub variant: WhatIfVariant,
+    undo: Vec<WhatIfVariant>,
+    redo: Vec<WhatIfVariant>,
     pub list: List,
-    pub base_answer: Option<Arc<Answer>>,
+    pub base_answer: Option<Arc<WhatIfAnswer>>,
     base_error: Option<String>,
     /// Latest answer; may belong to an earlier variant while the next one is computed.
-    pub answer: Option<Arc<Answer>>,
+    pub answer: Option<Arc<WhatIfAnswer>>,
     /// Break-even points and the variant they belong to.
-    pub found: Option<(Variant, Vec<Result<BreakEven, String>>)>,
+    pub found: Option<(WhatIfVariant, Vec<Result<BreakEven, String>>)>,
     pub error: Option<String>,
     pub simulator: Arc<Simulator>,
     /// Number of times a new base was set.
@@ -52,9 +52,9 @@ pub struct WhatIf {
     /// Kept variants: A, B, C.
     pub pins: Vec<Pin>,
     /// Variants kept in the previous session, until they are simulated again.
-    pub waiting: Vec<Variant>,
+    pub waiting: Vec<WhatIfVariant>,
     /// Kept variants that could not be simulated in this session; saved for the next one.
-    pub unanswered: Vec<Variant>,
+    pub unanswered: Vec<WhatIfVariant>,
     /// Variants kept for other traces, and for cells while a trace is the base; they return with it.
     parked: Vec<KeptVariants>,
     pub strip: StripView,
@@ -69,10 +69,10 @@ pub struct WhatIf {
 struct StepChanges {
     /// Name of the step, with its trace.
     base_name: String,
-    base: Variant,
-    variant: Variant,
-    undo: Vec<Variant>,
-    redo: Vec<Variant>,
+    base: WhatIfVariant,
+    variant: WhatIfVariant,
+    undo: Vec<WhatIfVariant>,
+    redo: Vec<WhatIfVariant>,
 }
 
 /// Variants kept for all steps of a trace, or for all simulated cells.
@@ -81,20 +81,20 @@ pub struct KeptVariants {
     /// Name of the trace; empty for cells.
     trace: String,
     /// Traced engine, as two files may have one name; the default for cells.
-    base: Variant,
-    variants: Vec<Variant>,
+    base: WhatIfVariant,
+    variants: Vec<WhatIfVariant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptWhatIf {
-    base: Variant,
+    base: WhatIfVariant,
     base_name: String,
-    variant: Variant,
+    variant: WhatIfVariant,
     strip: StripView,
     by_tpot: bool,
     /// Variants kept for cells.
     #[serde(default)]
-    pins: Vec<Variant>,
+    pins: Vec<WhatIfVariant>,
     #[serde(default)]
     of_traces: Vec<KeptVariants>,
 }
@@ -113,8 +113,8 @@ impl PersistentScreen for WhatIf {
         let all = self.parked.iter().cloned().chain([self.kept_variants()]);
         let all = all.filter(|kept| !kept.variants.is_empty());
         let (of_cells, of_traces): (Vec<_>, Vec<_>) = all.partition(|kept| kept.trace.is_empty());
-        let pins: Vec<Variant> = of_cells.into_iter().flat_map(|kept| kept.variants).collect();
-        let is_moved = *variant != Variant::default() || *base != Variant::default();
+        let pins: Vec<WhatIfVariant> = of_cells.into_iter().flat_map(|kept| kept.variants).collect();
+        let is_moved = *variant != WhatIfVariant::default() || *base != WhatIfVariant::default();
         let used = is_moved || !pins.is_empty() || !of_traces.is_empty();
         used.then(|| KeptWhatIf {
             base: base.clone(),
@@ -149,14 +149,14 @@ pub enum StripView {
 
 #[derive(Clone, Debug)]
 pub struct Pin {
-    pub variant: Variant,
-    pub answer: Arc<Answer>,
+    pub variant: WhatIfVariant,
+    pub answer: Arc<WhatIfAnswer>,
 }
 
 impl WhatIf {
     /// Restarts from an executed cell; returns a note for the user, if any.
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
-        let (variant, note) = Variant::from_spec(spec);
+        let (variant, note) = WhatIfVariant::from_spec(spec);
         self.restart(variant, name, None);
         note
     }
@@ -215,7 +215,7 @@ impl WhatIf {
     fn kept_variants(&self) -> KeptVariants {
         let pins = self.pins.iter().map(|pin| &pin.variant);
         let variants = pins.chain(&self.waiting).chain(&self.unanswered).cloned().collect();
-        let base = if self.traced.is_some() { self.base.clone() } else { Variant::default() };
+        let base = if self.traced.is_some() { self.base.clone() } else { WhatIfVariant::default() };
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
 
@@ -223,7 +223,7 @@ impl WhatIf {
     /// answers of its own.
     fn restart(
         &mut self,
-        variant: Variant,
+        variant: WhatIfVariant,
         base_name: String,
         traced: Option<(Arc<TracedStep>, String)>,
     ) {
@@ -246,7 +246,7 @@ impl WhatIf {
         // answers about cells hold for every other cell
         if self.traced.is_some() || traced.is_some() {
             parked.push(kept);
-            let base = if traced.is_some() { variant.clone() } else { Variant::default() };
+            let base = if traced.is_some() { variant.clone() } else { WhatIfVariant::default() };
             let trace = traced.as_ref().map_or("", |(_, trace)| trace);
             let is_own = |one: &KeptVariants| one.trace == trace && one.base == base;
             let own = parked.iter().position(is_own).map(|at| parked.swap_remove(at).variants);
@@ -301,7 +301,7 @@ impl WhatIf {
     }
 
     /// Changes the variant and records the previous one; returns true if anything changed.
-    pub fn change(&mut self, by: impl FnOnce(&mut Variant, Option<&ProfileValues>)) -> bool {
+    pub fn change(&mut self, by: impl FnOnce(&mut WhatIfVariant, Option<&ProfileValues>)) -> bool {
         let before = self.variant.clone();
         let answer = self.answer.clone();
         by(&mut self.variant, answer.as_ref().map(|answer| &answer.profile_values));
@@ -339,7 +339,7 @@ impl WhatIf {
     }
 
     /// Variant to ask about next: the base first, since everything is compared with it.
-    pub fn wanted(&self) -> &Variant {
+    pub fn wanted(&self) -> &WhatIfVariant {
         if self.base_answer.is_none() && self.base_error.is_none() { &self.base } else { &self.variant }
     }
 
@@ -349,13 +349,13 @@ impl WhatIf {
     }
 
     /// Answer for the current variant; `None` while it is computed, or if it failed.
-    pub fn current(&self) -> Option<&Arc<Answer>> {
+    pub fn current(&self) -> Option<&Arc<WhatIfAnswer>> {
         self.answer.as_ref().filter(|answer| answer.variant == self.variant)
     }
 
     /// Stores an answer. Answers for outdated variants are shown too, so that the screen follows a held
     /// key; their errors are ignored.
-    pub fn learn(&mut self, asked: &Variant, answer: Result<Arc<Answer>, String>) {
+    pub fn learn(&mut self, asked: &WhatIfVariant, answer: Result<Arc<WhatIfAnswer>, String>) {
         let (wanted, slider) = (asked == self.wanted(), self.slider());
         match answer {
             Ok(answer) => {
@@ -395,7 +395,7 @@ impl WhatIf {
     }
 
     /// Sliders but the architecture in which a variant differs from the base: `AR latency 40 us, TP 4`.
-    pub fn changes(&self, variant: &Variant, profile_values: &ProfileValues) -> String {
+    pub fn changes(&self, variant: &WhatIfVariant, profile_values: &ProfileValues) -> String {
         let moved = Slider::ALL.into_iter().filter(|slider| slider.is_changed(variant, &self.base));
         let words: Vec<String> = moved
             .filter(|slider| *slider != Slider::Architecture)

@@ -11,7 +11,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
-use study::whatif::{Slider, TracedStep, Variant};
+use study::whatif::{Slider, TracedStep, WhatIfVariant};
 use table::{Backend, Link, P2p, Spec};
 
 /// The screen at this size, once its question was answered.
@@ -590,7 +590,7 @@ fn traced_step_over(link: Link) -> Arc<TracedStep> {
 }
 
 fn traced_step_of(link: Link, number: u32) -> Arc<TracedStep> {
-    let mut cell = Spec { output_tokens: 6, link, ..Variant::default().cell };
+    let mut cell = Spec { output_tokens: 6, link, ..WhatIfVariant::default().cell };
     (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
     let trace = run::testing::simulated(&cell);
     let key =

@@ -2,7 +2,6 @@
 //! points, the axes or the filter change, not while drawing.
 
 mod kept;
-pub mod limit;
 pub mod nearest;
 pub mod series;
 pub mod window;
@@ -521,7 +520,8 @@ impl Pareto {
         if let Some((own, p2p)) = own.zip(self.p2p) {
             let series = Series { p2p, ..own.series() };
             let is_same = |point: &ParetoPoint| point.series() == series && point.label() == own.label();
-            self.selected = self.visible().position(is_same).unwrap_or(self.selected);
+            let found = self.visible().position(is_same);
+            self.selected = found.unwrap_or(self.selected);
         }
     }
 

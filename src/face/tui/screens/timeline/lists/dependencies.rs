@@ -6,7 +6,7 @@ use super::brief;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
-use study::analysis::{Dependencies, Dependency, Why};
+use study::analysis::{Dependencies, Dependency, PathReason};
 
 const DEPENDENCY_COLUMNS: [TableColumn; 5] = [
     TableColumn::text("", 10, 0),
@@ -51,14 +51,14 @@ pub fn draw_dependencies(
     );
 }
 
-fn why(why: Why, before: bool) -> &'static str {
+fn why(why: PathReason, before: bool) -> &'static str {
     match (why, before) {
-        (Why::Result, true) => "for its result",
-        (Why::Result, false) => "which needs the result",
-        (Why::Lane, true) => "for the lane",
-        (Why::Lane, false) => "which needs the lane",
-        (Why::Peer, true) => "for this peer to arrive",
-        (Why::Peer, false) => "a peer that was there",
-        (Why::Last, _) => "",
+        (PathReason::Result, true) => "for its result",
+        (PathReason::Result, false) => "which needs the result",
+        (PathReason::Lane, true) => "for the lane",
+        (PathReason::Lane, false) => "which needs the lane",
+        (PathReason::Peer, true) => "for this peer to arrive",
+        (PathReason::Peer, false) => "a peer that was there",
+        (PathReason::Last, _) => "",
     }
 }

@@ -130,7 +130,7 @@ impl TimelineView {
         let list = if after { &dependencies.after } else { &dependencies.before };
         // planned dependencies take precedence over lane order
         let first = match after {
-            true => list.iter().find(|l| l.why != analysis::Why::Lane).or(list.first()),
+            true => list.iter().find(|l| l.why != analysis::PathReason::Lane).or(list.first()),
             false => list.first(),
         };
         match first {

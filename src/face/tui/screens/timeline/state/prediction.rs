@@ -8,7 +8,7 @@ use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use plan::Architecture;
-use study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
+use study::rewire::{RewireChoice, Rewiring, Setting, StepSelection, beneath};
 use study::whatif::TracedStep;
 use table::{Backend, Collective, Spec};
 use trace::overlap::StepKey;
@@ -130,7 +130,7 @@ pub fn traced(
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rewired(Choice, Facts);
+pub struct Rewired(RewireChoice, Facts);
 
 impl Rewired {
     /// Parses an architecture, an optional all-reduce and facts that the trace leaves open; `None` if the first word is
@@ -147,7 +147,10 @@ impl Rewired {
             "type an architecture, and at most an all-reduce, layers 80 and tp 8".to_owned()
         })?;
         Ok(Some(Self(
-            Choice { collective: collective.transpose()?, ..Choice::from_architecture(architecture) },
+            RewireChoice {
+                collective: collective.transpose()?,
+                ..RewireChoice::from_architecture(architecture)
+            },
             facts,
         )))
     }
@@ -164,7 +167,8 @@ impl Rewired {
         let ChosenMachine { target, reason } = choose_machine(trace, &MachineChoice::default())?;
         let with = if target.is_some() { reason } else { "no contention: unknown profile".into() };
         let Facts { layers, tp } = self.1;
-        let asked = Asked { layers, phase: key.map(|key| key.phase), key, ..Asked::default() };
+        let asked =
+            StepSelection { layers, phase: key.map(|key| key.phase), key, ..StepSelection::default() };
         let rewiring = Rewiring::new(trace, &asked, &Setting { target, tp, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
