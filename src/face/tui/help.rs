@@ -331,7 +331,7 @@ mod tests {
     fn the_search_explains_marks_and_terms_and_knows_synonyms() {
         for (screen, typed, text) in [
             ("6", "★", "fastest of its row"),
-            ("4", "╱", "all of it"),
+            ("4", "╱", "exposed communication: all of the cell"),
             ("3", "▣", "does not fit in memory"),
             ("5", "dominated", "another run beats it"),
             ("1", "inter-token", "time per output token"),

@@ -633,6 +633,8 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     // the same step again keeps them
     driver.taps("L");
+    let changed = driver.state.whatif.variant.clone();
+    assert_ne!(changed, driver.state.whatif.base);
     open(&mut driver, "first");
     assert_eq!(driver.state.whatif.variant, changed);
 }

@@ -106,10 +106,10 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     lay_over(&mut driver, &file, &text(2, 900.0));
     lay_over(&mut driver, &file, &text(2, 950.0));
     assert_eq!(driver.state.pareto.revision, drawn + 2, "laid over, and read again");
-    for key in ["ee", "p", "+", "u", "T", "A"] {
+    for key in ["ee", "p", "+++", "u", "T", "A"] {
         assert!(painted(&driver.keys(key)), "{key}");
         // a zoomed plot scrolls to the next point
-        assert_eq!(painted(&driver.keys("n")), key == "+", "the cursor moves after {key}");
+        assert_eq!(painted(&driver.keys("n")), key == "+++", "the cursor moves after {key}");
     }
     driver.keys("/tp:8");
     assert!(painted(&driver.send(Message::Resize(100, 40))));
