@@ -466,6 +466,25 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_round_counts_once_and_runs_of_no_experiment_are_all_pooled() {
+        let run = |name: &str, round, ms: f64, experiment: Option<&str>| {
+            let mut run = record(name, |_| (), round, &[(10.0, ms)]);
+            run.experiment = experiment.map(str::to_owned);
+            run
+        };
+        let mut failed = run("a3", 0, 9.0, Some("a"));
+        (failed.status, failed.metrics) = (Status::Failed, None);
+        let a = |name, round, ms| run(name, round, ms, Some("a"));
+        let records = [a("a0", 0, 1.0), a("a1", 1, 2.0), a("a2", 0, 4.0), failed];
+        let [cell] = &aggregate(&records)[..] else { panic!("one cell") };
+        assert_eq!(cell.runs, ["a1", "a2"], "the newest of round 0 that has numbers");
+        assert_eq!(cell.metrics.as_ref().unwrap().tpot_ms.p50, 3.0);
+        assert_eq!(cell.warnings.len(), 1, "the failed repetition is named");
+        let alone = [run("r0", 0, 1.0, None), run("r1", 0, 2.0, None), run("b0", 0, 3.0, Some("b"))];
+        assert_eq!(aggregate(&alone)[0].runs, ["r0", "r1", "b0"]);
+    }
+
+    #[test]
     fn machines_are_not_pooled() {
         let on = |run, host: &str| {
             let mut record = record(run, |_| (), 0, &[(1.0, 1.0)]);

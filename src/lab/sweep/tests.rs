@@ -207,6 +207,30 @@ fn what_was_interrupted_resumes_where_it_stopped() {
 }
 
 #[test]
+fn an_interrupted_repetition_goes_on_with_what_it_has_not_repeated() {
+    let (_dir, store) = store();
+    let experiment = experiment(three(), 2);
+    sweep(&experiment, &store, &mock(|_| Status::Ok));
+    let cancel = Cancel::default();
+    let again = SweepSelection::Again(store.now().parse().unwrap());
+    let interrupting = mock(|r| match (r.cell, r.round) {
+        (2, 0) => {
+            cancel.all();
+            Status::Interrupted
+        }
+        _ => Status::Ok,
+    });
+    sweep_some(&experiment, &store, &interrupting, again, &cancel);
+    let rest = mock(|_| Status::Ok);
+    let (outcome, _) = sweep_some(&experiment, &store, &rest, again, &Cancel::default());
+    assert_eq!(rest.ran(), [(2, 0), (0, 1), (1, 1), (2, 1)]);
+    // and its runs replace those of the first time
+    assert!(outcome.cells.iter().all(|cell| cell.runs.len() == 2));
+    let pooled = table::aggregate(&store.list().unwrap().records);
+    assert!(pooled.iter().all(|cell| cell.runs.len() == 2), "{pooled:?}");
+}
+
+#[test]
 fn a_paused_sweep_ends_its_run_and_starts_no_other_until_it_goes_on() {
     let (_dir, store) = store();
     let cancel = Cancel::default();
