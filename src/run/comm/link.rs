@@ -91,10 +91,12 @@ impl Occupancy {
 /// Interval at which a waiting receiver looks for failed ranks.
 const FAILED_RANK_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Numbers on their way, and the time of their arrival (ns).
+type PipeMessage = (Vec<f32>, i64);
+
 #[derive(Debug)]
 pub struct Pipe {
-    /// Messages on their way, each with its arrival (ns).
-    queue: (Sender<(Vec<f32>, i64)>, Receiver<(Vec<f32>, i64)>),
+    queue: (Sender<PipeMessage>, Receiver<PipeMessage>),
     link: Option<EmulatedLink>,
     /// Stage that sends, and the number of stages.
     stage: (u32, u32),

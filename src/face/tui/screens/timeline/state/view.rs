@@ -548,8 +548,11 @@ impl TimelineView {
     /// Toggles folding of identical ranks; false if all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
-        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
-        panes.fold(false, |any, pane| pane.toggle_fold() || any)
+        let mut any = false;
+        for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
+            any |= pane.toggle_fold();
+        }
+        any
     }
 
     /// Indices of panes whose identical ranks were stored once.
