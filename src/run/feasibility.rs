@@ -31,7 +31,7 @@ pub fn assess(spec: &Spec) -> Result<Feasibility> {
     of_with(spec, &GridContext::default())
 }
 
-/// Like [`of`] for one cell of many; reads models and profiles once.
+/// Like [`assess`] for one cell of many; reads models and profiles once.
 pub fn of_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
     let model = shared.simulator.model(&spec.model)?;
     let backend = backend(spec.backend)?;
