@@ -238,6 +238,9 @@ pub struct Verdict {
     pub has_graphs: bool,
     /// Longest gap, if it is most of the idle time and much of the time.
     pub longest_gap: Option<LongestGap>,
+    /// Longest gap of any rank, however short.
+    #[serde(skip)]
+    any_gap: Option<LongestGap>,
     /// Idle time between the work of pipeline stages; null without stages.
     pub stages: Option<StageIdle>,
     /// Findings of the importer from which no cause is claimed, one sentence each; those that leave the verdict
@@ -324,6 +327,7 @@ pub fn verdict(
     };
     let not_rewired = predicted.as_ref().err().cloned();
     let Predicted { remedies, step_us, needs: of_remedies } = predicted.unwrap_or_default();
+    let gap = LongestGap::new(trace, report).filter(|_| !undecided);
     let needs = [
         missing_data(report, times).filter(|_| is_judged),
         import.and_then(whole_graphs),
@@ -365,7 +369,8 @@ pub fn verdict(
             false => 0.0,
         },
         has_graphs: is_imported && host_share >= LAUNCH_BOUND && replays_graphs(&runs),
-        longest_gap: LongestGap::new(trace, report).filter(|_| !undecided),
+        longest_gap: gap.clone().filter(|(_, is_most)| *is_most).map(|(gap, _)| gap),
+        any_gap: gap.map(|(gap, _)| gap),
         stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
             pp,
             micro_batches,
@@ -696,24 +701,28 @@ pub struct LongestGap {
 }
 
 impl LongestGap {
-    /// The longest gap of any rank, if it is most of that rank's idle time and much of its time, and no wait for
+    /// The longest gap of any rank, and whether it is most of that rank's idle time and much of its time, and no wait for
     /// communication.
-    fn new(trace: &Trace, report: &TraceReport) -> Option<Self> {
-        let idle = report.idle.iter().filter(|rank| rank.gaps > 1);
-        let longest: &IdleSplit = idle.max_by_key(|rank| rank.longest_ns)?;
+    fn new(trace: &Trace, report: &TraceReport) -> Option<(Self, bool)> {
+        let longest: &IdleSplit = report.idle.iter().max_by_key(|rank| rank.longest_ns)?;
         let lanes = report.overlap.ranks.iter().find(|rank| rank.rank == Some(longest.rank))?;
         let gap_us = longest.longest_ns as f64 / 1e3;
         let others_us = lanes.span_us - gap_us;
         let is_communication = longest.longest_ns > longest.host_ns + longest.between_ns;
-        let is_most =
-            !is_communication && gap_us >= MOST * longest.idle_us && gap_us >= MUCH * lanes.span_us;
-        (is_most && others_us > 0.0).then(|| Self {
-            rank: longest.rank,
-            gap_us,
-            at_us: longest.longest_at_ns as f64 / 1e3,
-            idle_share: gap_us / longest.idle_us,
-            busy_share: lanes.busy_us / others_us,
-            host_call: host_call(trace, longest),
+        let is_most = longest.gaps > 1
+            && !is_communication
+            && gap_us >= MOST * longest.idle_us
+            && gap_us >= MUCH * lanes.span_us;
+        (gap_us > 0.0 && others_us > 0.0).then(|| {
+            let gap = Self {
+                rank: longest.rank,
+                gap_us,
+                at_us: longest.longest_at_ns as f64 / 1e3,
+                idle_share: gap_us / longest.idle_us,
+                busy_share: lanes.busy_us / others_us,
+                host_call: host_call(trace, longest).filter(|_| is_most),
+            };
+            (gap, is_most)
         })
     }
 

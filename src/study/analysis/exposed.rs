@@ -1,7 +1,7 @@
 //! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
 //! it; exposed communication by collective.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -49,22 +49,12 @@ pub struct ExposedStretches {
     /// Exposed communication by collective, largest total first; only from [`exposed_stretches`].
     #[serde(skip)]
     pub families: Vec<StretchFamily>,
-    /// Number of selected steps if all are of one phase and all selected work is in steps, else 0.
-    #[serde(skip)]
-    pub steps: u64,
     /// Ranks that totals are averaged over, also those that do not communicate.
     #[serde(skip)]
     pub ranks: u64,
     /// Time between first start and last end per rank (us).
     #[serde(skip)]
     pub time_us: f64,
-}
-
-impl ExposedStretches {
-    /// Number of steps that times and counts are averaged over.
-    pub fn shares(&self) -> f64 {
-        self.steps.max(1) as f64
-    }
 }
 
 /// Exposed communication of one collective of all layers.
@@ -96,14 +86,9 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.stretch(&runs)).collect();
     let families = families(&runs, &lanes, &filled);
-    let keys: BTreeSet<StepKey> = runs.by_step().into_iter().map(|(key, _)| key).collect();
-    let first = keys.first().copied();
-    let are_alike =
-        keys.iter().all(|key| key.step != NO_STEP && Some(key.phase) == first.map(|key| key.phase));
     let sums = lanes.iter().map(Lanes::sums).fold(Nanoseconds::default(), std::ops::Add::add);
     ExposedStretches {
         families,
-        steps: if are_alike { keys.len() as u64 } else { 0 },
         ranks: lanes.len() as u64,
         time_us: us(sums.span_ns) / lanes.len().max(1) as f64,
         ..bare_stretches(&bare, lanes.len(), longest)
@@ -394,7 +379,7 @@ mod tests {
         assert_eq!((family.collective.as_str(), family.calls), ("decode/L*/mlp/reduce", 5));
         assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
         assert_eq!(family.longest[0], (8, 0.2), "the most exposed call first");
-        assert_eq!((family.count, found.steps, found.ranks), (5, 1, 2));
+        assert_eq!((family.count, found.ranks), (5, 2));
         // another collective begins the longest stretch
         let [other] = &found.families[1..] else { panic!("{:?}", found.families) };
         assert_eq!(other.longest, [(1, 0.04)]);
@@ -417,7 +402,7 @@ mod tests {
         });
         let found = exposed_stretches(&trace(spans.collect()), &Selection::default());
         let family = &found.families[0];
-        assert_eq!((family.calls, found.ranks, found.steps), (16, 2, 8));
+        assert_eq!((family.calls, found.ranks), (16, 2));
         assert!((family.total_us - 1.228).abs() < 1e-9, "{family:?}");
         assert_eq!((family.longest[0].1, family.count), (0.5, 8), "in the first step, one per step");
         assert_eq!(family.longest[1].1, 0.107, "then the last step's");

@@ -191,6 +191,9 @@ fn waiting_for_the_host_in_an_own_trace_is_one_number() {
     assert!(much.headline.starts_with("50 % waiting for the host, "), "{}", much.headline);
     let waits = "The GPU waits for the host 100 of 200 us (50 %) per rank. First reduce the host's work";
     assert!(much.sentences[0].starts_with(waits), "{:?}", much.sentences);
+    let gap = much.leading_gap().expect("the cause named first");
+    assert_eq!((gap.at_us, gap.gap_us, &much.longest_gap), (40.0, 100.0, &None));
+    assert!(with_host(0).leading_gap().is_none(), "exposed communication is named first");
     let some = with_host(15);
     let share = some.host_share.unwrap();
     assert!((share - 15.0 / 115.0).abs() < 1e-9, "{share}");
@@ -457,19 +460,19 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
             assert!(than.is_none_or(|than| *speedup > than.speedup), "{lines:?}");
         }
         let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
-        // a limit that a CUDA graph is part of says so
+        // the limit says what costs nothing
         let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
         let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();
-        let words = if names.contains(&"CUDA graph") {
-            "limit with CUDA graph, without communication"
-        } else if names.contains(&"no gap between CUDA graphs") {
-            "limit with no gap between CUDA graphs, without communication"
-        } else {
-            "limit without communication"
-        };
+        let waits = ["CUDA graph", "no gap between CUDA graphs"];
+        let waits = names.iter().any(|name| waits.contains(name));
         let is_fused = names.iter().any(|name| name.ends_with(crate::verdict::FUSED));
-        let norms = if is_fused { " and, unlike upper-bound, norm kernels" } else { "" };
-        let words = format!("{words}{norms} {:.2}x", limit.speedup);
+        let free = match (is_fused, waits) {
+            (true, true) => "communication, norm kernels and launch gaps",
+            (true, false) => "communication and norm kernels",
+            (false, true) => "communication and launch gaps",
+            (false, false) => "communication",
+        };
+        let words = format!("({:.2}x if {free} cost nothing)", limit.speedup);
         assert!(title.is_some_and(|title| title.contains(&words)), "{title:?}: {words}");
     }
 }

@@ -1,8 +1,8 @@
 //! Words of a verdict: a headline, and sentences.
 
 use super::{
-    CAVEAT, Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, NAMED, NOT_PREDICTED, Remedy,
-    StageIdle, Verdict,
+    CAVEAT, Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, LongestGap, NAMED, NOT_PREDICTED,
+    Remedy, StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
 use base::text::{capitalized, counted, fitting_name, latency};
@@ -150,7 +150,7 @@ impl Verdict {
             let place = if host > self.exposed_share { 0 } else { words.len() };
             words.insert(place, format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
-            words.push(format!("ladder {:.2}x", ladder.speedup));
+            words.push(format!("ladder {:.2}x (predicted)", ladder.speedup));
         } else if self.exposed_share >= LITTLE {
             words.push(format!("most in {}", worst.fitting_name()));
         }
@@ -170,6 +170,14 @@ impl Verdict {
     /// True if more time is idle than exposed communication takes.
     fn leads_with_idle(&self) -> bool {
         self.stages.is_none() && self.idle_share >= IDLE && self.idle_share > self.exposed_share
+    }
+
+    /// Gap that the verdict names before other causes: one that is most of the idle time, or the longest one where idle
+    /// time leads.
+    pub fn leading_gap(&self) -> Option<&LongestGap> {
+        let [.., outside] = self.idle_parts;
+        let leads = self.leads_with_idle() && 2.0 * outside < self.idle_share;
+        self.longest_gap.as_ref().or(self.any_gap.as_ref().filter(|_| leads))
     }
 
     fn without_communication(&self) -> String {
@@ -523,22 +531,22 @@ impl Verdict {
         offered.truncate(REMEDIES);
         let Some(any) = self.remedies.first() else { return Vec::new() };
         // fused all-reduces do the norms, and the limit contains every remedy
-        let norms = match self.remedies.iter().any(|remedy| remedy.name.ends_with(FUSED)) {
-            true => " and, unlike upper-bound, norm kernels",
-            false => "",
-        };
-        let bound = limit.map_or(String::new(), |limit| match limit.name.split_once(" + ") {
-            Some((first, _)) => {
-                format!(" (limit with {first}, without communication{norms} {:.2}x)", limit.speedup)
-            }
-            None => format!(" (limit without communication{norms} {:.2}x)", limit.speedup),
+        let has_fused = self.remedies.iter().any(|remedy| remedy.name.ends_with(FUSED));
+        let bound = limit.map_or(String::new(), |limit| {
+            let free = match (has_fused, limit.name.contains(" + ")) {
+                (true, true) => "communication, norm kernels and launch gaps",
+                (true, false) => "communication and norm kernels",
+                (false, true) => "communication and launch gaps",
+                (false, false) => "communication",
+            };
+            format!(" ({:.2}x if {free} cost nothing)", limit.speedup)
         });
         let mut lines = vec![match offered.is_empty() {
             true => format!("No remedy is predicted to help{bound}."),
             false => {
                 let median = if self.steps == 1 { "" } else { "median " };
                 format!(
-                    "Predicted speedup over the recorded {median}step of {}, best first{bound}:",
+                    "Predicted speedup over this trace's {median}step of {}, best first{bound}:",
                     latency(self.step_us)
                 )
             }

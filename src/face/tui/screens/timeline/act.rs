@@ -123,11 +123,14 @@ fn ask_prediction(view: &TimelineView, cx: &mut Context) {
     cx.prompt(names, title, hint, text, beneath);
 }
 
-/// Opens the table of operations or the list of exposed communication, or goes on to its next part.
+/// Opens the table of operations or the list of exposed communication, or goes on to its next part once this one is
+/// counted.
 fn list_part(view: &mut TimelineView, act: Act, cx: &mut Context) {
     view.panel = Some(match (act, view.panel.take()) {
         (Act::Operations, Some(TimelinePanel::Operations(mut shown))) => {
-            shown.scope = shown.scope.next(view, &OperationScope::OF_OPERATIONS);
+            if shown.counted.as_ref().is_some_and(|counted| counted.is_of(shown.scope, view)) {
+                shown.scope = shown.scope.next(view, &OperationScope::OF_OPERATIONS);
+            }
             TimelinePanel::Operations(shown)
         }
         (Act::Operations, _) => {
@@ -135,14 +138,16 @@ fn list_part(view: &mut TimelineView, act: Act, cx: &mut Context) {
             TimelinePanel::Operations(Box::default())
         }
         (_, Some(TimelinePanel::Stretches(mut shown))) => {
-            shown.scope = shown.scope.next(view, &OperationScope::OF_STRETCHES);
+            if shown.counted.as_ref().is_some_and(|counted| counted.is_of(shown.scope, view)) {
+                shown.scope = shown.scope.next(view, &OperationScope::OF_STRETCHES);
+            }
             TimelinePanel::Stretches(shown)
         }
-        _ => {
+        _ => TimelinePanel::Stretches(view.left.take().unwrap_or_else(|| {
             cx.forget::<Timeline>(ask::STRETCHES);
             let scope = OperationScope::Stretch.next(view, &OperationScope::OF_STRETCHES);
-            TimelinePanel::Stretches(Stretches { scope, ..Stretches::default() })
-        }
+            Stretches { scope, ..Stretches::default() }
+        })),
     });
 }
 
@@ -287,7 +292,9 @@ fn on_view(view: &mut TimelineView, act: Act) -> Result<(), String> {
         Act::Dependencies => return view.list_dependencies(),
         Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
-            return view.go_to_cause();
+            view.go_to_cause()?;
+            // the details of the operation take its place
+            view.panel = None;
         }
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Legend(..))) => {
             return Err("a legend has no entry to go to".into());

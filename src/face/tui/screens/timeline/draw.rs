@@ -461,7 +461,11 @@ fn label(pane: &Pane, line: TraceLine) -> String {
                 (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
         }
-        TraceLine::Row(row) => format!("      {}", index.rows[row].label),
+        TraceLine::Row(row) => {
+            let label = &index.rows[row].label;
+            let indent = usize::from(LANE_LABEL - 1).saturating_sub(label.width()).min(6);
+            format!("{:indent$}{label}", "")
+        }
     };
     cut(&text, LANE_LABEL - 1)
 }

@@ -13,7 +13,7 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let busy = match loading {
-        Some(what) => format!("opening {}…  ", cut(what, area.width / 2)),
+        Some(what) => format!("opening {}…  ", cut(what, area.width / 2).trim_end_matches('…')),
         None if cx.is_under_way::<Timeline>(ask::PREDICTION) => "simulating the run…  ".to_owned(),
         None => String::new(),
     };

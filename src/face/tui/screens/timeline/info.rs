@@ -49,7 +49,7 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
 /// Name and description of the item under the cursor, for the clipboard.
 pub fn item_text(view: &TimelineView) -> String {
     let (title, lines) = content(view, u16::MAX);
-    [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ")
+    [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ").replace('\u{a0}', " ")
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.
@@ -154,8 +154,9 @@ fn path(view: &TimelineView) -> Option<String> {
     kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
     let kinds: Vec<String> =
         kinds.iter().map(|(name, share)| format!("{name}\u{a0}{:.1} %", 100.0 * share)).collect();
+    let over = if pane.index.rank_count() > 1 { " over all ranks" } else { "" };
     Some(format!(
-        "critical path of {} ({} on it), {}: {}",
+        "critical path of {} ({} on it), {}{over}: {}",
         pane.index.step_label(path.key),
         if on { "this is" } else { "this is not" },
         time_of(summary.length_us),
@@ -324,7 +325,9 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         what.push_str(&format!(", {label}{typical}"));
     }
     let is_imported = trace.meta.import.is_some();
-    let mut lines = vec![format!("{what}   {}", info.shape), timing(view, span, is_imported)];
+    // a shape is not wrapped within its brackets
+    let shape = info.shape.replace(", ", ",\u{a0}");
+    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, is_imported)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));

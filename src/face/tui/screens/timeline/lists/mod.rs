@@ -88,7 +88,11 @@ fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
 }
 
 pub fn time_of(us: f64) -> String {
-    ns((us * 1e3).round() as i64)
+    ns(nanoseconds(us))
+}
+
+fn nanoseconds(us: f64) -> i64 {
+    (us * 1e3).round() as i64
 }
 
 /// Change with its sign.

@@ -106,16 +106,17 @@ fn operation_table(
                 let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
-            _ => {
-                let suffix = table.suffixes.get(at).map_or("", String::as_str);
-                fitting_name(
-                    &row.name,
-                    usize::from(width).saturating_sub(suffix.width()).min(SHORT_NAME),
-                ) + suffix
-            }
+            _ => named(&row.name, table.suffixes.get(at).map_or("", String::as_str), width),
         };
         Line::from(text)
     });
+}
+
+/// Shortened name with the suffix that tells it from others; the suffix leaves the name two thirds of the room.
+fn named(name: &str, suffix: &str, width: u16) -> String {
+    let width = usize::from(width);
+    let room = width.saturating_sub(suffix.width()).max(2 * width / 3);
+    cut(&(fitting_name(name, room.min(SHORT_NAME)) + suffix), width as u16)
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
@@ -213,4 +214,17 @@ fn operation_columns(table: &OperationsPanel, share: &'static str) -> [TableColu
         }
     }
     columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_suffix_leaves_the_beginning_of_the_name() {
+        let name = "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1_SN";
+        let suffix = "‹MT256x32x64 LBSPPB256 WG64 1›";
+        assert_eq!(named(name, suffix, 30), "Tensile MT256x32x64‹MT256x32x…");
+        assert_eq!(named(name, suffix, 60), format!("Tensile MT256x32x64{suffix}"));
+    }
 }

@@ -2,12 +2,14 @@
 
 use ratatui::text::Line;
 
-use super::{brief, count, note, part_label, share_of, time_of, which};
+use super::{brief, count, nanoseconds, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::align::two_times;
 use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
 use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
+use base::text::fitting_name;
 use study::analysis::{ExposedStretches, StretchFamily};
 use trace::NO_STEP;
 use trace::overlap::StepKey;
@@ -36,20 +38,20 @@ pub fn draw_stretches(
     };
     let inner = frame(buf, area, &title, theme);
     let (picked, columns) = columns(shown, index, inner.width);
-    let (total_us, shares, ranks) = table
-        .map_or((0.0, 1.0, 1.0), |table| (table.total_us, table.shares(), table.ranks.max(1) as f64));
+    let (total_us, ranks) =
+        table.map_or((0.0, 1.0), |table| (table.total_us, table.ranks.max(1) as f64));
     let rows = TableRows::new(&shown.list, shown.order.len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match picked[column] {
-            0 => count(family.calls as f64 / ranks / shares),
-            1 => time_of(family.total_us / shares),
+            0 => count(family.calls as f64 / ranks),
+            1 => time_of(family.total_us),
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
             2 => String::new(),
             3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
             4 => longest(index, family),
             // apart from the number before it
-            5 => format!(" {}", brief(&family.collective, usize::from(width).saturating_sub(1))),
+            5 => format!(" {}", full_or_brief(shown, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
             7 => family.peer_wait_us.map_or_else(String::new, time_of),
             _ => family.transfer_us.map_or_else(String::new, time_of),
@@ -64,8 +66,8 @@ pub fn draw_stretches(
 
 const COMPUTING: &str = "computing…";
 
-/// Title of the table, `None` while it is computed: the part of the trace, the share, then the times behind their basis. A
-/// narrow window cuts the end.
+/// Title of the table, `None` while it is computed: the part of the trace, the share, then the times. A narrow window cuts
+/// the end.
 fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> String {
     let of = which(view);
     let table = match table {
@@ -77,18 +79,9 @@ fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> S
         share if share.is_empty() => share,
         share => format!("{share} %, "),
     };
-    let [exposed, whole] = [table.total_us, table.time_us].map(|us| time_of(us / table.shares()));
-    let basis = match (view.pane().index.rank_count(), table.steps) {
-        (..=1, ..=1) => "",
-        (_, ..=1) => "per rank ",
-        (..=1, _) => "per step ",
-        _ => "per rank and step ",
-    };
-    let mean = match table.steps {
-        ..=1 => String::new(),
-        steps => format!(", mean of {steps} steps"),
-    };
-    format!("{of}{part}: exposed {share}{basis}{exposed} of {whole}{mean}")
+    let times = two_times(nanoseconds(table.total_us), "of", nanoseconds(table.time_us));
+    let per_rank = if view.pane().index.rank_count() > 1 { " per rank" } else { "" };
+    format!("{of}{part}: exposed {share}{times}{per_rank}")
 }
 
 /// Call of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
@@ -126,7 +119,7 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
         let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
-        let name = widest(shown, |family| format!(" {}", brief(&family.collective, LONGEST_NAME)));
+        let name = widest(shown, |family| format!(" {}", full_or_brief(shown, family, LONGEST_NAME)));
         collective.width = name.max(collective.title.width() as u16).min(free - waiting);
     }
     (picked, columns)
@@ -201,6 +194,15 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
 fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
     let widths = shown.families().map(|family| text(family).width());
     widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
+}
+
+/// Shortened name of a row's collective: without its phase, unless the rows are of both phases.
+fn full_or_brief(shown: &Stretches, family: &StretchFamily, room: usize) -> String {
+    let is_of = |phase: &str| shown.families().any(|family| family.collective.starts_with(phase));
+    match is_of("prefill/") && is_of("decode/") {
+        true => fitting_name(&family.collective, room),
+        false => brief(&family.collective, room),
+    }
 }
 
 /// Operation that waited most often for calls of a row.

@@ -50,15 +50,16 @@ pub fn draw_verdict(
     cx: &Context,
 ) {
     let theme = cx.theme;
-    let of = match &view.panes[..] {
+    let (of, part) = match &view.panes[..] {
         [pane] => {
             let part = pane.verdict.as_ref().and_then(|verdict| verdict.part.as_ref());
-            let part = part.map_or_else(String::new, |part| format!(" on {part}"));
-            format!(" [{}]{part}", pane.index.provenance())
+            let part = part.map_or_else(String::new, |part| format!("; {part}"));
+            (format!(" [{}]", pane.index.provenance()), part)
         }
-        _ => String::new(),
+        _ => Default::default(),
     };
-    frame(buf, area, &format!("verdict{of}; gains of remedies are simulated"), theme);
+    // a narrow window cuts the part, which the first sentence names too
+    frame(buf, area, &format!("verdict{of}; gains of remedies are simulated{part}"), theme);
     if lines.is_empty() {
         let operations = counted(view.pane().index.trace.spans.len(), "operation");
         let looking = format!("looking at {operations}…");
@@ -73,8 +74,8 @@ pub fn draw_verdict(
     if let Some(verdict) = &judged.verdict {
         let is_exposed = judged.index.ranks.iter().any(|rank| !rank.exposed.union().is_empty());
         let [go, close] = [Act::ToggleRank, Act::Verdict].map(|act| cx.key::<Timeline>(act));
-        let keys = match &verdict.longest_gap {
-            Some(_) => ["the gap", "the cause"],
+        let keys = match verdict.leading_gap() {
+            Some(_) => ["the longest gap", "the cause"],
             None if is_exposed => ["the longest exposed communication of a typical step", "the cause"],
             None => ["", ""],
         };

@@ -41,13 +41,13 @@ impl Anchor {
 }
 
 /// Two times (ns) with their unit, once if both have the same: `12.9 against 19.2 ms`.
-fn against(a: i64, b: i64) -> String {
+pub fn two_times(a: i64, word: &str, b: i64) -> String {
     let [a, b] = [a, b].map(ns);
     let number = match (a.split_once(' '), b.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other => number,
         _ => a.as_str(),
     };
-    format!("{number} against {b}")
+    format!("{number} {word} {b}")
 }
 
 /// Parts of a step that differ enough to realign, in percent.
@@ -59,8 +59,8 @@ impl TimelineView {
         self.alignment.partner(pane == 0, self.panes.get(pane)?.step_like(key)?)
     }
 
-    /// Adds a trace below, replacing a second one. Both open on the same two layers in the middle of a steady decode
-    /// step, or on the whole step if one has no layers.
+    /// Adds a trace below, replacing a second one. Both open on the same two layers in the middle of a decode step of
+    /// typical length, or on the whole step if one has no layers.
     pub fn add(&mut self, index: Arc<TraceIndex>) {
         self.remove();
         self.panes.push(Pane::new(index));
@@ -72,9 +72,10 @@ impl TimelineView {
         if both.is_empty() {
             both.clone_from(&self.alignment.pairs);
         }
-        let (first, second) = match both.get(both.len() / 2) {
-            Some((first, second)) => (Some(*first), Some(*second)),
-            None => (self.panes[0].index.typical_step, self.panes[1].index.typical_step),
+        let typical = [&self.panes[0], &self.panes[1]].map(|pane| pane.index.typical_step);
+        let (first, second) = match self.nearest_to_medians(both) {
+            Some((first, second)) => (Some(first), Some(second)),
+            None => (typical[0], typical[1]),
         };
         self.marks = [None; 2];
         self.selected = None;
@@ -87,6 +88,27 @@ impl TimelineView {
         let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
         let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
         self.show_aligned(shown.iter().map(TimeWindow::width).max());
+    }
+
+    /// Pair of steps with the least sum of relative deviations from their traces' medians; of several, the one nearest to
+    /// their middle.
+    fn nearest_to_medians(&self, pairs: Vec<(usize, usize)>) -> Option<(usize, usize)> {
+        let deviation = |pane: &Pane, step: usize| {
+            let (length, median) = (step_length(pane, Some(step))?, typical_length(pane)?);
+            Some(length.abs_diff(median) as f64 / median.max(1) as f64)
+        };
+        let of_pair = |(first, second): (usize, usize)| {
+            let both = deviation(&self.panes[0], first).zip(deviation(&self.panes[1], second));
+            both.map_or(0.0, |(a, b)| a + b)
+        };
+        let middle = pairs.len() / 2;
+        let pairs = pairs.into_iter().enumerate();
+        let order = |(at, pair): &(usize, (usize, usize))| (of_pair(*pair), at.abs_diff(middle));
+        let nearest = pairs.min_by(|a, b| {
+            let (a, b) = (order(a), order(b));
+            a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+        });
+        nearest.map(|(_, pair)| pair)
     }
 
     /// Adds a trace below the one that is being looked at: the window and the cursor stay, at the step under the cursor,
@@ -132,7 +154,7 @@ impl TimelineView {
     pub fn remove(&mut self) {
         self.panes.truncate(1);
         self.focus = 0;
-        self.differences = None;
+        (self.differences, self.left) = (None, None);
         self.follows = false;
         self.unpaired = None;
         self.anchor = Anchor::Start;
@@ -215,16 +237,11 @@ impl TimelineView {
     }
 
     /// Lengths and exposed communication of the aligned steps, the faster one first: `ladder step 1.49x faster: 12.9
-    /// against 19.2 ms; exposed 2.92 against 10.2 ms`. Empty unless two steps are aligned.
+    /// against 19.2 ms; exposed 2.92 against 10.2 ms`. Says so if the median steps contradict them. Empty unless two steps
+    /// are aligned.
     pub fn compared_words(&self, names: &[String; 2]) -> String {
         let [first, second] = &self.panes[..] else { return String::new() };
-        // exposed time is the mean over ranks
-        let step = |pane: &Pane| {
-            let window = pane.index.steps.get(pane.aligned?)?.window;
-            let exposed =
-                pane.index.ranks.iter().map(|rank| rank.exposed.within((window.from, window.to)));
-            Some((window.width(), exposed.sum::<i64>() / pane.index.ranks.len().max(1) as i64))
-        };
+        let step = |pane: &Pane| Some((step_length(pane, pane.aligned)?, exposed_in_step(pane)?));
         let both = step(first).zip(step(second)).filter(|_| self.unpaired.is_none());
         let Some((upper, lower)) = both else { return String::new() };
         let [upper_name, lower_name] = names;
@@ -232,12 +249,26 @@ impl TimelineView {
             true => (upper_name, upper, lower),
             false => (lower_name, lower, upper),
         };
-        let ratio = format!("{:.2}x", slow.0 as f64 / fast.0.max(1) as f64);
-        let faster = match ratio.as_str() {
-            "1.00x" => format!("{upper_name} step as fast as {lower_name}"),
-            ratio => format!("{name} step {ratio} faster"),
+        let ratio = |fast: i64, slow: i64| format!("{:.2}x", slow as f64 / fast.max(1) as f64);
+        let other = if name == upper_name { lower_name } else { upper_name };
+        let is_typical = |pane: &Pane| {
+            let phase = |step: Option<usize>| Some(pane.index.steps.get(step?)?.key.phase);
+            pane.ghost.is_none() && phase(pane.aligned) == phase(pane.index.typical_step)
         };
-        format!("{faster}: {}; exposed {}", against(fast.0, slow.0), against(fast.1, slow.1))
+        let medians = typical_length(first).zip(typical_length(second));
+        let medians = medians.filter(|_| is_typical(first) && is_typical(second));
+        let medians = medians.map(|(a, b)| if name == upper_name { (b, a) } else { (a, b) });
+        let contrary = medians.filter(|(fast, slow)| fast < slow).map(|(fast, slow)| ratio(fast, slow));
+        let faster = match (ratio(fast.0, slow.0).as_str(), contrary) {
+            ("1.00x", _) => format!("{upper_name} step as fast as {lower_name}"),
+            (ratio, Some(by_median)) if by_median != "1.00x" => {
+                format!("{name} step {ratio} faster (medians: {other} {by_median} faster)")
+            }
+            (ratio, _) => format!("{name} step {ratio} faster"),
+        };
+        let [lengths, exposed] =
+            [(fast.0, slow.0), (fast.1, slow.1)].map(|(a, b)| two_times(a, "against", b));
+        format!("{faster}: {lengths}; exposed {exposed}")
     }
 
     /// Display name of a step of a pane.
@@ -429,6 +460,31 @@ impl TimelineView {
         found.sort_unstable();
         found.get(before).map(|(_, at)| *at)
     }
+}
+
+/// Length of a step, from its first start to its last end on any rank (ns).
+fn step_length(pane: &Pane, step: Option<usize>) -> Option<i64> {
+    Some(pane.index.steps.get(step?)?.window.width())
+}
+
+/// Length of the step nearest to the median (ns).
+fn typical_length(pane: &Pane) -> Option<i64> {
+    step_length(pane, pane.index.typical_step)
+}
+
+/// Exposed communication of the aligned step (ns), mean of ranks: each from its own first start to its last end, as a rank
+/// that is late still runs the step before.
+fn exposed_in_step(pane: &Pane) -> Option<i64> {
+    let index = &pane.index;
+    let spans = index.trace.spans.get(index.steps.get(pane.aligned?)?.key.spans(&index.trace))?;
+    let of_rank = |spans: &[Span]| {
+        let rank = index.ranks.iter().find(|rank| rank.rank == spans[0].rank);
+        let times = spans.iter().map(|span| (span.start_ns, span.end_ns));
+        let extent = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        rank.zip(extent).map_or(0, |(rank, extent)| rank.exposed.within(extent))
+    };
+    let by_rank: Vec<i64> = spans.chunk_by(|a, b| a.rank == b.rank).map(of_rank).collect();
+    Some(by_rank.iter().sum::<i64>() / by_rank.len().max(1) as i64)
 }
 
 /// Spans of a rank within a range, with their indices.

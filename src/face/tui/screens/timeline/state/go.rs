@@ -277,7 +277,12 @@ impl TimelineView {
                 let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
                 match counted.map(|counted| counted.pane) {
                     Some(pane) => match shown.next_of_row() {
-                        Some(span) => self.jump_closely(pane, span),
+                        Some(span) => {
+                            self.jump_closely(pane, span);
+                            // the details of the call take its place
+                            self.left = Some(std::mem::take(shown));
+                            panel = None;
+                        }
                         None => done = Err("no communication is exposed".into()),
                     },
                     None => shown.awaited = true,
@@ -289,13 +294,13 @@ impl TimelineView {
         done
     }
 
-    /// Goes to the cause that the verdict names: the gap that is most of the idle time, else the longest exposed
+    /// Goes to the cause that the verdict names first: the longest gap if idle time leads, else the longest exposed
     /// communication of a typical step.
     pub fn go_to_cause(&mut self) -> Result<(), String> {
         let at = self.judged();
         let pane = &self.panes[at];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
-        if let Some(gap) = verdict.longest_gap.clone() {
+        if let Some(gap) = verdict.leading_gap().cloned() {
             let ns = |us: f64| (us * 1e3).round() as i64;
             let from = pane.index.zero.saturating_add(ns(gap.at_us)).saturating_sub(pane.origin);
             let (length, rank) = (ns(gap.gap_us), gap.rank);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::align::Anchor;
 use super::index::{TraceIndex, TraceLine};
 use super::pane::Pane;
-use super::panel::{OperationScope, OperationsPanel, TimelinePanel};
+use super::panel::{OperationScope, OperationsPanel, Stretches, TimelinePanel};
 use super::select::Selected;
 use super::window::{TimeWindow, VisitedWindow, WindowHistory};
 use crate::face::tui::prelude::*;
@@ -124,6 +124,8 @@ pub struct TimelineView {
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<CursorPosition>,
     pub panel: Option<TimelinePanel>,
+    /// Exposed communication that was left by going to a call; opened again, it goes on to the next call.
+    pub left: Option<Stretches>,
     /// Steps of the upper trace with their partners in the lower one.
     pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
@@ -155,6 +157,7 @@ impl TimelineView {
             unpaired: None,
             trail: Vec::new(),
             panel: None,
+            left: None,
             alignment: StepAlignment::default(),
             docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
             differences: None,
@@ -177,15 +180,9 @@ impl TimelineView {
         (self.window, self.focus, self.time, pane.line, pane.place)
     }
 
-    /// True if the table of the step's operations may be shown: a text to read and the short list of exposed communication
-    /// leave it, other lists replace it.
+    /// True if the table of the step's operations may be shown: a text to read leaves it, lists replace it.
     pub fn shows_docked(&self) -> bool {
-        matches!(
-            self.panel,
-            None | Some(
-                TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..) | TimelinePanel::Stretches(_)
-            )
-        )
+        matches!(self.panel, None | Some(TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..)))
     }
 
     /// Table of operations, if it is open.
@@ -569,7 +566,7 @@ impl TimelineView {
             }
         }
         // numbers of spans have changed
-        (self.docked.counted, self.differences) = (None, None);
+        (self.docked.counted, self.differences, self.left) = (None, None, None);
         self.trail.clear();
         self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));
     }

@@ -141,6 +141,37 @@ fn two_aligned_steps_are_compared_above_them() {
     driver.shows(" ladder step 1.45x faster   aligned: step 0");
 }
 
+#[test]
+fn a_pair_opens_on_a_step_of_typical_length_and_names_a_step_that_contradicts_the_medians() {
+    // the middle step of ladder is an outlier
+    let slow = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut slow = slow.whole().into_owned();
+    let of_decode = |span: &&mut trace::Span| span.phase == Phase::Decode;
+    let step_2 = slow.spans.iter().filter(|span| span.phase == Phase::Decode && span.step == 2);
+    let end = step_2.map(|span| span.end_ns).max().expect("it has steps");
+    for span in slow.spans.iter_mut().filter(of_decode) {
+        if span.step > 2 {
+            (span.start_ns, span.end_ns) = (span.start_ns + 1_000_000, span.end_ns + 1_000_000);
+        } else if span.step == 2 && span.end_ns == end {
+            span.end_ns += 1_000_000;
+        }
+    }
+    let mut view = TimelineView::new(Arc::new(simulated(|_| {})));
+    view.add(Arc::new(TraceIndex::new("ladder".into(), slow)));
+    let steps: Vec<u32> =
+        view.panes.iter().map(|pane| pane.index.steps[pane.aligned.expect("a step")].key.step).collect();
+    assert!(steps[0] == steps[1] && steps[0] != 2, "{steps:?}");
+    let names = ["standard", "ladder"].map(str::to_owned);
+    assert!(view.compared_words(&names).starts_with("ladder step 1.4"), "{steps:?}");
+    for pane in &mut view.panes {
+        let mut steps = pane.index.steps.iter();
+        pane.aligned = steps.position(|step| (step.key.phase, step.key.step) == (Phase::Decode, 2));
+    }
+    let words = view.compared_words(&names);
+    assert!(words.contains("x faster (medians: ladder 1.4"), "{words}");
+    assert!(words.starts_with("standard step "), "{words}");
+}
+
 /// A profile, whose first stream works in the last step only, over a run.
 #[test]
 fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
@@ -316,6 +347,7 @@ fn the_verdict_leads_to_the_longest_exposed_communication() {
     driver.shows("Enter: go to the longest exposed communication of a typical step");
     driver.tap(KeyCode::Enter);
     let view = view(&driver);
+    assert!(view.panel.is_none(), "the details of the call replace the verdict");
     let index = &view.panes[0].index;
     let span = view.span().expect("an operation");
     let step = index.steps[index.step_of(span).expect("of a step")].window;

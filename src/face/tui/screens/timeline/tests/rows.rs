@@ -135,3 +135,14 @@ fn the_line_of_a_rank_is_back_once_there_is_room() {
     pane.scroll_to_cursor(5);
     assert_eq!((pane.lines[0], pane.first_line), (TraceLine::Rank(0), 0));
 }
+
+#[test]
+fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
+    let mut trace = imported().trace;
+    for stream in trace.meta.streams.iter_mut().filter(|stream| stream.id == 13) {
+        stream.id = 565;
+    }
+    let driver = with(vec![TraceIndex::new("streams".into(), trace)], (120, 40));
+    driver.shows("      stream 7 ");
+    driver.shows("     stream 565 ");
+}
