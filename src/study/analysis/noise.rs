@@ -39,7 +39,7 @@ impl Noise {
                 noise.0.entry((spec.key(), host.clone())).or_insert_with(|| why.to_owned());
             };
             for wide in wide_rounds(&records) {
-                add(&wide.spec, &format!("TPOT per round: {}", wide.words()));
+                add(&wide.spec, &format!("its rounds took {}", wide.words()));
             }
             if let Ok(report) = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, None) {
                 for pair in slow_limits(&report) {
@@ -74,14 +74,15 @@ pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Compariso
 #[derive(Clone, Debug)]
 pub struct WideRounds {
     pub spec: Spec,
+    /// Mean decode step of the fastest round and of the slowest one.
     pub least_ms: f64,
     pub most_ms: f64,
 }
 
 impl WideRounds {
-    /// Range as text: `21.00 to 39.00 ms per token`.
+    /// Range as text: `21.00 to 39.00 ms per step on average`. TPOT, a median of steps, can vary less.
     pub fn words(&self) -> String {
-        format!("{:.2} to {:.2} ms per token", self.least_ms, self.most_ms)
+        format!("{:.2} to {:.2} ms per step on average", self.least_ms, self.most_ms)
     }
 }
 

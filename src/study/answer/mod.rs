@@ -15,12 +15,16 @@ pub use question::{headlines, headlines_of_all};
 use std::collections::BTreeMap;
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
-use crate::analysis::{Axis, Cells, Comparison, Flag, Varied, overload, slow_limits, wide_rounds};
-use crate::validate::{badge, evidence, short_badge};
-use base::statistics::distinct;
+use crate::analysis::{
+    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, overload, slow_limits, wide_rounds,
+};
+use crate::validate::{evidence, short_badge};
+use base::statistics::{LEAST_SAMPLES, distinct};
 use base::text::{capitalized, counted};
 use table::render::Table;
-use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host};
+use table::{
+    CellRuns, Link, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host, tokens_per_s,
+};
 
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -32,8 +36,9 @@ const GAP: &str =
 /// Origin of the shares of communication on a card of runs that were executed.
 const LANES: &str = "Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
-/// Why the speedups of a card differ from the ratios of its latencies.
-const RATES: &str = "Tokens/s include the prefill, so their ratios differ a little from those of TPOT.";
+/// Relative difference of a ratio of tokens/s that its medians of prefill and TPOT leave unexplained, from which on it is
+/// noise.
+const UNEXPLAINED: f64 = 0.03;
 
 /// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
 const SCOPE: &str = " · ";
@@ -76,7 +81,7 @@ pub struct OmittedRows {
 }
 
 impl OmittedRows {
-    /// `17 more settings, of smaller gains`; `None` if the table is whole.
+    /// `17 more settings`; `None` if the table is whole.
     pub fn words(self) -> Option<String> {
         let settings = counted(self.settings, "more setting");
         let more = match (self.settings, self.choices) {
@@ -84,16 +89,16 @@ impl OmittedRows {
             (_, 0) => settings,
             (_, choices) => format!("{} and {settings}", counted(choices, "slower choice")),
         };
-        (self.cells > 0).then(|| format!("{more}, of smaller gains"))
+        (self.cells > 0).then_some(more)
     }
 
-    /// Words before the values that the table's rows share: `first 3 of 20 settings, all with`.
+    /// Words before the values that the table's rows share: `3 of 20 settings by gain, all with`.
     fn common_head(self, rows: usize) -> String {
-        match (self.settings, self.cells, self.all_settings - self.settings) {
-            (0, 0, _) => format!("all {rows} cells:"),
-            (0, cells, _) => format!("{rows} of {} cells, all with", rows + cells),
-            (_, _, 1) => format!("first of {} settings, all with", self.all_settings),
-            (_, _, shown) => format!("first {shown} of {} settings, all with", self.all_settings),
+        let Self { cells, settings, all_settings, .. } = self;
+        match (settings, cells) {
+            (0, 0) => format!("all {rows} cells:"),
+            (0, cells) => format!("{rows} of {} cells, all with", rows + cells),
+            _ => format!("{} of {all_settings} settings by gain, all with", all_settings - settings),
         }
     }
 }
@@ -167,7 +172,8 @@ impl Answer {
             Some((axis, report))
         });
         // most important first
-        let mut bullets = Vec::from_iter(unfinished.failed);
+        let mut bullets: Vec<String> =
+            unfinished.failed.into_iter().chain(unfinished_repetition(records)).collect();
         let Some((axis, report)) = compared else {
             let (headline, more) = alone(records);
             bullets.extend(more);
@@ -214,7 +220,7 @@ impl Answer {
         bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
-        details.extend((report.latency() == "TPOT").then(|| RATES.to_owned()));
+        details.extend(rates(&report).map(str::to_owned));
         details.extend(question.tied().into_iter().chain(question.unclear()));
         if is_of_architectures {
             details.extend(question.beaten_limit());
@@ -225,9 +231,6 @@ impl Answer {
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));
-        // in full, if the basis has it short
-        let trust = badge(cells.specs()).filter(|badge| !basis.contains(badge));
-        details.extend(trust.map(|trust| format!("{}.", capitalized(&trust))));
         details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
         let (table, left_out) = question.table();
         Self {
@@ -261,11 +264,17 @@ fn basis(
             let badge = short_badge(&specs, lead.as_ref().map_or(&[][..], |pair| &pair[..]));
             badge.map_or_else(String::new, |badge| format!("; {badge}"))
         }
-        (Some(1), Some(1)) => ", 1 sample a cell".into(),
-        (Some(least), Some(most)) if least == most => {
-            format!(", {most} samples a cell, [95 % intervals]")
+        (Some(least), Some(most)) => {
+            let samples = match least == most {
+                true => counted(most, "sample"),
+                false => format!("{least} to {most} samples"),
+            };
+            // a finished sweep has as many of each cell
+            let preliminary = if least < most { " (preliminary)" } else { "" };
+            let intervals =
+                if most < LEAST_SAMPLES { "too few for intervals" } else { "[95 % intervals]" };
+            format!(", {samples} a cell{preliminary}, {intervals}")
         }
-        (Some(least), Some(most)) => format!(", {least} to {most} samples a cell, [95 % intervals]"),
         _ => String::new(),
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
@@ -286,6 +295,58 @@ fn basis(
     let host = host.map_or(String::new(), |host| format!(" on {host}"));
     let cells = counted(cells.specs().count(), "cell");
     format!("{provenance}{host}{samples}{SCOPE}{cells}: {common}{machine}{links}")
+}
+
+/// Reason why the speedups of a card differ from the ratios of its TPOT, if it decodes.
+fn rates(report: &ComparisonReport) -> Option<&'static str> {
+    // without the noise of decode steps
+    let rate = |side: &Side, tpot_ms: f64| {
+        let steps = f64::from(side.spec.output_tokens.saturating_sub(1));
+        tokens_per_s(&side.spec, side.completion_ms - side.decode_ms + steps * tpot_ms)
+    };
+    let is_noisy = |pair: &Comparison| {
+        let ratio = rate(&pair.side, pair.tpot_ms) / rate(&pair.baseline_side, pair.baseline_tpot_ms);
+        !pair.is_simulated() && (pair.speedup / ratio - 1.0).abs() > UNEXPLAINED
+    };
+    match report.pairs.iter().any(is_noisy) {
+        _ if report.latency() != "TPOT" => None,
+        true => {
+            Some("Ratios of tokens/s and of TPOT differ, because they are of medians of noisy rounds.")
+        }
+        false => {
+            Some("Tokens/s include the prefill, so their ratios differ a little from those of TPOT.")
+        }
+    }
+}
+
+/// Runs of a repetition that did not reach its last round, which count beside older runs: each replaces an earlier run of
+/// its round, and is newer than a later round of its cell.
+fn unfinished_repetition(records: &[Record]) -> Option<String> {
+    if records.iter().all(|record| record.round == 0) {
+        return None;
+    }
+    let place = |run: &Record| (run.spec.key(), run.experiment.clone(), run.round);
+    let mut runs_of = BTreeMap::new();
+    records.iter().for_each(|record| *runs_of.entry(place(record)).or_insert(0_usize) += 1);
+    let (mut newer, mut all) = (0, 0);
+    for cell in CellRuns::group(records) {
+        let is_newer = |run: &Record| {
+            let is_left = |other: &Record| {
+                other.experiment == run.experiment
+                    && other.round > run.round
+                    && other.created < run.created
+            };
+            cell.ok().any(is_left) && runs_of.get(&place(run)).is_some_and(|runs| *runs > 1)
+        };
+        newer += cell.ok().filter(|run| is_newer(run)).count();
+        all += cell.ok().count();
+    }
+    (newer > 0).then(|| {
+        format!(
+            "{newer} of {} are of a later, unfinished repetition; resume it, or run all again, to replace the others.",
+            counted(all, "run")
+        )
+    })
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

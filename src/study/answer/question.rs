@@ -490,8 +490,8 @@ impl<'a> ComparisonQuestion<'a> {
         }
     }
 
-    /// Settings of the table with their pairs, and the part left out. If not all fit: the headline's setting, then whole
-    /// settings by their largest gains.
+    /// Settings of the table with their pairs, and the part left out. If not all fit: whole settings by their largest
+    /// gains, with the headline's.
     fn table_settings(&self) -> (Vec<(String, Vec<&Comparison>)>, OmittedRows) {
         let pairs = self.report.pairs.iter();
         let mut settings = grouped(pairs.map(|pair| (self.settings.words(&pair.side.spec), pair)));
@@ -523,6 +523,7 @@ impl<'a> ComparisonQuestion<'a> {
         });
         let (kept, all_settings) = (kept.count(), settings.len());
         settings.truncate(kept);
+        settings.sort_by(|(_, a), (_, b)| gain(b).total_cmp(&gain(a)));
         let shown: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
         (
             settings,
@@ -635,11 +636,12 @@ fn setting_phrase(pair: &Comparison, axis: &Axis) -> String {
     axes.map(|axis| axis.phrase(spec)).collect::<Vec<_>>().join(", ")
 }
 
-/// Gap closed with its interval, if there is one: `67 % [60, 72]`.
+/// Gap closed with its interval, or the reason if it alone has none: `67 % [60, 72]`.
 fn gap_words(pair: &Comparison) -> String {
-    // the gap to upper-bound may be zero, or there are too few samples
-    let is_missing = pair.hidden_share_ci95.is_none() && pair.provenance != Provenance::Simulated;
-    format!("{}{}", pair.side.gap_closed(), if is_missing { " (no interval)" } else { "" })
+    // with too few samples, no number has one
+    let is_missing = pair.hidden_share_ci95.is_none() && pair.speedup_ci95.is_some();
+    let why = if is_missing { " (no interval: the gap may be 0)" } else { "" };
+    format!("{}{why}", pair.side.gap_closed())
 }
 
 /// Speedup in tokens/s with its 95 % interval, if there is one: `1.16x [1.09, 1.18]`.

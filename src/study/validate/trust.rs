@@ -20,6 +20,9 @@ use table::Spec;
 /// Reason of a trust in cells of a GPU or engine without published rows.
 const NOTHING_MEASURED: &str = "for this GPU and engine";
 
+/// Least number of cells for an error of its own in [`badge`].
+const LEAST_CELLS: usize = 3;
+
 /// Validation of one simulated cell.
 #[derive(Clone, Debug)]
 pub enum Trust {
@@ -99,21 +102,18 @@ impl Trust {
         }
     }
 
-    /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 with each batch size left out`.
+    /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 cells with each batch size left out`.
     fn badge_of(&self, cells: usize, is_first: bool) -> String {
+        let number = counted(cells, "cell");
         let (evidence, used) = match self {
             Self::Fitted(of) => (of, "used for calibration".to_owned()),
             Self::HeldOut(of) => {
                 (of, format!("with {} left out", of.held_out.map_or("them", |out| out.by.as_str())))
             }
-            Self::NotValidated(_) => return format!("{} not validated", counted(cells, "cell")),
+            Self::NotValidated(_) => return format!("{number} not validated"),
         };
-        match is_first {
-            true => {
-                format!("mean error {} on {} {used}", evidence.percent(), counted(cells, "cell"))
-            }
-            false => format!("{} on {cells} {used}", evidence.percent()),
-        }
+        let what = if is_first { "mean error " } else { "" };
+        format!("{what}{} on {number} {used}", evidence.percent())
     }
 
     fn rank(&self) -> u8 {
@@ -151,6 +151,12 @@ impl Evidence {
 
     fn percent(&self) -> String {
         format!("{:.0} %", self.pct().ceil())
+    }
+
+    /// Cells that the error is of: `fitted cells`, `batch sizes left out of the fit`.
+    fn cells(&self) -> String {
+        let Some(out) = self.held_out else { return "fitted cells".into() };
+        format!("{}s left out of the fit", out.by.strip_prefix("each ").unwrap_or("setting"))
     }
 
     /// Errors of the rows that were left out of the fit: `5 % with each TP left out, 12 % with each batch size left out`.
@@ -191,10 +197,10 @@ fn line(text: String, cells: usize, total: usize, is_only: bool) -> String {
     if is_only { text } else { format!("{cells} of {}: {text}", counted(total, "cell")) }
 }
 
-/// What the errors in [`badge`] rest on, and why cells have none, one line each: `60 of 80 cells: fitted to gpt-fast on h100_sxm
-/// (paper_70b), TPOT error 5 % with each TP left out`.
-pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
-    let (groups, total) = grouped(specs);
+/// What the errors in [`short_badge`] rest on, why cells have none, and links that other GPUs stand in for, one line each:
+/// `60 of 80 cells: fitted to gpt-fast on h100_sxm (paper_70b)`.
+pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec> + Clone) -> Vec<String> {
+    let (groups, total) = grouped(specs.clone());
     let is_fitted = |known: &KnownError| {
         groups
             .iter()
@@ -202,13 +208,8 @@ pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
     };
     let evidence = |(cells, trust): &(usize, Trust)| {
         let text = match trust {
-            Trust::Fitted(of) => {
-                let measure = of.known.measure.title();
-                let out =
-                    of.left_out().map_or_else(String::new, |out| format!(", {measure} error {out}"));
-                format!("fitted to {of}{out}")
-            }
-            // the line of the fitted cells has the same error
+            Trust::Fitted(of) => format!("fitted to {of}"),
+            // the line of the fitted cells has the same source
             Trust::HeldOut(of) if is_fitted(of.known) => return None,
             Trust::HeldOut(of) => {
                 let by = of.held_out.map_or("", |out| &out.by);
@@ -218,12 +219,12 @@ pub fn evidence<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
         };
         Some(line(text, *cells, total, groups.len() == 1))
     };
-    groups.iter().filter_map(evidence).collect()
+    groups.iter().filter_map(evidence).chain(stand_ins(specs)).collect()
 }
 
 /// Words beside the result of these cells; `None` if none of them is simulated: `mean error 2 % on cells used for
-/// calibration`, or with several validations `mean error 2 % on 60 cells used for calibration, 12 % on 8 with each TP left out, 20 cells
-/// not validated`. Prefills alone add the error of the first token.
+/// calibration`, or with several validations `mean error 2 % on 60 cells used for calibration, 12 % on 8 cells with each TP
+/// left out, 20 cells not validated`, without errors of a cell or two. Prefills alone add the error of the first token.
 pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let specs: Vec<&Spec> = specs.into_iter().filter(|spec| spec.backend.is_simulated()).collect();
     let (groups, _) = grouped(specs.iter().copied());
@@ -234,6 +235,10 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
             None => by.push((trust, *cells)),
         }
     }
+    let mut is_first = true;
+    by.retain(|(trust, cells)| {
+        std::mem::take(&mut is_first) || *cells >= LEAST_CELLS || matches!(trust, Trust::NotValidated(_))
+    });
     let badge = match by.as_slice() {
         [] => return None,
         [(trust, _)] => trust.badge(),
@@ -243,55 +248,68 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
             badges.collect::<Vec<_>>().join(", ")
         }
     };
-    let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
-    let band = are_prefills.then(|| TieBand::of_first_tokens(specs.iter().copied()));
-    let band = band.filter(|band| matches!(band.basis, TieBandBasis::FirstTokens(Some(_))));
     let stand_ins = stand_ins(specs.iter().copied());
-    let more = [band.map(TieBand::words), reversed_orders(specs)].into_iter().flatten().chain(stand_ins);
+    let more = [first_tokens(&specs), reversed_orders(specs)].into_iter().flatten().chain(stand_ins);
     Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
 }
 
-/// [`badge`] in a few words if the cells have several validations, that of the headline's cells first: `TPOT off by 2 % on
-/// the cells it was fitted to, by 12 % on batch sizes it had not seen, 20 of 80 cells not validated`, or `this cell is
-/// not validated, TPOT off by ...`.
+/// Error of the first token of prefills alone: `TTFT error 38 % in serving_moe`.
+fn first_tokens(specs: &[&Spec]) -> Option<String> {
+    let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
+    let band = are_prefills.then(|| TieBand::of_first_tokens(specs.iter().copied()));
+    let band = band.filter(|band| matches!(band.basis, TieBandBasis::FirstTokens(Some(_))));
+    band.map(TieBand::words)
+}
+
+/// Trust line of a card: the error of the headline's cells, and the largest of the others or, if all are fitted, of rows
+/// that were left out of the fit: `TPOT off by 2 % on fitted cells, 12 % on batch sizes left out of the fit, 20 of 80 cells
+/// not validated; ladder/parallel order reversed in 5 of 14 published pairs`, or `this cell is not validated, TPOT off by ...`.
 pub fn short_badge(specs: &[&Spec], headline: &[&Spec]) -> Option<String> {
     let (groups, total) = grouped(specs.iter().copied());
+    if groups.is_empty() {
+        return None;
+    }
     let error = |trust: &Trust| match trust {
-        Trust::Fitted(of) => Some((*of, "the cells it was fitted to".to_owned())),
-        Trust::HeldOut(of) => {
-            let unseen = of.held_out.and_then(|out| out.by.strip_prefix("each "));
-            Some((*of, format!("{}s it had not seen", unseen.unwrap_or("setting"))))
-        }
+        Trust::Fitted(of) | Trust::HeldOut(of) => Some(*of),
         Trust::NotValidated(_) => None,
     };
-    let mut errors: Vec<(Evidence, String)> =
-        groups.iter().filter_map(|(_, trust)| error(trust)).collect();
-    errors.sort_by(|a, b| a.0.pct().total_cmp(&b.0.pct()));
+    let mut errors: Vec<Evidence> = groups.iter().filter_map(|(_, trust)| error(trust)).collect();
+    if errors.iter().all(|of| of.held_out.is_none()) {
+        // the fit says less than rows that were left out of it
+        let known: Vec<&'static KnownError> = errors.iter().map(|of| of.known).collect();
+        let left_out = |known: &'static KnownError| {
+            known.held_out.iter().map(move |out| Evidence { known, held_out: Some(out) })
+        };
+        errors.extend(known.into_iter().flat_map(left_out));
+    }
+    errors.sort_by(|a, b| a.pct().total_cmp(&b.pct()));
     // a speedup is as good as the less validated of its cells
     let own = headline.iter().map(|spec| Trust::from_spec(spec)).max_by_key(Trust::rank);
-    let first = own.as_ref().and_then(error).or_else(|| errors.first().cloned());
-    let Some((of, basis)) = first.filter(|_| groups.len() > 1) else {
-        return badge(specs.iter().copied());
+    let first = own.as_ref().and_then(error).or_else(|| errors.first().copied());
+    let badge = match first {
+        None => "not validated".to_owned(),
+        Some(of) => {
+            // the worst error of the others, or the best one beside the worst
+            let mut others = errors.iter().rev();
+            let other = others.find(|other| other.percent() != of.percent());
+            let other =
+                other.map_or_else(String::new, |of| format!(", {} on {}", of.percent(), of.cells()));
+            let own = match own {
+                Some(Trust::NotValidated(_)) => "this cell is not validated, ",
+                _ => "",
+            };
+            let unknown = groups.iter().filter(|(_, trust)| matches!(trust, Trust::NotValidated(_)));
+            let unknown = match unknown.map(|(cells, _)| cells).sum::<usize>() {
+                0 => String::new(),
+                cells => format!(", {cells} of {} not validated", counted(total, "cell")),
+            };
+            let (measure, percent) = (of.known.measure.title(), of.percent());
+            format!("{own}{measure} off by {percent} on {}{other}{unknown}", of.cells())
+        }
     };
-    // the worst error of the others, or the best one beside the worst
-    let mut others = errors.iter().rev();
-    let other = others.find(|(other, _)| other.percent() != of.percent());
-    let other =
-        other.map_or_else(String::new, |(of, basis)| format!(", by {} on {basis}", of.percent()));
-    let range = format!("{} on {basis}{other}", of.percent());
-    let measure = of.known.measure.title();
-    let own = match own {
-        Some(Trust::NotValidated(_)) => "this cell is not validated, ",
-        _ => "",
-    };
-    let unknown = groups.iter().filter(|(_, trust)| matches!(trust, Trust::NotValidated(_)));
-    let unknown = match unknown.map(|(cells, _)| cells).sum::<usize>() {
-        0 => String::new(),
-        cells => format!(", {cells} of {} not validated", counted(total, "cell")),
-    };
-    let orders =
-        reversed_orders(specs.iter().copied()).map_or_else(String::new, |text| format!(", {text}"));
-    Some(format!("{own}{measure} off by {range}{unknown}{orders}"))
+    let order = reversed_order(specs.iter().copied()).map(KnownOrder::words);
+    let more = [first_tokens(specs), order].into_iter().flatten();
+    Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join("; "))
 }
 
 /// Links of these simulated cells that other GPUs stand in for: `P2P off on a100_sxm is a stand-in: all-reduces of l40s`.
@@ -314,17 +332,18 @@ pub fn stand_ins<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> BTreeSet<Stri
 /// Warning on these simulated cells if two of their architectures rank otherwise in published pairs:
 /// `ladder/parallel order reversed in 5 of 14 published pairs (gpt-fast on h100_sxm)`.
 pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
+    let order = reversed_order(specs)?;
+    Some(format!("{} ({} on {})", order.words(), order.stack, order.hardware))
+}
+
+fn reversed_order<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<&'static KnownOrder> {
     let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
     let names: BTreeSet<String> = simulated
         .map(|spec| spec.architecture.to_string())
         .map(|name| name.split_once(':').map_or(name.clone(), |(family, _)| family.to_owned()))
         .collect();
     let is_ranked = |order: &&KnownOrder| order.architectures.iter().all(|name| names.contains(name));
-    let order = KNOWN.orders.iter().find(is_ranked)?;
-    let KnownOrder { architectures: [a, b], stack, hardware, pairs, reversed } = order;
-    Some(format!(
-        "{a}/{b} order reversed in {reversed} of {pairs} published pairs ({stack} on {hardware})"
-    ))
+    KNOWN.orders.iter().find(is_ranked)
 }
 
 /// Simulated cells by validation, the best validated first, and their number. All cells that are not validated with one
@@ -628,6 +647,7 @@ mod tests {
         let wanted = "P2P off on a100_sxm is a stand-in: all-reduces of PCIe 4 GPUs without NVLink (l40s, NCCL 2.27.3)";
         assert_eq!(stand_ins(&cells), [wanted.to_owned()].into());
         assert!(badge(&cells).unwrap().ends_with(wanted), "{:?}", badge(&cells));
+        assert_eq!(evidence(&cells).last().map(String::as_str), Some(wanted));
         assert_eq!(
             stand_ins(&[of("h100_sxm", P2p::Off, 8), of("a100_sxm", P2p::Off, 1)]),
             BTreeSet::new()
@@ -647,18 +667,24 @@ mod tests {
         assert_eq!(badge(&cells[..1]).unwrap(), "mean error 2 % on cells used for calibration");
         assert_eq!(
             badge(&cells).unwrap(),
-            "mean error 2 % on 2 cells used for calibration, 12 % on 1 with each batch size left out, 2 cells not \
-             validated"
+            "mean error 2 % on 2 cells used for calibration, 2 cells not validated"
+        );
+        let several = [2, 4, 8].map(|batch| paper(8, batch, P2p::On));
+        assert_eq!(
+            badge(cells[..1].iter().chain(&several)).unwrap(),
+            "mean error 2 % on 1 cell used for calibration, 12 % on 3 cells with each batch size left out"
         );
         let all: Vec<&Spec> = cells.iter().collect();
-        let short = "TPOT off by 2 % on the cells it was fitted to, by 12 % on batch sizes it had not seen, 2 of 5 \
-                     cells not validated";
+        let fitted = "TPOT off by 2 % on fitted cells, 12 % on batch sizes left out of the fit";
+        let short = format!("{fitted}, 2 of 5 cells not validated");
+        let short = short.as_str();
         assert_eq!(short_badge(&all, &[]).as_deref(), Some(short));
         assert_eq!(short_badge(&all, &all[..1]).as_deref(), Some(short));
-        assert_eq!(short_badge(&all[..1], &[]), badge(&cells[..1]), "short as it is");
+        assert_eq!(short_badge(&all[..1], &[]).as_deref(), Some(fitted), "also without such cells");
+        assert_eq!(short_badge(&all[4..], &[]).as_deref(), Some("not validated"));
         // the headline's cell comes first
-        let unseen = "TPOT off by 12 % on batch sizes it had not seen, by 2 % on the cells it was fitted to, 2 of 5 \
-                      cells not validated";
+        let unseen = "TPOT off by 12 % on batch sizes left out of the fit, 2 % on fitted cells, 2 of 5 cells not \
+                      validated";
         assert_eq!(short_badge(&all, &all[1..2]).as_deref(), Some(unseen));
         let unknown = format!("this cell is not validated, {short}");
         assert_eq!(short_badge(&all, &[all[0], all[3]]).as_deref(), Some(unknown.as_str()));
@@ -667,8 +693,7 @@ mod tests {
         assert!(lines[0].starts_with("2 of 5 cells: fitted to these runs"), "{lines:?}");
         assert_eq!(lines[3], "1 of 5 cells: not validated for stack native on H100-SXM");
         // beside the badge, each error is said once
-        let fit = "2 of 5 cells: fitted to gpt-fast on h100_sxm (paper_70b), TPOT error 5 % with each TP left out, 12 % with \
-                   each batch size left out";
+        let fit = "2 of 5 cells: fitted to gpt-fast on h100_sxm (paper_70b)";
         let said = evidence(&cells);
         assert_eq!(said[0], fit);
         assert_eq!(said[1..], lines[2..]);
@@ -689,7 +714,10 @@ mod tests {
         assert_eq!(badge, format!("mean error 2 % on cells used for calibration{reversed}"));
         let other = paper(8, 4, P2p::On);
         let short = short_badge(&[&ladder, &parallel, &other], &[]).unwrap();
-        assert!(short.ends_with(reversed), "{short}");
+        assert!(
+            short.ends_with("; ladder/parallel order reversed in 5 of 14 published pairs"),
+            "{short}"
+        );
         let measured = Spec { backend: Backend::Cpu, ..parallel };
         assert_eq!(reversed_orders([&ladder, &measured]), None);
     }

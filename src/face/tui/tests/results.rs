@@ -128,6 +128,28 @@ fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
 }
 
 #[test]
+fn stored_runs_are_done_from_the_start_and_nothing_is_followed_after_the_end() {
+    let mut driver = started_sweep((80, 24));
+    let spec = driver.state.live.cells[0].spec.clone();
+    let runs = rounds("c0", &spec, 5.0, 3);
+    driver.state.live.count_stored(&Snapshot::new(runs, Vec::new()));
+    let progress = driver.state.live.progress(1000);
+    assert_eq!((progress.done, progress.total), (3, 18));
+    assert!((progress.fraction - 3.0 / 18.0).abs() < 1e-9, "{progress:?}");
+    send(&mut driver, ended(0, false));
+    keys(&mut driver, "f");
+    driver.shows("nothing runs");
+}
+
+#[test]
+fn a_warning_hides_no_cell_of_the_smallest_window() {
+    let mut driver = started_sweep((60, 16));
+    driver.state.live.noise = Some("Noisy so far".into());
+    driver.shows("! Noisy so far");
+    driver.shows("upper-bound p2p-off");
+}
+
+#[test]
 fn a_sweep_whose_runs_all_failed_has_no_samples_and_stores_no_others() {
     let mut driver = started_sweep((120, 40));
     for cell in 0..6 {

@@ -37,9 +37,7 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
         let (trust, scope) = answer.trust_and_scope();
         let is_folded = is_low && answer.noise.is_some();
         let noisy = if is_folded { ", noisy (below)" } else { "" };
-        // a low window has one row for it; the details have all
-        let first = leading_clauses(trust, width.saturating_sub(noisy.width()), &[", ", "; "]);
-        let trust = format!("{}{noisy}", first.filter(|_| is_low).unwrap_or(trust));
+        let trust = format!("{trust}{noisy}");
         let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
         let basis = (CardLine::Basis(answer.provenance), trust.as_str());
         let head = [(CardLine::Headline, answer.headline.as_str()), basis];

@@ -72,6 +72,14 @@ pub(in crate::validate) struct KnownOrder {
     pub reversed: usize,
 }
 
+impl KnownOrder {
+    /// `ladder/parallel order reversed in 5 of 14 published pairs`.
+    pub fn words(&self) -> String {
+        let Self { architectures: [a, b], pairs, reversed, .. } = self;
+        format!("{a}/{b} order reversed in {reversed} of {pairs} published pairs")
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::validate) struct KnownErrors {

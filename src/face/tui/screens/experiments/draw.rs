@@ -211,7 +211,8 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     Head { lines, has_question, room: None }
 }
 
-/// Card for a low editor: the first rows of the headline, and a row of each other line, the warning about noise first.
+/// Card for a low editor: the first rows of the headline and of the trust, and a row of each other line, the warning about
+/// noise first.
 fn low_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
     let mut card: Vec<(CardLine, &str)> = card(answer).collect();
     card.sort_by_key(|(line, _)| match line {
@@ -220,7 +221,10 @@ fn low_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
         _ => 2,
     });
     let rows = |(line, text): (CardLine, &str)| {
-        let most = if line == CardLine::Headline { LOW_HEADLINES } else { 1 };
+        let most = match line {
+            CardLine::Headline | CardLine::Basis(_) => LOW_HEADLINES,
+            _ => 1,
+        };
         let mut lines = card_lines([(line, text)], width);
         if lines.len() > most {
             lines.truncate(most);
@@ -531,22 +535,20 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
             false => draft.is_checked().then(|| runs_text(forecast, cx)),
         };
         texts.extend(text.map(|text| styled(text, Role::Text)));
-        let shared = draft.checked.as_ref().and_then(|checked| checked.shared.as_ref());
-        texts.extend(shared.map(|shared| styled(shared.clone(), Role::Dim)));
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         texts.push(styled(format!("! {noise}"), Role::Warn));
-    }
-    if let Some(basis) = forecast.and_then(Forecast::basis) {
-        texts.push(styled(basis, Role::Dim));
     }
     // results say themselves what they are
     let cells = experiment.cells.iter().filter(|_| !is_answered);
     let provenances: BTreeSet<Provenance> = cells.map(|cell| cell.spec.provenance()).collect();
     for provenance in provenances {
-        let text = format!("results: {provenance} ({})", meaning(provenance));
+        let text = format!("{provenance} ({})", meaning(provenance));
         texts.push(styled(text, Role::of_provenance(provenance)));
     }
+    let shared = draft.checked.as_ref().and_then(|checked| checked.shared.clone());
+    let basis = forecast.and_then(Forecast::basis);
+    texts.extend(shared.into_iter().chain(basis).map(|text| styled(text, Role::Dim)));
     for note in &experiment.notes {
         texts.push(styled(format!("! {note}"), Role::Warn));
     }
@@ -561,10 +563,10 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
 
 fn meaning(provenance: Provenance) -> &'static str {
     match provenance {
-        Provenance::Measured => "this machine runs it",
-        Provenance::EmulatedLink => "run here, link emulated",
-        Provenance::SharedGpu => "several ranks run on one GPU",
-        Provenance::Simulated => "predicted; nothing runs",
+        Provenance::Measured => "on this machine",
+        Provenance::EmulatedLink => "runs here",
+        Provenance::SharedGpu => "ranks share a GPU",
+        Provenance::Simulated => "nothing runs",
     }
 }
 

@@ -404,17 +404,19 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     let taken = if beside { 0 } else { memory.width() + 2 };
     let speed = &cell.doing.speed;
     // that of steps leaves out the prefill
-    let (title, rate) = match (speed.back(), cell.tokens_per_s) {
-        (Some(now), rate) if running || rate.is_none() => (" decode tok/s ", Some(*now)),
-        (_, rate) => (" tok/s ", rate),
-    };
-    let rate = rate.map_or_else(|| "-".to_owned(), digits);
+    let of_steps = speed.back().copied().filter(|_| running || cell.tokens_per_s.is_none());
+    let title = if of_steps.is_some() { " decode tok/s " } else { " tok/s " };
+    let rate = of_steps.or(cell.tokens_per_s).map_or_else(|| "-".to_owned(), digits);
     let mut second = vec![(title.to_owned(), dim), (rate, text)];
-    if !speed.is_empty() {
-        let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = speed.iter().copied().fold(0.0, f64::max);
-        let which = if running { "this" } else { "decode, last" };
-        let range = format!("  {which} run {} to {} ", digits(least), digits(most));
+    let least = digits(speed.iter().copied().fold(f64::INFINITY, f64::min));
+    let most = digits(speed.iter().copied().fold(0.0, f64::max));
+    if !speed.is_empty() && least != most {
+        let which = match (running, of_steps) {
+            (true, _) => "this",
+            (false, Some(_)) => "last",
+            (false, None) => "decode, last",
+        };
+        let range = format!("  {which} run {least} to {most} ");
         let columns =
             usize::from(area.width).saturating_sub(title.width() + 13 + range.width() + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));

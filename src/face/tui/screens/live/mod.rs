@@ -83,9 +83,9 @@ impl Acts for Live {
                 let QueuedSweep { experiment, choice } = self.queue.remove(0);
                 self.begin(experiment, choice, cx);
             }
-            Act::CancelAll | Act::CancelCell | Act::Pause => cx.inform("nothing runs"),
+            Act::Follow if running => self.toggle_follow(cx),
+            Act::CancelAll | Act::CancelCell | Act::Pause | Act::Follow => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
-            Act::Follow => self.toggle_follow(cx),
             Act::Result if self.can(act) => self.show_cell = !self.show_cell,
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
@@ -296,7 +296,13 @@ impl Live {
             let (top, detail) = cut_top(body, 1);
             return LiveAreas { top, detail, ..LiveAreas::default() };
         }
-        let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
+        let warned = u16::from(self.warning().is_some());
+        let head = match self.shows_answer() && body.height < SMALL {
+            // the result counts what has none
+            true => 1,
+            false => 2 + warned,
+        };
+        let (top, rest) = cut_top(body, head);
         let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
         let (waiting, room) = (self.queue.len() as u16, rest.height.saturating_sub(4));
         let (detail, table) = match self.shows_answer() {
@@ -308,17 +314,19 @@ impl Live {
                 cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
             }
             false => {
-                // the frame, numbers, two lanes a rank and the log need no more
+                // the frame, numbers, two lanes a rank and the log need these rows, and take those that are left
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let others = cells.saturating_add(waiting.min(1));
                 let most = match body.height {
-                    // the frame, the numbers and a line of the log
-                    ..SMALL => rest.height.saturating_sub(others).max(5),
+                    // the frame, the numbers and a line of the log, which gives way to a warning
+                    ..SMALL => rest.height.saturating_sub(others).max(5 - warned),
                     SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };
+                let least = (body.height / 2).clamp(11, 26).min(most).min(room);
+                let queue = if self.in_queue { waiting.saturating_add(2) } else { waiting.min(1) };
                 let (table, detail) =
-                    cut_bottom(rest, (body.height / 2).clamp(11, 26).min(most).min(room));
+                    cut_top(rest, cells.saturating_add(queue).min(rest.height.saturating_sub(least)));
                 (detail, table)
             }
         };
@@ -395,6 +403,9 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         self.choice = choice;
+        if let (SweepSelection::Missing | SweepSelection::Failed, Some(stored)) = (choice, &cx.stored) {
+            self.count_stored(stored);
+        }
         // answers about the previous sweep must not show up in this one
         SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;

@@ -235,6 +235,16 @@ impl Live {
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
     }
 
+    /// Counts the stored runs as done, before the sweep comes to them.
+    pub fn count_stored(&mut self, stored: &Snapshot) {
+        let rounds = self.rounds;
+        for cell in &mut self.cells {
+            let runs = stored.cells.get(&cell.spec.key()).into_iter().flatten();
+            let runs = runs.map(|at| &stored.records[*at]).filter(|run| run.has_numbers());
+            cell.settled.extend(runs.map(|run| run.round).filter(|round| *round < rounds));
+        }
+    }
+
     /// Drops the last sweep; the queue stays.
     pub fn forget_sweep(&mut self) {
         *self = Self {
@@ -338,6 +348,7 @@ impl Live {
                     self.log_scroll = 0;
                 }
                 cell.doing = RunProgress::default();
+                cell.settled.remove(&round);
                 cell.state = CellState::Running;
                 cell.round = round;
                 cell.samples = (0, cell.spec.samples);
