@@ -5,6 +5,7 @@ use super::help::HelpEntry;
 use super::prelude::*;
 use super::screens::timeline::{LEGEND_MARKS, in_theme};
 use plan::Architecture;
+use study::whatif::Slider;
 use table::options::OPTIONS;
 use table::{MEASURES, Status};
 
@@ -114,7 +115,7 @@ const RARE_TERMS: [Meaning; 14] = [
 ];
 
 /// Groups that only the search of the help has, with their headings.
-pub fn searched_groups() -> [(&'static str, Vec<HelpEntry>); 4] {
+pub fn searched_groups() -> [(&'static str, Vec<HelpEntry>); 5] {
     let forms = Architecture::FORMS.iter().zip(Architecture::MEANINGS);
     let architectures = forms.map(|(form, meaning)| HelpEntry::new(form, meaning, "architecture"));
     let options = OPTIONS.iter().map(|option| {
@@ -127,11 +128,13 @@ pub fn searched_groups() -> [(&'static str, Vec<HelpEntry>); 4] {
         let also = format!("{} {} column measure", measure.name, measure.aliases.join(" "));
         HelpEntry::new(measure.title, &format!("{}; in filters: {short}", measure.words), &also)
     });
+    let sliders = Slider::ALL.map(|slider| HelpEntry::new(slider.name(), slider.about(), "slider"));
     [
         ("More terms", entries(&RARE_TERMS)),
         ("Architectures", architectures.collect()),
         ("Options of an experiment", options.collect()),
         ("Columns of runs", measures.collect()),
+        ("Sliders of what-if", sliders.into()),
     ]
 }
 

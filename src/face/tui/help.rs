@@ -136,6 +136,12 @@ fn without_value(word: &str) -> &str {
     if name.len() < 4 { word } else { name }
 }
 
+/// Word without its ending, so that `waiting` finds `waits`; `None` if it has none.
+fn stem(word: &str) -> Option<&str> {
+    let without = ["ing", "ed", "s"].into_iter().find_map(|end| word.strip_suffix(end));
+    without.filter(|stem| stem.len() >= 4)
+}
+
 /// Entries with all words in name, text or other words, with their headings; without words those of the screen. Groups
 /// with an entry whose name begins with the first word come first.
 fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
@@ -147,7 +153,9 @@ fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
     for group in &mut groups {
         group.entries.retain(|HelpEntry { name, text, also, .. }| {
             let all = folded(&format!("{name} {text} {also}"));
-            words.iter().all(|word| all.contains(without_value(word)))
+            let begins =
+                |stem: &str| all.split(|c: char| !c.is_alphanumeric()).any(|w| w.starts_with(stem));
+            words.iter().all(|word| all.contains(without_value(word)) || stem(word).is_some_and(begins))
         });
     }
     let begins = |entry: &HelpEntry| folded(&entry.name).starts_with(without_value(first));
@@ -343,6 +351,8 @@ mod tests {
             ("7", "alpha", "alpha + bytes / bandwidth"),
             ("6", "micro2", "one computes while the other communicates"),
             ("1", "sharded-head", "Shard the LM head"),
+            ("4", "waiting", "communication that waits for a peer"),
+            ("7", "comm loss", "share of its bandwidth that an all-reduce loses"),
             ("6", "exposed transfer", "the rest waits for the last rank"),
         ] {
             let mut driver = Driver::full(120, 40);

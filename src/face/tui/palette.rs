@@ -21,7 +21,9 @@ pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &BoundAction> {
     let is_seen = |b: &&BoundAction| b.scope != BindingScope::Anywhere || !hidden(keys, tab, b);
     let mut all: Vec<&BoundAction> = keys.all().iter().filter(holds).filter(is_seen).collect();
     all.sort_by_key(|b| {
-        let moves = MOVING.iter().any(|moving| moving.act == b.action);
+        let has_arrow = |arrow: &str| b.row.keys.contains(arrow);
+        let moves = MOVING.iter().any(|moving| moving.act == b.action)
+            || ["Left", "Right"].into_iter().any(has_arrow);
         (moves, b.scope == BindingScope::Anywhere, b.row.hint.is_none())
     });
     all.into_iter()
@@ -175,6 +177,7 @@ fn why_not(state: &State, tab: Tab, bound: &BoundAction) -> Option<&'static str>
     let has_runs = || state.cx.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
     (!is_possible).then(|| match (tab, id) {
         (_, "undo") => "nothing to undo",
+        (Tab::Timeline, "what-if-traced") if has_content => "no all-reduce to rewire",
         (Tab::Timeline, _) => "no trace is open",
         (_, "export") => "nothing to export yet",
         (Tab::Experiments, "add-value") => "only on an axis",

@@ -342,7 +342,19 @@ impl Pick {
         }
     }
 
-    /// Tab: copies the selected line into the input, or completes a filter of runs.
+    /// Text that Tab completes a name to: what all names that begin as typed have in common, else the selected line.
+    fn completed(&self) -> Option<String> {
+        let typed = self.field.value();
+        let names = self.found.iter().filter_map(|at| Some(self.line(*at)?.0));
+        // `.` is the folder itself
+        let names = names.filter(|name| name.starts_with(typed) && !name.ends_with("/."));
+        let longer = names.reduce(in_common).filter(|common| common.len() > typed.len());
+        let selected = || Some(self.line(*self.found.get(self.selected)?)?.0);
+        let is_chosen = self.selected > 0 || matches!(self.search, PickSearch::Letters);
+        longer.filter(|_| !is_chosen).or_else(selected).map(str::to_owned)
+    }
+
+    /// Tab: completes the name in the input, or a filter of runs.
     fn complete(&mut self) {
         let text = self.field.value();
         let (bytes, completed) = match &self.search {
@@ -351,10 +363,7 @@ impl Pick {
                     complete(text, self.field.cursor(), &stored.table, 1);
                 (replaces, offers.into_iter().next().map(|offer| offer.text))
             }
-            _ => {
-                let line = self.found.get(self.selected).and_then(|at| self.line(*at));
-                (0..text.len(), line.map(|(name, _)| name.to_owned()))
-            }
+            _ => (0..text.len(), self.completed()),
         };
         if let Some(completed) = completed {
             self.field.replace(bytes, &completed);
@@ -592,6 +601,19 @@ impl Overlay for Pick {
     }
 }
 
+/// Beginning that two names share.
+fn in_common<'a>(a: &'a str, b: &'a str) -> &'a str {
+    let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
+    &a[..same.map(|(letter, _)| letter.len_utf8()).sum()]
+}
+
+/// Typed words without those that name nothing, unless there are no others.
+fn without_articles(typed: &str) -> String {
+    let words = typed.split_whitespace();
+    let kept: Vec<&str> = words.filter(|word| !["the", "a", "an", "of"].contains(word)).collect();
+    if kept.is_empty() { typed.to_owned() } else { kept.join(" ") }
+}
+
 /// Text without case, hyphens and underscores.
 fn squeezed(text: &str) -> String {
     folded(text).replace('-', "")
@@ -640,7 +662,7 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
-    let typed = typed.trim_end_matches([' ', '=']);
+    let typed = &without_articles(typed.trim_end_matches([' ', '=']));
     let mut rank = vec![usize::MAX; lines.len()];
     likest(lines, typed).into_iter().enumerate().for_each(|(place, at)| rank[at] = place);
     let typed = squeezed(typed);

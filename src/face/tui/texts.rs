@@ -2,10 +2,12 @@
 //!
 //! Overlay to show or hide items: table columns, plot series.
 
+use super::keymap::Action;
 use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
 use super::prelude::*;
 use super::screen::TabScreen;
+use super::update::act;
 use super::widgets::field::FilterKeyEffect;
 use super::widgets::list::scroll_key;
 use base::text::folded;
@@ -65,6 +67,8 @@ impl Overlay for TextView {
         match key.code {
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q') => return None,
+            // above this text
+            KeyCode::Char('?') => act(state, Action::Help),
             KeyCode::Enter => {
                 if let Some((_, enter)) = self.enter {
                     enter(state);

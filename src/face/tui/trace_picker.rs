@@ -221,7 +221,7 @@ pub(super) fn counterpart_rank(open: &Record, other: &Record) -> u8 {
 }
 
 /// Line of a run: its cell; provenance, status without a timeline, end of the id.
-fn named(record: &Record) -> (String, String) {
+pub(super) fn named(record: &Record) -> (String, String) {
     const END: usize = 9;
     let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
     let from = record.run.char_indices().rev().nth(END - 1).map_or(0, |(at, _)| at);

@@ -38,6 +38,16 @@ fn tell_all(state: &mut State, news: &News) {
 
 /// Applies a message to the state; returns the side effects.
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
+    if let Message::Key(key) = message
+        && key.kind != KeyEventKind::Release
+        && follows_escape(state, &key)
+    {
+        // two inputs, so that the second one can undo what Escape did
+        let then = KeyEvent { modifiers: key.modifiers - KeyModifiers::ALT, ..key };
+        let mut effects = update(state, Message::Key(KeyCode::Esc.into()));
+        effects.extend(update(state, Message::Key(then)));
+        return effects;
+    }
     let is_news = matches!(message, Message::Runs(_) | Message::Answered(_));
     let is_input = match &message {
         Message::Key(key) => key.kind != KeyEventKind::Release,
@@ -123,10 +133,6 @@ pub fn press(state: &mut State, key: KeyEvent) {
     }
     if ctrl_c {
         return act(state, Action::Quit);
-    }
-    if follows_escape(state, &key) {
-        press(state, KeyCode::Esc.into());
-        return press(state, KeyEvent { modifiers: key.modifiers - KeyModifiers::ALT, ..key });
     }
     if view::regions_of(state.cx.size).is_none() {
         // nothing is visible, so no other key is handled

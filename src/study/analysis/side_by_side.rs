@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::compare::{Pair, PooledCell, parts};
 use base::error::{Error, Result};
-use table::{CellRuns, MEASURES, Measure, Overlap, Provenance, Record, host, recorder};
+use base::text::digits;
+use table::{CellRuns, MEASURES, Measure, Overlap, Provenance, Record, Spec, host, recorder};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SideBySide {
@@ -18,6 +19,8 @@ pub struct SideBySide {
     /// Number of options with the same value.
     pub equal: usize,
     pub measures: Vec<MeasureValues>,
+    /// Source of the difference in decode latency, in a sentence; `None` without a recorded breakdown.
+    pub why: Option<String>,
     /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics.
     pub speedup: Option<f64>,
     /// Bootstrap interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
@@ -69,6 +72,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
         provenance: [a.provenance, b.provenance],
         equal: equal.len(),
         measures: measures(a, b),
+        why: why(a, b, &differences),
         speedup: ratio.map(|r| r.speedup),
         speedup_ci95: ratio.and_then(|r| r.ci95),
         differs: ratio.is_some_and(|r| r.differs),
@@ -86,6 +90,26 @@ fn measures(a: &Record, b: &Record) -> Vec<MeasureValues> {
     let both =
         |measure: &'static Measure| MeasureValues { measure, values: [a, b].map(|r| measure.of(r)) };
     MEASURES.iter().map(both).filter(|both| both.values != [None, None]).collect()
+}
+
+/// Sentence on the source of the difference; it names the two by their option if they differ in one.
+fn why(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> Option<String> {
+    let [x, y] = [a.metrics.as_ref()?.decode_ms, b.metrics.as_ref()?.decode_ms];
+    let x = Decoding { decode_ms: x, overlap: a.overlap.as_ref() };
+    let y = Decoding { decode_ms: y, overlap: b.overlap.as_ref() };
+    let names = match differences {
+        [(_, first, second)] if !first.is_empty() && !second.is_empty() => {
+            [second.as_str(), first.as_str()]
+        }
+        _ => ["the second", "the first"],
+    };
+    Some(Difference::new(y, x)?.sentence(names, rest_name([&a.spec, &b.spec])))
+}
+
+/// Name of the rest of a decode latency: most of it is prefills of other requests if these are served.
+pub fn rest_name(specs: [&Spec; 2]) -> &'static str {
+    // without requests, a rank that has finished its decode phase waits for the slowest one
+    if specs.iter().any(|spec| spec.concurrency > 0) { "interleaved prefills" } else { "rank skew" }
 }
 
 fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> Vec<String> {
@@ -178,6 +202,33 @@ impl Difference {
             rest_ms,
         })
     }
+
+    /// The difference by its sources: `standard decodes 8.78 ms longer than ladder: exposed transfer +10.3, contention
+    /// -1.45`.
+    pub fn sentence(&self, [longer, shorter]: [&str; 2], rest: &str) -> String {
+        let sources = [
+            ("exposed transfer", self.transfer_ms),
+            ("waiting for peers", self.peer_wait_ms),
+            ("contention", self.contention_ms),
+            ("operations", self.operations_ms),
+            ("idle", self.idle_ms),
+            (rest, self.rest_ms),
+        ];
+        let (unit, unit_ms) = if self.decode_ms.abs() < 1e3 { ("ms", 1.0) } else { ("s", 1e3) };
+        // skip sources that contribute nothing to the difference
+        let sources = sources.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005 * unit_ms);
+        let sources: Vec<String> = sources
+            .map(|(source, ms)| {
+                let sign = if ms < 0.0 { "-" } else { "+" };
+                format!("{source} {sign}{}", digits(ms.abs() / unit_ms))
+            })
+            .collect();
+        let sources =
+            if sources.is_empty() { String::new() } else { format!(": {}", sources.join(", ")) };
+        let way = if self.decode_ms < 0.0 { "shorter" } else { "longer" };
+        let decode = digits(self.decode_ms.abs() / unit_ms);
+        format!("{longer} decodes {decode} {unit} {way} than {shorter}{sources}")
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_is_explained_by_its_sources() {
+        let ladder = |s: &mut table::Spec| s.architecture = "ladder".parse().unwrap();
+        let mut records = [sim_record("a", |_| (), 1.0, 2.0), sim_record("b", ladder, 1.0, 1.0)];
+        records[0].overlap = Some(overlap(10.0, 0.0, 2.0, 8.0));
+        records[1].overlap = Some(overlap(10.0, 1.0, 2.0, 0.5));
+        let why = side_by_side(&records, 0, 1).unwrap().why.expect("both have a breakdown");
+        assert!(why.starts_with("ladder decodes "), "{why}");
+        assert!(why.contains("than standard: exposed transfer -7.50, contention +1.00"), "{why}");
+        records[1].overlap = None;
+        assert_eq!(side_by_side(&records, 0, 1).unwrap().why, None);
+    }
+
+    #[test]
     fn parts_sum_to_the_latency_and_are_unknown_where_a_run_has_none() {
         let (standard, ladder) = (overlap(10.0, 0.0, 2.0, 8.0), overlap(10.5, 1.0, 0.25, 0.5));
         let of = |decode_ms, overlap| Decoding { decode_ms, overlap: Some(overlap) };
@@ -240,6 +304,11 @@ mod tests {
         // the slowest rank of the second ends 2 ms after the mean one
         let uneven = Difference::new(of(21.0, &standard), of(15.25, &ladder)).unwrap();
         assert_eq!(uneven, Difference { decode_ms: 5.75, rest_ms: -2.0, ..expected });
+        assert_eq!(
+            saved.sentence(["standard", "ladder"], "rank skew"),
+            "standard decodes 7.75 ms longer than ladder: exposed transfer +7.50, waiting for peers +1.75, \
+             contention -1.00, operations -0.500"
+        );
         let measured = Overlap { split: None, ..standard };
         assert_eq!(Difference::new(of(21.0, &measured), of(13.25, &ladder)), None);
         let unknown = Decoding { decode_ms: 21.0, overlap: None };

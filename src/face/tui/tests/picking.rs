@@ -199,7 +199,11 @@ fn a_file_to_open_is_found_in_folders() {
     assert_eq!(offered(&driver), [format!("{root}/profiles/.hidden")], "for who types the dot");
     driver.tap(KeyCode::Backspace);
     driver.tap(KeyCode::Backspace);
-    driver.taps("rank1");
+    driver.taps("ra");
+    driver.tap(KeyCode::Tab);
+    let both = ["rank0.json", "rank1.json"];
+    assert_eq!(offered(&driver), both.map(|name| format!("{root}/profiles/{name}")), "in common: rank");
+    driver.taps("1");
     driver.tap(KeyCode::Tab);
     driver.shows("profiles/rank1.json");
     driver.enter();
@@ -467,7 +471,7 @@ fn help_takes_two_columns_in_a_wide_window() {
 #[test]
 fn the_palette_finds_sliders_by_what_they_model_and_says_why_an_action_is_off() {
     let mut driver = Driver::full(80, 24);
-    for (typed, name) in [("double latency", "AR latency"), ("roofline", "memory bw")] {
+    for (typed, name) in [("double the latency", "AR latency"), ("roofline", "memory bw")] {
         driver.keys(&format!("7:{typed}"));
         assert!(offered(&driver).contains(&name.to_owned()), "{typed}: {:?}", offered(&driver));
         driver.press(KeyCode::Esc);

@@ -9,6 +9,7 @@ use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
+use crate::face::tui::screens::runs::state::RunListLine;
 use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{AnnotationEdit, Annotations};
 use table::{Backend, P2p, Record, Status};
@@ -217,6 +218,22 @@ fn groups_have_heads_that_count_and_cannot_be_opened() {
     driver.press(KeyCode::Home);
     assert!(driver.enter().is_empty(), "a head is no run");
     assert_eq!(shown(&driver).len(), 30);
+}
+
+#[test]
+fn the_head_of_the_selected_runs_group_stays_in_view() {
+    let mut driver = driver((80, 24));
+    driver.keys("g");
+    driver.press(KeyCode::End);
+    for _ in 0..shown(&driver).len() {
+        let runs = &driver.state.runs;
+        let is_head = |line: &RunListLine| matches!(line, RunListLine::Group { .. });
+        let head = runs.lines[..=runs.list.selected].iter().rposition(is_head);
+        assert!(head.is_some_and(|head| head >= runs.list.offset), "{}", driver.screen());
+        driver.keys("k");
+    }
+    driver.keys("gsg");
+    driver.shows("grouped by tok/s/GPU; g shows one list again");
 }
 
 #[test]
@@ -495,12 +512,18 @@ fn enter_shows_the_details_of_a_run_without_a_timeline_and_the_footer_says_so() 
 
 #[test]
 fn the_smallest_window_has_the_name_and_the_main_results_of_each_run() {
-    let driver = driver((60, 16));
+    let mut driver = driver((60, 16));
+    driver.shows(" by sweep, TPOT↑, upper-bound last; ");
+    driver.shows("4 options");
+    // no two rows look the same for want of an option
+    for title in ["arch", "source", "tp", "batch", "p2p", "model", "TPOT ms"] {
+        assert!(head(&driver).contains(title), "{}", driver.screen());
+    }
+    driver.keys("/llama");
+    driver.enter();
     for title in ["arch", "TPOT ms", "tok/s/GPU", "exposed"] {
         assert!(head(&driver).contains(title), "{}", driver.screen());
     }
-    driver.shows(" best first, upper-bound last; ");
-    driver.shows("6 options");
     let screen = driver.screen();
     assert!(screen.lines().last().is_some_and(|footer| footer.ends_with("q quit")), "{screen}");
 }
@@ -578,7 +601,7 @@ fn columns_are_as_wide_as_the_shown_runs_need() {
     driver.shows(" 20260103-101500-sim-4f2a91:29");
     driver.hides("more column");
     let head = head(&driver);
-    assert!(head.contains(" TPOT ms↑ tok/s/GPU exposed overlap "), "{head}");
+    assert!(head.contains(" TPOT ms↑ tok/s/GPU exposed  hidden "), "{head}");
     driver.shows(" 7.5 %  75.0 % ");
 }
 
@@ -648,6 +671,10 @@ fn two_runs_side_by_side_say_what_differs_and_open_together() {
     for wanted in ["architecture       ", "are equal", "x 0.800", "x 1.25", "emulated-link"] {
         assert!(told.contains(wanted), "{wanted}:\n{told}");
     }
+    driver.keys("?");
+    driver.shows("On this screen: runs");
+    driver.press(KeyCode::Esc);
+    driver.shows("are equal");
     driver.enter();
     let opening = driver.state.timeline.loading.as_deref();
     assert_eq!(opening, Some("20260102-0304-1 and 20260102-0304-2"));
@@ -866,7 +893,8 @@ fn sorting_by_a_number_hides_no_column() {
             let is_same = before.iter().zip(&now).all(|(title, now)| title.starts_with(now.as_str()));
             assert!(is_same && now.len() == before.len(), "{size:?} {name}: {now:?}");
             let (head, letters) = (head(&driver), title.trim_end_matches('↓'));
-            let marks = [format!("{title} "), format!(" ↓{letters}"), title_cut(letters)];
+            let in_blank = letters.replace(' ', "↓");
+            let marks = [format!("{title} "), format!(" ↓{letters}"), title_cut(letters), in_blank];
             assert!(marks.iter().any(|mark| format!("{head} ").contains(mark)), "{head}");
         }
     }
@@ -886,7 +914,8 @@ fn the_mark_of_the_order_touches_no_other_title() {
     for name in ["exposed_pct", "overlap_pct", "tokens_per_s", "tpot_p50_ms", "batch", "tp"] {
         driver.state.runs.sort = vec![(name.to_owned(), true)];
         let head = format!(" {} ", head(&driver).trim_end());
-        let letters: Vec<char> = head.chars().collect();
+        // the blank of a title may hold the mark
+        let letters: Vec<char> = head.replace("TPOT↓ms", "TPOT ms").chars().collect();
         let is_apart = |three: &[char]| three[1] != '↓' || three[0] == ' ' || three[2] == ' ';
         assert!(letters.windows(3).all(is_apart), "{name}: {head}");
         // a column that is not shown is named in the second line
@@ -1098,6 +1127,18 @@ fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     // a screen without a `g` of its own says what a second one does
     driver.keys("1g");
     driver.shows("g again: first row");
+}
+
+/// Terminals send Escape and a key that follows at once as one key with Alt.
+#[test]
+fn escape_and_u_at_once_bring_the_dropped_filter_back() {
+    let mut driver = Driver::full(120, 30);
+    driver.keys("3/ladder");
+    driver.enter();
+    driver.keys("gg");
+    driver.chord(KeyCode::Char('u'), KeyModifiers::ALT);
+    driver.shows("undone: filter");
+    assert_eq!((driver.state.runs.filter.value(), driver.state.runs.grouped), ("ladder", false));
 }
 
 #[test]

@@ -208,8 +208,9 @@ fn scrolled_to(columns: &[TableColumn], width: u16, scrolled: usize) -> (Vec<usi
     let last = last.unwrap_or(loose.len().saturating_sub(1));
     let left = scrolled.min(last);
     let fits = (left..=loose.len()).rev().find(|to| needed(&loose[left..*to]) <= room).unwrap_or(left);
-    // a window too narrow for any column shows one, cut
-    let to = fits.max(left + 1).min(loose.len());
+    // a window too narrow for any column shows one, cut, unless that pushes a fixed one off
+    let least = usize::from(left > 0 || loose.get(left) > fixed.last());
+    let to = fits.max(left + least).min(loose.len());
     let mut shown = fixed;
     shown.extend(&loose[left..to]);
     shown.sort_unstable();
@@ -258,5 +259,7 @@ mod tests {
         let narrow = lay_out(&columns, Rect::new(0, 0, 40, 9), Some(1)).words_in(60);
         assert_eq!(narrow, "  ← 1 → 2 cols ");
         assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");
+        columns[3].spare = 0;
+        assert_eq!(scrolled_to(&columns, 22, 0), (vec![0, 3], 0, 5), "none before a fixed one");
     }
 }

@@ -7,7 +7,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, CONTENTION, Comparison, Difference, LEAST_DIFFERENCE, PairVerdict, Side};
+use study::analysis::{Axis, CONTENTION, Comparison, LEAST_DIFFERENCE, PairVerdict, Side, rest_name};
 use study::validate::TieBand;
 
 /// Rows of the details, from top to bottom. Parts without room are empty.
@@ -318,12 +318,7 @@ fn phase_parts(pair: &Comparison, is_split: bool) -> [PhasePart; REST + 1] {
         true => ["work", "exposed transfer"],
         false => ["compute", "exposed communication"],
     };
-    let rest = match sides.iter().any(|side| side.spec.concurrency > 0) {
-        // prefills of other requests are most of it
-        true => "interleaved prefills",
-        // a rank that has finished its decode phase waits for the slowest one
-        false => "rank skew",
-    };
+    let rest = rest_name(sides.map(|side| &side.spec));
     [
         ("█", work, work, Role::Series(0)),
         ("▓", "contention", "contention", Role::Warn),
@@ -467,44 +462,16 @@ fn unit_of(most_ms: f64) -> (&'static str, f64) {
 /// `upper-bound`; none without a recorded split.
 fn differences(axis: &Axis, pair: &Comparison) -> Vec<String> {
     let [baseline, value] = side_names(axis, pair);
-    let saved = pair.saved.map(|saved| difference(pair, [&baseline, &value], &saved));
+    let rest = rest_name([&pair.baseline_side.spec, &pair.side.spec]);
+    let saved = pair.saved.map(|saved| saved.sentence([&baseline, &value], rest));
     let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound").map(|above| {
         let capped = match pair.is_capped() {
             true => format!("; what is left of the gap is {CONTENTION}"),
             false => String::new(),
         };
-        difference(pair, [&value, "upper-bound"], &above) + &capped
+        above.sentence([&value, "upper-bound"], rest) + &capped
     });
     saved.into_iter().chain(above).collect()
-}
-
-/// Difference between the decode latencies of two sides, the first minus the second, by its sources: `standard decodes
-/// 8.78 ms longer than ladder: exposed transfer +10.3, contention -1.45`.
-fn difference(pair: &Comparison, [longer, shorter]: [&str; 2], by: &Difference) -> String {
-    let [_, contention, transfer, wait, idle, rest] = phase_parts(pair, true).map(|part| part.1);
-    let sources = [
-        (transfer, by.transfer_ms),
-        (wait, by.peer_wait_ms),
-        (contention, by.contention_ms),
-        ("operations", by.operations_ms),
-        (idle, by.idle_ms),
-        (rest, by.rest_ms),
-    ];
-    let (unit, unit_ms) = unit_of(by.decode_ms);
-    // skip sources that contribute nothing to the difference
-    let sources = sources.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005 * unit_ms);
-    let sources: Vec<String> = sources
-        .map(|(source, ms)| {
-            let sign = if ms < 0.0 { "-" } else { "+" };
-            format!("{source} {sign}{}", digits(ms.abs() / unit_ms))
-        })
-        .collect();
-    let sources = if sources.is_empty() { String::new() } else { format!(": {}", sources.join(", ")) };
-    let way = if by.decode_ms < 0.0 { "shorter" } else { "longer" };
-    format!(
-        "{longer} decodes {} {unit} {way} than {shorter}{sources}",
-        digits(by.decode_ms.abs() / unit_ms)
-    )
 }
 
 /// Numbers of rows of the first of [`differences`], and of all.
@@ -605,22 +572,5 @@ mod tests {
         assert_eq!(of_sources(9, [1, 1]), (1, 1));
         assert_eq!(of_sources(10, [1, 1]), (1, 1));
         assert_eq!(of_sources(12, [2, 4]), (1, 4));
-    }
-
-    #[test]
-    fn sources_of_a_difference_have_signs_and_one_unit() {
-        let by = Difference {
-            decode_ms: 3834.0,
-            transfer_ms: 4464.0,
-            peer_wait_ms: 0.0,
-            contention_ms: -629.0,
-            operations_ms: -1.0,
-            idle_ms: 0.0,
-            rest_ms: 0.0,
-        };
-        assert_eq!(
-            difference(&pair(), ["standard", "ladder"], &by),
-            "standard decodes 3.83 s longer than ladder: exposed transfer +4.46, contention -0.629, operations -0.0010"
-        );
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Runs;
-use super::state::{EXPOSED, TPOT};
+use super::state::{EXPOSED, HIDDEN, TPOT};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
 use base::text::without_middle;
-use study::analysis::{SideBySide, side_by_side};
-use table::Provenance;
+use study::analysis::{MeasureValues, SideBySide, side_by_side};
+use table::{MeasureScope, Provenance, Unit};
 
 impl Runs {
     pub(super) fn put_side_by_side(two: &[String; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
@@ -22,7 +22,8 @@ impl Runs {
                 let Some(both) = cx.ok_or_fail(both).filter(|_| cx.overlays.is_empty()) else { return };
                 let [first, second] = both.runs.clone();
                 let text = TextView::new("side by side", move |width| describe(&both, width));
-                let hints = &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")];
+                let hints =
+                    &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("?", "help"), ("Esc", "close")];
                 // the first run above the second, as its column is on the left
                 cx.lay(text.on_enter(hints, |state| state.cx.open_runs([first, second])));
             },
@@ -43,6 +44,8 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
+    let why = both.why.iter().flat_map(|why| wrap(why, width));
+    lines.extend(why.map(|text| vec![(text, Role::Title)]));
     // label by differences; ids in a batch look alike
     let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
         both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
@@ -68,16 +71,25 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     }
     lines.push(vec![("results, and the ratio of the second to the first".into(), Role::Title)]);
     let mut measures: Vec<_> = both.measures.iter().collect();
-    measures.sort_by_key(|both| match both.measure.name {
-        TPOT => 0,
-        EXPOSED => 1,
-        _ => 2,
-    });
-    for measure in measures {
-        let shown = |value: Option<f64>| value.map_or("-".into(), |value| measure.measure.amount(value));
-        let [a, b] = measure.values.map(shown);
-        let ratio = measure.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
-        lines.push(row(measure.measure.words, &a, &b, &ratio, Role::Text));
+    let is_of_lanes = |both: &MeasureValues| both.measure.scope == MeasureScope::Lanes;
+    measures.sort_by_key(|both| (is_of_lanes(both), ![TPOT, EXPOSED].contains(&both.measure.name)));
+    let first_of_lanes = measures.iter().position(|both| is_of_lanes(both));
+    for (at, both) in measures.into_iter().enumerate() {
+        if first_of_lanes == Some(at) {
+            // not the medians above: instrumentation may have made the recorded sample longer
+            let title = "lanes in the decode phase of a recorded sample, mean over ranks";
+            lines.push(vec![(title.into(), Role::Title)]);
+        }
+        let measure = both.measure;
+        // rates as in the list
+        let shown = |value: f64| match measure.unit {
+            Unit::Rate => measure.unit.cell(value),
+            _ => measure.amount(value),
+        };
+        let [a, b] = both.values.map(|value| value.map_or("-".into(), shown));
+        let ratio = both.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
+        let name = if measure.name == HIDDEN { "hidden" } else { measure.words };
+        lines.push(row(name, &a, &b, &ratio, Role::Text));
     }
     lines.extend(speedup(both));
     lines

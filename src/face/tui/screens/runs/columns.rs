@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::order::arrow;
 use super::state::{
-    COLUMNS, EXPOSED, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT, VARIED,
+    COLUMNS, EXPOSED, HIDDEN, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT,
+    VARIED,
 };
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
@@ -79,8 +80,8 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     (columns, specs)
 }
 
-/// Pins the first [`RESULTS`]. Once the user scrolls, first those columns that tell runs apart, then results, as long as there
-/// is room for others.
+/// Pins a result, the options that tell runs apart, then other results, as long as there is room. Once the user scrolls, all
+/// columns that tell runs apart come first, and others keep some room.
 fn pin(
     runs: &Runs,
     table: &RunTable,
@@ -89,7 +90,7 @@ fn pin(
     width: u16,
 ) {
     /// Least room for other columns beside columns that tell runs apart, and beside results.
-    const LEAST: (u16, u16) = (8, 16);
+    const LEAST: (u16, u16) = (9, 17);
     let is_result = |at: &usize| {
         let column = &table.columns()[columns[*at].column];
         specs[*at].spare > 0 && matches!(column.field.source, FieldSource::Measure(_))
@@ -99,18 +100,21 @@ fn pin(
         let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING;
         is_known && !runs.empty.contains(name)
     };
-    let results: Vec<usize> = (0..specs.len()).filter(is_result).take(RESULTS).collect();
-    if runs.scroll == 0 {
-        results.into_iter().for_each(|at| specs[at].spare = 0);
-        return;
-    }
-    let first = (0..specs.len()).filter(tells_apart).map(|at| (at, LEAST.0));
-    let all: Vec<(usize, u16)> = first.chain(results.into_iter().map(|at| (at, LEAST.1))).collect();
+    let mut results = (0..specs.len()).filter(is_result).take(RESULTS);
+    let apart = (0..specs.len()).filter(tells_apart);
+    let all: Vec<(usize, u16)> = if runs.scroll == 0 {
+        let options = apart.filter(|at| columns[*at].name != SETTING);
+        let first = results.next();
+        first.into_iter().chain(options).chain(results).map(|at| (at, 0)).collect()
+    } else {
+        apart.map(|at| (at, LEAST.0)).chain(results.map(|at| (at, LEAST.1))).collect()
+    };
     let fixed = specs.iter().filter(|spec| spec.spare == 0);
     let mut taken: u16 = fixed.map(|spec| spec.width + 1).sum();
     for (at, least) in all {
         let needed = taken + specs[at].width + 1;
-        if needed.saturating_add(least) <= width {
+        // the last column needs no gap
+        if needed.saturating_add(least) <= width + 1 {
             (specs[at].spare, taken) = (0, needed);
         }
     }
@@ -122,6 +126,7 @@ pub fn name(column: &RunTableColumn) -> &str {
         PROVENANCE => "source",
         SETTING => "setting",
         EXPOSED => "exposed",
+        HIDDEN => "hidden",
         _ => &column.field.title,
     }
 }

@@ -221,10 +221,10 @@ fn draw_table(
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
         if let Some(mark) = columns::mark_behind(runs, column, &specs[place.column]) {
-            // behind the title or before it; in place of its last letter where the mark would touch another title
+            // behind the title or before it; in its blank or over its last letter where the mark would touch another title
             let behind = place.x + place.width;
-            let before =
-                behind.saturating_sub(specs[place.column].title.trim_start().width() as u16 + 1);
+            let title = specs[place.column].title.trim_start();
+            let before = behind.saturating_sub(title.width() as u16 + 1);
             let is_blank = |x: u16| {
                 x >= area.right() || buf.cell((x, area.y)).is_none_or(|cell| cell.symbol() == " ")
             };
@@ -233,7 +233,7 @@ fn draw_table(
             } else if is_blank(before) && is_blank(before.saturating_sub(1)) {
                 before
             } else {
-                behind.saturating_sub(1)
+                behind.saturating_sub(title.rfind(' ').map_or(1, |at| title[at..].width() as u16))
             };
             put(buf, area, x, area.y, mark, theme.style(Role::Title));
         }

@@ -12,8 +12,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use self::recorded::TraceLookup;
+use self::state::RunListLine;
 pub use self::state::Runs;
 use crate::face::tui::prelude::*;
+use crate::face::tui::trace_picker;
 use crate::face::tui::widgets::table::{ColumnPosition, lay_out};
 use lab::store::Store;
 use plan::Architecture;
@@ -101,8 +103,11 @@ impl Acts for Runs {
             Act::Group => {
                 self.leave_order(cx, Self::toggle_groups);
                 let key = cx.key::<Runs>(Act::Group);
-                cx.inform(match (self.grouped, self.sort.first()) {
-                    (true, Some((name, _))) => format!("grouped by {name}; {key} shows one list again"),
+                cx.inform(match (self.grouped, self.sort.first(), &stored) {
+                    (true, Some((name, _)), Some(stored)) => {
+                        let title = order::order_title(&stored.table, name);
+                        format!("grouped by {title}; {key} shows one list again")
+                    }
                     _ => "not grouped".into(),
                 });
             }
@@ -185,8 +190,9 @@ impl Screen for Runs {
         !self.lines.is_empty()
     }
 
-    fn settle(&mut self, _body: Rect, cx: &mut Context) {
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
         let stored = cx.stored.clone();
+        self.show_group(usize::from(self.areas(body).table.height.saturating_sub(1)));
         let row = self.row().zip(stored.as_ref());
         self.unseen =
             row.map_or_else(Vec::new, |(row, stored)| columns::unseen(self, &stored.table, row));
@@ -276,11 +282,11 @@ impl Screen for Runs {
 
     fn finds(&self, cx: &Context) -> Vec<Find> {
         let find = |record: &Record| {
-            let (spec, run) = (&record.spec, record.run.clone());
-            let name = format!("{} {}", spec.label(), spec.model);
-            let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
-            let about = ["run", record.provenance.as_str(), failed, &run].join("  ");
-            Find::new(name, about, move |_: &mut Self, cx| cx.open_runs([run]))
+            let (run, (name, about)) = (record.run.clone(), trace_picker::named(record));
+            let find = Find::new(name, format!("run  {about}"), move |_: &mut Self, cx| {
+                cx.open_runs([run]);
+            });
+            find.also(record.run.clone())
         };
         let sort = |column: &RunTableColumn| {
             let field = column.field.clone();
@@ -418,6 +424,17 @@ impl Runs {
 
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
+    }
+
+    /// Scrolls up to the header of the selected run's group if both fit into these rows.
+    fn show_group(&mut self, rows: usize) {
+        let selected = self.list.selected;
+        let is_header = |line: &RunListLine| matches!(line, RunListLine::Group { .. });
+        if let Some(header) = self.lines.iter().take(selected + 1).rposition(is_header)
+            && selected - header < rows
+        {
+            self.list.offset = self.list.offset.min(header);
+        }
     }
 
     /// Scrolls sideways, up to the last column.

@@ -112,10 +112,12 @@ impl Runs {
 
     /// Like [`Self::order_words`], for a narrow window.
     pub fn short_order_words(&self, table: &RunTable) -> String {
+        let marked = |name: &str, down: bool| format!("{}{}", order_title(table, name), arrow(down));
         let first = match self.sort.first() {
             Some((name, _)) if name == "run" => self.order_words(table),
-            Some((name, down)) => format!("by {}{}", order_title(table, name), arrow(*down)),
-            None => "best first".to_owned(),
+            Some((name, down)) => format!("by {}", marked(name, *down)),
+            None if self.orders_sweeps() => format!("by sweep, {}", marked(self.result(), false)),
+            None => format!("by {}", marked(self.result(), false)),
         };
         first + self.bound_words()
     }
@@ -233,7 +235,7 @@ pub const fn arrow(is_descending: bool) -> &'static str {
 }
 
 /// Title of a column without the unit, except of exposed time: `exposed` is the share.
-fn order_title(table: &RunTable, name: &str) -> String {
+pub fn order_title(table: &RunTable, name: &str) -> String {
     let title = table.find(name).map_or(name, |at| columns::name(&table.columns()[at]));
     title.strip_suffix(" ms").filter(|title| *title != "exposed").unwrap_or(title).to_owned()
 }

@@ -31,7 +31,7 @@ pub const COLUMNS: [&str; 17] = [
     TPOT,
     "tokens_per_s_per_gpu",
     EXPOSED,
-    "overlap_pct",
+    HIDDEN,
     "tokens_per_s",
     "run",
     "tags",
@@ -49,6 +49,7 @@ pub(super) const MODEL: &str = "model";
 pub(super) const SHARED: [&str; 3] = ["tp", "batch", "p2p"];
 
 pub(super) const EXPOSED: &str = "exposed_pct";
+pub(super) const HIDDEN: &str = "overlap_pct";
 pub(super) const TPOT: &str = "tpot_p50_ms";
 pub(super) const TTFT: &str = "prefill_ms";
 
