@@ -43,7 +43,8 @@ pub struct Args {
     /// P2P setting, predicted with the hardware profile: on, off [default: as measured]
     #[arg(long, value_name = "P2P")]
     pub p2p: Option<P2p>,
-    /// Latency of a small all-reduce inside a node (us), predicted with the hardware profile [default: as measured]
+    /// Latency of a small all-reduce inside a node (us); each traced all-reduce changes by the difference from the hardware
+    /// profile's [default: as measured]
     #[arg(long, value_name = "US", value_parser = positive)]
     pub alpha_us: Option<f64>,
     /// Message bandwidth of an all-reduce inside a node, predicted with the hardware profile [default: as measured]

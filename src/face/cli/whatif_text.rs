@@ -47,16 +47,17 @@ pub fn headline(slider: &str, points: &[SweepPoint]) -> String {
     };
     // mean speedups over the headline's architecture
     let lead = |other: &String| ((mean(&other) - mean(&&label)) / points.len() as f64).exp();
-    let leads: Vec<(&String, f64)> = choices.iter().map(|&other| (other, lead(other))).collect();
-    let (mut ties, band) = TieBand::ties(leads, |near| {
-        let is_near = |label: String| near.iter().any(|(other, _)| **other == label);
+    let band_with = |other: &String| {
+        let is_either = |own: String| own == label || own == *other;
         let band_of = |SweepPoint { answer, .. }: &SweepPoint| {
-            answer.tie_band(answer.rows.iter().filter(|row| is_near(answer.label(row))))
+            answer.tie_band(answer.rows.iter().filter(|row| is_either(answer.label(row))))
         };
         points.iter().map(band_of).reduce(TieBand::wider).unwrap_or(TieBand::UNKNOWN)
-    });
-    ties.retain(|other| **other != label);
-    if !ties.is_empty() {
+    };
+    let mut ties: Vec<&String> = choices.iter().copied().filter(|other| **other != label).collect();
+    ties.retain(|other| band_with(other).holds(lead(other)));
+    let band = ties.iter().map(|other| band_with(other)).reduce(TieBand::wider);
+    if let Some(band) = band {
         let named = ties.iter().map(|tie| match tie.as_str() {
             "standard" => "standard".to_owned(),
             tie => format!("{tie} {}", range(tie)),

@@ -241,6 +241,11 @@ impl Rewiring {
         })
     }
 
+    /// Options of the traced run; `None` for other engines' traces.
+    pub(crate) fn cell(&self) -> Option<&Spec> {
+        self.cell.as_ref()
+    }
+
     /// P2P setting of the traced run.
     pub fn p2p(&self) -> P2p {
         self.p2p
@@ -424,7 +429,7 @@ impl Rewiring {
 
     fn instead(&self, choice: &RewireChoice) -> Result<LatencyChange> {
         if choice.keeps_reduces() {
-            return Ok(LatencyChange::Times(1.0));
+            return Ok(LatencyChange::NONE);
         }
         if self.steps.ends == LayerCollectives::Exchanges {
             return Err(Error::input_help(
@@ -442,16 +447,9 @@ impl Rewiring {
             ));
         };
         if let Some([own, other]) = self.emulated(choice) {
-            let us = |[alpha_us, gb_s]: [f64; 2]| {
-                CollectiveCost::Formula { alpha_us, gb_s }.us(known.cost_bytes()).0
-            };
-            return Ok(LatencyChange::Times(us(other) / us(own)));
-        }
-        let mut set = BTreeMap::new();
-        set_link(&mut set, &target.profile, "alpha_us", choice.alpha_us);
-        set_link(&mut set, &target.profile, "gb_s", choice.gb_s);
-        for (key, value) in choice.network() {
-            set.extend(value.map(|value| (key.to_owned(), value.to_string())));
+            let [own, slid, other] = [own, [other[0], own[1]], other]
+                .map(|[alpha_us, gb_s]| CollectiveCost::Formula { alpha_us, gb_s });
+            return Ok(LatencyChange::between([&own, &slid, &other], known.cost_bytes()));
         }
         let after_tp = choice.tp.unwrap_or(tp);
         let crosses_network = after_tp > target.profile.gpus_per_node;
@@ -464,15 +462,23 @@ impl Rewiring {
                 "choose more ranks with --on-tp",
             ));
         }
+        let mut set = BTreeMap::new();
+        let mut change = |name, value, (key, of_network): (&str, Option<f64>)| {
+            set_link(&mut set, &target.profile, name, value);
+            set.extend(of_network.map(|value| (key.to_owned(), value.to_string())));
+            target.with(&set)
+        };
+        let [network_alpha_us, network_gb_s] = choice.network();
+        let slid = change("alpha_us", choice.alpha_us, network_alpha_us)?;
         let after = ChangedAllReduce {
-            target: &target.with(&set)?,
+            target: &change("gb_s", choice.gb_s, network_gb_s)?,
             tp: after_tp,
             collective: choice.collective.or(known.collective).unwrap_or_default(),
             p2p: choice.p2p.unwrap_or(self.p2p),
         };
         // another link scales the times of an unknown kernel as it scales NCCL's
         let as_nccl = (choice.collective.is_none() && !choice.keeps_link()).then(Collective::default);
-        instead(known, (target, tp, self.p2p), known.collective.or(as_nccl), &after)
+        instead(known, ([target, &slid], tp, self.p2p), known.collective.or(as_nccl), &after)
     }
 }
 
@@ -494,7 +500,7 @@ impl Ready {
     /// The trace itself.
     fn standard(steps: &RecordedSteps) -> Result<Self> {
         let wired = WiringOptions::plain(Architecture::Standard);
-        Ok(Self { assigned: AssignedPlan::new(steps, wired)?, instead: LatencyChange::Times(1.0) })
+        Ok(Self { assigned: AssignedPlan::new(steps, wired)?, instead: LatencyChange::NONE })
     }
 
     fn new(rewiring: &Rewiring, choice: &RewireChoice) -> Result<Self> {

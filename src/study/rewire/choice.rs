@@ -97,7 +97,7 @@ impl RewireChoice {
     }
 
     /// True if a latency or a bandwidth is set.
-    pub(crate) fn sets_link(&self) -> bool {
+    fn sets_link(&self) -> bool {
         let inside = [self.alpha_us, self.gb_s].into_iter();
         inside.chain(self.network().map(|(_, value)| value)).any(|value| value.is_some())
     }

@@ -1,9 +1,9 @@
 //! Effect of another collective, or another P2P setting, on the all-reduces of a trace, and message sizes
 //! that a trace does not record.
 //!
-//! A hardware profile gives the latency of a message for each collective. Measured latencies are scaled by
-//! the ratio of the two, which keeps the engine's own overhead; if the profile lacks the trace's collective,
-//! the new one's latency replaces the measured one.
+//! A hardware profile gives the latency of a message for each collective. Another link latency is added to
+//! measured latencies as a difference; all else scales them by the ratio of the two, which keeps the engine's
+//! own overhead. If the profile lacks the trace's collective, the new one's latency replaces the measured one.
 
 use super::steps::{LayerCollectives, RecordedSteps};
 use crate::analysis::CollectiveRow;
@@ -66,13 +66,11 @@ pub(super) fn cost(
     Ok(cost)
 }
 
-/// Latency of a message (us).
-fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
-    Ok(cost(target, collective, p2p, tp)?.us(bytes).0)
-}
-
 /// Smallest and largest message size of the search (bytes).
 pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
+
+/// Message size up to which a latency counts as that of the link (bytes); of larger messages, a profile scales more with it.
+const LATENCY_BYTES: f64 = (16 << 10) as f64;
 
 /// Message size whose latency is `time_us`, clamped to the given bounds.
 pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
@@ -114,18 +112,45 @@ pub(super) fn known(
     TracedAllReduce { collective, bytes, is_estimate: true }
 }
 
-/// Scale factor for all-reduce latency, or a fixed latency in ns.
+/// Change of the latency of a trace's all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LatencyChange {
-    Times(f64),
+    /// The link's latency changes by `latency_us`, which leaves at least the share `least` of an all-reduce; all other
+    /// changes scale the rest.
+    Measured { latency_us: f64, least: f64, times: f64 },
+    /// Fixed latency (ns).
     Takes(i64),
 }
 
 impl LatencyChange {
+    pub const NONE: Self = Self::Measured { latency_us: 0.0, least: 1.0, times: 1.0 };
+
+    /// Change between three costs of a message: of the trace, with another link latency alone, and with all changes;
+    /// a fixed latency if the first is zero.
+    pub fn between(costs: [&CollectiveCost<'_>; 3], bytes: f64) -> Self {
+        let [before, slid, after] = costs.map(|cost| cost.us(bytes).0);
+        if before <= 0.0 {
+            return Self::takes(after);
+        }
+        let [small, small_slid, _] = costs.map(|cost| cost.us(bytes.min(LATENCY_BYTES)).0);
+        Self::Measured {
+            latency_us: small_slid - small,
+            least: (slid / before).min(1.0),
+            times: if slid > 0.0 { after / slid } else { 1.0 },
+        }
+    }
+
+    fn takes(us: f64) -> Self {
+        Self::Takes((us * 1e3).round() as i64)
+    }
+
     /// New latency of an all-reduce (ns).
     pub fn latency_ns(self, transfer: i64) -> i64 {
         match self {
-            Self::Times(ratio) => (transfer as f64 * ratio).round() as i64,
+            Self::Measured { latency_us, least, times } => {
+                let ns = transfer as f64;
+                ((ns + 1e3 * latency_us).max(ns * least) * times).round() as i64
+            }
             Self::Takes(ns) => ns,
         }
     }
@@ -139,20 +164,20 @@ pub(super) struct ChangedAllReduce<'a> {
     pub p2p: P2p,
 }
 
-/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `own` is the
-/// collective whose latency the profile gives for the traced ones; `None` replaces their times.
+/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `targets` are the traced one, and
+/// with another link latency alone. `own` is the collective whose latency the profile gives for the traced ones; `None`
+/// replaces their times.
 pub(super) fn instead(
     known: &TracedAllReduce,
-    (target, tp, p2p): (&Target, u32, P2p),
+    (targets, tp, p2p): ([&Target; 2], u32, P2p),
     own: Option<Collective>,
     after: &ChangedAllReduce<'_>,
 ) -> Result<LatencyChange> {
     let bytes = known.cost_bytes();
-    let then = us(after.target, after.collective, after.p2p, after.tp, bytes)?;
-    let before = own.map(|own| us(target, own, p2p, tp, bytes));
-    Ok(match before {
-        Some(Ok(before)) if before > 0.0 => LatencyChange::Times(then / before),
-        _ => LatencyChange::Takes((then * 1e3).round() as i64),
+    let then = cost(after.target, after.collective, after.p2p, after.tp)?;
+    Ok(match targets.map(|target| cost(target, own?, p2p, tp).ok()) {
+        [Some(before), Some(slid)] => LatencyChange::between([&before, &slid, &then], bytes),
+        _ => LatencyChange::takes(then.us(bytes).0),
     })
 }
 
@@ -224,6 +249,41 @@ mod tests {
             let Message::AtMost(most) = message(us, time_us) else { panic!("{time_us}") };
             assert!((most / 2.5e5 - 1.0).abs() < 0.01, "{most} at {time_us}");
         }
+    }
+
+    #[test]
+    fn another_latency_is_a_difference_and_another_bandwidth_a_ratio() {
+        let of = |alpha_us, gb_s| CollectiveCost::Formula { alpha_us, gb_s };
+        // the trace's link: 10 us, and 20 us for 1 MB at 50 GB/s
+        let ns = |alpha_us, gb_s, traced_us: i64| {
+            let costs = [&of(10.0, 50.0), &of(alpha_us, 50.0), &of(alpha_us, gb_s)];
+            LatencyChange::between(costs, 1e6).latency_ns(1000 * traced_us)
+        };
+        // an all-reduce as modelled, and one that takes twice as long, lose the 6 us that the latency loses
+        assert_eq!([30, 60].map(|us| ns(4.0, 50.0, us)), [24_000, 54_000]);
+        // a faster one loses no more than the share that the modelled one does: 24 of 30 us are left
+        assert_eq!(ns(4.0, 50.0, 15), 12_000);
+        assert_eq!([15, 60].map(|us| ns(0.0, 50.0, us)), [10_000, 50_000]);
+        assert_eq!([15, 60].map(|us| ns(16.0, 50.0, us)), [21_000, 66_000]);
+        // half the bandwidth: 50 instead of 30 us, with the lower latency 44 instead of 24 us
+        assert_eq!(ns(10.0, 25.0, 60), 100_000);
+        assert_eq!(ns(4.0, 25.0, 60), 99_000);
+        assert_eq!(ns(10.0, 50.0, 61), LatencyChange::NONE.latency_ns(61_000));
+    }
+
+    #[test]
+    fn a_large_message_gains_no_more_than_the_links_latency() {
+        let traced = Profile::load("b200_sxm").unwrap();
+        let mut slid = traced.clone();
+        // half of 25.81 us
+        slid.link.p2p_on.tp.get_mut(&8).unwrap().alpha_us = 12.905;
+        let [before, after] = [&traced, &slid]
+            .map(|profile| profile.collective(Collective::Nccl, P2p::On, 8, CollectiveScale::ALONE).0);
+        // 4 MiB: 53.37 us, of which 9.43 us at 444.8 GB/s; the rest is more than the link's latency
+        let change = LatencyChange::between([&before, &after, &after], 4_194_304.0);
+        let gained_us = (53_370 - change.latency_ns(53_370)) as f64 / 1e3;
+        // half of the 26.55 us of 16 KiB
+        assert!((gained_us - 13.26).abs() < 0.02, "{gained_us}");
     }
 
     #[test]

@@ -102,6 +102,18 @@ impl Trust {
         }
     }
 
+    /// Error of one cell beside that of settings left out of the fit: `error 2 % on fitted cells, 12 % on batch sizes left
+    /// out of the fit`; [`Self::badge`] if the cell was not fitted.
+    pub fn with_left_out(&self) -> String {
+        let Self::Fitted(of) = self else { return self.badge() };
+        let left_out = of.known.held_out.iter().map(|out| Evidence { known: of.known, held_out: Some(out) });
+        let worst = left_out.max_by(|a, b| a.pct().total_cmp(&b.pct()));
+        let errors = std::iter::once(*of).chain(worst);
+        let errors: Vec<String> =
+            errors.map(|of| format!("{} on {}", of.percent(), of.cells())).collect();
+        format!("error {}", errors.join(", "))
+    }
+
     /// [`Self::badge`] of a number of cells, beside those of others: `12 % on 24 cells with each batch size left out`.
     fn badge_of(&self, cells: usize, is_first: bool) -> String {
         let number = counted(cells, "cell");
@@ -428,18 +440,6 @@ impl TieBand {
         ratio.max(1.0 / ratio) - 1.0 < self.share
     }
 
-    /// Items whose ratio to the compared one is too close to 1 to call, and the band that decides it. `band_of` gives
-    /// the band of the items that may tie at all: only their cells count.
-    pub fn ties<T>(
-        mut items: Vec<(T, f64)>,
-        band_of: impl FnOnce(&[(T, f64)]) -> Self,
-    ) -> (Vec<T>, Self) {
-        items.retain(|(_, ratio)| Self::UNKNOWN.holds(*ratio));
-        let band = band_of(&items);
-        let ties = items.into_iter().filter(|(_, ratio)| band.holds(*ratio)).map(|(item, _)| item);
-        (ties.collect(), band)
-    }
-
     /// Reason of the width, after the name of what ties: `error of speedups measured near them`.
     pub fn reason(self) -> &'static str {
         match self.basis {
@@ -472,10 +472,15 @@ impl TieBand {
         format!("too close to call ({})", self.words())
     }
 
+    /// Width in words: `2 %`.
+    pub fn pct(self) -> String {
+        // without the binary form of the share
+        format!("{} %", (1000.0 * self.share).round() / 10.0)
+    }
+
     /// Width in words: `within 2 %`.
     pub fn within(self) -> String {
-        // without the binary form of the share
-        format!("within {} %", (1000.0 * self.share).round() / 10.0)
+        format!("within {}", self.pct())
     }
 }
 
@@ -559,6 +564,9 @@ mod tests {
         // TP 2 was measured, but not with this batch
         let badge = |spec: &Spec| Trust::from_spec(spec).badge();
         assert_eq!(badge(&paper(2, 16, P2p::On)), "mean error 5 % on cells not used for calibration");
+        let fitted = Trust::from_spec(&paper(8, 1, P2p::Off));
+        assert_eq!(fitted.with_left_out(), "error 2 % on fitted cells, 12 % on batch sizes left out");
+        assert_eq!(between.with_left_out(), between.badge());
         // P2P changes nothing without communication
         let limit = Spec { architecture: Architecture::UpperBound, ..paper(8, 16, P2p::Off) };
         assert_eq!(badge(&limit), "mean error 2 % on cells used for calibration");
@@ -732,17 +740,6 @@ mod tests {
         assert_eq!(unknown.words(), "simulator error unknown, ties within 5 %");
         assert!(unknown.holds(1.049) && !unknown.holds(1.051) && unknown.holds(1.0 / 1.049));
         assert_eq!(unknown.within(), "within 5 %");
-    }
-
-    #[test]
-    fn only_items_that_may_tie_decide_the_share() {
-        let items = || vec![("ladder", 1.0), ("parallel", 1.02), ("desync", 0.96), ("standard", 0.8)];
-        let band = TieBand { share: 0.03, ..TieBand::UNKNOWN };
-        let all_near = |near: &[(&str, f64)]| {
-            assert_eq!(near.len(), 3, "{near:?}");
-            band
-        };
-        assert_eq!(TieBand::ties(items(), all_near), (vec!["ladder", "parallel"], band));
     }
 
     #[test]

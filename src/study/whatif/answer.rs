@@ -375,19 +375,28 @@ impl WhatIfAnswer {
         Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
-    /// Row with the lowest TPOT and its ties. `upper-bound` is no choice.
+    /// Rows that no other leads by more than the error of the two. `upper-bound` is no choice.
     pub fn fastest(&self) -> Fastest<'_> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
-        let ran = choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?)));
-        let least = ran.clone().map(|(_, numbers)| numbers.tpot_ms).fold(f64::INFINITY, f64::min);
-        let ratios: Vec<((&WhatIfRow, &SimulatedMetrics), f64)> =
-            ran.map(|(row, numbers)| ((row, numbers), numbers.tpot_ms / least)).collect();
-        let (mut rows, band) =
-            TieBand::ties(ratios, |near| self.tie_band(near.iter().map(|((row, _), _)| *row)));
+        let ran: Vec<(&WhatIfRow, &SimulatedMetrics)> =
+            choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?))).collect();
+        let mut rows = ran.clone();
+        rows.retain(|slower| !ran.iter().any(|faster| self.leads(*faster, *slower)));
+        let band = self.tie_band(rows.iter().map(|(row, _)| *row));
         rows.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
         let standard = self.row(&Architecture::Standard);
         rows.sort_by_key(|(row, _)| standard != Some(*row));
         Fastest { rows, band }
+    }
+
+    /// True if a row is faster than another by more than their band. A third row without a measured speedup does not widen
+    /// it, so that a comparison of the two says the same.
+    fn leads(
+        &self,
+        (faster, low): (&WhatIfRow, &SimulatedMetrics),
+        (slower, high): (&WhatIfRow, &SimulatedMetrics),
+    ) -> bool {
+        low.tpot_ms < high.tpot_ms && !self.tie_band([faster, slower]).holds(high.tpot_ms / low.tpot_ms)
     }
 
     /// Band within which these rows tie.

@@ -396,6 +396,21 @@ fn the_fastest_come_with_their_ties_and_without_the_limit() {
     assert_eq!(answer.fastest().band, crate::validate::TieBand::UNKNOWN);
 }
 
+/// As in a comparison of two rows, where a third one without a measured speedup has no part.
+#[test]
+fn rows_that_tie_are_within_the_error_of_each_two() {
+    for (tp, p2p) in [(2, P2p::On), (4, P2p::Off), (8, P2p::On), (8, P2p::Off), (16, P2p::On)] {
+        let mut variant = WhatIfVariant::default();
+        (variant.cell.tp, variant.cell.p2p) = (tp, p2p);
+        let answer = variant.answer(&Simulator::default()).unwrap();
+        let rows = answer.fastest().rows;
+        for ((a, of_a), (b, of_b)) in rows.iter().flat_map(|a| rows.iter().map(move |b| (a, b))) {
+            let ratio = of_a.tpot_ms / of_b.tpot_ms;
+            assert!(answer.tie_band([*a, *b]).holds(ratio), "TP {tp}, P2P {p2p}: {a:?} {b:?}");
+        }
+    }
+}
+
 #[test]
 fn a_measured_cell_becomes_its_simulation() {
     let mut spec = small().cell;

@@ -123,6 +123,11 @@ impl TracedStep {
             .then(|| format!("step {number} is {:.0} % {way} than the median step", pct.abs()))
     }
 
+    /// Options of the traced run; `None` for other engines' traces.
+    pub fn run(&self) -> Option<&Spec> {
+        self.rewiring.cell()
+    }
+
     /// True if the trace comes from the simulator.
     pub fn is_simulated(&self) -> bool {
         self.rewiring.provenance == Provenance::Simulated
@@ -324,12 +329,16 @@ impl TracedStep {
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];
-        if self.rewiring.emulates(&choice) {
-            words.push(
-                "the emulated link's formula gives the ratio of new to traced all-reduce times".into(),
-            );
-        } else if choice.collective.is_some() || choice.p2p.is_some() || choice.sets_link() {
-            words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
+        let model = match self.rewiring.emulates(&choice) {
+            true => "the emulated link's formula",
+            false => profile.as_str(),
+        };
+        if choice.alpha_us.or(choice.network_alpha_us).is_some() {
+            words.push("the link's new latency changes each traced all-reduce by the difference".into());
+        }
+        let is_scaled = choice.gb_s.or(choice.network_gb_s).is_some();
+        if choice.collective.is_some() || choice.p2p.is_some() || is_scaled {
+            words.push(format!("{model} gives the ratio of new to traced all-reduce times"));
         }
         words.extend(self.rewiring.unmerged(&choice.architecture));
         if self.launch_wait_ms.is_some() && choice.host {

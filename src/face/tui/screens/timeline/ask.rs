@@ -309,7 +309,7 @@ pub fn what_if(
     let (again, opened) = (Arc::clone(&index), arguments.clone());
     cx.ask(
         PREDICTION,
-        move |_| traced(&index, arguments, step, facts).map(Arc::new),
+        move |_| traced(&index.whole(), arguments, step, facts).map(Arc::new),
         move |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
             // the user went elsewhere
             _ if !asked && cx.tab != Tab::WhatIf => {}

@@ -5,7 +5,7 @@ use super::layout::{WhatIfAreas, areas_of, tracks};
 use super::notes::{draw_notes, fitting, headline, notes, trust};
 use super::numbers::{bars, pins};
 use super::plots::{draw_strip, frontier};
-use super::state::{StripView, WhatIf, letter};
+use super::state::{Pin, StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use base::text::{latency, without_middle};
 use study::whatif::{ProfileValues, Slider, WhatIfVariant};
@@ -115,6 +115,7 @@ fn header_pieces(
     cx: &Context,
 ) -> (Vec<(Vec<String>, Role)>, Vec<String>) {
     let cell = &whatif.variant.cell;
+    let kept = kept_in_words(whatif, areas.has_pins());
     let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
@@ -129,7 +130,8 @@ fn header_pieces(
                 false => format!("link of {}", cell.hardware),
             };
             let what = vec![format!("{what}; {link}"), what];
-            let labels = step_names(whatif, traced.number).map(label).to_vec();
+            let mut labels = step_names(whatif, traced.number).map(label).to_vec();
+            labels.extend((!kept.is_empty()).then(|| label(format!("step {}", traced.number))));
             (labels, what, Vec::new(), Some(("goes back to", whatif.cell_name())))
         }
         None => {
@@ -166,7 +168,7 @@ fn header_pieces(
     let facts = [
         (labels, Role::Simulated),
         (changes, Role::Title),
-        (kept_in_words(whatif, areas.has_pins()), Role::Title),
+        (kept, Role::Title),
         (what, Role::Text),
         (from, Role::Dim),
     ];
@@ -189,8 +191,11 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     if shows_pins || whatif.pins.is_empty() {
         return Vec::new();
     }
-    let each = pins().map(|(at, pin)| {
+    let value = |(at, pin): (usize, &Pin)| {
         let ms = pin.answer.chosen().map(|numbers| format!(" {} ms", digits(numbers.tpot_ms)));
+        format!("{}{}", letter(at), ms.unwrap_or_default())
+    };
+    let each = pins().map(|(at, pin)| {
         let (now, own) = match pin.variant == whatif.variant {
             // its changes come first in the header
             true => ("▸", String::new()),
@@ -200,11 +205,15 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
         let architecture = Some(architecture).filter(|own| **own != whatif.variant.cell.architecture);
         let architecture = architecture.map_or_else(String::new, |own| format!(" {own}"));
         let own = if own.is_empty() { own } else { format!(" {own}") };
-        format!("{now}{}{}{architecture}{own}", letter(at), ms.unwrap_or_default())
+        format!("{now}{}{architecture}{own}", value((at, pin)))
     });
-    let letters: String = pins().map(|(at, _)| letter(at)).collect();
     let each = each.collect::<Vec<_>>().join("; ");
-    vec![format!("kept {each}  "), format!("kept: {letters}  ")]
+    let values = pins().map(value).collect::<Vec<_>>().join(", ");
+    let letters: String = pins().map(|(at, _)| letter(at)).collect();
+    let forms = [format!("kept {each}  "), format!("kept {values}  "), format!("kept: {letters}  ")];
+    // the value of one is worth more than the name of the trace
+    let count = if whatif.traced.is_some() && whatif.pins.len() == 1 { 2 } else { 3 };
+    forms.into_iter().take(count).collect()
 }
 
 fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf) {

@@ -113,7 +113,12 @@ pub fn areas_of(body: Rect, whatif: &WhatIf) -> WhatIfAreas {
 
 fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    areas(body, strip, (architectures, whatif.sliders().len()), whatif.pins.len())
+    let mut areas = areas(body, strip, (architectures, whatif.sliders().len()), whatif.pins.len());
+    // a trace has no frontier: its notes take the larger room
+    if whatif.traced.is_some() && areas.frontier.height > areas.notes.height.max(NOTES) {
+        (areas.notes, areas.frontier) = (areas.frontier, Rect::ZERO);
+    }
+    areas
 }
 
 /// Rows that the window lacks for the strip; `None` if it has room.

@@ -16,10 +16,14 @@ use std::time::Duration;
 
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
+use super::timeline::state::prediction::{Facts, traced};
+use crate::desk;
 use crate::face::tui::prelude::*;
 use crate::face::tui::task::Stop;
 use base::text::shell_command;
+use lab::store::Store;
 use machine::hardware::Profile;
+use plan::Phase;
 use run::sim::Simulator;
 use study::whatif::{
     BreakEven, BreakEvenQuantity, HIDDEN_PCT, SimulatedMetrics, Slider, TracedStep, WhatIfAnswer,
@@ -27,6 +31,7 @@ use study::whatif::{
 };
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Record};
+use trace::overlap::StepKey;
 
 /// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -183,9 +188,35 @@ impl WhatIf {
         self.measured = measured.filter(|_| note.is_none());
         let machine = if selected.spec.backend == Backend::Cpu { "a CPU" } else { "another GPU" };
         self.measured_elsewhere = measured.filter(|_| note.is_some()).map(|(ms, _)| (ms, machine));
+        let traced = run.filter(|run| self.measured_elsewhere.is_some() && run.trace.is_some()).cloned();
+        self.run = Some(selected.spec.clone());
         if let Some(note) = note {
             cx.inform(note);
         }
+        if let Some(run) = traced {
+            self.start_from_trace_of(run, cx);
+        }
+    }
+
+    /// Starts from the middle decode step of a run whose machine cannot be simulated, unless its trace cannot be rewired.
+    fn start_from_trace_of(&self, run: Record, cx: &mut Context) {
+        let (store, started, name) = (Store::open(&cx.dir), self.started, format!("run {}", run.run));
+        let work = move |_: &Stop| {
+            let (trace, _) = desk::trace_of(&run, &store, None)?;
+            let keys = trace.spans.iter().map(StepKey::from_span);
+            let keys: Vec<StepKey> = keys.filter(|key| key.phase == Phase::Decode).collect();
+            let step = (keys.get(keys.len() / 2).copied(), i64::MIN);
+            traced(&trace, vec![run.run], step, Facts::default()).map(Arc::new)
+        };
+        let take = move |whatif: &mut Self,
+                         traced: Result<Arc<TracedStep>, String>,
+                         cx: &mut Context| {
+            let is_shown = cx.tab == Tab::WhatIf && whatif.started == started && whatif.is_untouched();
+            if let Some(traced) = traced.ok().filter(|_| is_shown) {
+                cx.request(Request::WhatIfTraced(traced, name, None));
+            }
+        };
+        cx.ask("trace", work, take);
     }
 
     /// Answers the current variant, one variant at a time, and after a short idle time,

@@ -9,14 +9,14 @@ use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use base::statistics::extent;
-use base::text::{joined_with_and, latency};
+use base::text::{counted, joined_with_and, latency};
 use plan::{Architecture, LayerSet};
-use study::validate::Trust;
+use study::validate::{TieBand, Trust};
 use study::whatif::{
     BreakEven, Fastest, LaunchGaps, NetworkValues, SimulatedMetrics, Slider, WhatIfAnswer, WhatIfRow,
     about_architecture, own_meaning,
 };
-use table::Provenance;
+use table::{Provenance, Spec};
 
 /// Heading of the break-even.
 const BREAK_EVEN: &str = "break-even:";
@@ -92,8 +92,8 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
         let (wiring, key) = (answer.wiring(), cx.key::<WhatIf>(Act::LaunchGaps));
         let clauses = [
             format!("{wiring} gains nothing: launch-bound"),
-            format!("; {key} ({remedy}): {wired:.2}x the trace"),
-            format!(" (that alone {alone:.2}x)"),
+            format!("; {key} ({remedy}): {alone:.2}x"),
+            format!("; with {wiring} {wired:.2}x"),
         ];
         return fitting(&clauses, room);
     }
@@ -101,10 +101,15 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
     let labels: Vec<String> = fastest.rows.iter().map(|(row, _)| answer.label(row)).collect();
     let others = if labels.len() > 1 && labels[0] == "standard" { &labels[1..] } else { &labels[..] };
     // all names if the first clause then fits
+    let hardware = &answer.spec.hardware;
+    let elsewhere =
+        whatif.measured_elsewhere.map(|(_, machine)| format!("On {hardware}, not on {machine}: "));
+    let elsewhere = elsewhere.unwrap_or_default();
+    let room = room.saturating_sub(elsewhere.width() as u16);
     let [all, few] = [joined_with_and(others), few_of(others)]
-        .map(|names| fastest_in_words(whatif, answer, &fastest, &names));
+        .map(|names| fastest_in_words(whatif, answer, &fastest, &names, room));
     let has_room = all.first().is_some_and(|clause| clause.width() <= room.into());
-    fitting(if has_room { &all } else { &few }, room)
+    elsewhere + &fitting(if has_room { &all } else { &few }, room)
 }
 
 /// Clauses on the fastest architectures, which have these names: their speedup over `standard`, the band within which they tie,
@@ -114,6 +119,7 @@ fn fastest_in_words(
     answer: &WhatIfAnswer,
     Fastest { rows, band }: &Fastest<'_>,
     names: &str,
+    room: u16,
 ) -> Vec<String> {
     let Some((first_row, first)) = rows.first() else { return Vec::new() };
     let numbers_of =
@@ -134,13 +140,17 @@ fn fastest_in_words(
     let (within, ties) = (band.within(), rows.len() > 1);
     let mut clauses = match gain.as_str() {
         _ if is_none_faster && ties => {
-            vec!["No clear gain over standard".to_owned(), format!(": {names} {within}")]
+            vec![format!("No gain over standard beyond {}", band.pct()), format!(": {names}")]
         }
         _ if is_none_faster => vec!["No architecture is faster than standard".to_owned()],
         "" => vec![format!("Fastest: {names}")],
         gain => vec![format!("Fastest, {gain} standard: {names}")],
     };
-    clauses.extend((ties && !is_none_faster).then(|| format!(" (tied {within})")));
+    if ties && !is_none_faster {
+        let tied = [format!(" (tied {within})"), format!(" (±{})", band.pct())];
+        let left = room.saturating_sub(clauses[0].width() as u16);
+        clauses.push(first_fitting(&tied, left).to_owned());
+    }
     let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
@@ -208,7 +218,7 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     };
     let is_unvalidated = answer.error.starts_with("not validated");
     let error = match Trust::from_spec(&answer.spec) {
-        trust @ Trust::Fitted(_) if answer.assumptions.is_none() => trust.badge(),
+        trust @ Trust::Fitted(_) if answer.assumptions.is_none() => trust.with_left_out(),
         _ => answer.error.clone(),
     };
     let mut clauses = of_run;
@@ -217,7 +227,15 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let separator = if clauses.is_empty() { "" } else { "; " };
     clauses.push(format!("{separator}{fact}"));
     let Fastest { rows, band } = answer.fastest();
-    let ties = format!("; leads {} are ties: {}", band.within(), band.reason());
+    let is_unmeasured = |row: &&WhatIfRow| answer.tie_band([*row]) == TieBand::UNKNOWN;
+    let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
+    let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
+    let reason = match unmeasured.len() {
+        0 => band.reason().to_owned(),
+        all if all == rows.len() => "no speedup measured near this cell".to_owned(),
+        _ => format!("no measured speedup of {}", few_of(&unmeasured)),
+    };
+    let ties = format!("; leads {} are ties: {reason}", band.within());
     clauses.extend((!rows.is_empty()).then_some(ties));
     (clauses, is_unvalidated || whatif.measured_elsewhere.is_some())
 }
@@ -258,6 +276,26 @@ fn unfamiliar(answer: &WhatIfAnswer) -> Option<Sentence> {
     (!others.is_empty()).then(|| Sentence::new("fastest:", Role::Dim, words, Role::Dim))
 }
 
+/// Measured TPOT of the stored runs that differ from the base in the chosen architecture alone: `ladder 44.3 to 44.9 ms in 3
+/// runs`; `None` if another slider is changed.
+fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option<String> {
+    let run = whatif.traced.as_ref().map_or(whatif.run.as_ref(), |traced| traced.run())?;
+    let architecture = &whatif.variant.cell.architecture;
+    let is_base = *architecture == whatif.base.cell.architecture;
+    if is_base || !whatif.changes(&whatif.variant, &answer.profile_values).is_empty() {
+        return None;
+    }
+    let stored = cx.stored.as_ref()?;
+    let key = Spec { architecture: architecture.clone(), ..run.clone() }.key();
+    let runs = stored.cells.get(&key)?.iter().filter_map(|at| stored.records.get(*at));
+    let measured = runs.filter(|run| run.provenance != Provenance::Simulated);
+    let tpot_ms = measured.filter_map(|run| Some(run.metrics.as_ref()?.tpot_ms.p50));
+    let tpot_ms: Vec<f64> = tpot_ms.filter(|ms| *ms > 0.0).collect();
+    let count = counted(tpot_ms.len(), "run");
+    let range = from_to(extent(tpot_ms)?.map(|ms| latency(1e3 * ms)));
+    Some(format!("{architecture} {range} in {count}"))
+}
+
 /// Launch gaps, break-even or assumptions, meaning of the slider, and the error; a few rows have room for what matters most.
 fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
@@ -283,8 +321,10 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Conte
     let error = Sentence::new("error of predictions:", Role::Dim, answer.error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
+    let measured = measured_here(whatif, answer, cx);
+    let measured = measured.map(|said| Sentence::new("measured here:", Role::Title, said, Role::Text));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let last = link.into_iter().chain([error]).chain(unfamiliar(answer));
+    let last = measured.into_iter().chain(link).chain([error]).chain(unfamiliar(answer));
     let first = launches.into_iter().chain(said);
     let mut all: Vec<Sentence> = first.chain([of_slider]).chain(last).collect();
     if is_last {
@@ -431,10 +471,8 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
             let scaled = match (values.latency_scale, answer.spec.link.is_emulated()) {
                 (Some(1.0), _) => "as in nccl-tests".to_owned(),
                 (Some(scale), _) => format!("as in nccl-tests; stack {stack} scales it by {scale}"),
-                (None, true) => format!("emulated; stack {stack} does not scale it"),
-                (None, false) => {
-                    format!("by the profile's formula, which stack {stack} does not scale")
-                }
+                (None, true) => "emulated, the same with every stack".to_owned(),
+                (None, false) => "by the profile's formula, the same with every stack".to_owned(),
             };
             format!("{about}, {scaled}{estimate}")
         }
@@ -465,7 +503,7 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     }
 }
 
-/// Effect of the changes on the communication of a traced step, which keeps its times in proportion.
+/// Effect of the changes on the communication of a traced step.
 fn stretch(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     let comm_ms = |answer: &WhatIfAnswer| {
         let standard = answer.row(&Architecture::Standard)?;

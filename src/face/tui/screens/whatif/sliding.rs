@@ -62,7 +62,11 @@ impl WhatIf {
         };
         let range = if offers.is_empty() { range(slider, self.profile_values()) } else { String::new() };
         let hint = format!("{}. Now {is}{range}", slider.about());
+        let forms = hint.clone();
         let take = move |whatif: &mut Self, typed: &str, _: &mut Context| {
+            if typed.ends_with('?') {
+                return Err(forms.clone());
+            }
             let mut outcome = Ok(());
             whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
             outcome.map_err(|why| format::error(&why))

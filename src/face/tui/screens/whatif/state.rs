@@ -21,6 +21,8 @@ pub struct WhatIf {
     pub measured: Option<(f64, Provenance)>,
     /// Measured TPOT of the run that is the base (ms), and its machine without a profile, for which another is simulated.
     pub measured_elsewhere: Option<(f64, &'static str)>,
+    /// Options of the run that is the base, as stored; `None` for another base.
+    pub run: Option<Spec>,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
     /// Name of its trace.

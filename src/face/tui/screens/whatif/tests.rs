@@ -233,7 +233,7 @@ fn latency_says_what_the_stack_scales() {
     select(&mut driver, Slider::P2p);
     driver.taps("l");
     let off = about(&mut driver);
-    assert!(off.contains("by the profile's formula, which stack gpt-fast does not scale; "), "{off}");
+    assert!(off.contains("by the profile's formula, the same with every stack; "), "{off}");
 }
 
 /// The model is found by some of its letters, as in every other picker; the title names it, and its experts can be
@@ -286,6 +286,17 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     driver.shows("'1.5' is not a whole number");
     driver.tap(KeyCode::Esc);
     assert_eq!(driver.state.whatif.variant.cell.batch, 1);
+}
+
+#[test]
+fn a_question_mark_says_what_may_be_typed() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Alpha);
+    driver.tap(KeyCode::Enter);
+    driver.taps("/2?");
+    driver.tap(KeyCode::Enter);
+    driver.shows("x2,");
+    assert_eq!(driver.state.whatif.variant.alpha_us, None);
 }
 
 #[test]
@@ -508,6 +519,25 @@ fn the_measurement_of_a_run_stays_beside_its_simulation() {
 }
 
 #[test]
+fn stored_runs_of_the_chosen_architecture_are_beside_its_prediction() {
+    let [standard, ladder] = [("standard", 800.0), ("ladder", 1000.0)]
+        .map(|(name, rate)| record(name, spec(name, 2, P2p::On, Backend::Cuda), rate));
+    let selected = SelectedRun { spec: standard.spec.clone(), run: standard.run.clone() };
+    let mut driver = on((120, 40));
+    driver.state.cx.stored = Some(Arc::new(Snapshot::new(vec![standard, ladder], Vec::new())));
+    let effects = driver.send(Message::Request(Request::WhatIf(Some(Box::new(selected)))));
+    driver.answer(effects);
+    let said = |driver: &Driver| notes(driver).into_iter().find(|note| note.contains("measured here"));
+    assert_eq!(said(&driver), None, "the run itself is above");
+    driver.state.whatif.change(|variant, _| variant.cell.architecture = "ladder".parse().unwrap());
+    driver.taps("jk");
+    assert_eq!(said(&driver).as_deref(), Some("measured here: ladder 4.00 ms in 1 run"));
+    driver.state.whatif.change(|variant, _| variant.cell.batch *= 2);
+    driver.taps("jk");
+    assert_eq!(said(&driver), None, "another cell");
+}
+
+#[test]
 fn a_cell_that_is_not_validated_says_so_before_its_break_even() {
     for size in [(60, 16), (80, 24), (120, 40)] {
         let mut driver = on(size);
@@ -681,7 +711,7 @@ fn variants_kept_for_a_trace_stay_on_its_other_steps_and_across_restarts() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
     for (size, said) in [
-        ((60, 16), " Fastest, 1.35x standard: ladder and delayed:2"),
+        ((60, 16), " Fastest, 1.35x standard: ladder and delayed:2 (±5 %)"),
         ((80, 24), " Fastest, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
         ((120, 40), ": ladder and delayed:2 (tied within 5 %), 9.58 ms; without communication 1.44x"),
     ] {
@@ -690,7 +720,8 @@ fn the_fastest_is_named_with_its_ties_and_no_line_of_the_top_is_cut() {
         driver.shows(said);
         let shown = driver.screen();
         let top: Vec<&str> = shown.lines().skip(1).take(3).collect();
-        assert!(top[2].starts_with(" mean error "), "{shown}");
+        let trust = " error 2 % on fitted cells, 12 % on batch sizes left out";
+        assert!(top[2].starts_with(trust), "{shown}");
         assert!(top[0].contains("[simulated]") && top.iter().all(|line| !line.contains('…')), "{shown}");
         let even = shown.lines().find(|line| line.contains("break-even: ")).expect("a break-even");
         assert!(!even.contains('…'), "{shown}");
@@ -862,6 +893,7 @@ fn a_run_of_a_machine_without_a_profile_says_so_until_the_base_changes() {
         let effects = driver.send(Message::Request(Request::WhatIf(Some(Box::new(selected.clone())))));
         driver.answer(effects);
         driver.taps("jk");
+        driver.shows(" On h100_sxm, not on a CPU: ");
         driver.shows("measured 4.00 ms on a CPU");
     }
 }

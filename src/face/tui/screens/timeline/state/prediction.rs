@@ -11,6 +11,7 @@ use plan::Architecture;
 use study::rewire::{RewireChoice, Rewiring, Setting, StepSelection, beneath};
 use study::whatif::TracedStep;
 use table::{Backend, Collective, Spec};
+use trace::Trace;
 use trace::overlap::StepKey;
 
 /// Fallback profile for hardware without one.
@@ -108,7 +109,7 @@ impl Facts {
 /// Step of a trace (its key, or a trace time in ns) for the what-if screen. `arguments` open the trace on the command
 /// line.
 pub fn traced(
-    index: &TraceIndex,
+    trace: &Trace,
     mut arguments: Vec<String>,
     step: (Option<StepKey>, i64),
     Facts { layers, tp }: Facts,
@@ -116,17 +117,17 @@ pub fn traced(
     for (option, number) in [("--layers", layers), ("--tp", tp)] {
         arguments.extend(number.into_iter().flat_map(|number| [option.to_owned(), number.to_string()]));
     }
-    let target = choose_machine(&index.trace, &MachineChoice::default())?.target;
+    let target = choose_machine(trace, &MachineChoice::default())?.target;
     let target = match target {
         Some(target) => target,
         None => {
             arguments.extend(["--hardware".to_owned(), STAND_IN.to_owned()]);
             let choice = MachineChoice { hardware: Some(STAND_IN.into()), ..MachineChoice::default() };
-            let ChosenMachine { target, reason } = choose_machine(&index.trace, &choice)?;
+            let ChosenMachine { target, reason } = choose_machine(trace, &choice)?;
             target.ok_or_else(|| Error::failed(reason))?
         }
     };
-    TracedStep::new(&index.whole(), step, [layers, tp], target, arguments)
+    TracedStep::new(trace, step, [layers, tp], target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]
