@@ -199,6 +199,12 @@ pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
     (!resamples.is_empty()).then(|| (2.0 * share(below).min(share(above))).min(1.0))
 }
 
+/// Smallest p-value that so many rounds support: the share of draws of the rounds that consist of a single one, 1/27 for
+/// 3 rounds. Samples within a round are not independent, so more of them do not lower it.
+pub fn least_p(rounds: usize) -> f64 {
+    (rounds as f64).powf(-(rounds as f64))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

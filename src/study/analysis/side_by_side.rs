@@ -203,8 +203,8 @@ impl Difference {
         })
     }
 
-    /// The difference by its sources: `standard decodes 8.78 ms longer than ladder: exposed transfer +10.3, contention
-    /// -1.45`.
+    /// The difference by its sources: `standard decodes 8.78 ms longer than ladder: exposed transfer +10.3 ms, contention
+    /// -1.45 ms`.
     pub fn sentence(&self, [longer, shorter]: [&str; 2], rest: &str) -> String {
         let sources = [
             ("exposed transfer", self.transfer_ms),
@@ -220,7 +220,7 @@ impl Difference {
         let sources: Vec<String> = sources
             .map(|(source, ms)| {
                 let sign = if ms < 0.0 { "-" } else { "+" };
-                format!("{source} {sign}{}", digits(ms.abs() / unit_ms))
+                format!("{source} {sign}{} {unit}", digits(ms.abs() / unit_ms))
             })
             .collect();
         let sources =

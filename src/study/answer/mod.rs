@@ -483,13 +483,18 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&ComparisonQuesti
     })
 }
 
-/// Signs of noise in the finished runs of a sweep that goes on, without a comparison of its cells; `None` without any.
-pub fn noise_so_far(mut records: Vec<Record>) -> Option<String> {
+/// Signs of noise in measured runs, without a comparison of their cells; `None` without any.
+pub fn signs_of_noise(mut records: Vec<Record>) -> Option<String> {
     records.retain(|record| record.provenance != Provenance::Simulated);
     let varied = Varied::from_specs(records.iter().map(|record| &record.spec));
     let reasons: Vec<String> =
         [widest(&records, &varied), overload(&records)].into_iter().flatten().collect();
-    (!reasons.is_empty()).then(|| format!("Noisy so far: {}. Close other programs.", reasons.join("; ")))
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// [`signs_of_noise`] in the finished runs of a sweep that goes on.
+pub fn noise_so_far(records: Vec<Record>) -> Option<String> {
+    signs_of_noise(records).map(|signs| format!("Noisy so far: {signs}. Close other programs."))
 }
 
 /// Pair in which `upper-bound` falls furthest behind `standard`.

@@ -556,17 +556,16 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
     for row in &pivot.rows {
         let pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
         let first = *pairs.first()?;
-        let baseline = (Axis::Division.phrase(&first.baseline_side.spec), 1.0, Some([1.0; 2]));
-        let others = pairs
-            .iter()
-            .map(|pair| (Axis::Division.phrase(&pair.side.spec), pair.speedup, pair.speedup_ci95));
-        let mut all: Vec<(String, f64, Option<[f64; 2]>)> = others.chain([baseline]).collect();
+        let baseline = (Axis::Division.phrase(&first.baseline_side.spec), 1.0, None);
+        let others =
+            pairs.iter().map(|pair| (Axis::Division.phrase(&pair.side.spec), pair.speedup, Some(*pair)));
+        let mut all: Vec<(String, f64, Option<&Comparison>)> = others.chain([baseline]).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let lead = all[0].1 / all[1].1;
-        // a measured lead needs intervals that do not overlap
-        let is_close = match first.is_simulated() {
-            true => first.is_tie(lead),
-            false => all[0].2.zip(all[1].2).is_none_or(|(best, next)| best[0] <= next[1]),
+        let is_close = match (all[0].2, all[1].2) {
+            (Some(best), Some(next)) => best.ties_with(next),
+            // one of them is the baseline
+            (best, next) => best.or(next).is_some_and(|pair| !pair.verdict.mark().is_empty()),
         };
         wins.entry(all.swap_remove(0).0).or_default().push((lead, is_close));
         stacks.insert(first.side.spec.stack.as_str());

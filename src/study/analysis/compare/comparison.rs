@@ -50,10 +50,19 @@ pub struct Comparison {
     pub speedup_ci95: Option<[f64; 2]>,
     /// True if the interval excludes 1 (for simulations: if the ratio is not 1).
     pub differs: bool,
-    /// Two-sided bootstrap p-value of a ratio of 1; null without an interval.
+    /// Two-sided bootstrap p-value of a ratio of 1, at least 1/27 with 3 shared rounds; null without an interval and with
+    /// fewer than 3 shared rounds.
     pub p_value: Option<f64>,
-    /// P-value adjusted for the number of comparisons (Benjamini-Hochberg); null without a p-value.
+    /// P-value adjusted for the number of comparisons (Benjamini-Hochberg), with the same least value; null without a
+    /// p-value.
     pub adjusted_p: Option<f64>,
+    /// Smallest p-value that the shared rounds support.
+    #[serde(skip)]
+    pub least_p: f64,
+    /// Measured runs compared with the same baseline run that are faster than it as well, and whose own paired ratio to
+    /// this one does not exclude 1.
+    #[serde(skip)]
+    pub tied_runs: Vec<String>,
     /// True if the adjusted p-value is at most 0.05; null without one. `differs` stays unadjusted.
     pub differs_adjusted: Option<bool>,
     /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
@@ -153,6 +162,12 @@ impl Comparison {
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
     pub fn is_simulated(&self) -> bool {
         [self.baseline_side.provenance, self.side.provenance] == [Provenance::Simulated; 2]
+    }
+
+    /// True if neither of two cells of a setting is shown to be faster: simulated ones within the simulator's error, measured
+    /// ones whose own paired ratio does not exclude 1.
+    pub fn ties_with(&self, other: &Self) -> bool {
+        self.is_tie(other.speedup / self.speedup) || self.tied_runs.contains(&other.run)
     }
 
     /// True if a simulated ratio is within the simulator's error.

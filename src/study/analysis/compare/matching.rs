@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
-use super::comparison::Flag;
+use super::comparison::{Flag, LEVEL};
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use base::statistics::{distinct, extent, interval95, median, p_value, resample};
+use base::statistics::{distinct, extent, interval95, least_p, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
     CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,
@@ -332,8 +332,10 @@ pub(in crate::analysis) struct Pair<'a> {
 pub(in crate::analysis) struct Ratio {
     pub speedup: f64,
     pub ci95: Option<[f64; 2]>,
-    /// Bootstrap p-value of "the ratio is 1".
+    /// Bootstrap p-value of "the ratio is 1", before [`Self::least_p`].
     pub p: Option<f64>,
+    /// Smallest p-value that the shared rounds support.
+    pub least_p: f64,
     /// True if the interval excludes 1; between simulations: if the ratio is not 1.
     pub differs: bool,
     /// True if both are simulations, which have no noise.
@@ -362,14 +364,17 @@ impl<'a> Pair<'a> {
         } else {
             None
         };
-        let p = resampled.as_deref().and_then(|ratios| p_value(ratios, 1.0));
+        let least_p = least_p(other.len());
+        // so few rounds cannot support any difference
+        let p = resampled.as_deref().filter(|_| least_p <= LEVEL);
+        let p = p.and_then(|ratios| p_value(ratios, 1.0));
         let ci95 = resampled.and_then(interval95);
         let differs = match ci95 {
             Some([low, high]) => low > 1.0 || high < 1.0,
             // Simulations repeat to the last bit except for the order of sums.
             None => exact && (speedup - 1.0).abs() > 1e-9,
         };
-        Ratio { speedup, ci95, p, differs, exact }
+        Ratio { speedup, ci95, p, least_p, differs, exact }
     }
 }
 

@@ -97,6 +97,7 @@ impl Cells {
         sort_by_setting(&mut pairs, axis);
         set_bands(&mut pairs, cells);
         let adjusted = adjust_all(&mut pairs);
+        set_ties(&mut pairs, cells);
         Ok(ComparisonReport {
             by: axis.to_string(),
             values: in_order(matching.values().to_vec()),
@@ -197,12 +198,45 @@ fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
     }
 }
 
+/// Finds the measured pairs of each baseline run that beat it, and that do not differ from each other.
+fn set_ties(pairs: &mut [Comparison], cells: &[PooledCell]) {
+    let mut faster: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, pair) in pairs.iter().enumerate() {
+        let is_choice = !pair.side.spec.architecture.is_limit();
+        if pair.verdict == PairVerdict::Faster && !pair.is_simulated() && is_choice {
+            faster.entry(&pair.baseline_run).or_default().push(at);
+        }
+    }
+    let mut rivals: Vec<[usize; 2]> = Vec::new();
+    for all in faster.values() {
+        for (at, first) in all.iter().enumerate() {
+            rivals.extend(all[at + 1..].iter().map(|other| [*first, *other]));
+        }
+    }
+    let cells: HashMap<&str, &PooledCell> =
+        cells.iter().map(|cell| (cell.record.run.as_str(), cell)).collect();
+    let ties = |both: &[usize; 2]| {
+        let [a, b] = both.map(|at| cells.get(pairs[at].run.as_str()));
+        a.zip(b).is_some_and(|(a, b)| !Pair::new(a, b).ratio().differs)
+    };
+    let tied: Vec<[usize; 2]> = rivals.into_par_iter().filter(ties).collect();
+    for [a, b] in tied {
+        let (of_a, of_b) = (pairs[a].run.clone(), pairs[b].run.clone());
+        pairs[a].tied_runs.push(of_b);
+        pairs[b].tied_runs.push(of_a);
+    }
+}
+
 fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
     let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
     for (&index, adjusted) in tested.iter().zip(benjamini_hochberg(&p)) {
-        pairs[index].adjusted_p = Some(adjusted);
-        pairs[index].differs_adjusted = Some(adjusted <= LEVEL);
+        let pair = &mut pairs[index];
+        // the ranks need more digits than the rounds support
+        let adjusted = adjusted.max(pair.least_p);
+        pair.p_value = pair.p_value.map(|p| p.max(pair.least_p));
+        pair.adjusted_p = Some(adjusted);
+        pair.differs_adjusted = Some(adjusted <= LEVEL);
     }
     pairs.iter_mut().for_each(|pair| pair.verdict = pair.judge());
     SignificanceAdjustment {
@@ -216,7 +250,7 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
 impl Pair<'_> {
     fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
         let (baseline, other) = (&self.baseline.record, &self.other.record);
-        let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
+        let Ratio { speedup, ci95, p, least_p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
         let mut flags = Vec::new();
@@ -255,6 +289,8 @@ impl Pair<'_> {
             differs,
             p_value: p,
             adjusted_p: None,
+            least_p,
+            tied_runs: Vec::new(),
             differs_adjusted: None,
             verdict: PairVerdict::Unknown,
             band: None,

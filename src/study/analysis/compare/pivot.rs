@@ -163,17 +163,15 @@ fn is_limit(pair: &Comparison) -> bool {
     pair.side.spec.architecture.is_limit()
 }
 
-/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it, whether or not they
-/// beat the baseline too.
+/// Fastest of the pairs that beat the baseline, best first, with those that [tie](Comparison::ties_with) with it; simulations
+/// whether or not they beat the baseline too.
 pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let mut fastest = pairs.to_vec();
     fastest.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
     let is_faster = |pair: &&&Comparison| pair.verdict == PairVerdict::Faster;
     let Some(best) = fastest.iter().find(is_faster).copied() else { return Vec::new() };
     let is_best = |pair: &Comparison| std::ptr::eq(pair, best);
-    fastest.retain(|pair| {
-        is_best(pair) || pair.verdict != PairVerdict::Slower && pair.is_tie(best.speedup / pair.speedup)
-    });
+    fastest.retain(|pair| is_best(pair) || pair.verdict != PairVerdict::Slower && pair.ties_with(best));
     fastest
 }
 

@@ -343,7 +343,7 @@ impl ComparisonQuestion<'_> {
             (settings, 0) => format!(" in any of {settings} settings"),
             // with the axis of P2P or TP, upper-bound has settings of its own
             (settings, limits) => {
-                format!(" in any of {settings} settings (besides {limits} of upper-bound)")
+                format!(" in any of {settings} settings ({limits} more of upper-bound)")
             }
         };
         match listed(slower) {

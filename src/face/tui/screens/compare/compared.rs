@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::draw::{PairSettings, shared_decimals};
+use super::header::NOISY;
 use super::state::{ComparisonFindings, ComparisonRequest, MapSlices};
 use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
@@ -14,9 +15,9 @@ use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatAxes, HeatMap, HeatSlice, Pivot,
     Reasons, Side, Varied, first_equal, slices,
 };
-use study::answer::{MOST_RUNS, headlines};
+use study::answer::{MOST_RUNS, headlines, signs_of_noise};
 use study::validate::badge;
-use table::Spec;
+use table::{Provenance, Record, Spec};
 
 #[derive(Clone, Debug)]
 pub struct AxisComparison {
@@ -77,18 +78,20 @@ impl AxisComparison {
         Ok(compared)
     }
 
-    /// Findings on these pairs; too slow for the drawing thread. Runs of several experiments have no common headline.
-    pub fn answer(&self, pairs: &[usize]) -> ComparisonFindings {
+    /// Findings on these pairs; too slow for the drawing thread. Runs of several experiments have no common headline, unless
+    /// they are the scope of one experiment, which reuses runs of others.
+    pub fn answer(&self, (pairs, is_of_one): &(Arc<Vec<usize>>, bool)) -> ComparisonFindings {
         let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let trust = trust(&kept);
         let runs: HashSet<&String> = kept.iter().map(|pair| &pair.run).collect();
         let of_runs = self.runs.records.iter().filter(|record| runs.contains(&record.run));
         let experiments: BTreeSet<Option<&String>> =
             of_runs.map(|record| record.experiment.as_ref()).collect();
-        if experiments.len() > 1 {
+        if experiments.len() > 1 && !is_of_one {
             let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
-            return ComparisonFindings { headline, winners: None, trust };
+            return ComparisonFindings { headline, winners: None, noise: None, trust };
         }
+        let noise = self.noise(&kept);
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
         let pivot = Pivot::new(&self.report, pairs);
         let headline = match pairs.len() > MOST_RUNS {
@@ -99,7 +102,22 @@ impl AxisComparison {
         let winners = settings
             .provenance
             .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
-        ComparisonFindings { headline: capitalized(&headline), winners, trust }
+        ComparisonFindings { headline: capitalized(&headline), winners, noise, trust }
+    }
+
+    /// Signs of noise in all rounds of the cells of measured pairs.
+    fn noise(&self, pairs: &[&Comparison]) -> Option<String> {
+        let measured = pairs.iter().filter(|pair| !pair.is_simulated());
+        let keys: HashSet<String> =
+            measured.flat_map(|pair| [pair.baseline_side.spec.key(), pair.side.spec.key()]).collect();
+        if keys.is_empty() {
+            return None;
+        }
+        let is_own = |record: &&Record| {
+            record.provenance != Provenance::Simulated && keys.contains(&record.spec.key())
+        };
+        let records = self.runs.records.iter().filter(is_own).cloned().collect();
+        signs_of_noise(records).map(|signs| format!("{NOISY}{signs}"))
     }
 
     /// Baseline that all pairs share, in words.

@@ -28,8 +28,8 @@ impl DetailAreas {
 
     /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows; the origin gives
     /// way to them and to the sources of the difference, since the selected row names the setting. `rows` are those of the
-    /// first source and of all.
-    fn new(inner: Rect, rows: [u16; 2]) -> Self {
+    /// first source and of all; a result of two rows has them where there is room.
+    fn new(inner: Rect, rows: [u16; 2], is_long: bool) -> Self {
         let sides = if inner.height > Self::SIDES { Self::SIDES } else { 0 };
         let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
         let (bars, bar_legend) = if has_bars { (Self::BARS, 1) } else { (0, 0) };
@@ -37,14 +37,21 @@ impl DetailAreas {
         let [first, all] = rows;
         let wanted = if free >= first { all.min(free) } else { 0 };
         let origin = u16::from(free > wanted);
-        let gap = u16::from(free > wanted + origin);
+        let more = u16::from(is_long && free > wanted + origin);
+        let gap = u16::from(free > wanted + origin + more);
         let (origin, rest) = cut_top(inner, origin);
-        let (result, rest) = cut_top(rest, 1);
+        let (result, rest) = cut_top(rest, 1 + more);
         let (sides, rest) = cut_top(rest, sides);
         let (bars, rest) = cut_top(rest, bars);
         let (bar_legend, rest) = cut_top(rest, bar_legend);
         let (_, differences) = cut_top(rest, gap);
         Self { origin, result, sides, bars, bar_legend, differences }
+    }
+
+    /// True if the rows of the result hold all of its text.
+    fn holds(&self, text: &str) -> bool {
+        text.width() <= usize::from(self.result.width) * usize::from(self.result.height)
+            && wrap(text, self.result.width.into()).len() <= self.result.height.into()
     }
 
     /// True if the shares of exposed communication are in the result, for want of the table of the sides.
@@ -56,13 +63,13 @@ impl DetailAreas {
 /// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
 pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
     let sentences = differences(axis, pair);
-    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width));
     let width = usize::from(inner.width);
     let text = ResultLine::new(pair, false).text();
+    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width), text.width() > width);
     let cell = cell_words(pair);
     let origin = format!("[{}] {cell}", pair.provenance);
     let is_folded =
-        areas.origin.is_empty() || areas.is_short() || text.width() > width || origin.width() > width;
+        areas.origin.is_empty() || areas.is_short() || !areas.holds(&text) || origin.width() > width;
     let [baseline, value] = side_names(axis, pair);
     let result = format!("{cell}, {value} against {baseline}: {text}");
     let mut notes = vec![ScreenNote::new(result, is_folded)];
@@ -99,7 +106,8 @@ pub fn draw(
     let bottom = area.bottom().saturating_sub(1);
     put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
     let sentences = differences(axis, pair);
-    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width));
+    let is_long = ResultLine::new(pair, false).text().width() > usize::from(inner.width);
+    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width), is_long);
     draw_origin(buf, areas.origin, pair, theme);
     ResultLine::new(pair, areas.is_short()).draw(buf, areas.result, theme);
     draw_sides(buf, areas.sides, (pair, &names), theme);
@@ -161,7 +169,7 @@ impl ResultLine {
         let why = why.map(|_| "tokens/s counts stalls and the prefill, TPOT is a median".to_owned());
         let effect = if is_short { Some(format!("exposed {}", exposed.join(" → "))) } else { by_tpot };
         let adjusted = pair.adjusted_p.map(|_| format!("p {} (BH)", p(pair.adjusted_p)));
-        let clauses = [published, contradicts, effect, why, band, adjusted, sample_counts(pair)];
+        let clauses = [published, contradicts, band, sample_counts(pair), effect, adjusted, why];
         Self {
             measure: if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " },
             ratio: format!("{:.2}x{interval}", pair.speedup),
@@ -175,19 +183,24 @@ impl ResultLine {
         std::iter::once(head).chain(self.clauses.iter().cloned()).collect::<Vec<_>>().join("; ")
     }
 
-    /// Clauses that fit into this many columns; [`notes`] have all of them.
-    fn fitting_clauses(&self, room: usize) -> String {
-        let whole: String = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
-        if whole.width() <= room {
-            return whole;
-        }
-        let kept = leading_clauses(&whole, room.saturating_sub(" …".width()), &["; "]);
-        format!("{} …", kept.unwrap_or_default())
-    }
-
     fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         let used = self.measure.width() + self.ratio.width() + self.verdict.width();
-        let clauses = self.fitting_clauses(usize::from(area.width).saturating_sub(used));
+        let whole: String = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
+        let width = usize::from(area.width);
+        let room = width.saturating_sub(used);
+        let (clauses, second) = match area.height {
+            ..2 => (fitting_clauses(&whole, room), ""),
+            // words that a first row has no room for
+            _ => {
+                let first = leading_clauses(&whole, room.saturating_sub(1), &["; "]).unwrap_or_default();
+                let rest = whole.get(first.len()..).unwrap_or_default();
+                (
+                    format!("{first}{}", if rest.is_empty() { "" } else { ";" }),
+                    rest.trim_start_matches("; "),
+                )
+            }
+        };
+        line(buf, area, 1, &[(&fitting_clauses(second, width), theme.style(Role::Dim))]);
         let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
         let pieces: [(&str, Style); 4] = [
             (self.measure, text),
@@ -197,6 +210,15 @@ impl ResultLine {
         ];
         line(buf, area, 0, &pieces);
     }
+}
+
+/// Clauses that fit into this many columns; [`notes`] have all of them.
+fn fitting_clauses(clauses: &str, room: usize) -> String {
+    if clauses.width() <= room {
+        return clauses.to_owned();
+    }
+    let kept = leading_clauses(clauses, room.saturating_sub(" …".width()), &["; "]);
+    format!("{} …", kept.unwrap_or_default())
 }
 
 fn verdict_words(pair: &Comparison) -> String {
@@ -363,6 +385,9 @@ impl PhaseTimes {
 const BAR_NAME: u16 = 15;
 const BAR_LENGTH: u16 = 23;
 
+/// Least width of bars that say what their means include.
+const WIDE: u16 = 100;
+
 /// One bar per side on a common scale, with a legend of the parts.
 fn draw_bars(
     buf: &mut Buffer,
@@ -382,14 +407,23 @@ fn draw_bars(
     if longest_ms <= 0.0 {
         return;
     }
-    let columns_per_ms = f64::from(areas.bars.width.saturating_sub(BAR_NAME + BAR_LENGTH)) / longest_ms;
+    let lengths = [0, 1].map(|row| {
+        let length = ns((phases[row].total_ms() * 1e6) as i64);
+        // the headline has medians
+        let stalls = match sides[row].rounds {
+            2.. if !phases[row].is_split && areas.bars.width >= WIDE => ", stalls included",
+            _ => "",
+        };
+        format!("{length} {}{stalls}", phase_name(sides[row], &phases[row]))
+    });
+    let longest = lengths.iter().map(|length| length.width() as u16 + 2).max().unwrap_or(0);
+    let columns = areas.bars.width.saturating_sub(BAR_NAME + longest.max(BAR_LENGTH));
+    let columns_per_ms = f64::from(columns) / longest_ms;
     for (row, name) in names.iter().enumerate() {
         let area = cut_top(areas.bars, row as u16).1;
         put(buf, area, area.x, area.y, &cut(name, BAR_NAME - 1), theme.style(Role::Text));
         let x = draw_bar(buf, area, (&phases[row], parts.as_slice()), columns_per_ms, theme);
-        let length = ns((phases[row].total_ms() * 1e6) as i64);
-        let length = format!("{length} {}", phase_name(sides[row], &phases[row]));
-        put(buf, area, x + 1, area.y, &length, theme.style(Role::Text));
+        put(buf, area, x + 1, area.y, &lengths[row], theme.style(Role::Text));
     }
     draw_bar_legend(buf, areas.bar_legend, &parts, &phases, theme);
 }
@@ -550,7 +584,7 @@ mod tests {
 
     #[test]
     fn bars_are_shown_with_their_legend_and_sides_with_both_rows() {
-        let areas = |height, rows| DetailAreas::new(Rect::new(0, 0, 80, height), rows);
+        let areas = |height, rows| DetailAreas::new(Rect::new(0, 0, 80, height), rows, false);
         let rows = |height: u16| {
             let areas = areas(height, [0, 0]);
             let all = [areas.origin, areas.result, areas.sides, areas.bars, areas.bar_legend];
@@ -572,5 +606,8 @@ mod tests {
         assert_eq!(of_sources(9, [1, 1]), (1, 1));
         assert_eq!(of_sources(10, [1, 1]), (1, 1));
         assert_eq!(of_sources(12, [2, 4]), (1, 4));
+        // a long result takes the gap
+        let long = |height| DetailAreas::new(Rect::new(0, 0, 80, height), [1, 1], true).result.height;
+        assert_eq!([long(9), long(10)], [1, 2]);
     }
 }

@@ -401,9 +401,12 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
         put(buf, area, area.x + 2, area.bottom().saturating_sub(1), more, theme.style(Role::Dim));
     }
     if flags.is_empty() {
-        let text = match compared.report.flags.len() {
-            0 => "nothing looks wrong".to_owned(),
-            all => format!("the filter leaves none of {}", counted(all, "flag")),
+        let text = match (compared.report.flags.len(), compare.filter.experiment()) {
+            (0, _) => "nothing looks wrong".to_owned(),
+            (_, Some(experiment)) if compare.filter.value().trim().is_empty() => {
+                format!("no flags in {experiment}")
+            }
+            (all, _) => format!("the filter leaves none of {}", counted(all, "flag")),
         };
         empty(buf, inner, &text, theme);
     }

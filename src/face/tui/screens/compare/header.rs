@@ -8,6 +8,9 @@ use crate::face::tui::prelude::*;
 use study::analysis::{Comparison, ComparisonReport};
 use table::Provenance;
 
+/// Beginning of the row on noisy data.
+pub const NOISY: &str = "Noisy: ";
+
 /// First clauses of a headline that fit into a row; its first words if none fits.
 pub fn leading_row(headline: &str, width: u16) -> String {
     let room = usize::from(width.saturating_sub(2));
@@ -32,7 +35,8 @@ pub fn draw(
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let answer = compare.answer_rows(body);
     for (row, text) in answer.iter().enumerate() {
-        line(buf, area, row as u16, &[(" ", title), (text, title)]);
+        let style = if text.starts_with(NOISY) { theme.style(Role::Warn) } else { title };
+        line(buf, area, row as u16, &[(" ", title), (text, style)]);
     }
     if compare.has_counts() {
         let counts = compared_counts(compare, compared, cx, area.width);
@@ -83,7 +87,13 @@ pub struct StatusTexts {
 
 impl StatusTexts {
     pub fn new(compare: &Compare, compared: &AxisComparison, cx: &Context, width: u16) -> Self {
-        let whole = Self::with(compare, compared, cx, width, true);
+        let mut whole = Self::with(compare, compared, cx, width, true);
+        let needed = compare.filter.whole_width(Rect::new(0, 0, width, 1)) + 1;
+        // a text is seen whole while it is typed
+        if compare.filter.typing && whole.room(width) < needed {
+            (whole.counts, whole.flags, whole.hidden) = Default::default();
+            return whole;
+        }
         // the name of the scope comes before what it hides and the words of the flags
         match whole.room(width) > compare.filter.chip_width() {
             true => whole,

@@ -193,7 +193,7 @@ fn draw_cell(
 ) {
     let value = compare.value;
     let pair = compare.pairs().get(cell.pair);
-    let shade = value.number(cell).zip(scale).map(|(number, scale)| SHADES[scale.shade(number)]);
+    let shade = value.number(cell).zip(scale).map(|(number, scale)| SHADES[scale.shade(number, value)]);
     let role = match value {
         HeatValue::Speedup if !cell.differs => Role::Dim,
         HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,
@@ -254,15 +254,18 @@ impl Scale {
         }
     }
 
-    /// Index of the shade of a number.
-    fn shade(self, number: f64) -> usize {
-        match self {
-            Self::Ratio { farthest } => fifth(distance(number), [0.0, farthest]),
-            Self::Share { low, high } => fifth(number, [low, high]),
-        }
+    /// Index of the shade of a number. Both the number and the bounds count as they are shown, so that no cell contradicts
+    /// the key.
+    fn shade(self, number: f64, value: HeatValue) -> usize {
+        let number = match self {
+            Self::Ratio { .. } if number < 1.0 => 1.0 / number.max(f64::MIN_POSITIVE),
+            _ => number,
+        };
+        let shown = |number: f64| (number * 10f64.powf(value.decimals() as f64)).round();
+        (1..SHADES.len()).take_while(|shade| shown(number) >= shown(self.bound(*shade))).count()
     }
 
-    /// Least number of a shade.
+    /// Least number of a shade: the shades are fifths of the scale.
     fn bound(self, shade: usize) -> f64 {
         let share = shade as f64 / SHADES.len() as f64;
         match self {
@@ -301,12 +304,6 @@ fn distance(ratio: f64) -> f64 {
     ratio.max(f64::MIN_POSITIVE).ln().abs()
 }
 
-/// Fifth of the range in which a number falls.
-fn fifth(number: f64, [low, high]: [f64; 2]) -> usize {
-    // a value on a boundary belongs above it, despite rounding
-    (((number - low) / (high - low) * SHADES.len() as f64 + 1e-9) as usize).min(SHADES.len() - 1)
-}
-
 /// Key of the slices, scale of the shades and meaning of the marks; remarks that do not fit are left out.
 fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
     let slices = &compare.slices_shown;
@@ -318,7 +315,6 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
     let scale =
         |is_short: bool| slice.clone() + &scale_words(map.range(compare.value), compare.value, is_short);
     let [long, short] = [scale(false), scale(true)];
-    let sides = if Scale::new(map, compare.value).is_some() { " faster or slower" } else { "" };
     if compare.value != HeatValue::Speedup {
         return first_fitting(&[long, short], width).to_owned();
     }
@@ -330,11 +326,11 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
         used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
     };
     let texts = [
-        format!("{long}{sides}{}", meanings(tie)),
         format!("{long}{}", meanings(tie)),
         format!("{short}{}", meanings(tie)),
         format!("{short}{}", meanings("tie")),
         short,
+        scale_words(map.range(compare.value), compare.value, true),
     ];
     first_fitting(&texts, width).to_owned()
 }
@@ -343,7 +339,15 @@ fn scale_words(range: Option<[f64; 2]>, value: HeatValue, is_short: bool) -> Str
     match range {
         None => " no values for these cells".to_owned(),
         Some(range) if is_one(value, range) => format!(" {} everywhere", with_unit(value, range[0])),
-        Some(range) => Scale::over(value, range).words(value, is_short),
+        Some(range) => {
+            let scale = Scale::over(value, range);
+            let last = scale.bound(SHADES.len() - 1);
+            let slower = match value {
+                HeatValue::Speedup if range[0] < 1.0 => format!(" or ≤{:.2}x", 1.0 / last),
+                _ => String::new(),
+            };
+            scale.words(value, is_short) + &slower
+        }
     }
 }
 
@@ -354,12 +358,10 @@ mod tests {
 
     #[test]
     fn shades_are_fifths_of_the_range() {
-        let shades: Vec<usize> = [1.0, 1.19, 1.2, 1.5, 1.99, 2.0].map(|v| fifth(v, [1.0, 2.0])).into();
-        assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
         let alike = |value, number: f64| is_one(value, [number, number + 1e-4]);
         assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
         assert!(!is_one(HeatValue::GapClosed, [0.5, 0.52]));
-        let shade = |value, number: f64, range| Scale::over(value, range).shade(number);
+        let shade = |value, number: f64, range| Scale::over(value, range).shade(number, value);
         // a fifth of a percent is nothing, also where it is the most
         let shown = [0.0, 0.2, 27.0].map(|v| shade(HeatValue::ExposedPct, v, [0.0, v.max(0.2)]));
         assert_eq!(shown, [0, 0, 4]);
@@ -367,6 +369,10 @@ mod tests {
         // half as fast is as far from 1 as twice as fast
         let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade(HeatValue::Speedup, v, [0.5, 2.0]));
         assert_eq!(ratios, [4, 0, 0, 4]);
+        // the key says <1.06 or ≥1.06, and the cell 1.06x
+        let bound = Scale::over(HeatValue::Speedup, [1.0, 1.34]).bound(1);
+        assert!(1.06 < bound && bound < 1.065, "{bound}");
+        assert_eq!(shade(HeatValue::Speedup, 1.0601, [1.0, 1.34]), 1);
     }
 
     #[test]
@@ -375,7 +381,8 @@ mod tests {
         assert_eq!(words(HeatValue::Speedup, [2.0, 2.0]), " 2.00x everywhere");
         assert_eq!(words(HeatValue::ExposedPct, [0.0, 0.0]), " 0.0 % everywhere");
         assert_eq!(words(HeatValue::ExposedPct, [0.0, 20.0]), " · <4.0 ░ ≥4.0 ▒ ≥8.0 ▓ ≥12.0 █ ≥16.0 %");
-        assert!(words(HeatValue::Speedup, [0.5, 2.0]).ends_with("█ ≥1.74x"));
+        assert!(words(HeatValue::Speedup, [0.5, 2.0]).ends_with("█ ≥1.74x or ≤0.57x"));
+        assert!(words(HeatValue::Speedup, [1.0, 2.0]).ends_with("█ ≥1.74x"));
     }
 
     #[test]

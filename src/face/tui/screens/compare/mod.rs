@@ -200,7 +200,7 @@ impl Screen for Compare {
                 let Some(cell) = self.map.as_ref().and_then(cell) else { return false };
                 self.cursor = cell;
             }
-            ScreenInput::Narrow => self.arrange(),
+            ScreenInput::Narrow => self.narrow(),
             ScreenInput::Close if std::mem::take(&mut self.flags) => {}
             ScreenInput::Close if self.map.is_some() => self.show(self.view),
             ScreenInput::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
@@ -397,8 +397,8 @@ impl Compare {
         !self.shows_pivot() || self.pairs().is_empty()
     }
 
-    /// First rows: the headline, and below it the winners by setting; on the list and the map, the beginning of the
-    /// headline if there is room.
+    /// First rows: the headline, and below it signs of noise and the winners by setting; on the list and the map, the
+    /// beginning of the headline if there is room.
     fn answer_rows(&self, body: Rect) -> Vec<String> {
         if self.pairs().is_empty() {
             return Vec::new();
@@ -408,20 +408,20 @@ impl Compare {
             let has_answer = has_room && !self.kept.is_empty();
             return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
-        match self.winners().filter(|_| has_room) {
+        let [noise, winners] = [self.noise(), self.winners()].map(|text| text.filter(|_| has_room));
+        let mut rows = match winners {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
-            Some(winners) => {
-                let mut rows = vec![header::leading_row(headline, body.width)];
-                rows.extend(headline_rows(winners, body.width, 2));
-                rows
-            }
-        }
+            Some(_) => vec![header::leading_row(headline, body.width)],
+        };
+        rows.extend(noise.into_iter().flat_map(|noise| headline_rows(noise, body.width, 1)));
+        rows.extend(winners.into_iter().flat_map(|winners| headline_rows(winners, body.width, 2)));
+        rows
     }
 
-    /// Headline and winners by setting, in full.
+    /// Headline, signs of noise and winners by setting, in full.
     fn whole_answer(&self) -> Vec<&str> {
         let headline = self.headline().trim_end_matches('.');
-        std::iter::once(headline).chain(self.winners()).collect()
+        [Some(headline), self.noise(), self.winners()].into_iter().flatten().collect()
     }
 
     /// Opens the timelines of the selected pair, or says why there are none and what to do.

@@ -24,8 +24,7 @@ fn columns(compare: &Compare, compared: &AxisComparison, width: u16) -> Vec<Tabl
     let widest = pair_settings.widths.1.max(title.width()) as u16;
     let name = compared.baseline_name().unwrap_or_else(|| "baseline".to_owned());
     let baseline = match width {
-        // the headline and the legend name it
-        ..80 => format!("{} ms", compared.report.latency()),
+        ..80 => format!("{} ms", cut(&name, LONGEST_TITLE - 3)),
         _ => format!("{name} {} ms", compared.report.latency()),
     };
     // baselines that differ are named in the cells

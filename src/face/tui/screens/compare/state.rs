@@ -135,6 +135,8 @@ pub struct ComparisonFindings {
     pub headline: String,
     /// Winners by setting, if these differ.
     pub winners: Option<String>,
+    /// Signs of noise in measured cells.
+    pub noise: Option<String>,
     /// Validation of the simulated cells, in words.
     pub trust: Option<String>,
 }
@@ -160,7 +162,7 @@ pub struct Compare {
     /// [`Context::seen_run`] whose pair was selected last.
     followed: Option<String>,
     /// Findings on the filtered pairs, which they name; `None` until computed.
-    pub answer: Option<(PartOf<Arc<Vec<usize>>>, ComparisonFindings)>,
+    pub answer: Option<(PartOf<(Arc<Vec<usize>>, bool)>, ComparisonFindings)>,
     pub shown: Vec<PairRow>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
@@ -201,22 +203,37 @@ impl Compare {
     pub fn set(&mut self, result: Result<Arc<AxisComparison>, String>) {
         let selected = self.selected().map(runs_of);
         self.compared = Some(result);
+        self.arrange_around(selected);
+    }
+
+    /// Filters the pairs and keeps this one selected, or else selects the headline's.
+    fn arrange_around(&mut self, selected: Option<(String, String)>) {
         self.arrange();
-        let is_new = !self.pairs().iter().any(|pair| Some(runs_of(pair)) == selected);
+        let is_left = self.kept.iter().any(|at| Some(runs_of(&self.pairs()[*at])) == selected);
         self.select(selected);
-        if is_new && self.shows_pivot() {
+        if !is_left && self.shows_pivot() {
             self.held = None;
             self.list.selected = self.best_row().unwrap_or(self.list.selected);
         }
     }
 
-    /// Row of the pivot with the largest lead.
+    /// Filters the pairs after the scope or the text of the filter changed.
+    pub fn narrow(&mut self) {
+        let selected = self.selected().map(runs_of);
+        self.arrange_around(selected);
+    }
+
+    /// Row of the headline: the largest lead of the value that is fastest in most rows.
     fn best_row(&self) -> Option<usize> {
+        let rows = &self.pivot.rows;
+        let wins = |column: &usize| rows.iter().filter(|row| row.fastest.contains(column)).count();
+        // the first of several
+        let winner = (0..self.pivot.values.len()).rev().max_by_key(wins)?;
         let lead = |row: &PivotRow| {
-            let at = row.fastest.first().and_then(|column| row.pairs[*column])?;
+            let at = row.pairs[winner].filter(|_| row.fastest.contains(&winner))?;
             Some(self.pairs()[at].speedup)
         };
-        let leads = self.pivot.rows.iter().enumerate().filter_map(|(at, row)| Some((at, lead(row)?)));
+        let leads = rows.iter().enumerate().filter_map(|(at, row)| Some((at, lead(row)?)));
         leads.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     }
 
@@ -316,9 +333,10 @@ impl Compare {
         self.choose(self.pivot.values.get(at.saturating_add_signed(by).min(last)).cloned());
     }
 
-    /// Part of the comparison that the answer is about.
-    pub fn answer_of(&self) -> Option<PartOf<Arc<Vec<usize>>>> {
-        Some(PartOf(Arc::clone(self.compared()?), Arc::clone(&self.kept)))
+    /// Part of the comparison that the answer is about, and whether it is one experiment.
+    pub fn answer_of(&self) -> Option<PartOf<(Arc<Vec<usize>>, bool)>> {
+        let is_of_one = self.filter.experiment().is_some();
+        Some(PartOf(Arc::clone(self.compared()?), (Arc::clone(&self.kept), is_of_one)))
     }
 
     /// Headline of the filtered pairs; `…` until computed.
@@ -337,6 +355,12 @@ impl Compare {
     /// Winners of the filtered pairs by setting, if these differ.
     pub fn winners(&self) -> Option<&str> {
         self.known_answer()?.winners.as_deref()
+    }
+
+    /// Signs of noise in the filtered pairs' measured cells, unless the headline names them.
+    pub fn noise(&self) -> Option<&str> {
+        let answer = self.known_answer()?;
+        answer.noise.as_deref().filter(|_| !answer.headline.contains("Inconclusive"))
     }
 
     fn known_answer(&self) -> Option<&ComparisonFindings> {

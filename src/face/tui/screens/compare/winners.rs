@@ -75,14 +75,16 @@ pub fn winners_by_setting(
         format!("{} at {}", exception_words(winners, most), rules.join(", "))
     };
     let exceptions: Vec<String> = others.iter().map(exception).collect();
-    let sentence = format!("{}, but {}", usual_words(most), exceptions.join("; "));
+    let sentence = match most {
+        [] => format!("{}; elsewhere undecided", exceptions.join("; ")),
+        _ => format!("{}, but {}", usual_words(most), exceptions.join("; ")),
+    };
     (!exceptions.is_empty()).then(|| capitalized(&sentence))
 }
 
 /// Outcome of most settings, as a clause.
 fn usual_words(winners: &[String]) -> String {
     match winners {
-        [] => "undecided".to_owned(),
         [winner] => format!("{winner} is fastest"),
         tied => format!("{} tie for fastest", joined_with_and(tied)),
     }

@@ -235,6 +235,19 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let mut points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
     points.extend(&beside);
     for (label, style) in labelled(pareto, cx, plot, &drawn, &beside) {
+        let is_main = |point: &PlottedPoint| {
+            point.index == pareto.selected || pareto.ends.contains(&Some(point.index))
+        };
+        let is_line = |x: &u16| {
+            let cell = buf.cell((*x, label.y));
+            cell.is_some_and(|cell| !matches!(cell.symbol(), " " | "\u{2800}"))
+        };
+        let width = label.text.chars().count();
+        let covered = (label.x..label.x + width as u16).filter(is_line).count();
+        // where curves are dense, they matter more than the names of their points
+        if 2 * covered > width && !drawn.get(label.point).is_none_or(is_main) {
+            continue;
+        }
         let style = over(style);
         // a blank on either side separates the text from lines
         let end = put(buf, plot.area, label.x, label.y, &label.text, style);

@@ -338,6 +338,9 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
         with(y.value(point), y.interval(point), 1.0),
         if width < 80 { y.title().replace("tokens/s", "tok/s") } else { y.title() }
     );
+    if width >= NARROW && x.interval(point).or(y.interval(point)).is_some() {
+        text.push_str(" (95 % intervals, the cross)");
+    }
     if x != XAxis::Tpot && point.tpot_ms > 0.0 {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }

@@ -1,7 +1,7 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | within 30 ms: ladder 8x64 p2p-on, 278 tok/s/GPU ... |   best point within the limit
+//! | best: ladder 8x64 p2p-on, 278 tok/s/GPU ...         |   best point, or within a typed limit
 //! | [simulated] Ladder is up to 1.4x faster than ...    |   who wins at the same TP and batch
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
@@ -42,7 +42,7 @@ const HIGH: u16 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParetoAreas {
-    /// Best point within the limit.
+    /// Best point within the limit, or of all points.
     pub answer: Rect,
     pub headline: Rect,
     /// Group and filter; may be empty.
@@ -57,7 +57,8 @@ pub struct ParetoAreas {
 pub fn areas(body: Rect, pareto: &Pareto) -> ParetoAreas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || pareto.filter.narrows();
-    let (answer, rest) = cut_top(body, u16::from(pareto.limit.is_some()));
+    let has_answer = pareto.limit.is_some() || !pareto.best_within.is_empty();
+    let (answer, rest) = cut_top(body, u16::from(has_answer));
     // a low window names the only group and the scope if some runs are hidden
     let only = low && pareto.groups.len() < 2 && !filtered && has_headline(pareto);
     let (headline, rest) = cut_top(rest, u16::from(has_headline(pareto)));

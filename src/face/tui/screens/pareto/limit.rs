@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, XAxis};
+use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, Series, XAxis};
 use study::plot::{limit_words, number};
 use table::P2p;
 
@@ -16,21 +16,28 @@ use table::P2p;
 const ROUND: usize = 7;
 
 impl Pareto {
-    /// Finds the best points within the limit of this axis, typed or else round, and within the table's other limits.
+    /// Finds the best points within the typed limit of this axis, or else of all points, and within the table's round limits.
     pub(super) fn find_within(&mut self) {
         let shown: Vec<&ParetoPoint> = self.visible().collect();
         let round = analysis::round_limits(shown.iter().copied(), self.axes, ROUND);
         let typed = self.typed_limits.get(self.axes.x.as_str()).copied();
-        let limit = typed.or_else(|| round.get(round.len() / 2).copied());
-        let mut limits = distinct(limit.into_iter().chain(round));
+        let mut limits = distinct(typed.into_iter().chain(round));
         limits.sort_by(f64::total_cmp);
-        let rows = analysis::at_limits(shown.iter().copied(), self.axes, &limits);
-        let best = limit.map(|limit| analysis::best_within(&shown, &rows, self.axes, limit));
-        self.best_within = best.unwrap_or_default();
-        (self.limit, self.limits) = (limit, rows);
+        let rows = |limits: &[f64]| analysis::at_limits(shown.iter().copied(), self.axes, limits);
+        // every point is within this one
+        let widest = if self.axes.x.is_more_better() { 0.0 } else { f64::INFINITY };
+        let limit = typed.unwrap_or(widest);
+        let best = analysis::best_within(&shown, &rows(&[limit]), self.axes, limit);
+        (self.limit, self.limits, self.best_within) = (typed, rows(&limits), best);
     }
 
-    /// Limits x on the axis shown, or returns to a round limit, and selects the winner within it.
+    /// Limit of the list of all series: the typed one, or the middle one of the table.
+    fn listed_limit(&self) -> Option<f64> {
+        let limits = distinct(self.limits.iter().map(|row| row.limit));
+        self.limit.or_else(|| limits.get(limits.len() / 2).copied())
+    }
+
+    /// Limits x on the axis shown, or removes the limit, and selects the winner within it.
     pub fn set_limit(&mut self, limit: Option<f64>) {
         let axis = self.axes.x.as_str();
         match limit {
@@ -54,7 +61,7 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
         XAxis::Tpot => "'2 s completion' limits the latency",
         _ => "'30 ms tpot' limits TPOT",
     };
-    let hint = format!("goes to the best point within it; {other}; nothing typed: a round limit");
+    let hint = format!("goes to the best point within it; {other}; nothing typed: no limit");
     let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
     cx.prompt(PromptCompletion::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
         let (x, limit) = parse_on(typed, pareto.axes.x, pareto.unit())?;
@@ -107,32 +114,47 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 const NARROW: u16 = 79;
 
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278, standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
-/// batch are named with it, because their ratio is no speedup.
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
+/// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
+/// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
-    let limit = pareto.limit?;
-    let bound = format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit()));
+    let bound = match pareto.limit {
+        Some(limit) => format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit())),
+        None => "best: ".to_owned(),
+    };
     let measure = match pareto.axes.x {
-        XAxis::Tpot => "TPOT ",
-        XAxis::Ttft => "TTFT ",
+        XAxis::Tpot if pareto.limit.is_some() => "TPOT ",
+        XAxis::Ttft if pareto.limit.is_some() => "TTFT ",
         _ => "",
     };
     let named_bound = format!("{measure}{bound}");
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
-        return Some((named_bound, nothing(pareto)));
+        return pareto.limit.map(|_| (named_bound, nothing(pareto)));
     };
     let point = pareto.point(&winner.run)?;
     let name = format!("{}, {}", named(point), digits(winner.y));
     let title = pareto.axes.y.title();
     let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
-    let words = rivals.iter().map(|rival| rival_words(pareto, rival, point, limit));
-    let words: Vec<[String; 2]> = words.collect();
+    let is_named = |rival: &&BestWithin| pareto.limit.is_some() || rival.is_tied;
+    let words = rivals.iter().filter(is_named);
+    let words = words.map(|rival| (rival.is_tied, rival_words(pareto, rival, point)));
+    let words: Vec<(bool, [String; 2])> = words.chain(standard_there(pareto, point, rivals)).collect();
     let beside = |count: usize, form: usize| {
-        let rivals: Vec<&str> = words[..count].iter().map(|forms| forms[form].as_str()).collect();
-        format!("{name} {unit} ({})", rivals.join(", "))
+        let mut rivals = String::new();
+        for (at, (is_tied, forms)) in words[..count].iter().enumerate() {
+            let separator = match at.checked_sub(1).map(|before| words[before].0) {
+                None => "",
+                // ≈ is not of those that follow
+                Some(true) if !is_tied => "; ",
+                Some(_) => ", ",
+            };
+            rivals += separator;
+            rivals += &forms[form];
+        }
+        format!("{name} {unit} ({rivals})")
     };
     let whole = if words.is_empty() { format!("{name} {unit}") } else { beside(words.len(), 0) };
-    let off = without_p2p(pareto, point, limit).into_iter().flatten();
+    let off = pareto.limit.and_then(|limit| without_p2p(pareto, point, limit)).into_iter().flatten();
     let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
@@ -152,9 +174,30 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
+/// `standard` in the cell of the best point, unless it is that point or ties with it: `standard there 245`.
+fn standard_there(
+    pareto: &Pareto,
+    best: &ParetoPoint,
+    rivals: &[BestWithin],
+) -> Option<(bool, [String; 2])> {
+    let is_standard = |architecture: &Architecture| *architecture == Architecture::Standard;
+    let is_named = rivals.iter().any(|rival| rival.is_tied && is_standard(&rival.architecture));
+    if pareto.limit.is_some() || is_named || is_standard(&best.spec.architecture) {
+        return None;
+    }
+    let is_there = |point: &&ParetoPoint| {
+        let series = Series { architecture: Architecture::Standard, ..best.series() };
+        point.label() == best.label() && point.series() == series
+    };
+    let y = pareto.axes.y.value(pareto.visible().find(is_there)?)?;
+    let words = format!("standard there {}", digits(y));
+    Some((false, [words.clone(), words]))
+}
+
 /// Best point of a rival of the winner, with its near miss of the winner's TP and batch if it has one, and without it:
 /// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
-fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint, limit: f64) -> [String; 2] {
+fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [String; 2] {
+    let limit = pareto.limit.unwrap_or(f64::NAN);
     let tied = if rival.is_tied { "≈ " } else { "" };
     let label = pareto.point(&rival.run).map(ParetoPoint::label);
     let label = label.filter(|label| *label != winner.label());
@@ -215,7 +258,8 @@ pub fn draw_answer(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) 
     let keys = [Act::Limit, Act::Table].map(|act| cx.key::<Pareto>(act));
     let has_table = layout::areas(cx.body(), pareto).table.height > 0;
     let table = if has_table { "hide the table" } else { "all series" };
-    let keys = format!("{}: another limit, {}: {table}", keys[0], keys[1]);
+    let ask = if pareto.limit.is_some() { "another limit" } else { "type a limit" };
+    let keys = format!("{}: {ask}, {}: {table}", keys[0], keys[1]);
     let (used, wide) = (bound.width() + text.width(), keys.width());
     if used + wide + 3 <= row.width.into() {
         put(buf, row, row.right() - wide as u16 - 1, row.y, &keys, cx.theme.style(Role::Dim));
@@ -274,7 +318,8 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
         put(buf, area, area.x, area.y + row, &name, theme.style(Role::Architecture(entry.look)));
     }
     // the limit with its neighbours
-    let chosen = limits.iter().position(|limit| Some(*limit) == pareto.limit).unwrap_or(0);
+    let listed = pareto.listed_limit();
+    let chosen = limits.iter().position(|limit| Some(*limit) == listed).unwrap_or(0);
     let first = chosen.saturating_sub(fit / 2).min(limits.len().saturating_sub(fit));
     let mut cells = Vec::new();
     for (column, limit) in (0..).zip(limits.into_iter().skip(first).take(fit)) {
@@ -300,7 +345,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
 
 /// Lists all series within the limit, the winner first; the chosen one's point is selected.
 pub fn list_series(pareto: &Pareto, cx: &mut Context) {
-    let Some((limit, point)) = pareto.limit.zip(pareto.current()) else { return };
+    let Some((limit, point)) = pareto.listed_limit().zip(pareto.current()) else { return };
     let more = pareto.axes.y.is_more_better();
     let with_best = |entry| (entry, row_of(pareto, entry, limit).and_then(|row| row.best.as_ref()));
     let mut rows: Vec<(&SeriesEntry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();

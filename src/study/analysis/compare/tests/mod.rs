@@ -199,6 +199,55 @@ fn many_comparisons_are_counted_and_adjusted_for() {
     }
 }
 
+/// Rounds of a cell with these step latencies (ms), and equally long samples within a round.
+fn rounds_of(name: &str, of: &Architecture, steps_ms: &[f64], samples: usize) -> Vec<Record> {
+    let rounds = (0..).zip(steps_ms);
+    let record = |(round, step_ms): (u32, &f64)| {
+        record(&format!("{name}-{round}"), architecture(of), round, &vec![(0.0, *step_ms); samples])
+    };
+    rounds.map(record).collect()
+}
+
+#[test]
+fn a_p_value_is_no_smaller_than_the_rounds_support_however_many_samples_they_have() {
+    let pair = |rounds: usize, samples: usize| {
+        let standard = rounds_of("s", &Architecture::Standard, &[2.0, 2.2, 2.4, 2.1][..rounds], samples);
+        let ladder = rounds_of("l", &LADDER, &[1.2, 1.5, 1.4, 1.3][..rounds], samples);
+        compare(&[standard, ladder].concat(), "architecture").unwrap().pairs.remove(0)
+    };
+    for samples in [3, 30] {
+        let three = pair(3, samples);
+        let [p, adjusted] = [three.p_value, three.adjusted_p].map(Option::unwrap);
+        assert!((p - 1.0 / 27.0).abs() < 1e-9 && adjusted == p, "{p} {adjusted}");
+        assert_eq!((three.differs, three.verdict), (true, PairVerdict::Faster), "as its interval");
+        let four = pair(4, samples).p_value.unwrap();
+        assert!((four - 1.0 / 256.0).abs() < 1e-9, "{four}");
+        let two = pair(2, samples);
+        assert_eq!((two.p_value, two.verdict), (None, PairVerdict::Unknown), "two rounds show nothing");
+    }
+}
+
+#[test]
+fn measured_cells_tie_unless_their_own_paired_ratio_excludes_one() {
+    let fastest_with = |parallel_ms: [f64; 3]| -> Vec<String> {
+        let records = [
+            rounds_of("s", &Architecture::Standard, &[2.0; 3], 3),
+            rounds_of("l", &LADDER, &[1.26, 1.2, 1.14], 3),
+            rounds_of("p", &Architecture::Parallel, &parallel_ms, 3),
+        ];
+        let report = compare(&records.concat(), "architecture").unwrap();
+        let pairs: Vec<&Comparison> = report.pairs.iter().collect();
+        assert!(pairs.iter().all(|pair| pair.verdict == PairVerdict::Faster), "{report:?}");
+        let pivot = Pivot::new(&report, &[0, 1]);
+        let fastest = fastest(&pairs);
+        assert_eq!(pivot.rows[0].fastest.len(), fastest.len());
+        fastest.into_iter().map(|pair| pair.value.clone()).collect()
+    };
+    assert_eq!(fastest_with([1.15, 1.21, 1.27]), ["ladder", "parallel"], "1 % slower, within noise");
+    // rounds that vary alike
+    assert_eq!(fastest_with([1.29, 1.23, 1.17]), ["ladder"]);
+}
+
 #[test]
 fn simulations_have_no_p_value() {
     let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);

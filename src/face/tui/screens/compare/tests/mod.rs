@@ -188,6 +188,21 @@ fn flags_are_of_what_the_filter_leaves() {
     }
 }
 
+/// An experiment that reuses runs of another one has a headline; all runs have none.
+#[test]
+fn one_experiment_has_a_headline_whichever_runs_it_reuses() {
+    let mut records = grid().to_vec();
+    for record in &mut records {
+        record.experiment = Some(format!("tp{}", record.spec.tp));
+    }
+    let driver = on(records, (120, 40));
+    let compared = driver.state.compare.compared().unwrap();
+    let pairs = std::sync::Arc::new(Vec::from_iter(0..compared.report.pairs.len()));
+    let headline = |is_of_one| compared.answer(&(pairs.clone(), is_of_one)).headline;
+    assert!(headline(false).ends_with(": no common headline"), "{}", headline(false));
+    assert!(headline(true).starts_with("Ladder is "), "{}", headline(true));
+}
+
 #[test]
 fn what_was_compared_is_compared_at_the_next_start() {
     let mut driver = pairs_on(grid().to_vec(), (120, 40));

@@ -148,9 +148,9 @@ pub struct Pareto {
     pub ends: [Option<usize>; 2],
     /// Limits of x that were typed, in the axes' base units, by the name of the axis.
     pub typed_limits: BTreeMap<String, f64>,
-    /// Limit of x: typed, or else a round one; `None` without points.
+    /// Typed limit of x.
     pub limit: Option<f64>,
-    /// Best choice of each architecture within the limit, the winner first.
+    /// Best choice of each architecture within the limit, or of all points; the winner first.
     pub best_within: Vec<BestWithin>,
     /// Best points of each series within the limit, and within round ones.
     pub limits: Vec<AtLimit>,

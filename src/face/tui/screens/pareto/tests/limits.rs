@@ -22,7 +22,8 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
     for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
         let mut driver = driver(columns, rows);
         driver.taps("a");
-        let round = driver.state.pareto.limit;
+        assert_eq!(driver.state.pareto.limit, None, "nobody asked for one");
+        driver.shows(" best: ");
         driver.taps("t");
         driver.shows("TPOT at most (ms)");
         driver.tap(KeyCode::Esc);
@@ -46,19 +47,37 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         assert!(words.ends_with(" --at 6.5"), "{words}");
         driver.taps("u");
         driver.shows("undone: limit");
-        assert_eq!(driver.state.pareto.limit, round);
+        assert_eq!(driver.state.pareto.limit, None);
         driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
         assert_eq!(driver.state.pareto.limit, Some(6.5));
         // nothing typed
         type_limit(&mut driver, "");
-        assert_eq!(driver.state.pareto.limit, round);
+        assert_eq!(driver.state.pareto.limit, None);
     }
+}
+
+/// Without a limit, the best point of all is compared with standard in the same cell.
+#[test]
+fn without_a_limit_the_best_point_is_beside_standard_in_its_cell() {
+    let mut driver = driver(200, 60);
+    next_group(&mut driver);
+    driver.shows("; standard there ");
+    driver.shows("t: type a limit");
+    let pareto = &driver.state.pareto;
+    let best = pareto.best_within[0].y;
+    assert!(
+        pareto
+            .visible()
+            .filter(|point| !point.is_limit())
+            .all(|point| { pareto.axes.y.value(point).is_none_or(|y| y <= best) })
+    );
 }
 
 /// Where the winner has P2P, the answer has the best point without it, and `p` goes to the same cell without it.
 #[test]
 fn the_best_point_without_p2p_is_in_the_answer_and_the_selection_stays_on_its_cell() {
     let mut driver = driver(200, 60);
+    type_limit(&mut driver, "350");
     driver.shows("; P2P off: desync:4 99.1");
     let winner = driver.state.pareto.best_within[0].run.clone();
     assert!(driver.state.pareto.select(&winner));
@@ -119,6 +138,7 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
 fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let mut driver = driver(120, 40);
     next_group(&mut driver);
+    type_limit(&mut driver, "600");
     driver.state.pareto.table = Some(true);
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
