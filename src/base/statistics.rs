@@ -200,9 +200,10 @@ pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
 }
 
 /// Smallest p-value that so many rounds support: the share of draws of the rounds that consist of a single one, 1/27 for
-/// 3 rounds. Samples within a round are not independent, so more of them do not lower it.
+/// 3 rounds. Samples within a round are not independent, so more of them do not lower it. 0 for a single round, whose
+/// samples speak of that round only.
 pub fn least_p(rounds: usize) -> f64 {
-    (rounds as f64).powf(-(rounds as f64))
+    if rounds < 2 { 0.0 } else { (rounds as f64).powf(-(rounds as f64)) }
 }
 
 #[cfg(test)]

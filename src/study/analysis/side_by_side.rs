@@ -281,7 +281,7 @@ mod tests {
         records[1].overlap = Some(overlap(10.0, 1.0, 2.0, 0.5));
         let why = side_by_side(&records, 0, 1).unwrap().why.expect("both have a breakdown");
         assert!(why.starts_with("ladder decodes "), "{why}");
-        assert!(why.contains("than standard: exposed transfer -7.50, contention +1.00"), "{why}");
+        assert!(why.contains("than standard: exposed transfer -7.50 ms, contention +1.00 ms"), "{why}");
         records[1].overlap = None;
         assert_eq!(side_by_side(&records, 0, 1).unwrap().why, None);
     }
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(uneven, Difference { decode_ms: 5.75, rest_ms: -2.0, ..expected });
         assert_eq!(
             saved.sentence(["standard", "ladder"], "rank skew"),
-            "standard decodes 7.75 ms longer than ladder: exposed transfer +7.50, waiting for peers +1.75, \
-             contention -1.00, operations -0.500"
+            "standard decodes 7.75 ms longer than ladder: exposed transfer +7.50 ms, \
+             waiting for peers +1.75 ms, contention -1.00 ms, operations -0.500 ms"
         );
         let measured = Overlap { split: None, ..standard };
         assert_eq!(Difference::new(of(21.0, &measured), of(13.25, &ladder)), None);

@@ -465,7 +465,7 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
         answer.bullets
     );
     assert!(answer.bullets[0].contains("x, +9.9"), "{:?}", answer.bullets);
-    let trust = "simulated; TPOT off by 2 % on fitted cells, 12 % on batch sizes left out of the fit · 2 cells: ";
+    let trust = "simulated; TPOT off by 2 % on fitted cells, 12 % on batch sizes left out · 2 cells: ";
     assert!(answer.basis.starts_with(trust), "{}", answer.basis);
     // no mean of one cell
     assert!(!answer.bullets.join(" ").contains("ublished"), "{:?}", answer.bullets);

@@ -103,10 +103,11 @@ impl Trust {
     }
 
     /// Error of one cell beside that of settings left out of the fit: `error 2 % on fitted cells, 12 % on batch sizes left
-    /// out of the fit`; [`Self::badge`] if the cell was not fitted.
+    /// out`; [`Self::badge`] if the cell was not fitted.
     pub fn with_left_out(&self) -> String {
         let Self::Fitted(of) = self else { return self.badge() };
-        let left_out = of.known.held_out.iter().map(|out| Evidence { known: of.known, held_out: Some(out) });
+        let left_out =
+            of.known.held_out.iter().map(|out| Evidence { known: of.known, held_out: Some(out) });
         let worst = left_out.max_by(|a, b| a.pct().total_cmp(&b.pct()));
         let errors = std::iter::once(*of).chain(worst);
         let errors: Vec<String> =
@@ -165,10 +166,10 @@ impl Evidence {
         format!("{:.0} %", self.pct().ceil())
     }
 
-    /// Cells that the error is of: `fitted cells`, `batch sizes left out of the fit`.
+    /// Cells that the error is of: `fitted cells`, `batch sizes left out`.
     fn cells(&self) -> String {
         let Some(out) = self.held_out else { return "fitted cells".into() };
-        format!("{}s left out of the fit", out.by.strip_prefix("each ").unwrap_or("setting"))
+        format!("{}s left out", out.by.strip_prefix("each ").unwrap_or("setting"))
     }
 
     /// Errors of the rows that were left out of the fit: `5 % with each TP left out, 12 % with each batch size left out`.
@@ -274,7 +275,7 @@ fn first_tokens(specs: &[&Spec]) -> Option<String> {
 }
 
 /// Trust line of a card: the error of the headline's cells, and the largest of the others or, if all are fitted, of rows
-/// that were left out of the fit: `TPOT off by 2 % on fitted cells, 12 % on batch sizes left out of the fit, 20 of 80 cells
+/// that were left out of the fit: `TPOT off by 2 % on fitted cells, 12 % on batch sizes left out, 20 of 80 cells
 /// not validated; ladder/parallel order reversed in 5 of 14 published pairs`, or `this cell is not validated, TPOT off by ...`.
 pub fn short_badge(specs: &[&Spec], headline: &[&Spec]) -> Option<String> {
     let (groups, total) = grouped(specs.iter().copied());
@@ -683,7 +684,7 @@ mod tests {
             "mean error 2 % on 1 cell used for calibration, 12 % on 3 cells with each batch size left out"
         );
         let all: Vec<&Spec> = cells.iter().collect();
-        let fitted = "TPOT off by 2 % on fitted cells, 12 % on batch sizes left out of the fit";
+        let fitted = "TPOT off by 2 % on fitted cells, 12 % on batch sizes left out";
         let short = format!("{fitted}, 2 of 5 cells not validated");
         let short = short.as_str();
         assert_eq!(short_badge(&all, &[]).as_deref(), Some(short));
@@ -691,7 +692,7 @@ mod tests {
         assert_eq!(short_badge(&all[..1], &[]).as_deref(), Some(fitted), "also without such cells");
         assert_eq!(short_badge(&all[4..], &[]).as_deref(), Some("not validated"));
         // the headline's cell comes first
-        let unseen = "TPOT off by 12 % on batch sizes left out of the fit, 2 % on fitted cells, 2 of 5 cells not \
+        let unseen = "TPOT off by 12 % on batch sizes left out, 2 % on fitted cells, 2 of 5 cells not \
                       validated";
         assert_eq!(short_badge(&all, &all[1..2]).as_deref(), Some(unseen));
         let unknown = format!("this cell is not validated, {short}");

@@ -51,7 +51,7 @@ pub struct Comparison {
     /// True if the interval excludes 1 (for simulations: if the ratio is not 1).
     pub differs: bool,
     /// Two-sided bootstrap p-value of a ratio of 1, at least 1/27 with 3 shared rounds; null without an interval and with
-    /// fewer than 3 shared rounds.
+    /// 2 shared rounds. Of a single round, only its samples count.
     pub p_value: Option<f64>,
     /// P-value adjusted for the number of comparisons (Benjamini-Hochberg), with the same least value; null without a
     /// p-value.

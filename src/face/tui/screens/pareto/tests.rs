@@ -136,7 +136,7 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
 #[test]
 fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
-    driver.shows(" [emulated-link] Ladder is up to 1.19x faster than standard");
+    driver.shows(" [emulated-link] Ladder is up to 1.31x faster than standard");
     driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()

@@ -114,7 +114,7 @@ fn pin(
     for (at, least) in all {
         let needed = taken + specs[at].width + 1;
         // the last column needs no gap
-        if needed.saturating_add(least) <= width + 1 {
+        if needed.saturating_add(least) <= width.saturating_add(1) {
             (specs[at].spare, taken) = (0, needed);
         }
     }

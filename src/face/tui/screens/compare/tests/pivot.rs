@@ -228,7 +228,7 @@ fn the_pivot_scrolls_to_the_selected_value() {
         record.run.push_str("-b8");
     }
     let mut driver = on([compared(), larger].concat(), (60, 16));
-    let titles = |driver: &Driver| line_of(driver, "TPOT ms");
+    let titles = |driver: &Driver| line_of(driver, "standard ms");
     assert!(!titles(&driver).contains("upper-bound"), "{}", driver.screen());
     driver.taps("lll");
     assert!(titles(&driver).contains("[upper-bound]"), "{}", driver.screen());
@@ -273,8 +273,8 @@ fn a_small_window_shows_whole_clauses_and_has_the_rest_in_the_notes() {
         notes.iter().any(|note| note.is_folded && note.text.contains(text))
     };
     let driver = on(compared(), (80, 24));
-    driver.shows("by TPOT 1.25x; p <.001 (BH) …");
-    assert!(folded(&driver, "9 samples in 3 rounds each") && folded(&driver, "all tiny f32 tp2"));
+    driver.shows("▲ faster; 9 samples in 3 rounds each …");
+    assert!(folded(&driver, "by TPOT 1.25x; p 0.037 (BH)") && folded(&driver, "all tiny f32 tp2"));
     let driver = on(grid().to_vec(), (80, 24));
     assert!(folded(&driver, "standard decodes "), "{}", driver.screen());
 }
