@@ -46,6 +46,9 @@ pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
+/// Indices of pairs in the report, and true if they are of the scope of one experiment.
+pub type FilteredPairs = (Arc<Vec<usize>>, bool);
+
 impl AxisComparison {
     /// Compares cells; too slow for the drawing thread.
     pub fn new(cells: &KeptCell, asked: &ComparisonRequest) -> Result<Self> {
@@ -80,7 +83,7 @@ impl AxisComparison {
 
     /// Findings on these pairs; too slow for the drawing thread. Runs of several experiments have no common headline, unless
     /// they are the scope of one experiment, which reuses runs of others.
-    pub fn answer(&self, (pairs, is_of_one): &(Arc<Vec<usize>>, bool)) -> ComparisonFindings {
+    pub fn answer(&self, (pairs, is_of_one): &FilteredPairs) -> ComparisonFindings {
         let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let trust = trust(&kept);
         let runs: HashSet<&String> = kept.iter().map(|pair| &pair.run).collect();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::compared::{AxisComparison, KeptCells, PairRow};
+use super::compared::{AxisComparison, FilteredPairs, KeptCells, PairRow};
 use super::draw::PairSettings;
 use super::pivot::MarkMeanings;
 use crate::face::tui::prelude::*;
@@ -162,7 +162,7 @@ pub struct Compare {
     /// [`Context::seen_run`] whose pair was selected last.
     followed: Option<String>,
     /// Findings on the filtered pairs, which they name; `None` until computed.
-    pub answer: Option<(PartOf<(Arc<Vec<usize>>, bool)>, ComparisonFindings)>,
+    pub answer: Option<(PartOf<FilteredPairs>, ComparisonFindings)>,
     pub shown: Vec<PairRow>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<PairSettings>,
@@ -334,7 +334,7 @@ impl Compare {
     }
 
     /// Part of the comparison that the answer is about, and whether it is one experiment.
-    pub fn answer_of(&self) -> Option<PartOf<(Arc<Vec<usize>>, bool)>> {
+    pub fn answer_of(&self) -> Option<PartOf<FilteredPairs>> {
         let is_of_one = self.filter.experiment().is_some();
         Some(PartOf(Arc::clone(self.compared()?), (Arc::clone(&self.kept), is_of_one)))
     }
