@@ -76,6 +76,8 @@ pub fn about(name: &str, spec: Option<&Spec>) -> String {
             Some(described) => (described.about, Some(described.value)),
             None => ("a value of the hardware profile or the stack".to_owned(), None),
         }
+    } else if name == "question" {
+        ("what the experiment answers, in one sentence".to_owned(), None)
     } else {
         ("a variable of the run's process".to_owned(), Some("unset".to_owned()))
     };

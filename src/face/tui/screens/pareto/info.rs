@@ -359,8 +359,10 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
     match (is_median, width) {
         (false, ..NARROW) => text,
         (false, _) => format!("{text}, run {}", point.run),
-        (true, ..NARROW) => format!("{text}; medians of {} runs", point.runs),
-        (true, _) => format!("{text}; medians of {} runs, the last {}", point.runs, point.run),
+        (true, ..NARROW) => format!("{text}; medians over the samples of {} runs", point.runs),
+        (true, _) => {
+            format!("{text}; medians over the samples of {} runs, the last {}", point.runs, point.run)
+        }
     }
 }
 

@@ -233,6 +233,8 @@ impl Timeline {
                 self.early.clear();
                 false
             }
+            // one Enter too many for the picker, which would fold the rank under the cursor
+            (KeyCode::Enter, _) if self.early.is_empty() => return true,
             (_, Some(action)) => {
                 is_of_trace(action)
                     || self.early.iter().any(typing) && matches!(key.code, KeyCode::Char(_))

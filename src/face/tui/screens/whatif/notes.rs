@@ -262,9 +262,13 @@ fn from_to([low, high]: [String; 2]) -> String {
     }
 }
 
-/// Meanings of the architectures that are fastest, without the two of the main question and the chosen one.
+/// Meanings of the architectures that are fastest, without the two of the main question and the chosen one; `None` if standard
+/// is as fast.
 fn unfamiliar(answer: &WhatIfAnswer) -> Option<Sentence> {
     let rows = answer.fastest().rows;
+    if rows.iter().any(|(row, _)| row.architecture == Architecture::Standard) {
+        return None;
+    }
     let architectures = rows.iter().map(|(row, _)| &row.architecture);
     let is_familiar = |one: &Architecture| {
         let main = [Architecture::Standard, Architecture::Ladder(LayerSet::All)];
@@ -273,7 +277,7 @@ fn unfamiliar(answer: &WhatIfAnswer) -> Option<Sentence> {
     let others = architectures.filter(|one| !is_familiar(one));
     let others: Vec<String> = others.map(|one| format!("{one}: {}", own_meaning(one))).collect();
     let words = others.join(". ");
-    (!others.is_empty()).then(|| Sentence::new("fastest:", Role::Dim, words, Role::Dim))
+    (!others.is_empty()).then(|| Sentence::new("meaning:", Role::Dim, words, Role::Dim))
 }
 
 /// Measured TPOT of the stored runs that differ from the base in the chosen architecture alone: `ladder 44.3 to 44.9 ms in 3

@@ -958,6 +958,6 @@ fn an_unfamiliar_architecture_that_is_fastest_is_explained() {
     let driver = on((120, 40));
     let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
     let is_said =
-        |text: &str| text == "fastest: delayed:2: other ranks' partial sums join 2 modules later";
+        |text: &str| text == "meaning: delayed:2: other ranks' partial sums join 2 modules later";
     assert!(notes.iter().any(|note| is_said(&note.text)), "{}", driver.screen());
 }
