@@ -82,6 +82,36 @@ fn by_round(
     filled.map(|round| round.iter().map(number).collect()).collect()
 }
 
+/// Runs of a cell, oldest first, without those that an experiment has repeated or not repeated completely. A repetition
+/// begins with a run of a round that has numbers already.
+fn counted_runs<'a>(runs: &[&'a Record]) -> Vec<&'a Record> {
+    let mut rounds: BTreeMap<&str, Vec<HashSet<u32>>> = BTreeMap::new();
+    let repetitions: Vec<Option<(&str, usize)>> = runs
+        .iter()
+        .map(|run| {
+            let experiment = run.experiment.as_deref()?;
+            let of = rounds.entry(experiment).or_default();
+            let is_repeated = |last: &HashSet<u32>| run.has_numbers() && last.contains(&run.round);
+            if of.last().is_none_or(is_repeated) {
+                of.push(HashSet::new());
+            }
+            if let Some(last) = of.last_mut().filter(|_| run.has_numbers()) {
+                last.insert(run.round);
+            }
+            Some((experiment, of.len() - 1))
+        })
+        .collect();
+    // the last one with the most rounds
+    let newest = |of: &[HashSet<u32>]| (0..of.len()).max_by_key(|at| of[*at].len()).unwrap_or_default();
+    let counts = |(run, repetition): &(&&Record, Option<(&str, usize)>)| {
+        let Some((experiment, at)) = repetition else { return true };
+        let of = &rounds[experiment];
+        // a failure of a round without numbers stays
+        *at == newest(of) || !run.has_numbers() && !of[newest(of)].contains(&run.round)
+    };
+    runs.iter().zip(repetitions).filter(counts).map(|(run, _)| *run).collect()
+}
+
 /// Cell: all runs (rounds) of one spec, on one machine unless simulated.
 #[derive(Debug)]
 pub struct CellRuns<'a> {
@@ -90,8 +120,8 @@ pub struct CellRuns<'a> {
 }
 
 impl<'a> CellRuns<'a> {
-    /// Groups records into cells, in order of first appearance. A round that an experiment repeated counts once: its newest
-    /// run with numbers replaces earlier runs of that round.
+    /// Groups records into cells, in order of first appearance. Of rounds that an experiment repeated, the newest complete
+    /// repetition counts.
     pub fn group(records: &'a [Record]) -> Vec<Self> {
         let mut index: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
         let mut cells: Vec<Self> = Vec::new();
@@ -103,20 +133,7 @@ impl<'a> CellRuns<'a> {
             cells[at].runs.push(record);
         }
         for cell in &mut cells {
-            let mut repeated = HashSet::new();
-            let mut is_newest = |run: &Record| {
-                let Some(experiment) = &run.experiment else { return true };
-                let round = (experiment.clone(), run.round);
-                let is_newest = !repeated.contains(&round);
-                if run.has_numbers() {
-                    repeated.insert(round);
-                }
-                is_newest
-            };
-            let mut kept: Vec<&Record> =
-                cell.runs.iter().rev().copied().filter(|run| is_newest(run)).collect();
-            kept.reverse();
-            cell.runs = kept;
+            cell.runs = counted_runs(&cell.runs);
         }
         cells
     }
@@ -475,11 +492,14 @@ mod tests {
         let mut failed = run("a3", 0, 9.0, Some("a"));
         (failed.status, failed.metrics) = (Status::Failed, None);
         let a = |name, round, ms| run(name, round, ms, Some("a"));
-        let records = [a("a0", 0, 1.0), a("a1", 1, 2.0), a("a2", 0, 4.0), failed];
+        let mut records = vec![a("a0", 0, 1.0), a("a1", 1, 2.0), a("a2", 0, 4.0), failed];
         let [cell] = &aggregate(&records)[..] else { panic!("one cell") };
-        assert_eq!(cell.runs, ["a1", "a2"], "the newest of round 0 that has numbers");
-        assert_eq!(cell.metrics.as_ref().unwrap().tpot_ms.p50, 3.0);
-        assert_eq!(cell.warnings.len(), 1, "the failed repetition is named");
+        assert_eq!(cell.runs, ["a0", "a1"], "the repetition has not reached round 1");
+        records.push(a("a4", 1, 6.0));
+        let [cell] = &aggregate(&records)[..] else { panic!("one cell") };
+        assert_eq!(cell.runs, ["a2", "a4"]);
+        assert_eq!(cell.metrics.as_ref().unwrap().tpot_ms.p50, 5.0);
+        assert_eq!(cell.warnings.len(), 1, "a failure of the repetition is named");
         let alone = [run("r0", 0, 1.0, None), run("r1", 0, 2.0, None), run("b0", 0, 3.0, Some("b"))];
         assert_eq!(aggregate(&alone)[0].runs, ["r0", "r1", "b0"]);
     }

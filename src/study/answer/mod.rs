@@ -12,7 +12,7 @@ mod question;
 
 pub use question::{headlines, headlines_of_all};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{
@@ -319,32 +319,24 @@ fn rates(report: &ComparisonReport) -> Option<&'static str> {
     }
 }
 
-/// Runs of a repetition that did not reach its last round, which count beside older runs: each replaces an earlier run of
-/// its round, and is newer than a later round of its cell.
+/// Newest runs of cells that do not count, because the repetition that they are of has not reached its last round.
 fn unfinished_repetition(records: &[Record]) -> Option<String> {
-    if records.iter().all(|record| record.round == 0) {
-        return None;
-    }
-    let place = |run: &Record| (run.spec.key(), run.experiment.clone(), run.round);
-    let mut runs_of = BTreeMap::new();
-    records.iter().for_each(|record| *runs_of.entry(place(record)).or_insert(0_usize) += 1);
-    let (mut newer, mut all) = (0, 0);
-    for cell in CellRuns::group(records) {
-        let is_newer = |run: &Record| {
-            let is_left = |other: &Record| {
-                other.experiment == run.experiment
-                    && other.round > run.round
-                    && other.created < run.created
-            };
-            cell.ok().any(is_left) && runs_of.get(&place(run)).is_some_and(|runs| *runs > 1)
-        };
-        newer += cell.ok().filter(|run| is_newer(run)).count();
-        all += cell.ok().count();
-    }
-    (newer > 0).then(|| {
+    let cells = CellRuns::group(records);
+    let counting: BTreeSet<&str> = cells.iter().flat_map(CellRuns::ok).map(|run| &*run.run).collect();
+    let newest: BTreeMap<String, &str> = cells
+        .iter()
+        .filter_map(|cell| cell.ok().max_by_key(|run| &*run.created))
+        .map(|run| (run.spec.key(), &*run.created))
+        .collect();
+    let is_left_out = |run: &&Record| {
+        let is_newer = newest.get(&run.spec.key()).is_some_and(|newest| *run.created > **newest);
+        is_newer && !counting.contains(&*run.run)
+    };
+    let count = records.iter().filter(|run| run.has_numbers()).filter(is_left_out).count();
+    (count > 0).then(|| {
+        let runs = counted(count, "run");
         format!(
-            "{newer} of {} are of a later, unfinished repetition; resume it, or run all again, to replace the others.",
-            counted(all, "run")
+            "{runs} of a later, unfinished repetition do not count yet; resume it, or run all again."
         )
     })
 }

@@ -115,7 +115,7 @@ fn too_few_samples_for_intervals_are_called_so() {
     assert!(text.contains("have too few samples for an interval"), "{text}");
 }
 
-/// Rounds of a sweep, the newest run of each counting.
+/// Rounds of a sweep, the newest complete repetition of which counts.
 #[test]
 fn an_unfinished_repetition_is_named_and_uneven_samples_are_preliminary() {
     let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
@@ -134,7 +134,7 @@ fn an_unfinished_repetition_is_named_and_uneven_samples_are_preliminary() {
     };
     let first = again(&records, 0);
     let of = |more: &[Record]| one(&[&records[..], more].concat());
-    let caveat = "5 of 18 runs are of a later, unfinished repetition; ";
+    let caveat = "5 runs of a later, unfinished repetition do not count yet; ";
     let answer = of(&first[..5]);
     assert!(answer.bullets[0].starts_with(caveat), "{answer:?}");
     let whole = [first, again(&records, 1), again(&records, 2)].concat();
