@@ -547,6 +547,19 @@ fn a_simulation_that_was_cancelled_does_not_stay_running() {
 }
 
 #[test]
+fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    // all runs that the fixture does not report were cancelled one by one
+    send(&mut driver, ended(0, false));
+    driver.shows("◼ interrupted at 1 of 17: r resumes");
+    let effects = keys(&mut driver, "r");
+    let resumes = |effect: &Effect| {
+        matches!(effect, Effect::Sweep(SweepOrder::Start { choice: SweepSelection::Missing, .. }))
+    };
+    assert!(effects.iter().any(resumes), "{effects:?}");
+}
+
+#[test]
 fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));

@@ -128,7 +128,7 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
             };
             (word.into(), Role::Active)
         }
-        (Some((_, ended)), _) if ended.interrupted => {
+        (Some(_), _) if live.was_interrupted() => {
             let progress = live.progress(cx.now_ms);
             let (done, of) = (progress.done, progress.total);
             let resume = cx.key::<Live>(Act::RetryFailed);

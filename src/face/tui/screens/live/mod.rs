@@ -576,10 +576,6 @@ impl Live {
         }
     }
 
-    fn was_interrupted(&self) -> bool {
-        self.ended.is_some_and(|(_, ended)| ended.interrupted)
-    }
-
     fn has_failures(&self) -> bool {
         self.cells.iter().any(|cell| !cell.bad.is_empty())
     }

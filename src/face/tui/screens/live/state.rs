@@ -408,6 +408,14 @@ impl Live {
         until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
     }
 
+    /// True if the sweep ended before all its runs, also because single cells were cancelled. Failed runs have a repetition of
+    /// their own.
+    pub fn was_interrupted(&self) -> bool {
+        let is_left = |cell: &LiveCell| cell.can_run() && cell.settled.len() < self.rounds as usize;
+        let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);
+        self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
+    }
+
     pub fn progress(&self, now_ms: u64) -> LiveProgress {
         let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
         let total = (self.cells.len() - unable) * self.rounds as usize;
