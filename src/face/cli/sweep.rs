@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -46,8 +45,15 @@ pub struct Args {
     pub dry_run: bool,
     /// Run every cell again, including finished ones; with a time (RFC 3339), except runs stored since then, which
     /// resumes an interrupted repetition
-    #[arg(long, value_name = "SINCE", num_args = 0..=1, require_equals = true, default_missing_value = NOW)]
-    pub again: Option<Again>,
+    #[arg(
+        long,
+        value_name = "SINCE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = NOW,
+        value_parser = start_of_repetition,
+    )]
+    pub again: Option<Timestamp>,
     /// Rerun failed and interrupted cells only; skip cells that have not run yet
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
@@ -76,25 +82,18 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// When a repetition began.
-#[derive(Clone, Copy, Debug)]
-pub struct Again(Timestamp);
-
 /// Value of `--again` without one.
 const NOW: &str = "now";
 
-impl FromStr for Again {
-    type Err = jiff::Error;
-
-    fn from_str(text: &str) -> Result<Self, jiff::Error> {
-        Ok(Self(if text == NOW { Timestamp::now() } else { text.parse()? }))
-    }
+/// Reads the start time of a repetition.
+fn start_of_repetition(text: &str) -> Result<Timestamp, jiff::Error> {
+    if text == NOW { Ok(Timestamp::now()) } else { text.parse() }
 }
 
 impl Args {
     fn choice(&self) -> SweepSelection {
         match (self.again, self.retry_failed) {
-            (Some(Again(since)), _) => SweepSelection::Again(since),
+            (Some(since), _) => SweepSelection::Again(since),
             (_, true) => SweepSelection::Failed,
             _ => SweepSelection::Missing,
         }
@@ -212,7 +211,7 @@ const TABLE_ROWS: usize = 24;
 fn command_again(args: &Args, runner: &Runner) -> String {
     let (file, dir) = (args.file.to_string_lossy(), runner.store.dir().to_string_lossy());
     let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
-    let again = args.again.map(|Again(since)| format!("--again={since}"));
+    let again = args.again.map(|since| format!("--again={since}"));
     words.extend(again.as_deref());
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));

@@ -105,7 +105,7 @@ pub enum PickResult {
     Text(String),
 }
 
-/// Match as it is drawn.
+/// Name and description of a match, shortened to the width of the list.
 struct FittedLine {
     name: String,
     about: String,
@@ -452,11 +452,11 @@ impl Pick {
             false => cut(text, room),
         };
         let shown = fit(name, room);
-        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
+        // descriptions share a column: to the right of the names, or in the right half of a narrow list
         let beside = list.width.saturating_sub(names.saturating_add(3));
         let widest = words.min(beside.max(list.width / 2));
         let column = list.x + list.width.saturating_sub(widest + 1).max((names + 3).min(30));
-        // beside long descriptions, short ones such as keys end at the right edge
+        // if others are long, short descriptions such as keys end at the right edge
         let line = self.lines.get(at).filter(|_| self.path().is_none());
         let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
         let is_short = taken <= SHORT && words > SHORT || ends_right;

@@ -304,8 +304,8 @@ fn draw_sides(buf: &mut Buffer, area: Rect, (pair, names): (&Comparison, &[Strin
     });
 }
 
-/// Share of a time in the recorded decode phase. Times beside a latency are its shares: the mean of recorded steps
-/// differs from a median.
+/// Share of a time in the recorded decode phase. Scaling a median latency by it makes the parts of a row add up, which
+/// means of the recorded steps do not.
 fn share_of_phase(side: &Side, ms: Option<f64>) -> Option<f64> {
     let recorded_ms = side.compute_ms? + side.exposed_comm_ms? + side.idle_ms?;
     (recorded_ms > 0.0).then_some(ms? / recorded_ms)

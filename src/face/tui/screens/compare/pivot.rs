@@ -142,7 +142,7 @@ impl MarkMeanings {
         Self { tie, legends }
     }
 
-    /// Legend of the pivot, shortened to the width; a narrow window has the common settings beside it.
+    /// Legend of the pivot, shortened to the width. In a narrow window the common settings follow it in the same row.
     pub fn legend(&self, width: u16) -> &str {
         let texts = self.legends.get(usize::from(width < 100)..).unwrap_or_default();
         first_fitting(texts, width)

@@ -92,7 +92,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayo
         // while editing in a small window, the grid takes the rows
         None if experiments.editing && inner.height < 20 => 0,
         None if inner.height < LOW && head.has_question => LOW_HEADLINES as u16,
-        // beside the forecast, a heading and two axes
+        // what the forecast, a heading and two axes leave
         None if inner.height < LOW => inner.height.saturating_sub(LOW_FORECAST + 3),
         None => inner.height / 2,
     };

@@ -64,8 +64,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let mut columns: Vec<TableColumn> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
-    // titles are whole, as far as the rate beside them leaves room: cells differ in all their words. If not all leave
-    // room for the latency, those in view count
+    // titles are shown in full if the rate fits too, because cells differ in any of their words; if the latency does not
+    // fit, only the titles in view decide the width
     let room = areas.table.width.saturating_sub(RATE + 1);
     let mut widest = live.widest as u16 + 2;
     if widest + COLUMNS[LATENCY].width + 1 > room {
