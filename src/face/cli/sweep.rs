@@ -76,11 +76,11 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// When a repetition began.
+/// Start of a repetition (`--again`): cells without a run stored since then run again.
 #[derive(Clone, Copy, Debug)]
 pub struct Again(Timestamp);
 
-/// Value of `--again` without one.
+/// Value of `--again` if the user types no time.
 const NOW: &str = "now";
 
 impl FromStr for Again {
@@ -102,7 +102,8 @@ impl Args {
 }
 
 /// Runs the experiment and prints one record per cell, in file order, as soon as it is available. The answer and the
-/// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
+/// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes
+/// part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let experiment = || {
         let shared =

@@ -105,7 +105,7 @@ pub enum PickResult {
     Text(String),
 }
 
-/// Match as it is drawn.
+/// Name and description of a match, cut to the width of the list.
 struct FittedLine {
     name: String,
     about: String,
@@ -342,7 +342,7 @@ impl Pick {
         }
     }
 
-    /// Text that Tab completes a name to: what all names that begin as typed have in common, else the selected line.
+    /// Text that Tab completes a name to: the common prefix of all names that begin as typed, else the selected line.
     fn completed(&self) -> Option<String> {
         let typed = self.field.value();
         let names = self.found.iter().filter_map(|at| Some(self.line(*at)?.0));
@@ -452,11 +452,11 @@ impl Pick {
             false => cut(text, room),
         };
         let shown = fit(name, room);
-        // align descriptions in one column, as far right as they fit: beside the names, or in the right half
+        // align descriptions in one column, as far right as they fit: right of the names, or in the right half
         let beside = list.width.saturating_sub(names.saturating_add(3));
         let widest = words.min(beside.max(list.width / 2));
         let column = list.x + list.width.saturating_sub(widest + 1).max((names + 3).min(30));
-        // beside long descriptions, short ones such as keys end at the right edge
+        // in a list with long descriptions, short ones such as keys are right-aligned
         let line = self.lines.get(at).filter(|_| self.path().is_none());
         let ends_right = line.is_some_and(|line| line.is_elsewhere || line.is_off);
         let is_short = taken <= SHORT && words > SHORT || ends_right;
@@ -601,13 +601,13 @@ impl Overlay for Pick {
     }
 }
 
-/// Beginning that two names share.
+/// Common prefix of two names.
 fn in_common<'a>(a: &'a str, b: &'a str) -> &'a str {
     let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
     &a[..same.map(|(letter, _)| letter.len_utf8()).sum()]
 }
 
-/// Typed words without those that name nothing, unless there are no others.
+/// Typed words without articles and `of`, or all if no others are left.
 fn without_articles(typed: &str) -> String {
     let words = typed.split_whitespace();
     let kept: Vec<&str> = words.filter(|word| !["the", "a", "an", "of"].contains(word)).collect();
@@ -657,8 +657,9 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 }
 
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin with the first word come first, then lines with the most whole words, then names with a word near their start that
-/// begins with the first one; lines found by other words alone come last, and behind all of them those of other screens.
+/// begin with the first typed word come first, then lines with the most whole words, then names in which a word that
+/// begins with the first typed one comes early; lines found by other words alone come last, after them those of other
+/// screens.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
