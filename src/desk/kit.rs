@@ -62,7 +62,7 @@ pub struct KitPart {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Summary {
-    /// `name` of the GPU.
+    /// Object with the `name` of the GPU.
     gpu: serde_json::Value,
     parts: Vec<KitPart>,
 }

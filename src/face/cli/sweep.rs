@@ -101,7 +101,8 @@ impl Args {
 }
 
 /// Runs the experiment and prints one record per cell, in file order, as soon as it is available. The answer and the
-/// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
+/// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes
+/// part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let experiment = || {
         let shared =

@@ -195,7 +195,7 @@ impl Context {
         self.lay(YesNoPrompt { text: text.into(), yes: Box::new(yes), only_selected: None });
     }
 
-    /// Answers a key that means nothing in the top overlay, so that it does not seem to be lost.
+    /// Says how to close the top overlay, after a key without a binding in it.
     pub fn say_what_closes(&mut self) {
         self.inform("Esc closes this first");
     }

@@ -342,7 +342,7 @@ impl Pick {
         }
     }
 
-    /// Text that Tab completes a name to: what all names that begin as typed have in common, else the selected line.
+    /// Text that Tab completes a name to: the common prefix of all names that begin as typed, else the selected line.
     fn completed(&self) -> Option<String> {
         let typed = self.field.value();
         let names = self.found.iter().filter_map(|at| Some(self.line(*at)?.0));
@@ -601,13 +601,13 @@ impl Overlay for Pick {
     }
 }
 
-/// Beginning that two names share.
+/// Common prefix of two names.
 fn in_common<'a>(a: &'a str, b: &'a str) -> &'a str {
     let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
     &a[..same.map(|(letter, _)| letter.len_utf8()).sum()]
 }
 
-/// Typed words without those that name nothing, unless there are no others.
+/// Typed words without articles and `of`, or all if no others are left.
 fn without_articles(typed: &str) -> String {
     let words = typed.split_whitespace();
     let kept: Vec<&str> = words.filter(|word| !["the", "a", "an", "of"].contains(word)).collect();
@@ -657,8 +657,9 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 }
 
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin with the first word come first, then lines with the most whole words, then names with a word near their start that
-/// begins with the first one; lines found by other words alone come last, and behind all of them those of other screens.
+/// begin with the first typed word come first, then lines with the most whole words, then names in which a word that
+/// begins with the first typed one comes early; lines found by other words alone come last, after them those of other
+/// screens.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;

@@ -1,9 +1,10 @@
 //! Scope of the result screens (runs, Pareto, compare): the runs of one experiment, or all stored runs.
 //!
 //! It is the experiment that the user ran or chose last; before that, the experiment of the newest run. Leaving screen 1
-//! for a result screen chooses the selected experiment if it has stored runs and is another than at the last time. Its
-//! runs are those of its cells, from any experiment, as in its stored result on screen 1. A key changes to all runs and back, or on screen 1 and 2 to the experiment shown there. Each result screen
-//! names the scope before its filter.
+//! for a result screen chooses the selected experiment if it has stored runs and differs from the one chosen this way
+//! before. Its runs are those of its cells, from any experiment, as in its stored result on screen 1. A key changes to
+//! all runs and back, or on screens 1 and 2 to the experiment shown there. Each result screen names the scope before its
+//! filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -210,7 +211,7 @@ impl ResultScope {
         self.show(experiment);
     }
 
-    /// Makes the selected experiment of screen 1 the scope if it is another than at the last time and has stored runs.
+    /// Makes the selected experiment of screen 1 the scope if it has stored runs and differs from the last one followed.
     fn follow(&mut self, experiment: ShownExperiment, stored: Option<&Arc<Snapshot>>) {
         let stored = stored.filter(|_| self.followed.as_ref() != Some(&experiment.name));
         let own = stored.and_then(|stored| Some((ScopedRuns::new(&experiment, stored)?, stored)));

@@ -67,7 +67,7 @@ impl Overlay for TextView {
         match key.code {
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q') => return None,
-            // above this text
+            // the help opens above this text
             KeyCode::Char('?') => act(state, Action::Help),
             KeyCode::Enter => {
                 if let Some((_, enter)) = self.enter {
@@ -140,7 +140,7 @@ pub struct CheckItem {
 /// Effect of a key on a checklist.
 #[derive(Debug)]
 pub enum ChecklistUpdate {
-    /// The key means nothing here.
+    /// The key has no binding here.
     Nothing,
     /// New items and the index of the selected one.
     Items(Vec<CheckItem>, usize),

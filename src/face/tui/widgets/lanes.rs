@@ -356,7 +356,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Name in a lane, as in tables: the function of a kernel; of a mixture's exchanges, which share their kernels, the kind.
+    /// Name in a lane, as in tables: the function of a kernel, or the kind of a mixture's exchange, since dispatch and
+    /// combine share their kernels.
     fn name(&self, span: &Span) -> String {
         match self.kind(span) {
             kind @ (DISPATCH | COMBINE) => kind.to_owned(),
@@ -480,7 +481,7 @@ fn reversed(style: Style) -> Style {
     }
 }
 
-/// Name that decides the colour, found without an allocation: a kernel name without namespaces, templates and arguments.
+/// Kernel name without namespaces, templates and arguments, which decides the colour. Does not allocate.
 fn short(name: &str) -> &str {
     let base = name.split(['<', '(']).next().unwrap_or(name).trim();
     let last = base.rsplit(['/', ':', ' ']).next().unwrap_or(base);
