@@ -231,10 +231,10 @@ pub struct InterNode {
     pub gb_s: f64,
 }
 
-/// Message size in bytes up to which measured latency counts as pure latency.
-const LATENCY_BYTES: u64 = 16 << 10;
-
 impl LinkPoint {
+    /// Message size in bytes up to which measured latency counts as pure latency. Assumed, not measured.
+    pub const LATENCY_BYTES: u64 = 16 << 10;
+
     /// Message size in bytes from which the slope of the points is the bandwidth.
     pub const LARGE: u64 = 64 << 20;
 
@@ -271,7 +271,7 @@ impl LinkPoint {
     /// (alpha_us, gb_s) derived from the measured points, if possible.
     pub(super) fn measured(&self) -> Option<(f64, f64)> {
         let mut small: Vec<f64> =
-            self.points.iter().filter(|p| p.0 <= LATENCY_BYTES).map(|p| p.1).collect();
+            self.points.iter().filter(|p| p.0 <= Self::LATENCY_BYTES).map(|p| p.1).collect();
         small.sort_unstable_by(f64::total_cmp);
         let alpha = match (small.len(), small.get(small.len() / 2)) {
             (0, _) | (_, None) => self.points.first()?.1,

@@ -8,7 +8,7 @@
 use super::steps::{LayerCollectives, RecordedSteps};
 use crate::analysis::CollectiveRow;
 use base::error::{Error, Result};
-use machine::hardware::{CollectiveCost, Target};
+use machine::hardware::{CollectiveCost, LinkPoint, Target};
 use table::{Collective, P2p};
 use trace::rules::function;
 
@@ -69,9 +69,6 @@ pub(super) fn cost(
 /// Smallest and largest message size of the search (bytes).
 pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
 
-/// Message size up to which a latency counts as that of the link (bytes); of larger messages, a profile scales more with it.
-const LATENCY_BYTES: f64 = (16 << 10) as f64;
-
 /// Message size whose latency is `time_us`, clamped to the given bounds.
 pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
     for _ in 0..60 {
@@ -115,8 +112,8 @@ pub(super) fn known(
 /// Change of the latency of a trace's all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LatencyChange {
-    /// The link's latency changes by `latency_us`, which leaves at least the share `least` of an all-reduce; all other
-    /// changes scale the rest.
+    /// Adds `latency_us`, the change of the link's latency, but keeps at least the share `least` of the measured latency;
+    /// `times` scales the result by all other changes.
     Measured { latency_us: f64, least: f64, times: f64 },
     /// Fixed latency (ns).
     Takes(i64),
@@ -127,12 +124,17 @@ impl LatencyChange {
 
     /// Change between three costs of a message: of the trace, with another link latency alone, and with all changes;
     /// a fixed latency if the first is zero.
+    ///
+    /// Assumes, without a measurement, that the link's latency is the same in messages above
+    /// [`LinkPoint::LATENCY_BYTES`] as at that size. A profile scales the whole time beyond bytes / bandwidth with the
+    /// latency, but in larger messages a part of that time grows with the size, so it is not the link's latency.
     pub fn between(costs: [&CollectiveCost<'_>; 3], bytes: f64) -> Self {
         let [before, slid, after] = costs.map(|cost| cost.us(bytes).0);
         if before <= 0.0 {
             return Self::takes(after);
         }
-        let [small, small_slid, _] = costs.map(|cost| cost.us(bytes.min(LATENCY_BYTES)).0);
+        let small_bytes = bytes.min(LinkPoint::LATENCY_BYTES as f64);
+        let [small, small_slid, _] = costs.map(|cost| cost.us(small_bytes).0);
         Self::Measured {
             latency_us: small_slid - small,
             least: (slid / before).min(1.0),
@@ -164,9 +166,9 @@ pub(super) struct ChangedAllReduce<'a> {
     pub p2p: P2p,
 }
 
-/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `targets` are the traced one, and
-/// with another link latency alone. `own` is the collective whose latency the profile gives for the traced ones; `None`
-/// replaces their times.
+/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `targets` are the traced target,
+/// and the same with the new link latency only. `own` is the collective whose latency the profile gives for the traced
+/// ones; `None` replaces their times.
 pub(super) fn instead(
     known: &TracedAllReduce,
     (targets, tp, p2p): ([&Target; 2], u32, P2p),

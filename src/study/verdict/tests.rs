@@ -460,7 +460,7 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
             assert!(than.is_none_or(|than| *speedup > than.speedup), "{lines:?}");
         }
         let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
-        // the limit says what costs nothing
+        // the limit names the parts that cost nothing
         let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
         let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();
         let waits = ["CUDA graph", "no gap between CUDA graphs"];

@@ -299,7 +299,7 @@ impl WhatIfAnswer {
         found.into_iter().map(|(why, labels)| format!("{}: {why}", labels.join(", "))).collect()
     }
 
-    /// Architecture whose gain is in question: the chosen one, `ladder` beside `standard`.
+    /// Architecture whose gain is in question: the chosen one, or `ladder` for `standard`.
     pub fn wiring(&self) -> Architecture {
         rival_of(&self.spec.architecture)
     }
@@ -378,25 +378,21 @@ impl WhatIfAnswer {
     /// Rows that no other leads by more than the error of the two. `upper-bound` is no choice.
     pub fn fastest(&self) -> Fastest<'_> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
-        let ran: Vec<(&WhatIfRow, &SimulatedMetrics)> =
-            choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?))).collect();
-        let mut rows = ran.clone();
-        rows.retain(|slower| !ran.iter().any(|faster| self.leads(*faster, *slower)));
+        let ran: Vec<(&WhatIfRow, &SimulatedMetrics, TieBand)> = choices
+            .filter_map(|row| Some((row, row.numbers.as_ref().ok()?, self.tie_band([row]))))
+            .collect();
+        let mut rows: Vec<(&WhatIfRow, &SimulatedMetrics)> = Vec::new();
+        for (row, numbers, band) in &ran {
+            let slower = (numbers.tpot_ms, *band);
+            if !ran.iter().any(|(_, faster, own)| leads((faster.tpot_ms, *own), slower)) {
+                rows.push((*row, *numbers));
+            }
+        }
         let band = self.tie_band(rows.iter().map(|(row, _)| *row));
         rows.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
         let standard = self.row(&Architecture::Standard);
         rows.sort_by_key(|(row, _)| standard != Some(*row));
         Fastest { rows, band }
-    }
-
-    /// True if a row is faster than another by more than their band. A third row without a measured speedup does not widen
-    /// it, so that a comparison of the two says the same.
-    fn leads(
-        &self,
-        (faster, low): (&WhatIfRow, &SimulatedMetrics),
-        (slower, high): (&WhatIfRow, &SimulatedMetrics),
-    ) -> bool {
-        low.tpot_ms < high.tpot_ms && !self.tie_band([faster, slower]).holds(high.tpot_ms / low.tpot_ms)
     }
 
     /// Band within which these rows tie.
@@ -411,6 +407,14 @@ impl WhatIfAnswer {
     pub fn chosen(&self) -> Option<&SimulatedMetrics> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
     }
+}
+
+/// True if a row is faster than another by more than their band; each has its TPOT (ms) and its own band. A third row
+/// without a measured speedup does not widen it, so that a comparison of the two says the same.
+fn leads((low_ms, faster): (f64, TieBand), (high_ms, slower): (f64, TieBand)) -> bool {
+    let is_unknown = [faster, slower].contains(&TieBand::UNKNOWN);
+    let band = if is_unknown { TieBand::UNKNOWN } else { faster.wider(slower) };
+    low_ms < high_ms && !band.holds(high_ms / low_ms)
 }
 
 /// Architecture to compare with `standard` where this one is chosen: itself, or `ladder`.

@@ -38,7 +38,7 @@ pub struct TracedStep {
     is_of_known_model: bool,
 }
 
-/// Least distance of a step from the median one for a remark (%).
+/// Minimum difference from the median step for a remark (%). Chosen, not measured.
 const OUTLIER_PCT: f64 = 5.0;
 
 impl TracedStep {
@@ -47,7 +47,7 @@ impl TracedStep {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Rewiring::new`], and an error if the trace does not tell its TP.
+    /// Returns the errors of [`Rewiring::new`], and an error if the trace does not record its TP.
     pub fn new(
         trace: &Trace,
         (key, at_ns): (Option<StepKey>, i64),
@@ -114,7 +114,7 @@ impl TracedStep {
         })
     }
 
-    /// Remark on a step that is no typical one: `step 2 is 12 % longer than the median step`.
+    /// Remark on a step whose latency is not typical: `step 2 is 12 % longer than the median step`.
     pub fn beside_median(&self) -> Option<String> {
         let pct = 100.0 * (self.measured_ms / self.median_ms - 1.0);
         let way = if pct < 0.0 { "shorter" } else { "longer" };

@@ -74,7 +74,7 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     }
 }
 
-/// Texts one after the other, as many of the first ones as fit.
+/// Joins the clauses that fit, up to the first one that does not.
 pub fn fitting(clauses: &[String], room: u16) -> String {
     let mut text = clauses.first().cloned().unwrap_or_default();
     for clause in clauses.iter().skip(1) {
@@ -394,9 +394,9 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let areas = areas_of(body, whatif);
     let room = areas.fastest.width.saturating_sub(1);
     let mut notes = Vec::new();
-    let of_trust = |room| fitting(&trust(whatif, answer).0, room);
-    let rows = [headline(whatif, answer, room, cx), of_trust(room)];
-    let whole = [headline(whatif, answer, u16::MAX, cx), of_trust(u16::MAX)];
+    let (clauses, _) = trust(whatif, answer);
+    let rows = [headline(whatif, answer, room, cx), fitting(&clauses, room)];
+    let whole = [headline(whatif, answer, u16::MAX, cx), fitting(&clauses, u16::MAX)];
     for (row, whole) in rows.into_iter().zip(whole).filter(|(_, whole)| !whole.is_empty()) {
         let is_cut = row != whole;
         notes.push(ScreenNote::new(whole, is_cut));

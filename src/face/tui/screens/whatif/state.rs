@@ -185,7 +185,7 @@ impl WhatIf {
         self.traced.is_some().then_some(self.trace.as_str())
     }
 
-    /// Open trace from which the sliders can start, unless it was tried in vain.
+    /// Open trace from which the sliders can start; `None` if an earlier attempt failed.
     pub fn usable_trace<'a>(&self, cx: &'a Context) -> Option<&'a str> {
         let is_untried = self.seeded != cx.open_trace;
         cx.open_trace.as_deref().filter(|_| is_untried || self.usable == cx.open_trace)

@@ -907,7 +907,7 @@ fn a_kept_variant_names_what_was_changed() {
     driver.shows("▸ A  ladder, batch 2");
 }
 
-/// Values of a link that no one measured are marked, and changes stay in the header of every window.
+/// Link values that were not measured are marked, and changes stay in the header of every window.
 #[test]
 fn an_estimate_of_the_profile_is_marked_and_changes_leave_room_for_the_cell() {
     let mut driver = on((120, 40));
