@@ -91,7 +91,7 @@ pub fn value_at(
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
 pub struct MarkMeanings {
-    /// Rule for `≈`, that of the result card: within the simulator's error, or not significant.
+    /// Rule for `≈`, as on the result card: within the simulator's error, or not significant.
     pub tie: String,
     /// Legends of the pivot, the longest first.
     legends: Vec<String>,
@@ -142,7 +142,7 @@ impl MarkMeanings {
         Self { tie, legends }
     }
 
-    /// Legend of the pivot, shortened to the width; a narrow window has the common settings beside it.
+    /// Longest legend of the pivot that fits. A narrow window skips the longest one, to leave room for the common settings.
     pub fn legend(&self, width: u16) -> &str {
         let texts = self.legends.get(usize::from(width < 100)..).unwrap_or_default();
         first_fitting(texts, width)

@@ -36,7 +36,7 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     };
     let is_narrow = area.width < 71;
     let words = |narrow: &str, wide: &str| (if is_narrow { narrow } else { wide }).to_owned();
-    // the forecast beside the list has its time
+    // the forecast next to the list shows the duration
     let run = words(&act(Act::Choose), &format!("{} or {}", act(Act::Choose), act(Act::Run)));
     let keys = [
         (run, words("quickstart", "run the quickstart")),
