@@ -27,8 +27,8 @@ impl DetailAreas {
     const BARS: u16 = 2;
 
     /// Divides the interior of the frame. Bars need their legend, and the table of the sides both of its rows; the origin gives
-    /// way to them and to the sources of the difference, since the selected row names the setting. `rows` are those of the
-    /// first source and of all; a result of two rows has them where there is room.
+    /// way to them and to the sources of the difference, since the selected row names the setting. `rows` counts the
+    /// rows of the first sentence on the difference, and of all; a long result gets a second row if there is room.
     fn new(inner: Rect, rows: [u16; 2], is_long: bool) -> Self {
         let sides = if inner.height > Self::SIDES { Self::SIDES } else { 0 };
         let has_bars = inner.height > Self::SIDES + Self::BARS + 1;
@@ -190,7 +190,7 @@ impl ResultLine {
         let room = width.saturating_sub(used);
         let (clauses, second) = match area.height {
             ..2 => (fitting_clauses(&whole, room), ""),
-            // words that a first row has no room for
+            // the second row has the clauses that do not fit into the first
             _ => {
                 let first = leading_clauses(&whole, room.saturating_sub(1), &["; "]).unwrap_or_default();
                 let rest = whole.get(first.len()..).unwrap_or_default();
@@ -385,7 +385,7 @@ impl PhaseTimes {
 const BAR_NAME: u16 = 15;
 const BAR_LENGTH: u16 = 23;
 
-/// Least width of bars that say what their means include.
+/// Minimum width of bars that say that their means include stalls.
 const WIDE: u16 = 100;
 
 /// One bar per side on a common scale, with a legend of the parts.
@@ -409,7 +409,7 @@ fn draw_bars(
     }
     let lengths = [0, 1].map(|row| {
         let length = ns((phases[row].total_ms() * 1e6) as i64);
-        // the headline has medians
+        // unlike the medians of the headline
         let stalls = match sides[row].rounds {
             2.. if !phases[row].is_split && areas.bars.width >= WIDE => ", stalls included",
             _ => "",
@@ -606,7 +606,7 @@ mod tests {
         assert_eq!(of_sources(9, [1, 1]), (1, 1));
         assert_eq!(of_sources(10, [1, 1]), (1, 1));
         assert_eq!(of_sources(12, [2, 4]), (1, 4));
-        // a long result takes the gap
+        // the second row of a long result replaces the gap
         let long = |height| DetailAreas::new(Rect::new(0, 0, 80, height), [1, 1], true).result.height;
         assert_eq!([long(9), long(10)], [1, 2]);
     }

@@ -89,7 +89,7 @@ impl StatusTexts {
     pub fn new(compare: &Compare, compared: &AxisComparison, cx: &Context, width: u16) -> Self {
         let mut whole = Self::with(compare, compared, cx, width, true);
         let needed = compare.filter.whole_width(Rect::new(0, 0, width, 1)) + 1;
-        // a text is seen whole while it is typed
+        // the filter is shown whole while it is typed
         if compare.filter.typing && whole.room(width) < needed {
             (whole.counts, whole.flags, whole.hidden) = Default::default();
             return whole;
@@ -250,7 +250,7 @@ pub fn compared_counts(
 fn made(compare: &Compare, cx: &Context, width: u16) -> String {
     let (Counts { pairs: shown, differ, simulated, simulated_differ, .. }, all) =
         (compare.counts, compare.scope_counts.pairs);
-    // simulations differ by more than the simulator's error, without a test
+    // simulated pairs differ by more than the simulator's error; no test applies to them
     let differ = match (shown - simulated, simulated) {
         (0, _) | (_, 0) => format!("{differ} differ"),
         (measured, simulated) => format!(

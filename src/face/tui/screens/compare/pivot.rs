@@ -91,7 +91,7 @@ pub fn value_at(
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
 pub struct MarkMeanings {
-    /// Rule for `≈`, that of the result card: within the simulator's error, or not significant.
+    /// Rule for `≈`, as on the result card: within the simulator's error, or not significant.
     pub tie: String,
     /// Legends of the pivot, the longest first.
     legends: Vec<String>,

@@ -161,7 +161,7 @@ pub struct Compare {
     held: Option<String>,
     /// [`Context::seen_run`] whose pair was selected last.
     followed: Option<String>,
-    /// Findings on the filtered pairs, which they name; `None` until computed.
+    /// Filtered pairs and the findings on them; `None` until computed.
     pub answer: Option<(PartOf<FilteredPairs>, ComparisonFindings)>,
     pub shown: Vec<PairRow>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.

@@ -40,7 +40,7 @@ pub struct Draft {
     /// File path, used in errors and to resolve relative paths in the text.
     pub path: PathBuf,
     pub revisions: Revisions,
-    /// Hash of the text, which tells runs of unsaved edits from those of others.
+    /// Hash of the text; distinguishes the runs of different unsaved edits.
     mark: String,
     pub rows: Vec<DraftRow>,
     /// Parse error that makes the text uneditable here.

@@ -397,7 +397,7 @@ fn draw_row(
         return;
     }
     let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
-    // the values beside an empty field are no content of it
+    // the values next to an empty field are not its content
     let is_new = |typing: &InlineEdit| matches!(typing.what, EditTarget::NewValue(_));
     let mark = if experiments.typing.as_ref().is_some_and(is_new) { " add: ›" } else { "›" };
     // values make room for the text that is typed after them
@@ -413,7 +413,7 @@ fn draw_row(
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
     let mut end = x;
-    // no value reaches into the text that is typed
+    // values do not overlap the typed text
     let values = Rect { width: right.saturating_sub(area.x), ..area };
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
@@ -539,7 +539,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         texts.push(styled(format!("! {noise}"), Role::Warn));
     }
-    // results say themselves what they are
+    // stored results name their provenance themselves
     let cells = experiment.cells.iter().filter(|_| !is_answered);
     let provenances: BTreeSet<Provenance> = cells.map(|cell| cell.spec.provenance()).collect();
     for provenance in provenances {
@@ -570,7 +570,7 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
-/// `at most` if no run of this machine is stored to scale the times by: the nominal CPU is a slow one.
+/// `at most` if no stored run of this machine can scale the times: the nominal CPU is a slow one.
 fn about(forecast: &Forecast) -> &'static str {
     if forecast.rests_on.contains_key(&ForecastBasis::Nominal) { "at most" } else { "about" }
 }

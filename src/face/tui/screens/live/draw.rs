@@ -156,7 +156,7 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
     ]
 }
 
-/// Settings that all cells share: `  cells: tiny f32 b4`; empty beside a result, which names them.
+/// Settings that all cells share: `  cells: tiny f32 b4`; empty next to a result, which names them.
 fn common(live: &Live) -> String {
     match live.cells.first().filter(|_| !live.shows_answer()) {
         Some(cell) if !live.varied.is_empty() => {
@@ -314,7 +314,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         }
         6 => {
             let since = cell.since_ms.map(|since| now_ms.saturating_sub(since));
-            // no run of it was executed
+            // the sweep found all results of the cell in the store
             let is_stored = cell.executed == 0 && !cell.rounds.is_empty();
             let none = if is_stored { "stored" } else { "-" };
             (since.or(cell.took_ms).map_or(none.into(), clock), text)

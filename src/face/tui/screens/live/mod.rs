@@ -298,7 +298,7 @@ impl Live {
         }
         let warned = u16::from(self.warning().is_some());
         let head = match self.shows_answer() && body.height < SMALL {
-            // the result counts what has none
+            // the result itself counts the cells without one
             true => 1,
             false => 2 + warned,
         };
@@ -309,16 +309,16 @@ impl Live {
             // in a small window the result needs the rows of the cells
             true if body.height < SMALL => cut_top(rest, rest.height),
             true => {
-                // leaves room for the cells, or for a third of the rows of them
+                // leaves room for all cells, but at most a third of the rows
                 let most = rest.height.saturating_sub(cells.min(rest.height / 3)).max(11);
                 cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
             }
             false => {
-                // the frame, numbers, two lanes a rank and the log need these rows, and take those that are left
+                // the frame, numbers, two lanes a rank and the log need these rows; spare rows go to them, too
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let others = cells.saturating_add(waiting.min(1));
                 let most = match body.height {
-                    // the frame, the numbers and a line of the log, which gives way to a warning
+                    // the frame, the numbers and a line of the log, dropped for a warning
                     ..SMALL => rest.height.saturating_sub(others).max(5 - warned),
                     SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
@@ -332,7 +332,7 @@ impl Live {
         };
         let queue = match waiting {
             0 => 0,
-            // a line, until it is entered
+            // one line until the user opens the queue
             _ if !self.in_queue => 1,
             waiting => (waiting + 2).min(table.height / 2).max(3),
         };
@@ -561,7 +561,7 @@ impl Live {
         };
         match () {
             () if self.was_interrupted() => {
-                // a repetition goes on, in place of finding the runs that it was to repeat
+                // resumes a repetition as one: as `Missing` it would find the runs that it has to repeat
                 let choice = match self.choice {
                     SweepSelection::Again(_) => self.choice,
                     SweepSelection::Missing | SweepSelection::Failed => SweepSelection::Missing,

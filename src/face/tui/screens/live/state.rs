@@ -235,7 +235,7 @@ impl Live {
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
     }
 
-    /// Counts the stored runs as done, before the sweep comes to them.
+    /// Counts the stored runs as done before the sweep reaches them.
     pub fn count_stored(&mut self, stored: &Snapshot) {
         let rounds = self.rounds;
         for cell in &mut self.cells {
@@ -408,8 +408,8 @@ impl Live {
         until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
     }
 
-    /// True if the sweep ended before all its runs, also because single cells were cancelled. Failed runs have a repetition of
-    /// their own.
+    /// True if the sweep ended with runs left, also if only single cells were cancelled. False if runs failed: these are
+    /// retried first.
     pub fn was_interrupted(&self) -> bool {
         let is_left = |cell: &LiveCell| cell.can_run() && cell.settled.len() < self.rounds as usize;
         let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);

@@ -287,7 +287,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
     }
     let close = match (point.too_close, point.band) {
         (false, _) => String::new(),
-        // the error of latencies, in the notes, is another one
+        // not the error of latencies, which is in the notes
         (true, Some(band)) => {
             format!(", too close to call ({}: {})", band.within(), band.reason())
         }

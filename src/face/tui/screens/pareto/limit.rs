@@ -144,7 +144,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         for (at, (is_tied, forms)) in words[..count].iter().enumerate() {
             let separator = match at.checked_sub(1).map(|before| words[before].0) {
                 None => "",
-                // ≈ is not of those that follow
+                // ≈ does not cover the rivals that follow
                 Some(true) if !is_tied => "; ",
                 Some(_) => ", ",
             };
@@ -216,7 +216,7 @@ fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [St
     [with_miss.unwrap_or_else(|| words.clone()), words]
 }
 
-/// Best choice without P2P, where the winner has P2P: `P2P off: ladder 226`, and in few words.
+/// Best choice without P2P, if the winner uses P2P: `P2P off: ladder 226`, and in few words.
 fn without_p2p(pareto: &Pareto, winner: &ParetoPoint, limit: f64) -> Option<[String; 2]> {
     let is_off = |at: &&AtLimit| at.limit == limit && at.p2p == P2p::Off && !at.architecture.is_limit();
     let rows = pareto.limits.iter().filter(is_off).filter(|_| winner.spec.p2p == P2p::On);

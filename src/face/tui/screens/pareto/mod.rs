@@ -529,7 +529,7 @@ fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
 fn step(pareto: &mut Pareto, plot: &Plot, by: isize) {
     let (places, selected) = pareto.places();
     let (wide, high) = (plot.area.width.saturating_sub(1), plot.area.height.saturating_sub(1));
-    // unlike the plot's cells, those beside a zoomed window stay apart from those at its edge
+    // not clamped to the plot: points outside a zoomed window stay apart from those at its edge
     let cell = |share: f64, cells: u16| (share * f64::from(cells)).round() as i64;
     let cell = |(x, y)| (cell(plot.x.share(x), wide), -cell(plot.y.share(y), high));
     let cells: Vec<_> = places.into_iter().map(|at| at.map(cell)).collect();

@@ -80,8 +80,8 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     (columns, specs)
 }
 
-/// Pins a result, the options that tell runs apart, then other results, as long as there is room. Once the user scrolls, all
-/// columns that tell runs apart come first, and others keep some room.
+/// Pins a result, the options that distinguish runs, then other results, as long as there is room. Once the user scrolls,
+/// all columns that distinguish runs come first, and the other columns keep a minimum width.
 fn pin(
     runs: &Runs,
     table: &RunTable,
@@ -89,7 +89,7 @@ fn pin(
     specs: &mut [table::TableColumn],
     width: u16,
 ) {
-    /// Least room for other columns beside columns that tell runs apart, and beside results.
+    /// Minimum width left to the other columns after a column that distinguishes runs is pinned, and after a result is.
     const LEAST: (u16, u16) = (9, 17);
     let is_result = |at: &usize| {
         let column = &table.columns()[columns[*at].column];

@@ -152,8 +152,8 @@ fn draw_top(
     }
 }
 
-/// Draws the order, and the options in which the shown runs differ unseen or that they share. Beside the filter, only what
-/// fits whole.
+/// Draws the order, and the options in which the shown runs differ unseen or that they share. Next to the filter, draws only
+/// a text that fits whole.
 fn draw_about(
     buf: &mut Buffer,
     area: Rect,
@@ -221,7 +221,7 @@ fn draw_table(
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
         if let Some(mark) = columns::mark_behind(runs, column, &specs[place.column]) {
-            // behind the title or before it; in its blank or over its last letter where the mark would touch another title
+            // after the title or before it; if it would touch another title there, in a blank or over the last letter
             let behind = place.x + place.width;
             let title = specs[place.column].title.trim_start();
             let before = behind.saturating_sub(title.width() as u16 + 1);
@@ -316,8 +316,8 @@ fn fitting(runs: &Runs, record: &Record, column: &RunTableColumn, row: usize, wi
     }
 }
 
-/// Draws the selected run's values that tell it from one that looks the same or that the table has no room for, whole, with the
-/// names of their columns.
+/// Draws values of the selected run uncut, with their column names: those that distinguish it from a run that looks the
+/// same, and those that the table cuts or hides.
 fn draw_hidden(
     buf: &mut Buffer,
     area: Rect,

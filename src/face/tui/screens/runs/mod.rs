@@ -193,9 +193,14 @@ impl Screen for Runs {
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let stored = cx.stored.clone();
         self.show_group(usize::from(self.areas(body).table.height.saturating_sub(1)));
-        let row = self.row().zip(stored.as_ref());
-        self.unseen =
-            row.map_or_else(Vec::new, |(row, stored)| columns::unseen(self, &stored.table, row));
+        let row = self.row();
+        // compares the run with all rows, so only for another run, other rows or other columns
+        if row.is_none() || self.unseen_row != row {
+            let found = row.zip(stored.as_ref());
+            self.unseen =
+                found.map_or_else(Vec::new, |(row, stored)| columns::unseen(self, &stored.table, row));
+            self.unseen_row = row;
+        }
         if let Some(record) = self.selected(stored.as_ref()) {
             cx.seen_run = Some(record.run.clone());
             TraceLookup::ask::<Self>(record, cx, |runs| &mut runs.trace);

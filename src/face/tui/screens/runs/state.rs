@@ -95,8 +95,10 @@ pub struct Runs {
     pub shared: Vec<String>,
     /// Options and variables in which the shown runs differ, as indices of columns.
     pub differing: Vec<usize>,
-    /// Those of `differing` that tell the selected run from one that looks the same.
+    /// Columns of `differing` that distinguish the selected run from one that looks the same.
     pub unseen: Vec<usize>,
+    /// Row of `unseen`; `None` if the rows or the columns changed since.
+    pub unseen_row: Option<usize>,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -169,6 +171,7 @@ impl PersistentScreen for Runs {
         marked.into_iter().for_each(|run| self.marked.insert(run));
         if !columns.is_empty() {
             self.columns = with_pinned(columns);
+            self.unseen_row = None;
         }
         (self.grouped, self.detail) = (grouped, detail);
         if self.leave_order(cx, |runs| runs.sort = sort)
@@ -324,6 +327,7 @@ impl Runs {
         };
         self.longest = self.columns.iter().filter_map(longest).collect();
         self.needed = columns::needed(self, table);
+        self.unseen_row = None;
     }
 
     pub fn group(&self, table: &RunTable) -> Option<usize> {

@@ -34,7 +34,7 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         driver.shows("┊");
         let screen = driver.screen();
         let answer = screen.lines().nth(1).unwrap_or_default();
-        // the smallest window has the measure on the axis alone
+        // the smallest window names the measure only on the axis
         let bounds = [" TPOT within 6.5 ms: ", " TPOT ≤ 6.5 ms: ", " ≤ 6.5 ms: "];
         let bounds = if columns < 80 { &bounds[..] } else { &bounds[..2] };
         let is_first = bounds.iter().any(|bound| answer.starts_with(bound));
