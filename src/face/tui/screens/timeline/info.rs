@@ -302,8 +302,8 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     (title, lines)
 }
 
-/// Fewest steps of a trace of which one is called typical.
-const LEAST_STEPS: usize = 4;
+/// Number of steps up to which none is labelled typical.
+const FEW_STEPS: usize = 4;
 
 fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
@@ -320,7 +320,7 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let mut what = format!("{} on {on}, rank {}", info.kind, span.rank);
     if let Some(at) = pane.step(view.time, true) {
         let label = index.step_label(index.steps[at].key);
-        let is_typical = index.typical_step == Some(at) && index.steps.len() > LEAST_STEPS;
+        let is_typical = index.typical_step == Some(at) && index.steps.len() > FEW_STEPS;
         let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
         what.push_str(&format!(", {label}{typical}"));
     }

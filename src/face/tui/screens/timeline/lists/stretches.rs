@@ -41,6 +41,7 @@ pub fn draw_stretches(
     let (total_us, ranks) =
         table.map_or((0.0, 1.0), |table| (table.total_us, table.ranks.max(1) as f64));
     let rows = TableRows::new(&shown.list, shown.order.len());
+    let full = has_both_phases(shown);
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match picked[column] {
@@ -51,7 +52,7 @@ pub fn draw_stretches(
             3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
             4 => longest(index, family),
             // apart from the number before it
-            5 => format!(" {}", full_or_brief(shown, family, usize::from(width).saturating_sub(1))),
+            5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
             7 => family.peer_wait_us.map_or_else(String::new, time_of),
             _ => family.transfer_us.map_or_else(String::new, time_of),
@@ -119,7 +120,8 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
         let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
-        let name = widest(shown, |family| format!(" {}", full_or_brief(shown, family, LONGEST_NAME)));
+        let full = has_both_phases(shown);
+        let name = widest(shown, |family| format!(" {}", full_or_brief(full, family, LONGEST_NAME)));
         collective.width = name.max(collective.title.width() as u16).min(free - waiting);
     }
     (picked, columns)
@@ -196,10 +198,15 @@ fn widest(shown: &Stretches, text: impl Fn(&StretchFamily) -> String) -> u16 {
     widths.max().unwrap_or(0).min(LONGEST_NAME) as u16
 }
 
-/// Shortened name of a row's collective: without its phase, unless the rows are of both phases.
-fn full_or_brief(shown: &Stretches, family: &StretchFamily, room: usize) -> String {
+/// True if the rows are of both phases.
+fn has_both_phases(shown: &Stretches) -> bool {
     let is_of = |phase: &str| shown.families().any(|family| family.collective.starts_with(phase));
-    match is_of("prefill/") && is_of("decode/") {
+    is_of("prefill/") && is_of("decode/")
+}
+
+/// Shortened name of a row's collective, with its phase or without.
+fn full_or_brief(full: bool, family: &StretchFamily, room: usize) -> String {
+    match full {
         true => fitting_name(&family.collective, room),
         false => brief(&family.collective, room),
     }

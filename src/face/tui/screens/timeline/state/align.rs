@@ -475,8 +475,11 @@ fn typical_length(pane: &Pane) -> Option<i64> {
 /// Exposed communication of the aligned step (ns), mean of ranks: each from its own first start to its last end, as a rank
 /// that is late still runs the step before.
 fn exposed_in_step(pane: &Pane) -> Option<i64> {
-    let index = &pane.index;
-    let spans = index.trace.spans.get(index.steps.get(pane.aligned?)?.key.spans(&index.trace))?;
+    let (index, step) = (&pane.index, pane.aligned?);
+    if let Some((_, exposed)) = pane.exposed_in_step.get().filter(|(known, _)| *known == step) {
+        return Some(exposed);
+    }
+    let spans = index.trace.spans.get(index.steps.get(step)?.key.spans(&index.trace))?;
     let of_rank = |spans: &[Span]| {
         let rank = index.ranks.iter().find(|rank| rank.rank == spans[0].rank);
         let times = spans.iter().map(|span| (span.start_ns, span.end_ns));
@@ -484,16 +487,20 @@ fn exposed_in_step(pane: &Pane) -> Option<i64> {
         rank.zip(extent).map_or(0, |(rank, extent)| rank.exposed.within(extent))
     };
     let by_rank: Vec<i64> = spans.chunk_by(|a, b| a.rank == b.rank).map(of_rank).collect();
-    Some(by_rank.iter().sum::<i64>() / by_rank.len().max(1) as i64)
+    let exposed = by_rank.iter().sum::<i64>() / by_rank.len().max(1) as i64;
+    pane.exposed_in_step.set(Some((step, exposed)));
+    Some(exposed)
 }
 
-/// Spans of a rank within a range, with their indices.
+/// Spans of a rank within the range of a step, with their indices; a step's spans are sorted by rank.
 fn key_spans(
     spans: &[Span],
     range: std::ops::Range<usize>,
     rank: u32,
 ) -> impl Iterator<Item = (usize, &Span)> {
-    let first = range.start;
-    let of_step = spans.get(range).unwrap_or_default().iter().enumerate();
-    of_step.map(move |(at, span)| (first + at, span)).filter(move |(_, span)| span.rank == rank)
+    let start = range.start;
+    let of_step = spans.get(range).unwrap_or_default();
+    let first = of_step.partition_point(|span| span.rank < rank);
+    let of_rank = of_step[first..].iter().take_while(move |span| span.rank == rank);
+    of_rank.enumerate().map(move |(at, span)| (start + first + at, span))
 }

@@ -1,5 +1,6 @@
 //! Pane of an open trace: time offset, lines, cursor.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct Pane {
     pub origin: i64,
     /// Index of the step aligned with the other trace.
     pub aligned: Option<usize>,
+    /// Cache for the header: a step and its exposed communication (ns), mean of ranks.
+    pub(super) exposed_in_step: Cell<Option<(usize, i64)>>,
     pub lines: Vec<TraceLine>,
     /// True if identical ranks are shown once.
     pub folded: bool,
@@ -59,6 +62,7 @@ impl Pane {
             index,
             origin: 0,
             aligned: None,
+            exposed_in_step: Cell::new(None),
             lines: Vec::new(),
             folded: true,
             collapsed,
@@ -120,6 +124,7 @@ impl Pane {
     /// Takes the index of the same trace with the spans of all ranks.
     pub fn unfold(&mut self, index: Arc<TraceIndex>) {
         self.index = index;
+        self.exposed_in_step = Cell::new(None);
         self.collapsed.resize(self.index.ranks.len(), false);
         self.open_ranges.resize(self.index.ranks.len(), false);
         (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);

@@ -310,7 +310,7 @@ fn a_key_before_a_list_is_counted_does_not_skip_it() {
     driver.shows("prefill: exposed ");
 }
 
-/// A row of the prefill beside one of the decode steps.
+/// A list with rows of the prefill and of the decode steps.
 #[test]
 fn rows_of_both_phases_name_them() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
