@@ -912,15 +912,13 @@ fn a_kept_variant_names_what_was_changed() {
 fn an_estimate_of_the_profile_is_marked_and_changes_leave_room_for_the_cell() {
     let mut driver = on((120, 40));
     driver.hides("~");
-    driver.state.whatif.change(|variant, _| variant.cell.hardware = "b200_sxm".into());
+    driver.state.whatif.change(|variant, _| variant.cell.hardware = "mi300x".into());
     driver.taps("jk");
     let is_estimate = |values: &study::whatif::ProfileValues| {
         values.link_note.as_ref().is_some_and(|note| note.contains("not measured"))
     };
-    assert_eq!(
-        driver.state.whatif.profile_values().is_some_and(is_estimate),
-        driver.screen().contains(" ~")
-    );
+    assert!(driver.state.whatif.profile_values().is_some_and(is_estimate));
+    driver.shows(" ~");
     let mut driver = on((60, 16));
     driver.taps("p");
     driver.state.whatif.change(|variant, _| {

@@ -123,7 +123,7 @@ fn points_on_one_another_are_marked_counted_and_stepped_through() {
     driver.state.pareto.selected = at;
     let name = |driver: &Driver| driver.state.pareto.current().map(|point| point.run.clone()).unwrap();
     let (first, shown) = (name(&driver), driver.screen());
-    assert!(shown.contains(" of 2 points here, "), "{shown}");
+    assert!(shown.contains(" of 2 points here, n: next"), "{shown}");
     assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
     driver.taps("n");
     if !name(&driver).starts_with(&first) {
