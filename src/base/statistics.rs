@@ -199,9 +199,9 @@ pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
     (!resamples.is_empty()).then(|| (2.0 * share(below).min(share(above))).min(1.0))
 }
 
-/// Smallest p-value that so many rounds support: the share of draws of the rounds that consist of a single one, 1/27 for
-/// 3 rounds. Samples within a round are not independent, so more of them do not lower it. 0 for a single round, whose
-/// samples speak of that round only.
+/// Smallest p-value that a number of rounds supports: the share of resamples that draw the same given round every time,
+/// 1/27 for 3 rounds. Samples within a round are not independent, so more of them do not lower it. 0 for a single round,
+/// whose p-value is about that round only.
 pub fn least_p(rounds: usize) -> f64 {
     if rounds < 2 { 0.0 } else { (rounds as f64).powf(-(rounds as f64)) }
 }

@@ -225,11 +225,10 @@ pub fn fitting_name(name: &str, room: usize) -> String {
 /// Name of a kernel's function without templates, arguments, namespaces and types, the label of a library kernel, or the
 /// last part of a plan operation: `multimem_all_reduce_kernel`, `Tensile MT256x192x64`, `down`.
 pub fn function_name(name: &str) -> String {
-    let label = library_label(name);
-    let name = label.as_deref().or(planned(name)).unwrap_or(name);
-    if label.is_some() {
-        return name.to_owned();
+    if let Some(label) = library_label(name) {
+        return label;
     }
+    let name = planned(name).unwrap_or(name);
     let plain = without_templates(name);
     let bare = unqualified(&plain).trim_end_matches("<>");
     let last = bare.rsplit('/').next().unwrap_or(bare);

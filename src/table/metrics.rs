@@ -82,60 +82,70 @@ fn by_round(
     filled.map(|round| round.iter().map(number).collect()).collect()
 }
 
-/// Runs of a cell, oldest first, without those that an experiment has repeated or not repeated completely. A repetition
-/// begins with a run of a round that has numbers already.
-fn counted_runs<'a>(runs: &[&'a Record]) -> Vec<&'a Record> {
-    let mut rounds: BTreeMap<&str, Vec<HashSet<u32>>> = BTreeMap::new();
-    let repetitions: Vec<Option<(&str, usize)>> = runs
-        .iter()
-        .map(|run| {
-            let experiment = run.experiment.as_deref()?;
-            let of = rounds.entry(experiment).or_default();
-            let is_repeated = |last: &HashSet<u32>| run.has_numbers() && last.contains(&run.round);
-            if of.last().is_none_or(is_repeated) {
-                of.push(HashSet::new());
-            }
-            if let Some(last) = of.last_mut().filter(|_| run.has_numbers()) {
-                last.insert(run.round);
-            }
-            Some((experiment, of.len() - 1))
-        })
-        .collect();
-    // the last one with the most rounds
-    let newest = |of: &[HashSet<u32>]| (0..of.len()).max_by_key(|at| of[*at].len()).unwrap_or_default();
-    let counts = |(run, repetition): &(&&Record, Option<(&str, usize)>)| {
-        let Some((experiment, at)) = repetition else { return true };
-        let of = &rounds[experiment];
-        // a failure of a round without numbers stays
-        *at == newest(of) || !run.has_numbers() && !of[newest(of)].contains(&run.round)
-    };
-    runs.iter().zip(repetitions).filter(counts).map(|(run, _)| *run).collect()
-}
-
-/// Cell: all runs (rounds) of one spec, on one machine unless simulated.
+/// Cell: the runs (rounds) of one spec that count, on one machine unless simulated. Of rounds that an experiment repeated,
+/// the newest complete repetition counts.
 #[derive(Debug)]
 pub struct CellRuns<'a> {
     /// Oldest first.
     pub runs: Vec<&'a Record>,
+    /// Number of runs with numbers in repetitions that are later than the counted one, and not complete yet.
+    pub unfinished: usize,
 }
 
 impl<'a> CellRuns<'a> {
-    /// Groups records into cells, in order of first appearance. Of rounds that an experiment repeated, the newest complete
-    /// repetition counts.
+    /// Groups records into cells, in order of first appearance.
     pub fn group(records: &'a [Record]) -> Vec<Self> {
         let mut index: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
-        let mut cells: Vec<Self> = Vec::new();
+        let mut cells: Vec<Vec<&Record>> = Vec::new();
         for record in records {
             let at = *index.entry((record.spec.key(), host(record))).or_insert_with(|| {
-                cells.push(Self { runs: Vec::new() });
+                cells.push(Vec::new());
                 cells.len() - 1
             });
-            cells[at].runs.push(record);
+            cells[at].push(record);
         }
-        for cell in &mut cells {
-            cell.runs = counted_runs(&cell.runs);
+        cells.into_iter().map(Self::new).collect()
+    }
+
+    /// Cell of all these runs of one spec, oldest first. A repetition begins with a run of a round that has numbers
+    /// already.
+    pub fn new(runs: Vec<&'a Record>) -> Self {
+        let mut rounds: BTreeMap<&str, Vec<HashSet<u32>>> = BTreeMap::new();
+        let repetitions: Vec<Option<(&str, usize)>> = runs
+            .iter()
+            .map(|run| {
+                let experiment = run.experiment.as_deref()?;
+                let of = rounds.entry(experiment).or_default();
+                let is_repeated = |last: &HashSet<u32>| run.has_numbers() && last.contains(&run.round);
+                if of.last().is_none_or(is_repeated) {
+                    of.push(HashSet::new());
+                }
+                if let Some(last) = of.last_mut().filter(|_| run.has_numbers()) {
+                    last.insert(run.round);
+                }
+                Some((experiment, of.len() - 1))
+            })
+            .collect();
+        // the last one with the most rounds
+        let newest =
+            |of: &[HashSet<u32>]| (0..of.len()).max_by_key(|at| of[*at].len()).unwrap_or_default();
+        let mut counted = Self { runs: Vec::new(), unfinished: 0 };
+        for (run, repetition) in runs.into_iter().zip(repetitions) {
+            let counts = match repetition {
+                None => true,
+                Some((experiment, at)) => {
+                    let of = &rounds[experiment];
+                    let newest = newest(of);
+                    counted.unfinished += usize::from(at > newest && run.has_numbers());
+                    // a failure of a round without numbers stays
+                    at == newest || !run.has_numbers() && !of[newest].contains(&run.round)
+                }
+            };
+            if counts {
+                counted.runs.push(run);
+            }
         }
-        cells
+        counted
     }
 
     /// Successful runs with usable numbers.

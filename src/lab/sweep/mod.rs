@@ -90,7 +90,11 @@ impl<'a> SweepState<'a> {
         let keys: Vec<String> = grid.cells.iter().map(|cell| cell.spec.key()).collect();
         let simulations = claim_simulations(grid, &keys, store, cancel, emit)?;
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
-        let finished = store.finished_for(choice, &wanted)?;
+        let finished = match grid.name {
+            Some(_) => store.finished_for(choice, &wanted)?,
+            // a cell on its own runs even if it is finished
+            None => Finished::default(),
+        };
         let failed = match choice {
             SweepSelection::Failed => Some(store.failed_of(&wanted)?),
             SweepSelection::Again(_) | SweepSelection::Missing => None,

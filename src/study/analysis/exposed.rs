@@ -1,7 +1,7 @@
 //! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
 //! it; exposed communication by collective.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -304,31 +304,28 @@ impl Calls {
 
 /// Sums the calls of collectives over all layers, and the operations that waited for their stretches.
 fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamily> {
-    let name = |operation: u32| {
-        let operation = runs.trace.operations.get(operation as usize);
-        operation.map_or_else(|| "?".into(), |operation| over_layers(operation).into_owned())
-    };
-    let mut names: HashMap<u32, String> = HashMap::new();
-    let mut families: BTreeMap<String, Calls> = BTreeMap::new();
+    let names: Vec<String> =
+        runs.trace.operations.iter().map(|operation| over_layers(operation).into_owned()).collect();
+    let name = |operation: u32| names.get(operation as usize).map_or("?", String::as_str);
+    let mut families: BTreeMap<&str, Calls> = BTreeMap::new();
     for (of_rank, lanes) in runs.by_rank.iter().zip(lanes) {
         let exposed = Coverage::new(difference(&lanes.comm, lanes.compute.union()));
         for place in of_rank.iter().flat_map(|run| run.at.clone()) {
             let span = &runs.trace.spans[place];
             if runs.class(span) == Class::Comm {
-                let name = names.entry(span.operation).or_insert_with(|| name(span.operation));
-                families.entry(name.clone()).or_default().add(runs, place, &exposed);
+                families.entry(name(span.operation)).or_default().add(runs, place, &exposed);
             }
         }
     }
     for stretch in filled {
-        let family = families.get_mut(&name(runs.trace.spans[stretch.place].operation));
+        let family = families.get_mut(name(runs.trace.spans[stretch.place].operation));
         if let (Some(family), Some(waited)) = (family, stretch.waited) {
-            *family.waits.entry(name(waited.operation)).or_default() += 1;
+            *family.waits.entry(name(waited.operation).to_owned()).or_default() += 1;
         }
     }
     let families = families.into_iter().filter(|(_, calls)| !calls.exposed.is_empty());
     let mut families: Vec<StretchFamily> =
-        families.map(|(name, calls)| calls.family(name, runs)).collect();
+        families.map(|(name, calls)| calls.family(name.to_owned(), runs)).collect();
     families.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
     families
 }

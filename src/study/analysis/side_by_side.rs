@@ -60,7 +60,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     let cell = |record: &Record| {
         let key = record.spec.key();
         let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
-        PooledCell::new(&CellRuns { runs: records.iter().filter(same).collect() })
+        PooledCell::new(&CellRuns::new(records.iter().filter(same).collect()))
     };
     let cells = if a.has_numbers() && b.has_numbers() { cell(a).zip(cell(b)) } else { None };
     let ratio = cells.as_ref().map(|(a, b)| Pair::new(a, b).ratio());

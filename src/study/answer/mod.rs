@@ -12,7 +12,7 @@ mod question;
 
 pub use question::{headlines, headlines_of_all};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{
@@ -36,8 +36,8 @@ const GAP: &str =
 /// Origin of the shares of communication on a card of runs that were executed.
 const LANES: &str = "Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
-/// Relative difference of a ratio of tokens/s that its medians of prefill and TPOT leave unexplained, from which on it is
-/// noise.
+/// Largest relative difference between a measured ratio of tokens/s and the one computed from prefill and TPOT that is not
+/// called noise.
 const UNEXPLAINED: f64 = 0.03;
 
 /// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
@@ -319,20 +319,9 @@ fn rates(report: &ComparisonReport) -> Option<&'static str> {
     }
 }
 
-/// Newest runs of cells that do not count, because the repetition that they are of has not reached its last round.
+/// Runs that do not count, because the repetition of their cell is not complete yet.
 fn unfinished_repetition(records: &[Record]) -> Option<String> {
-    let cells = CellRuns::group(records);
-    let counting: BTreeSet<&str> = cells.iter().flat_map(CellRuns::ok).map(|run| &*run.run).collect();
-    let newest: BTreeMap<String, &str> = cells
-        .iter()
-        .filter_map(|cell| cell.ok().max_by_key(|run| &*run.created))
-        .map(|run| (run.spec.key(), &*run.created))
-        .collect();
-    let is_left_out = |run: &&Record| {
-        let is_newer = newest.get(&run.spec.key()).is_some_and(|newest| *run.created > **newest);
-        is_newer && !counting.contains(&*run.run)
-    };
-    let count = records.iter().filter(|run| run.has_numbers()).filter(is_left_out).count();
+    let count: usize = CellRuns::group(records).iter().map(|cell| cell.unfinished).sum();
     (count > 0).then(|| {
         let runs = counted(count, "run");
         format!(
