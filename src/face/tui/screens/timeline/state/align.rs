@@ -3,7 +3,7 @@
 //! After every move, the traces realign at the step and place in view; the trace with the cursor does not move. Manual
 //! alignment stops this until it is turned on again.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::index::TraceIndex;
 use super::pane::Pane;
@@ -476,7 +476,8 @@ fn typical_length(pane: &Pane) -> Option<i64> {
 /// that is late still runs the step before.
 fn exposed_in_step(pane: &Pane) -> Option<i64> {
     let (index, step) = (&pane.index, pane.aligned?);
-    if let Some((_, exposed)) = pane.exposed_in_step.get().filter(|(known, _)| *known == step) {
+    let mut kept = pane.exposed_in_step.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, exposed)) = kept.filter(|(known, _)| *known == step) {
         return Some(exposed);
     }
     let spans = index.trace.spans.get(index.steps.get(step)?.key.spans(&index.trace))?;
@@ -488,7 +489,7 @@ fn exposed_in_step(pane: &Pane) -> Option<i64> {
     };
     let by_rank: Vec<i64> = spans.chunk_by(|a, b| a.rank == b.rank).map(of_rank).collect();
     let exposed = by_rank.iter().sum::<i64>() / by_rank.len().max(1) as i64;
-    pane.exposed_in_step.set(Some((step, exposed)));
+    *kept = Some((step, exposed));
     Some(exposed)
 }
 

@@ -1,8 +1,7 @@
 //! Pane of an open trace: time offset, lines, cursor.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::index::{StepKey, TraceIndex, TraceLine};
 use super::measure::{CriticalPath, Density, MeasuredInterval};
@@ -25,7 +24,7 @@ pub struct Pane {
     /// Index of the step aligned with the other trace.
     pub aligned: Option<usize>,
     /// Cache for the header: a step and its exposed communication (ns), mean of ranks.
-    pub(super) exposed_in_step: Cell<Option<(usize, i64)>>,
+    pub(super) exposed_in_step: Mutex<Option<(usize, i64)>>,
     pub lines: Vec<TraceLine>,
     /// True if identical ranks are shown once.
     pub folded: bool,
@@ -62,7 +61,7 @@ impl Pane {
             index,
             origin: 0,
             aligned: None,
-            exposed_in_step: Cell::new(None),
+            exposed_in_step: Mutex::new(None),
             lines: Vec::new(),
             folded: true,
             collapsed,
@@ -124,7 +123,7 @@ impl Pane {
     /// Takes the index of the same trace with the spans of all ranks.
     pub fn unfold(&mut self, index: Arc<TraceIndex>) {
         self.index = index;
-        self.exposed_in_step = Cell::new(None);
+        self.exposed_in_step = Mutex::new(None);
         self.collapsed.resize(self.index.ranks.len(), false);
         self.open_ranges.resize(self.index.ranks.len(), false);
         (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
