@@ -28,9 +28,7 @@ use self::words::percent;
 use super::analysis::{
     CollectiveRow, IdleSplit, StepSummary, TimePart, TraceReport, estimated_skew, time_parts,
 };
-use super::rewire::{
-    LAUNCH_BOUND, LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
-};
+use super::rewire::{LAUNCH_BOUND, LayerCollectives, RewireChoice, Rewiring, Setting, StepSelection};
 use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
@@ -653,7 +651,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             }
             Err(error) => return Err(error.to_string()),
         };
-        let times: RewiredTimes = answer.contended.unwrap_or(answer.alone);
+        let times = answer.best();
         let half = (choice.micro_batches > 1)
             .then(|| rewiring.answer(&RewireChoice { share: 0.5, ..choice.clone() }).ok())
             .flatten();
@@ -665,7 +663,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             speedup: times.speedup,
             speedup_95: times.speedup_95,
             without_contention: answer.contended.map(|_| answer.alone.speedup),
-            at_best: half.map(|half| half.contended.unwrap_or(half.alone).speedup),
+            at_best: half.map(|half| half.best().speedup),
             error: rewiring.error_of(&answer),
         });
     }

@@ -154,7 +154,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 fn predicted(answers: &[RewireAnswer]) -> Vec<PredictedRow> {
     let row = |answer: &RewireAnswer| {
-        let RewiredTimes { step_us, speedup, .. } = answer.contended.unwrap_or(answer.alone);
+        let RewiredTimes { step_us, speedup, .. } = answer.best();
         let (label, architecture) = (answer.choice.label(), answer.choice.architecture.to_string());
         PredictedRow { label, architecture, step_us, speedup }
     };
@@ -435,14 +435,13 @@ const LEAST_GAIN: f64 = 1.01;
 
 /// Fastest variant, and the limit without communication.
 fn headline(rewiring: &Rewiring, answers: &[RewireAnswer]) -> String {
-    let times = |answer: &RewireAnswer| answer.contended.unwrap_or(answer.alone);
     let fastest = |is_limit: bool| {
         let all = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
-        all.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
+        all.max_by(|a, b| a.best().speedup.total_cmp(&b.best().speedup))
     };
     let measured = latency(rewiring.measured().step_us);
-    let gain = fastest(false).filter(|best| times(best).speedup >= LEAST_GAIN).map(|best| {
-        let RewiredTimes { step_us, speedup, speedup_95, .. } = times(best);
+    let gain = fastest(false).filter(|best| best.best().speedup >= LEAST_GAIN).map(|best| {
+        let RewiredTimes { step_us, speedup, speedup_95, .. } = best.best();
         let interval = speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
         let step = latency(step_us);
         format!(
@@ -454,7 +453,7 @@ fn headline(rewiring: &Rewiring, answers: &[RewireAnswer]) -> String {
         format!("No gain: no variant is more than 1 % faster than the traced step of {measured}")
     });
     let limit = fastest(true).map_or(String::new(), |limit| {
-        format!("; limit without communication: {:.2}x", times(limit).speedup)
+        format!("; limit without communication: {:.2}x", limit.best().speedup)
     });
     format!("{gain}{limit}.")
 }

@@ -22,7 +22,7 @@ use lab::store::Annotations;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use plan::Architecture;
 use study::analysis::RunTable;
-use study::whatif::TracedStep;
+use study::whatif::TracedSteps;
 use table::{Record, Spec, Status};
 
 /// Length of the message history.
@@ -131,7 +131,7 @@ pub enum Request {
     WhatIf(Option<Box<SelectedRun>>),
     /// Opens the what-if screen on a measured step of the trace with this name, at an architecture if it is not the
     /// traced one.
-    WhatIfTraced(Arc<TracedStep>, String, Option<Architecture>),
+    WhatIfTraced(Arc<TracedSteps>, String, Option<Architecture>),
     /// Opens it on the step under the cursor of the timeline; unless `asked` by the user, without a question.
     WhatIfOpenTrace {
         asked: bool,

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::choice::{RewireChoice, Setting};
 use super::collective::{
@@ -44,6 +45,10 @@ pub struct RewiredTimes {
     pub speedup_95: Option<[f64; 2]>,
     /// Exposed communication, of all collectives: median over steps, averaged over ranks (us).
     pub exposed_us: f64,
+    /// Busy time of the comm lane: median over steps, averaged over ranks (us); of collectives besides those of the layers
+    /// only what is exposed. 0 for measured steps.
+    #[serde(skip)]
+    pub comm_us: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +58,13 @@ pub struct RewireAnswer {
     pub alone: RewiredTimes,
     /// Times with the profile's contention; `None` without a profile.
     pub contended: Option<RewiredTimes>,
+}
+
+impl RewireAnswer {
+    /// Times with contention if a profile gives it, else without.
+    pub fn best(&self) -> RewiredTimes {
+        self.contended.unwrap_or(self.alone)
+    }
 }
 
 /// Trace prepared for rewiring.
@@ -71,6 +83,8 @@ pub struct Rewiring {
     /// Cell of the traced run; `None` for other engines' traces.
     cell: Option<Spec>,
     chosen: Vec<usize>,
+    /// Replays of the chosen steps as traced, by the contention in them.
+    as_traced: Arc<Mutex<Vec<(ContentionLosses, Arc<[ReplayedTimes]>)>>>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
 }
@@ -158,7 +172,8 @@ impl Rewiring {
             (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
         };
         let cell = spec.cloned();
-        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, hardware })
+        let as_traced = Arc::default();
+        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, as_traced, hardware })
     }
 
     /// Note on late launches that limit the gain from hiding communication in the chosen steps: predicts without
@@ -192,6 +207,7 @@ impl Rewiring {
         self.step(number)?;
         self.chosen =
             self.steps.steps.iter().position(|step| step.number == number).into_iter().collect();
+        self.as_traced = Arc::default();
         Ok(self)
     }
 
@@ -259,6 +275,21 @@ impl Rewiring {
         found.or(steps.first()).map_or(0, |step| step.number)
     }
 
+    /// Number of the predicted step of median latency, the middle one of equals.
+    pub(crate) fn typical_step(&self) -> u32 {
+        let mut ascending = self.chosen.clone();
+        ascending.sort_by(|a, b| self.length(*a).total_cmp(&self.length(*b)));
+        ascending.get(ascending.len() / 2).map_or(0, |at| self.steps.steps[*at].number)
+    }
+
+    /// Time in which the GPU waits for the host in a launch-bound step, with the gap before the next one (ms, median over
+    /// steps, averaged over ranks); `None` if the steps are not launch-bound.
+    pub(crate) fn launch_wait_ms(&self) -> Option<f64> {
+        let waits: Vec<f64> =
+            self.chosen.iter().map(|at| self.steps.steps[*at].times.host / 1e6).collect();
+        median(&waits).filter(|_| self.steps.is_launch_bound())
+    }
+
     pub fn rewired_steps(&self) -> usize {
         self.chosen.len()
     }
@@ -286,7 +317,8 @@ impl Rewiring {
     }
 
     pub fn measured(&self) -> RewiredTimes {
-        let of_step = |at: &usize| [self.length(*at), 1.0, self.steps.steps[*at].times.exposed / 1e3];
+        let of_step =
+            |at: &usize| [self.length(*at), 1.0, self.steps.steps[*at].times.exposed / 1e3, 0.0];
         times(&self.chosen.iter().map(of_step).collect::<Vec<_>>())
     }
 
@@ -311,11 +343,21 @@ impl Rewiring {
     /// Returns an error if the architecture names layers that the model lacks or no profile covers the
     /// collective.
     pub fn answer(&self, choice: &RewireChoice) -> Result<RewireAnswer> {
-        let changed = self.changed(choice);
-        let both = (Ready::standard(&self.steps)?, Ready::new(self, &changed)?);
-        let alone = self.over_steps(&both, choice, ContentionLosses::default());
-        let contended = self.losses(choice).map(|losses| self.over_steps(&both, choice, losses));
+        let rewired = Ready::new(self, &self.changed(choice))?;
+        let with = |losses| self.over_steps(&rewired, choice, losses);
+        let alone = with(ContentionLosses::default())?;
+        let contended = self.losses(choice).map(with).transpose()?;
         Ok(RewireAnswer { choice: choice.clone(), alone, contended })
+    }
+
+    /// [`RewireAnswer::best`] of a choice, without the other times.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Self::answer`].
+    pub fn best(&self, choice: &RewireChoice) -> Result<RewiredTimes> {
+        let rewired = Ready::new(self, &self.changed(choice))?;
+        self.over_steps(&rewired, choice, self.losses(choice).unwrap_or_default())
     }
 
     /// Part of a step's time that a replay with measured times leaves out, and the step's whole time (ns).
@@ -327,7 +369,7 @@ impl Rewiring {
         let step = self.step(number)?;
         let replayed = standard.replay(step, ContentionLosses::default(), true);
         let length = step.time.1 - step.time.0;
-        Ok((length - replayed.length, length))
+        Ok((length - replayed.times.length, length))
     }
 
     fn step(&self, number: u32) -> Result<&RecordedStep> {
@@ -357,20 +399,34 @@ impl Rewiring {
         self.executed(choice, number).map(|(assigned, executed, _)| (assigned.plan, executed))
     }
 
+    /// Replays of the chosen steps as traced.
+    fn as_traced(&self, losses: ContentionLosses) -> Result<Arc<[ReplayedTimes]>> {
+        let known = || self.as_traced.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, replays)) = known().iter().find(|(of, _)| *of == losses) {
+            return Ok(Arc::clone(replays));
+        }
+        let standard = Ready::standard(&self.steps)?;
+        let replay = |at: &usize| standard.replay(&self.steps.steps[*at], losses, true).times;
+        let replays: Arc<[ReplayedTimes]> = self.chosen.par_iter().map(replay).collect();
+        known().push((losses, Arc::clone(&replays)));
+        Ok(replays)
+    }
+
     fn over_steps(
         &self,
-        (standard, rewired): &(Ready, Ready),
+        rewired: &Ready,
         choice: &RewireChoice,
         losses: ContentionLosses,
-    ) -> RewiredTimes {
-        let each: Vec<[f64; 3]> = self
+    ) -> Result<RewiredTimes> {
+        // overlap in the trace already includes contention, so both replays have it
+        let as_traced = self.as_traced(losses)?;
+        let each: Vec<[f64; 4]> = self
             .chosen
             .par_iter()
-            .map(|&at| {
+            .zip(&*as_traced)
+            .map(|(&at, before)| {
                 let step = &self.steps.steps[at];
-                // overlap in the trace already includes contention, so both replays have it
-                let before = standard.replay(step, losses, true);
-                let after = rewired.replay(step, losses, choice.host);
+                let Replayed { times: after, executed } = rewired.replay(step, losses, choice.host);
                 // time that a replay leaves out, such as the host between steps, stays as measured
                 let length = self.length(at);
                 // except the gap between two graphs if launches are assumed free
@@ -383,11 +439,11 @@ impl Rewiring {
                 let rewired = changed.max(least).max(f64::MIN_POSITIVE);
                 // so does communication besides the layers' collectives
                 let others = step.times.exposed_others / 1e3;
-                let exposed = lanes_us(&after.executed, self.steps.ranks)[1] + others;
-                [rewired, length / rewired, exposed]
+                let [comm, exposed] = lanes_us(&executed, self.steps.ranks).map(|us| us + others);
+                [rewired, length / rewired, exposed, comm]
             })
             .collect();
-        times(&each)
+        Ok(times(&each))
     }
 
     /// Contention between the lanes; `None` without a profile, and over an emulated link: its rate was fitted to NCCL, and
@@ -485,6 +541,11 @@ impl Rewiring {
 /// A replayed step (ns).
 struct Replayed {
     executed: Vec<ReplayedOperation>,
+    times: ReplayedTimes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReplayedTimes {
     length: i64,
     /// Sum of the kernels' times, of the rank with the most.
     work: i64,
@@ -525,12 +586,12 @@ impl Ready {
         let times = self.assigned.times(step, &transfers, losses, host);
         let work = times.work.iter().map(|rank| rank.iter().sum()).max().unwrap_or(0);
         let (executed, length) = replay(&self.assigned.plan, &times);
-        Replayed { executed, length, work }
+        Replayed { executed, times: ReplayedTimes { length, work } }
     }
 }
 
 /// Communication and its exposed part, averaged over ranks (us).
-pub(crate) fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
+fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
     let of_rank = |rank: u32| {
         let lane = |lane: Lane| {
             let of_lane = executed.iter().filter(move |one| one.rank == rank && one.lane == lane);
@@ -543,8 +604,8 @@ pub(crate) fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
     [0, 1].map(|at| all.iter().map(|one| one[at]).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1)))
 }
 
-/// Times over steps, from the latency (us), speedup and exposed communication (us) of each.
-fn times(each: &[[f64; 3]]) -> RewiredTimes {
+/// Times over steps, from the latency (us), speedup, exposed communication and all communication (us) of each.
+fn times(each: &[[f64; 4]]) -> RewiredTimes {
     let column = |at: usize| each.iter().map(|one| one[at]).collect::<Vec<f64>>();
     let median_of = |at: usize| median(&column(at)).unwrap_or(0.0);
     let interval = |at: usize| interval95(column(at)).filter(|_| each.len() >= LEAST_STEPS);
@@ -554,6 +615,7 @@ fn times(each: &[[f64; 3]]) -> RewiredTimes {
         speedup: median_of(1),
         speedup_95: interval(1),
         exposed_us: median_of(2),
+        comm_us: median_of(3),
     }
 }
 

@@ -22,7 +22,6 @@ mod stretch;
 mod tests;
 mod wire;
 
-pub(crate) use answer::lanes_us;
 pub use answer::{PREDICTION_ERROR, RewireAnswer, RewiredTimes, Rewiring, answers_table, beneath};
 pub use choice::{RewireChoice, Setting};
 pub use collective::{UnknownSize, estimate_messages};

@@ -261,13 +261,6 @@ impl RecordedSteps {
         self.share(|times| times.host)
     }
 
-    /// Time in which the GPU waits for the host in a launch-bound step, with the gap before the next one (ms, averaged
-    /// over ranks).
-    pub fn launch_wait_ms(&self, number: u32) -> Option<f64> {
-        let step = self.steps.iter().find(|step| step.number == number)?;
-        self.is_launch_bound().then_some(step.times.host / 1e6)
-    }
-
     /// Part of [`Self::host_share`] between CUDA graphs.
     pub fn between_graphs_share(&self) -> f64 {
         self.share(|times| times.between_graphs)

@@ -537,9 +537,8 @@ fn a_step_that_waits_for_its_host_stays_as_long_unless_launches_go() {
     let free = rewiring.answer(&free).unwrap().alone;
     assert!(free.speedup > 1.5);
     // never to wait for the host is the bound of a CUDA graph
-    let number = rewiring.steps.times().nth(3).unwrap().0;
-    let wait_us = 1e3 * rewiring.steps.launch_wait_ms(number).unwrap();
-    let step = rewiring.on_step(number).unwrap();
+    let step = rewiring.clone().on_step(rewiring.steps.times().nth(3).unwrap().0).unwrap();
+    let wait_us = 1e3 * step.launch_wait_ms().unwrap();
     let free = step.answer(&RewireChoice { host: false, ..choice("standard") }).unwrap().alone;
     let bound_us = step.measured().step_us - wait_us;
     assert!(free.step_us >= bound_us - 1.0, "{free:?} against {bound_us}");

@@ -384,7 +384,7 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
 }
 
 /// Smallest simulated lead that is called one: the error of simulated ratios near the compared cells, rounded up to a
-/// whole percent; [`Self::UNKNOWN`] if none was measured there, and [`Self::OF_TRACE`] in a step of a trace.
+/// whole percent; [`Self::UNKNOWN`] if none was measured there, and [`Self::OF_TRACE`] from a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TieBand {
     /// Lead, as a share.
@@ -410,7 +410,7 @@ impl TieBand {
     /// out (2.5 %), as other models, engines and hardware are farther from the fit.
     pub const UNKNOWN: Self = Self { share: 0.05, basis: TieBandBasis::Unknown };
 
-    /// Band of the architectures of a step of a trace, whose kernel times are given and the same for all.
+    /// Band of the architectures predicted from a trace, whose kernel times are given and the same for all.
     pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: TieBandBasis::Kernels };
 
     /// Band of the speedups of simulated cells: the widest of theirs.

@@ -4,6 +4,7 @@ use super::profile_tests::*;
 use super::words::percent;
 use super::*;
 use crate::analysis::trace_report;
+use crate::whatif::TracedSteps;
 use plan::{Lane, Phase};
 use trace::testing::{span, trace};
 use trace::{CollectiveInfo, ProcessGroup};
@@ -482,41 +483,26 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
 fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
     let trace = steps(LaunchMethod::Graph(4), NCCL, (0, 400)).trace("default");
     let Setting { target, tp, .. } = setting();
-    let middle = trace.spans[trace.spans.len() / 2].start_ns;
-    let traced =
-        crate::whatif::TracedStep::new(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
-    let traced = traced.unwrap();
+    let traced = TracedSteps::new(&trace, None, [None, tp], target.unwrap(), Vec::new()).unwrap();
     let answer = traced.answer(&traced.base).unwrap();
     let wait_ms = answer.launch_gaps.unwrap().ms;
     assert!((wait_ms - 0.4).abs() < 0.02, "{wait_ms}");
 }
 
-/// The sliders over a step have the verdict's remedies, with the same numbers.
+/// The sliders over a trace have the verdict's remedies, with the same numbers.
 #[test]
 fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let trace = steps(LaunchMethod::Calls, NCCL, (40, 40)).trace("default");
     let found = judged(&trace);
     assert!(found.remedies[0].name == "CUDA graph" && found.remedies[0].speedup > 2.0, "{found:?}");
     let Setting { target, tp, .. } = setting();
-    // the first step has no gap before it
-    let middle = trace.spans[trace.spans.len() / 2].start_ns;
-    let traced =
-        crate::whatif::TracedStep::new(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
-    let traced = traced.unwrap();
+    let traced = TracedSteps::new(&trace, None, [None, tp], target.unwrap(), Vec::new()).unwrap();
     let as_traced = traced.answer(&traced.base).unwrap();
     let line = as_traced.launch_bound("c").unwrap();
-    // the wait that the verdict on this step counts
-    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting()).unwrap();
-    let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
-    let origin = trace::overlap::origin_ns(&trace);
-    // with the next step's first nanosecond, so that the gap before it counts
-    let step =
-        Selection { from_ns: Some(from - origin), to_ns: Some(to + 1 - origin), ..Selection::default() };
-    let of_step = verdict(&trace, &trace_report(&trace, &step), &step, &setting());
-    let host = latency(of_step.host_share.unwrap() * of_step.time_us);
-    assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");
+    let wait = latency(1e3 * as_traced.launch_gaps.unwrap().ms);
+    assert!(found.sentences.concat().contains("(launch-bound)"), "{found:?}");
     let wanted = format!(
-        "launch-bound: the GPU waits {host} for launches; no wiring helps until the wait is gone: c ("
+        "launch-bound: the GPU waits {wait} for launches; no wiring helps until the wait is gone: c ("
     );
     assert!(line.starts_with(&wanted), "{line}: {wanted}");
     let mut variant = traced.base.clone();

@@ -90,15 +90,15 @@ pub struct CellLink {
 /// Simulated numbers of one architecture. Step times are those of the middle decode step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedMetrics {
-    /// Prefill latency, from prompt to token 1 (ms); `None` for a step of a trace.
+    /// Prefill latency, from prompt to token 1 (ms); `None` for a trace.
     pub prefill_ms: Option<f64>,
-    /// Latency of all decode steps (ms); `None` for a step of a trace.
+    /// Latency of all decode steps (ms); `None` for a trace.
     pub decode_ms: Option<f64>,
     /// Median time per output token (ms).
     pub tpot_ms: f64,
-    /// `None` for a step of a trace.
+    /// `None` for a trace.
     pub completion_ms: Option<f64>,
-    /// Tokens/s of all sequences, divided by the number of GPUs; `None` for a step of a trace.
+    /// Tokens/s of all sequences, divided by the number of GPUs; `None` for a trace.
     pub tokens_per_s_per_gpu: Option<f64>,
     /// Busy time of the comm lane in a step (ms).
     pub comm_ms: f64,
@@ -107,8 +107,11 @@ pub struct SimulatedMetrics {
     /// Hidden share of the communication (%); `None` without communication.
     pub overlap_pct: Option<f64>,
     pub split: Split,
-    /// TPOT of plain `standard`, or the measured step of a trace, divided by this TPOT.
+    /// TPOT of plain `standard` divided by this TPOT; from a trace, the median over its steps of measured / predicted
+    /// latency.
     pub speedup: Option<f64>,
+    /// 2.5th to 97.5th percentile of the speedup over the steps of a trace; `None` with few steps, and without a trace.
+    pub speedup_95: Option<[f64; 2]>,
     /// Closed part of the gap to `upper-bound`: (standard - this) / (standard - upper-bound) in TPOT.
     pub hidden_share: Option<f64>,
 }
@@ -220,15 +223,15 @@ pub struct FrontierPoint {
     pub tokens_per_s_per_gpu: f64,
 }
 
-/// Waiting for launches in a step of a trace.
+/// Waiting for launches in the steps of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaunchGaps {
-    /// Time in which the GPU waits for launches (ms).
+    /// Time in which the GPU waits for launches in a step (ms).
     pub ms: f64,
     /// Remedy, as the verdict on the trace names it.
     pub remedy: &'static str,
     pub is_removed: bool,
-    /// Speedups over the traced step of `standard` and of [`WhatIfAnswer::wiring`] without these gaps; `None` if they are
+    /// Speedups over the traced steps of `standard` and of [`WhatIfAnswer::wiring`] without these gaps; `None` if they are
     /// removed, or if a prediction fails.
     pub speedups_without: Option<[f64; 2]>,
 }
@@ -243,9 +246,9 @@ pub struct WhatIfAnswer {
     pub link: Option<CellLink>,
     /// Error of the predictions, in words.
     pub error: String,
-    /// Launch gaps of a launch-bound step of a trace.
+    /// Launch gaps of launch-bound steps of a trace.
     pub launch_gaps: Option<LaunchGaps>,
-    /// Assumptions of a prediction from a step of a trace; `None` for a simulated cell.
+    /// Assumptions of a prediction from a trace; `None` for a simulated cell.
     pub assumptions: Option<String>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
     /// `standard` in two micro-batches: the rival that needs no new model.
@@ -315,13 +318,13 @@ impl WhatIfAnswer {
         self.best_speedup() < 1.0 + LEAST_DIFFERENCE
     }
 
-    /// Launch gaps and the speedups without them, if a step of a trace has gaps and therefore no faster architecture.
+    /// Launch gaps and the speedups without them, if the steps of a trace have gaps and therefore no faster architecture.
     pub fn launches_hide_gains(&self) -> Option<(LaunchGaps, [f64; 2])> {
         let gaps = self.launch_gaps.filter(|_| self.gains_nothing())?;
         Some((gaps, gaps.speedups_without?))
     }
 
-    /// Line on a launch-bound step of a trace; `remove` names the key or option that removes the gaps.
+    /// Line on the launch-bound steps of a trace; `remove` names the key or option that removes the gaps.
     pub fn launch_bound(&self, remove: &str) -> Option<String> {
         let LaunchGaps { ms, remedy, is_removed, .. } = self.launch_gaps?;
         let wait = latency(1e3 * ms);

@@ -258,6 +258,7 @@ impl<'a> WhatIfQuestion<'a> {
             overlap_pct: step.overlap.overlap_pct,
             split: step.overlap.split.unwrap_or_default(),
             speedup: None,
+            speedup_95: None,
             hidden_share: None,
         };
         let operation = |at: usize| &cell.plans.decode[0].operations[at];
@@ -338,10 +339,12 @@ impl<'a> WhatIfQuestion<'a> {
     }
 }
 
-/// Fills in speedup and gap closed, relative to the step times of `standard` and `upper-bound` (ms).
+/// Fills in speedup, unless it is over a trace, and gap closed, relative to the step times of `standard` and `upper-bound`
+/// (ms).
 pub(super) fn compare_with(rows: &mut [WhatIfRow], standard: Option<f64>, limit: Option<f64>) {
     for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
-        numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
+        let over_standard = standard.map(|standard| standard / numbers.tpot_ms);
+        numbers.speedup = numbers.speedup.or(over_standard);
         numbers.hidden_share = standard
             .zip(limit)
             .and_then(|(standard, limit)| hidden_share([standard, numbers.tpot_ms, limit]));

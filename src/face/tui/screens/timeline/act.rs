@@ -358,8 +358,8 @@ fn look_up(view: &mut TimelineView) -> Result<(), String> {
     Err(why.into())
 }
 
-/// Opens the what-if screen on the step under the cursor, at the architecture shown there; unless `asked` by the user,
-/// without a question.
+/// Opens the what-if screen on the steps of the phase under the cursor, at the architecture shown there; unless `asked` by
+/// the user, without a question.
 pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
     let Some(view) = &timeline.view else {
         return cx.inform("no trace is open");
@@ -382,13 +382,13 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
     let best = own.iter().find(is_simulated).or_else(|| own.iter().find(is_standard));
     let at = best.or(own.first()).copied().unwrap_or(0);
     let pane = &view.panes[at];
-    let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
+    let phase = pane.step_key(view.time, at == view.focus).map(|key| key.phase);
     let start = ask::WhatIfStart {
         asked,
         facts: Facts::default(),
         architecture: architecture(view.focus).filter(|_| at != view.focus),
     };
-    ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, start, cx);
+    ask::what_if(Arc::clone(&pane.index), files::opened(pane), phase, start, cx);
 }
 
 /// False for a foreign trace that cannot be rewired and lacks no fact for it, as one without all-reduces.

@@ -22,7 +22,7 @@ use plan::{Architecture, Phase};
 use study::analysis;
 use table::Spec;
 use trace::import;
-use trace::overlap::{Selection, StepKey, overlap};
+use trace::overlap::{Selection, overlap};
 
 pub const PREDICTION: &str = "prediction";
 
@@ -282,13 +282,12 @@ fn whole_run(traced: &Spec, run: Option<&str>, cx: &Context) -> Spec {
     stored.filter(is_same).unwrap_or(traced).clone()
 }
 
-/// Opens the what-if screen on a step of a trace (its key, and a time in ns). Uses the run's settings instead if the run
-/// was simulated, so that the sliders simulate it again, or if the step cannot be rewired. Asks for a fact that the trace
-/// leaves open.
+/// Opens the what-if screen on the steps of a phase of a trace. Uses the run's settings instead if the run was simulated,
+/// so that the sliders simulate it again, or if the steps cannot be rewired. Asks for a fact that the trace leaves open.
 pub fn what_if(
     index: Arc<TraceIndex>,
     arguments: Vec<String>,
-    step: (Option<StepKey>, i64),
+    phase: Option<Phase>,
     start: WhatIfStart,
     cx: &mut Context,
 ) {
@@ -302,14 +301,14 @@ pub fn what_if(
         cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
         return cx.inform("sliders simulate this trace's run again");
     }
-    let name = match step.0.map(|key| key.phase) {
+    let name = match phase {
         Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
         _ => index.title.clone(),
     };
     let (again, opened) = (Arc::clone(&index), arguments.clone());
     cx.ask(
         PREDICTION,
-        move |_| traced(&index.whole(), arguments, step, facts).map(Arc::new),
+        move |_| traced(&index.whole(), arguments, phase, facts).map(Arc::new),
         move |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
             // the user went elsewhere
             _ if !asked && cx.tab != Tab::WhatIf => {}
@@ -334,7 +333,7 @@ pub fn what_if(
                 let take = move |_: &mut Timeline, typed: &str, cx: &mut Context| {
                     let facts = Facts::parse(typed)?.and(facts);
                     let start = WhatIfStart { asked, facts, architecture: architecture.clone() };
-                    what_if(Arc::clone(&again), opened.clone(), step, start, cx);
+                    what_if(Arc::clone(&again), opened.clone(), phase, start, cx);
                     Ok(())
                 };
                 let hint =

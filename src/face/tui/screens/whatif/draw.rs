@@ -39,8 +39,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
         if !answer.strips.is_empty() && !areas.strip.is_empty() {
-            let label = if whatif.traced.is_some() { "predicted " } else { "" };
-            draw_strip(buf, areas.strip, theme, (label, answer.strips.as_slice()), whole_step);
+            let step = whatif
+                .traced
+                .as_ref()
+                .map(|traced| format!("typical step {} replayed: ", traced.typical));
+            let label = step.unwrap_or_default();
+            draw_strip(buf, areas.strip, theme, (&label, answer.strips.as_slice()), whole_step);
         }
     }
     frontier(buf, areas.frontier, whatif, answer, cx);
@@ -130,8 +134,8 @@ fn header_pieces(
                 false => format!("link of {}", cell.hardware),
             };
             let what = vec![format!("{what}; {link}"), what];
-            let mut labels = step_names(whatif, traced.number).map(label).to_vec();
-            labels.extend((!kept.is_empty()).then(|| label(format!("step {}", traced.number))));
+            let mut labels = trace_names(whatif, &traced.steps()).map(label).to_vec();
+            labels.extend((!kept.is_empty()).then(|| label(traced.steps())));
             (labels, what, Vec::new(), Some(("goes back to", whatif.cell_name())))
         }
         None => {
@@ -175,14 +179,14 @@ fn header_pieces(
     (facts.into_iter().filter(|(forms, _)| !forms.is_empty()).collect(), other)
 }
 
-/// Names of a traced step, the longest first; the short ones leave out the format of the trace and the phase.
-fn step_names(whatif: &WhatIf, number: u32) -> [String; 5] {
+/// Names of the traced steps, the longest first; the short ones leave out the format of the trace and the phase.
+fn trace_names(whatif: &WhatIf, steps: &str) -> [String; 5] {
     let trace = whatif.trace().unwrap_or_default();
     let (_, file) = trace.rsplit_once("  ").unwrap_or(("", trace));
     let bare = file.split_once(" (").map_or(file, |(bare, _)| bare);
-    let short = [24, 16, 12].map(|most| format!("step {number} of {}", without_middle(bare, most)));
+    let short = [24, 16, 12].map(|most| format!("{steps} of {}", without_middle(bare, most)));
     let [long, middle, least] = short;
-    [whatif.base_name().to_owned(), format!("step {number} of {file}"), long, middle, least]
+    [format!("{steps} of {trace}"), format!("{steps} of {file}"), long, middle, least]
 }
 
 /// Kept variants without a table of their own; shorter forms last.

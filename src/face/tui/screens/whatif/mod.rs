@@ -1,5 +1,5 @@
-//! Screen 7: sliders for the link, GPU, batch and architecture over the simulator, or over a measured step of a
-//! trace. All numbers are predictions and labelled so.
+//! Screen 7: sliders for the link, GPU, batch and architecture over the simulator, or over the measured steps of
+//! a trace. All numbers are predictions and labelled so.
 
 mod draw;
 mod layout;
@@ -26,12 +26,11 @@ use machine::hardware::Profile;
 use plan::Phase;
 use run::sim::Simulator;
 use study::whatif::{
-    BreakEven, BreakEvenQuantity, HIDDEN_PCT, SimulatedMetrics, Slider, TracedStep, WhatIfAnswer,
+    BreakEven, BreakEvenQuantity, HIDDEN_PCT, SimulatedMetrics, Slider, TracedSteps, WhatIfAnswer,
     WhatIfVariant,
 };
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Record};
-use trace::overlap::StepKey;
 
 /// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -198,18 +197,15 @@ impl WhatIf {
         }
     }
 
-    /// Starts from the middle decode step of a run whose machine cannot be simulated, unless its trace cannot be rewired.
+    /// Starts from the decode steps of a run whose machine cannot be simulated, unless its trace cannot be rewired.
     fn start_from_trace_of(&self, run: Record, cx: &mut Context) {
         let (store, started, name) = (Store::open(&cx.dir), self.started, format!("run {}", run.run));
         let work = move |_: &Stop| {
             let (trace, _) = desk::trace_of(&run, &store, None)?;
-            let keys = trace.spans.iter().map(StepKey::from_span);
-            let keys: Vec<StepKey> = keys.filter(|key| key.phase == Phase::Decode).collect();
-            let step = (keys.get(keys.len() / 2).copied(), i64::MIN);
-            traced(&trace, vec![run.run], step, Facts::default()).map(Arc::new)
+            traced(&trace, vec![run.run], Some(Phase::Decode), Facts::default()).map(Arc::new)
         };
         let take = move |whatif: &mut Self,
-                         traced: Result<Arc<TracedStep>, String>,
+                         traced: Result<Arc<TracedSteps>, String>,
                          cx: &mut Context| {
             let is_shown = cx.tab == Tab::WhatIf && whatif.started == started && whatif.is_untouched();
             if let Some(traced) = traced.ok().filter(|_| is_shown) {
@@ -273,7 +269,7 @@ impl WhatIf {
 }
 
 fn answered(
-    traced: Option<&TracedStep>,
+    traced: Option<&TracedSteps>,
     variant: &WhatIfVariant,
     simulator: &Simulator,
 ) -> base::error::Result<Arc<WhatIfAnswer>> {

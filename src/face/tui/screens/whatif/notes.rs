@@ -113,7 +113,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
 }
 
 /// Clauses on the fastest architectures, which have these names: their speedup over `standard`, the band within which they tie,
-/// a slower one that is selected, their speedup over a traced step or their TPOT, and the limit.
+/// a slower one that is selected, their speedup over a trace or their TPOT, and the limit.
 fn fastest_in_words(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
@@ -156,7 +156,9 @@ fn fastest_in_words(
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
-        clauses.push(format!(", {speedup:.2}x the trace"));
+        let interval =
+            first.speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        clauses.push(format!(", {speedup:.2}x{interval} the trace"));
         clauses.extend(own);
         clauses.push(format!("; trace {times} {before}"));
         return clauses;
@@ -214,7 +216,13 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
             let run = format!("run measured {} ms{link}", digits(measured));
             std::iter::once(run).chain(simulated).collect()
         }
-        (None, None) => whatif.traced.iter().filter_map(|traced| traced.beside_median()).collect(),
+        (None, None) => {
+            let lacks_interval = answer.chosen().is_some_and(|numbers| numbers.speedup_95.is_none());
+            let few = whatif.traced.as_ref().filter(|_| lacks_interval);
+            few.map(|traced| format!("too few for an interval: {}", traced.steps()))
+                .into_iter()
+                .collect()
+        }
     };
     let is_unvalidated = answer.error.starts_with("not validated");
     let error = match Trust::from_spec(&answer.spec) {
@@ -507,7 +515,7 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     }
 }
 
-/// Effect of the changes on the communication of a traced step.
+/// Effect of the changes on the communication of the traced steps.
 fn stretch(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     let comm_ms = |answer: &WhatIfAnswer| {
         let standard = answer.row(&Architecture::Standard)?;

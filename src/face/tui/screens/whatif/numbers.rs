@@ -10,7 +10,7 @@ use crate::face::tui::widgets::table::{self, TableColumn};
 use base::text::latency;
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
 
-/// Title of the column of speedups over a traced step.
+/// Title of the column of speedups over a trace.
 const OVER_TRACE: &str = "x trace";
 
 /// Title of the column of step times.
@@ -44,16 +44,19 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let exposed = if area.width < 100 { ("exp. ms", 8) } else { ("exposed ms", 11) };
     // title, width, and true if the area has room for it
     let least = |columns: u16| area.width >= columns;
+    let (of_trace, is_base) = (whatif.traced.is_some(), whatif.variant == whatif.base);
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
+        ("95 % of steps", 14, of_trace && (least(76) || least(58) && is_base)),
         // bars show it from 64 columns on
         (exposed.0, exposed.1, !least(64) || least(100)),
-        ("change", 8, least(51)),
+        // all are equal to the base
+        ("change", 8, least(51) && !(of_trace && is_base)),
         ("hidden", 8, least(43)),
         ("gap", 7, least(64)),
-        ("completion", 12, least(100)),
-        ("tok/s/GPU", 11, least(100)),
+        ("completion", 12, !of_trace && least(100)),
+        ("tok/s/GPU", 11, !of_trace && least(100)),
     ];
     let wide = numbers.iter().filter(|n| n.2).map(|n| n.1 as u16).sum::<u16>();
     // numbers take precedence over bars, which need a minimum width and a gap
@@ -116,6 +119,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let cells = [
             digits(n.tpot_ms),
             speedup,
+            or_none(n.speedup_95.map(|[low, high]| format!("[{low:.2}, {high:.2}]"))),
             digits(n.exposed_ms),
             delta,
             percent(n.overlap_pct),
@@ -131,7 +135,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let below = area.y + 1 + answer.rows.len() as u16;
     if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
-            true => ["x trace: over the traced step; hidden: behind compute; gap: closed"; 2],
+            true => ["x trace: over the traced steps; hidden: behind compute; gap: closed"; 2],
             false => [
                 "change: vs base; hidden: behind compute; gap: closed to upper-bound",
                 "hidden: comm behind compute; gap: closed to upper-bound",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use study::whatif::{BreakEven, ProfileValues, Slider, TracedStep, WhatIfAnswer, WhatIfVariant};
+use study::whatif::{BreakEven, ProfileValues, Slider, TracedSteps, WhatIfAnswer, WhatIfVariant};
 use table::{Provenance, Spec};
 
 pub const MOST_PINS: usize = 6;
@@ -23,15 +23,15 @@ pub struct WhatIf {
     pub measured_elsewhere: Option<(f64, &'static str)>,
     /// Options of the run that is the base, as stored; `None` for another base.
     pub run: Option<Spec>,
-    /// Measured step that the sliders change; `None` for a simulated cell.
-    pub traced: Option<Arc<TracedStep>>,
+    /// Measured steps that the sliders change; `None` for a simulated cell.
+    pub traced: Option<Arc<TracedSteps>>,
     /// Name of its trace.
     trace: String,
     /// True if the base is the open trace or its run; the next open trace then takes its place.
     pub follows_trace: bool,
-    /// Changes to steps of traces that are no longer the base; they return with their step.
-    earlier: Vec<StepChanges>,
-    /// Base, its name and the variant before the sliders changed a measured step.
+    /// Changes to traces that are no longer the base; they return with their trace.
+    earlier: Vec<TraceChanges>,
+    /// Base, its name and the variant before the sliders changed a trace.
     before_trace: Option<Box<(WhatIfVariant, String, WhatIfVariant)>>,
     /// Open trace from which the sliders started by themselves, or were started.
     pub seeded: Option<String>,
@@ -66,18 +66,17 @@ pub struct WhatIf {
     pub by_tpot: bool,
 }
 
-/// Changes of the sliders to a step of a trace.
+/// Changes of the sliders to a trace.
 #[derive(Debug)]
-struct StepChanges {
-    /// Name of the step, with its trace.
-    base_name: String,
+struct TraceChanges {
+    trace: String,
     base: WhatIfVariant,
     variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
 }
 
-/// Variants kept for all steps of a trace, or for all simulated cells.
+/// Variants kept for a trace, or for all simulated cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptVariants {
     /// Name of the trace; empty for cells.
@@ -163,19 +162,18 @@ impl WhatIf {
         note
     }
 
-    /// Restarts from a measured step of a trace. Returns true if earlier changes to that step are back.
-    pub fn start_traced(&mut self, traced: Arc<TracedStep>, trace: String) -> bool {
-        let name = format!("step {} of {trace}", traced.number);
+    /// Restarts from the measured steps of a trace. Returns true if earlier changes to that trace are back.
+    pub fn start_traced(&mut self, traced: Arc<TracedSteps>, trace: String) -> bool {
         self.list.selected = 0;
         let before = self.before_trace.take();
         let own = || Box::new((self.base.clone(), self.base_name.clone(), self.variant.clone()));
         let before = before.or_else(|| self.traced.is_none().then(own));
-        self.restart(traced.base.clone(), name, Some((traced, trace)));
+        self.restart(traced.base.clone(), trace.clone(), Some((traced, trace)));
         self.before_trace = before;
         self.follows_trace = true;
-        let is_back = |one: &StepChanges| one.base_name == self.base_name && one.base == self.base;
+        let is_back = |one: &TraceChanges| one.trace == self.trace && one.base == self.base;
         let Some(at) = self.earlier.iter().position(is_back) else { return false };
-        let StepChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
+        let TraceChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
         (self.variant, self.undo, self.redo) = (variant, undo, redo);
         true
     }
@@ -205,7 +203,7 @@ impl WhatIf {
         shown_name(&self.base_name)
     }
 
-    /// Goes back from a measured step to the cell before it.
+    /// Goes back from a trace to the cell before it.
     pub fn leave_trace(&mut self) {
         let (base, name, variant) = *self.before_trace.take().unwrap_or_default();
         self.list.selected = 0;
@@ -221,24 +219,24 @@ impl WhatIf {
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
 
-    /// Starts from a cell, or from a step of the trace with this name. The variants kept for the next base return, with
+    /// Starts from a cell, or from the trace with this name. The variants kept for the next base return, with
     /// answers of its own.
     fn restart(
         &mut self,
         variant: WhatIfVariant,
         base_name: String,
-        traced: Option<(Arc<TracedStep>, String)>,
+        traced: Option<(Arc<TracedSteps>, String)>,
     ) {
         let slider = self.slider();
         let kept = self.kept_variants();
         let mut earlier = std::mem::take(&mut self.earlier);
         if self.traced.is_some() {
-            let (base_name, base) = (std::mem::take(&mut self.base_name), self.base.clone());
-            earlier.retain(|one| one.base_name != base_name);
+            let (trace, base) = (self.trace.clone(), self.base.clone());
+            earlier.retain(|one| one.trace != trace);
             if !self.undo.is_empty() {
                 let [undo, redo] = [&mut self.undo, &mut self.redo].map(std::mem::take);
                 let variant = self.variant.clone();
-                earlier.push(StepChanges { base_name, base, variant, undo, redo });
+                earlier.push(TraceChanges { trace, base, variant, undo, redo });
             }
         }
         let mut pins = std::mem::take(&mut self.pins);
@@ -278,7 +276,7 @@ impl WhatIf {
         self.select_again(slider);
     }
 
-    /// Sliders that change the base: all of a simulated cell, few of a measured step.
+    /// Sliders that change the base: all of a simulated cell, few of a trace.
     pub fn sliders(&self) -> Vec<Slider> {
         match self.traced {
             Some(_) => Slider::of_trace(self.profile_values()),

@@ -11,7 +11,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
-use study::whatif::{Slider, TracedStep, WhatIfVariant};
+use study::whatif::{Slider, TracedSteps, WhatIfVariant};
 use table::{Backend, Link, P2p, Spec};
 
 /// The screen at this size, once its question was answered.
@@ -610,30 +610,24 @@ fn the_network_has_two_sliders_where_tp_spans_nodes() {
     assert_eq!(driver.state.whatif.slider(), Slider::P2p);
 }
 
-/// A measured step for the sliders, of a simulated trace.
-fn traced_step() -> Arc<TracedStep> {
-    traced_step_over(Link::Native)
+/// Steps for the sliders, of a simulated trace.
+fn traced_steps() -> Arc<TracedSteps> {
+    traced_steps_over(Link::Native)
 }
 
-fn traced_step_over(link: Link) -> Arc<TracedStep> {
-    traced_step_of(link, 2)
-}
-
-fn traced_step_of(link: Link, number: u32) -> Arc<TracedStep> {
-    let mut cell = Spec { output_tokens: 6, link, ..WhatIfVariant::default().cell };
+fn traced_steps_over(link: Link) -> Arc<TracedSteps> {
+    let mut cell = Spec { output_tokens: 8, link, ..WhatIfVariant::default().cell };
     (cell.architecture, cell.model, cell.tp) = ("standard".parse().unwrap(), "llama-3.2-1b".into(), 2);
     let trace = run::testing::simulated(&cell);
-    let key =
-        trace.spans.iter().find(|span| span.step == number).map(trace::overlap::StepKey::from_span);
     let target = machine::hardware::Target::from_spec(&cell).unwrap();
     let arguments = vec!["trace.json".to_owned()];
-    Arc::new(TracedStep::new(&trace, (key, 0), [None; 2], target, arguments).unwrap())
+    Arc::new(TracedSteps::new(&trace, None, [None; 2], target, arguments).unwrap())
 }
 
 #[test]
 fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     let mut driver = on((120, 40));
-    let step = traced_step();
+    let step = traced_steps();
     let open = |driver: &mut Driver, name: &str| {
         driver.state.cx.open_trace = Some(name.to_owned());
         let request = Request::WhatIfTraced(Arc::clone(&step), name.to_owned(), None);
@@ -641,7 +635,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
         driver.answer(effects);
     };
     open(&mut driver, "first");
-    driver.shows("[predicted from step 2 of first]");
+    driver.shows("[predicted from 6 decode steps of first]");
     driver.shows(" Fastest");
     driver.shows("predicted ms  x trace");
     driver.hides("break-even: ");
@@ -654,14 +648,14 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     driver.answer(effects);
     driver.hides("of first]");
     open(&mut driver, "second");
-    driver.shows("[predicted from step 2 of second]");
+    driver.shows("[predicted from 6 decode steps of second]");
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     open(&mut driver, "first");
-    driver.shows("your changes to step 2 of first are back; Delete resets all");
+    driver.shows("your changes to first are back; Delete resets all");
     assert_eq!(driver.state.whatif.variant, changed);
     driver.taps("u");
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
-    // the same step again keeps them
+    // the same trace again keeps them
     driver.taps("L");
     let changed = driver.state.whatif.variant.clone();
     assert_ne!(changed, driver.state.whatif.base);
@@ -669,11 +663,11 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_eq!(driver.state.whatif.variant, changed);
 }
 
-/// Kept variants belong to the trace: they are answered again on each of its steps, and are there at the next start.
+/// Kept variants belong to the trace, and are there at the next start.
 #[test]
-fn variants_kept_for_a_trace_stay_on_its_other_steps_and_across_restarts() {
-    let open = |driver: &mut Driver, name: &str, number: u32| {
-        let request = Request::WhatIfTraced(traced_step_of(Link::Native, number), name.into(), None);
+fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
+    let open = |driver: &mut Driver, name: &str| {
+        let request = Request::WhatIfTraced(traced_steps(), name.into(), None);
         let effects = driver.send(Message::Request(request));
         driver.answer(effects);
     };
@@ -683,28 +677,23 @@ fn variants_kept_for_a_trace_stay_on_its_other_steps_and_across_restarts() {
     };
     let mut driver = on((120, 40));
     driver.taps("p");
-    open(&mut driver, "first", 2);
+    open(&mut driver, "first");
     assert!(pins(&driver).is_empty(), "those of cells wait");
     driver.state.whatif.change(|variant, _| variant.alpha_us = Some(40.0));
     driver.taps("jp");
     let kept = pins(&driver);
-    assert_eq!(kept.len(), 1, "{}", driver.screen());
-    open(&mut driver, "first", 1);
-    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base, "changes belong to a step");
-    let other = pins(&driver);
-    assert_eq!((other.len(), other[0].0), (1, Some(40.0)));
-    assert_ne!(other, kept, "answered for this step");
-    open(&mut driver, "second", 2);
+    assert_eq!((kept.len(), kept[0].0), (1, Some(40.0)), "{}", driver.screen());
+    open(&mut driver, "second");
     assert!(pins(&driver).is_empty());
-    open(&mut driver, "first", 2);
+    open(&mut driver, "first");
     assert_eq!(pins(&driver), kept);
-    driver.shows("your changes to step 2 of first are back");
+    driver.shows("your changes to first are back");
     let saved = driver.state.whatif.remember().unwrap();
     let mut next = Driver::empty(120, 40);
     next.state.whatif.recall(&saved, &mut next.state.cx);
     next.taps("7");
     assert_eq!(pins(&next).len(), 1, "the one of the cell");
-    open(&mut next, "first", 2);
+    open(&mut next, "first");
     assert_eq!(pins(&next), kept);
 }
 
@@ -807,7 +796,7 @@ fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
 #[test]
 fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula() {
     let mut driver = on((120, 40));
-    let step = traced_step_over(Link::Emulated { alpha_us: 200.0, gb_s: 5.0 });
+    let step = traced_steps_over(Link::Emulated { alpha_us: 200.0, gb_s: 5.0 });
     let effects = driver.send(Message::Request(Request::WhatIfTraced(step, "first".into(), None)));
     driver.answer(effects);
     driver.shows("; emulated link ");

@@ -7,9 +7,9 @@ use super::index::TraceIndex;
 use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
-use plan::Architecture;
+use plan::{Architecture, Phase};
 use study::rewire::{RewireChoice, Rewiring, Setting, StepSelection, beneath};
-use study::whatif::TracedStep;
+use study::whatif::TracedSteps;
 use table::{Backend, Collective, Spec};
 use trace::Trace;
 use trace::overlap::StepKey;
@@ -106,14 +106,13 @@ impl Facts {
     }
 }
 
-/// Step of a trace (its key, or a trace time in ns) for the what-if screen. `arguments` open the trace on the command
-/// line.
+/// Steps of a phase of a trace for the what-if screen. `arguments` open the trace on the command line.
 pub fn traced(
     trace: &Trace,
     mut arguments: Vec<String>,
-    step: (Option<StepKey>, i64),
+    phase: Option<Phase>,
     Facts { layers, tp }: Facts,
-) -> Result<TracedStep> {
+) -> Result<TracedSteps> {
     for (option, number) in [("--layers", layers), ("--tp", tp)] {
         arguments.extend(number.into_iter().flat_map(|number| [option.to_owned(), number.to_string()]));
     }
@@ -127,7 +126,7 @@ pub fn traced(
             target.ok_or_else(|| Error::failed(reason))?
         }
     };
-    TracedStep::new(trace, step, [layers, tp], target, arguments)
+    TracedSteps::new(trace, phase, [layers, tp], target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]

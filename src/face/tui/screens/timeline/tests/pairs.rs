@@ -302,7 +302,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     driver.taps("w");
     assert_eq!(driver.state.cx.tab, Tab::WhatIf);
     let shown = driver.screen();
-    assert!(shown.contains("[predicted from step 1 of ") && shown.contains("simulated "), "{shown}");
+    assert!(shown.contains("[predicted from ") && shown.contains("simulated "), "{shown}");
     assert!(shown.contains("predicted ms") && shown.contains("times are those"), "{shown}");
     assert!(!shown.contains("prompt"), "{shown}");
     let standard = |driver: &Driver| {

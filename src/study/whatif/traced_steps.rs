@@ -1,4 +1,4 @@
-//! Sliders over a measured step of a trace; [`crate::rewire`] predicts its times.
+//! Sliders over the measured steps of a trace; [`crate::rewire`] predicts their times.
 
 use rayon::prelude::*;
 
@@ -8,28 +8,29 @@ use super::answer::{
 };
 use super::question::{TPS, compare_with, own_link};
 use super::variant::WhatIfVariant;
-use crate::rewire::{LayerCollectives, RewireChoice, Rewiring, Setting, StepSelection, lanes_us};
+use crate::rewire::{LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection};
 use base::error::{Error, Result};
+use base::text::counted;
 use machine::hardware::Target;
 use model::Model;
-use plan::Architecture;
+use plan::{Architecture, Phase};
 use table::{Backend, Provenance, Spec, Split};
 use trace::Trace;
-use trace::overlap::StepKey;
 
-/// A measured step with its kernels and all-reduces, as the starting point of the sliders.
+/// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
+/// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
 #[derive(Debug)]
-pub struct TracedStep {
+pub struct TracedSteps {
     rewiring: Rewiring,
     target: Target,
     /// Traced engine as a cell: what the sliders start from.
     pub base: WhatIfVariant,
-    pub number: u32,
-    /// Measured step latency (ms).
+    /// Median latency of the steps (ms).
     pub measured_ms: f64,
-    /// Median of the trace's steps of this phase (ms).
-    median_ms: f64,
-    /// Time in which the GPU waits for launches, as the verdict on the trace counts it (ms); `None` unless that is much.
+    /// Step of median latency, which the strips show.
+    pub typical: u32,
+    /// Time in which the GPU waits for launches in a step, as the verdict on the trace counts it (ms); `None` unless that
+    /// is much.
     launch_wait_ms: Option<f64>,
     /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
     arguments: Vec<String>,
@@ -38,30 +39,23 @@ pub struct TracedStep {
     is_of_known_model: bool,
 }
 
-/// Minimum difference from the median step for a remark (%). Chosen, not measured.
-const OUTLIER_PCT: f64 = 5.0;
-
-impl TracedStep {
-    /// Prepares the step of a trace with this key, or at this time (ns). `layers` and `tp` are for traces that do not
-    /// tell. `arguments` name the trace and, if the trace does not, its machine.
+impl TracedSteps {
+    /// Prepares the steps of a phase of a trace. `layers` and `tp` are for traces that do not tell. `arguments` name the
+    /// trace and, if the trace does not, its machine.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Rewiring::new`], and an error if the trace does not record its TP.
     pub fn new(
         trace: &Trace,
-        (key, at_ns): (Option<StepKey>, i64),
+        phase: Option<Phase>,
         [layers, tp]: [Option<u32>; 2],
         target: Target,
         arguments: Vec<String>,
     ) -> Result<Self> {
-        let asked =
-            StepSelection { layers, phase: key.map(|key| key.phase), ..StepSelection::default() };
+        let asked = StepSelection { layers, phase, ..StepSelection::default() };
         let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
         let rewiring = Rewiring::new(trace, &asked, &setting)?;
-        let number = rewiring.step_at(key, at_ns);
-        let median_ms = rewiring.measured().step_us / 1e3;
-        let rewiring = rewiring.on_step(number)?;
         let tp = rewiring.tp.ok_or_else(|| {
             Error::input_help(
                 "the trace does not tell its tensor-parallel size, which the link's times depend on",
@@ -87,7 +81,7 @@ impl TracedStep {
             ..known
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
-        let launch_wait_ms = rewiring.steps.launch_wait_ms(number);
+        let (typical, launch_wait_ms) = (rewiring.typical_step(), rewiring.launch_wait_ms());
         // a trace of another program does not name its model
         let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
@@ -104,9 +98,8 @@ impl TracedStep {
             rewiring,
             target,
             base,
-            number,
             measured_ms,
-            median_ms,
+            typical,
             launch_wait_ms,
             arguments,
             tps,
@@ -114,13 +107,13 @@ impl TracedStep {
         })
     }
 
-    /// Remark on a step whose latency is not typical: `step 2 is 12 % longer than the median step`.
-    pub fn beside_median(&self) -> Option<String> {
-        let pct = 100.0 * (self.measured_ms / self.median_ms - 1.0);
-        let way = if pct < 0.0 { "shorter" } else { "longer" };
-        let number = self.number;
-        (pct.abs() >= OUTLIER_PCT)
-            .then(|| format!("step {number} is {:.0} % {way} than the median step", pct.abs()))
+    /// Steps that the numbers are medians of: `38 decode steps`.
+    pub fn steps(&self) -> String {
+        let kind = match self.rewiring.steps.phase {
+            Phase::Prefill => "prefill",
+            Phase::Decode => "decode step",
+        };
+        counted(self.rewiring.rewired_steps(), kind)
     }
 
     /// Options of the traced run; `None` for other engines' traces.
@@ -142,9 +135,22 @@ impl TracedStep {
         let chosen = &variant.cell.architecture;
         let mut shown = shown_with(chosen, 1);
         shown.insert(shown.len() - 1, (Architecture::Standard, 2));
-        let rows =
-            shown.par_iter().map(|(architecture, groups)| self.row(variant, architecture, *groups));
-        let (mut rows, strips): (Vec<WhatIfRow>, Vec<Option<StepStrip>>) = rows.unzip();
+        // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
+        let choice = self.choice(variant, chosen.clone());
+        let error = match self.rewiring.answer(&choice) {
+            Ok(answer) => self.rewiring.error_of(&answer),
+            Err(_) => self.rewiring.error(&choice),
+        };
+        let rows = shown.par_iter().map(|(architecture, micro_batches)| {
+            let choice = self.choice(variant, architecture.clone());
+            let times = self.rewiring.best(&RewireChoice { micro_batches: *micro_batches, ..choice });
+            WhatIfRow {
+                architecture: architecture.clone(),
+                micro_batches: *micro_batches,
+                numbers: times.map(numbers).map_err(|error| error.to_string()),
+            }
+        });
+        let mut rows: Vec<WhatIfRow> = rows.collect();
         let step_ms = |wanted: &Architecture| {
             let row = rows.iter().find(|row| (&row.architecture, row.micro_batches) == (wanted, 1))?;
             row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
@@ -152,28 +158,20 @@ impl TracedStep {
         let [standard, limit] =
             [Architecture::Standard, Architecture::UpperBound].map(|it| step_ms(&it));
         compare_with(&mut rows, standard, limit);
-        // speedups compare with the step as it was measured
-        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
-            numbers.speedup = Some(self.measured_ms / numbers.tpot_ms);
-        }
-        let strips = strips.into_iter().zip(&shown).filter(|(_, (architecture, groups))| {
-            *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
+        let strips = shown.iter().filter(|(architecture, micro_batches)| {
+            *micro_batches == 1 && [&Architecture::Standard, chosen].contains(&architecture)
         });
-        let strips: Vec<StepStrip> = strips.filter_map(|(strip, _)| strip).collect();
-        let choice = self.choice(variant, chosen.clone());
+        let strips = strips.filter_map(|(architecture, _)| self.strip(variant, architecture).ok());
         let mut answer = WhatIfAnswer {
             variant: variant.clone(),
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
-            error: match self.rewiring.answer(&choice) {
-                Ok(answer) => self.rewiring.error_of(&answer),
-                Err(_) => self.rewiring.error(&choice),
-            },
+            error,
             launch_gaps: None,
             assumptions: Some(self.assumptions(variant)),
+            strips: strips.collect(),
             rows,
-            strips,
             frontiers: Vec::new(),
             arguments: self.arguments(&choice),
         };
@@ -181,13 +179,25 @@ impl TracedStep {
         Ok(answer)
     }
 
-    /// Launch gaps of the step; with the speedups without them if `gains_nothing` with them.
+    /// Typical step with an architecture, replayed.
+    fn strip(&self, variant: &WhatIfVariant, architecture: &Architecture) -> Result<StepStrip> {
+        let choice = self.choice(variant, architecture.clone());
+        let (plan, executed) = self.rewiring.replayed(&choice, self.typical)?;
+        let rank = executed.iter().map(|one| one.rank).min();
+        let of_rank = executed.iter().filter(|one| Some(one.rank) == rank && one.end > one.start);
+        let spans: Vec<StripSpan> = of_rank
+            .map(|one| StripSpan::new(&plan.operations[one.operation], one.lane, (one.start, one.end)))
+            .collect();
+        let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        Ok(StepStrip::new(architecture, spans, length_ns, self.rewiring.steps.layers))
+    }
+
+    /// Launch gaps of a step; with the speedups without them if `gains_nothing` with them.
     fn launch_gaps(&self, variant: &WhatIfVariant, gains_nothing: bool) -> Option<LaunchGaps> {
         let (ms, is_removed) = (self.launch_wait_ms?, variant.no_launch_gaps);
         let speedup = |architecture: Architecture| {
             let choice = RewireChoice { host: false, ..self.choice(variant, architecture) };
-            let answer = self.rewiring.answer(&choice).ok()?;
-            Some(1e3 * self.measured_ms / answer.contended.unwrap_or(answer.alone).step_us)
+            Some(self.rewiring.best(&choice).ok()?.speedup)
         };
         let speedups_without = || {
             let standard = speedup(Architecture::Standard)?;
@@ -215,53 +225,6 @@ impl TracedStep {
             host: !variant.no_launch_gaps,
             ..RewireChoice::from_architecture(architecture)
         }
-    }
-
-    /// A row; micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`].
-    fn row(
-        &self,
-        variant: &WhatIfVariant,
-        architecture: &Architecture,
-        micro_batches: u32,
-    ) -> (WhatIfRow, Option<StepStrip>) {
-        let row = |numbers| WhatIfRow { architecture: architecture.clone(), micro_batches, numbers };
-        let choice = RewireChoice { micro_batches, ..self.choice(variant, architecture.clone()) };
-        match self.numbers(&choice) {
-            Ok((numbers, strip)) => (row(Ok(numbers)), Some(strip)),
-            Err(error) => (row(Err(error.to_string())), None),
-        }
-    }
-
-    fn numbers(&self, choice: &RewireChoice) -> Result<(SimulatedMetrics, StepStrip)> {
-        let answer = self.rewiring.answer(choice)?;
-        let times = answer.contended.unwrap_or(answer.alone);
-        let (plan, executed) = self.rewiring.replayed(choice, self.number)?;
-        let rank = executed.iter().map(|one| one.rank).min();
-        let of_rank = executed.iter().filter(|one| Some(one.rank) == rank && one.end > one.start);
-        let spans: Vec<StripSpan> = of_rank
-            .map(|one| StripSpan::new(&plan.operations[one.operation], one.lane, (one.start, one.end)))
-            .collect();
-        let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
-        let strip = StepStrip::new(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
-        let [layers_ms, exposed_of_layers_ms] =
-            lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
-        // other collectives stay as traced and exposed, as in the verdict on the trace
-        let exposed_ms = times.exposed_us / 1e3;
-        let comm_ms = layers_ms + (exposed_ms - exposed_of_layers_ms).max(0.0);
-        let numbers = SimulatedMetrics {
-            prefill_ms: None,
-            decode_ms: None,
-            tpot_ms: times.step_us / 1e3,
-            completion_ms: None,
-            tokens_per_s_per_gpu: None,
-            comm_ms,
-            exposed_ms,
-            overlap_pct: table::overlap_pct(exposed_ms, comm_ms),
-            split: Split::default(),
-            speedup: None,
-            hidden_share: None,
-        };
-        Ok((numbers, strip))
     }
 
     fn profile_values(&self, variant: &WhatIfVariant) -> ProfileValues {
@@ -300,7 +263,8 @@ impl TracedStep {
         let mut option = |name: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| [format!("--{name}"), value]));
         };
-        option("step", Some(self.number.to_string()));
+        let phase = self.rewiring.steps.phase;
+        option("phase", (phase != Phase::Decode).then(|| phase.as_str().to_owned()));
         option("architecture", Some(choice.architecture.to_string()));
         option("collective", choice.collective.map(|it| it.to_string()));
         option("p2p", choice.p2p.map(|it| it.to_string()));
@@ -351,5 +315,24 @@ impl TracedStep {
             "worst case for micro2: kernels of half a batch take as long as those of the whole".into(),
         );
         words.join("; ")
+    }
+}
+
+/// Medians over the steps, with contention if a profile gives it. The speedup is over the traced steps.
+fn numbers(times: RewiredTimes) -> SimulatedMetrics {
+    let RewiredTimes { step_us, speedup, speedup_95, comm_us, exposed_us, .. } = times;
+    SimulatedMetrics {
+        prefill_ms: None,
+        decode_ms: None,
+        tpot_ms: step_us / 1e3,
+        completion_ms: None,
+        tokens_per_s_per_gpu: None,
+        comm_ms: comm_us / 1e3,
+        exposed_ms: exposed_us / 1e3,
+        overlap_pct: table::overlap_pct(exposed_us, comm_us),
+        split: Split::default(),
+        speedup: Some(speedup),
+        speedup_95,
+        hidden_share: None,
     }
 }
