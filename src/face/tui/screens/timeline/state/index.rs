@@ -278,14 +278,23 @@ impl TraceIndex {
 
     /// Representative of a line: the matching line of the first identical rank, else the line itself.
     pub fn alike_line(&self, line: TraceLine) -> TraceLine {
-        let own = &self.ranks[self.rank_of(line)];
-        let Some((at, first)) = own.same_as.and_then(|at| Some((at, self.ranks.get(at)?))) else {
-            return line;
-        };
+        self.ranks[self.rank_of(line)].same_as.map_or(line, |first| self.line_on(line, first))
+    }
+
+    /// Matching line of the first rank that is represented by the line's rank; the line itself if none is.
+    pub fn represented_line(&self, line: TraceLine) -> TraceLine {
+        let own = self.rank_of(line);
+        let first = self.ranks.iter().position(|rank| rank.same_as == Some(own));
+        first.map_or(line, |first| self.line_on(line, first))
+    }
+
+    /// Matching line of an identical rank (by index).
+    fn line_on(&self, line: TraceLine, rank: usize) -> TraceLine {
+        let (own, other) = (&self.ranks[self.rank_of(line)], &self.ranks[rank]);
         match line {
-            TraceLine::Rank(_) => TraceLine::Rank(at),
-            TraceLine::Ranges(row) => TraceLine::Ranges(first.ranges.start + row - own.ranges.start),
-            TraceLine::Row(row) => TraceLine::Row(first.rows.start + row - own.rows.start),
+            TraceLine::Rank(_) => TraceLine::Rank(rank),
+            TraceLine::Ranges(row) => TraceLine::Ranges(other.ranges.start + row - own.ranges.start),
+            TraceLine::Row(row) => TraceLine::Row(other.rows.start + row - own.rows.start),
         }
     }
 
