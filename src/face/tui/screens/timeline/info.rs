@@ -52,6 +52,12 @@ pub fn item_text(view: &TimelineView) -> String {
     [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ").replace('\u{a0}', " ")
 }
 
+/// Name and description of the item under the cursor, for the help; folded if the area cuts them. `None` without an area.
+pub fn note(view: &TimelineView, area: Rect) -> Option<ScreenNote> {
+    let is_cut = || rows_of(&content(view, area.width).1, area.width) > inside(area).height.into();
+    (area.area() > 0).then(|| ScreenNote::new(item_text(view), is_cut()))
+}
+
 /// Draws the description, with the search on the top border and the legend on the bottom border.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     let (title, lines) = content(view, area.width);

@@ -115,6 +115,19 @@ fn the_step_under_the_cursor_is_named_however_narrow_it_is() {
 }
 
 #[test]
+fn the_help_has_the_details_that_a_small_window_cuts() {
+    let mut driver = with(vec![trace()], (60, 16));
+    driver.hides("achieved");
+    driver.taps("?");
+    driver.shows("Notes not shown on this screen");
+    driver.shows("achieved");
+    let mut driver = with(vec![trace()], (200, 60));
+    driver.shows("achieved");
+    driver.taps("?");
+    driver.hides("Notes not shown");
+}
+
+#[test]
 fn lanes_that_do_not_fit_are_counted_on_the_ruler() {
     let mut driver = with(vec![imported()], (60, 16));
     let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
