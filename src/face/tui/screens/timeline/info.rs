@@ -5,7 +5,7 @@ use super::lists::{self, plus, time_of};
 use super::state::measure::MeasuredInterval;
 use super::state::row::SpanClass;
 use super::state::window::TimeWindow;
-use super::state::{Pane, TimelineView, TraceLine};
+use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
@@ -398,22 +398,50 @@ fn launch(view: &TimelineView, pane: &Pane) -> Option<String> {
     Some(if told.is_empty() { "no more details in the file".into() } else { told.join(", ") })
 }
 
-/// Part of a communication span during which its rank computes nothing: `exposed 9.25 ms of 9.31 ms (99.4 %)`.
+/// Part of a communication span during which its rank computes nothing, and the reason if the spans show it: `exposed 9.25
+/// ms of 9.31 ms (99.4 %): holds up gemm`.
 fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     let index = &pane.index;
     let length = span.end_ns.saturating_sub(span.start_ns);
     if index.spans().class(span) != SpanClass::Comm || length <= 0 {
         return None;
     }
-    let rank = index.ranks.get(index.rank_of(pane.current()?))?;
-    let exposed = rank.exposed.within((span.start_ns, span.end_ns));
+    let at = index.rank_of(pane.current()?);
+    let exposed = index.ranks.get(at)?.exposed.within((span.start_ns, span.end_ns));
     Some(match exposed {
         0 => "hidden: the rank computes meanwhile".into(),
         exposed => {
             let share = percent(Some(100.0 * exposed as f64 / length as f64));
-            format!("╱ exposed {} of {} ({share})", ns(exposed), ns(length))
+            let why = exposure_reason(index, at, span, exposed == length);
+            format!("╱ exposed {} of {} ({share}){why}", ns(exposed), ns(length))
         }
     })
+}
+
+/// Reason why communication of a rank (by index) is exposed: no work was launched, the next kernel begins when it ends, or
+/// at least that nothing runs beside it. Empty if the spans do not show it.
+fn exposure_reason(index: &TraceIndex, rank: usize, span: &Span, is_all_exposed: bool) -> String {
+    /// Longest time between the end of a collective and the start of a kernel that waited for it (ns).
+    const RIGHT_AFTER: i64 = 5_000;
+    let end = span.end_ns;
+    let ends_exposed = index.ranks[rank].exposed.within((end - 1, end)) > 0;
+    let next = index.computes_after(rank, end).filter(|_| ends_exposed);
+    if let Some(next) = next.map(|next| &index.trace.spans[next]) {
+        let name = lists::brief(index.name(next), lists::SHORT_NAME);
+        // ready times of own traces are those of the operands
+        let has_launch = index.trace.meta.import.is_some() && next.is_launch_known();
+        if has_launch && next.ready_ns > end {
+            return format!(
+                ": {name} was launched {} after it ended",
+                ns(next.ready_ns.saturating_sub(end))
+            );
+        }
+        if next.start_ns.saturating_sub(end) <= RIGHT_AFTER {
+            return format!(": holds up {name}");
+        }
+    }
+    let beside = if is_all_exposed { ": no compute on this rank runs beside it" } else { "" };
+    beside.into()
 }
 
 fn timing(view: &TimelineView, span: &Span, is_imported: bool) -> String {

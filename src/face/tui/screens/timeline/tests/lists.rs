@@ -593,7 +593,27 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
         (plan::Lane::Comm, whole.bounds()),
         "of a trace without steps, too"
     );
-    assert!(lines.iter().any(|line| line == "╱ exposed 25.0 us of 25.0 us (100.0 %)"), "{lines:?}");
+    let exposed = |after: &str| format!("╱ exposed 25.0 us of 25.0 us (100.0 %): {after}");
+    let late = exposed("void cutlass::gemm_kernel<>(int) was launched 16.0 us after it ended");
+    assert!(lines.contains(&late), "{lines:?} lack {late}");
+    // launched long before, it begins 20 us after the collective for an unknown reason
+    let mut early = imported().whole().into_owned();
+    early.spans.iter_mut().for_each(|span| span.ready_ns = span.start_ns - 60_000);
+    let lines_of = |trace: Trace| {
+        let view = TimelineView::new(Arc::new(TraceIndex::new("early".into(), trace)));
+        super::super::info::content(&view, 120).1
+    };
+    let lines = lines_of(early.clone());
+    assert!(lines.contains(&exposed("no compute on this rank runs beside it")), "{lines:?}");
+    // every kernel of the next step begins 1 us after the collective
+    for span in early.spans.iter_mut().filter(|span| span.lane == plan::Lane::Compute) {
+        (span.start_ns, span.end_ns) = (span.start_ns - 19_000, span.end_ns - 19_000);
+    }
+    let lines = lines_of(early);
+    assert!(
+        lines.iter().any(|line| line.ends_with(": holds up void cutlass::gemm_kernel<>(int)")),
+        "{lines:?}"
+    );
     let mut driver = with(vec![imported()], (120, 40));
     driver.hides(" attention ");
     driver.shows(" kernels, by name ");
