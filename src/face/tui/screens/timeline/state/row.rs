@@ -37,6 +37,15 @@ impl SpanClass {
             _ => Self::Compute,
         }
     }
+
+    /// Name for the label of a lane, and its short form.
+    pub fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Compute => ["compute", "comp."],
+            Self::Comm => ["comm", "comm"],
+            Self::Memory => ["copies", "copies"],
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +136,8 @@ pub struct SpanRow {
     sums: Vec<Sums>,
     /// Classes present: compute, comm, memory.
     pub has: [bool; WAITING],
+    /// Class that takes most of its time; `None` without spans.
+    pub main: Option<SpanClass>,
 }
 
 /// Unions of a row's computation and communication, ascending.
@@ -170,7 +181,10 @@ impl SpanRow {
                 }
             }
         }
-        (Self { label, order, starts, sums, has }, unions)
+        let present = [SpanClass::Memory, SpanClass::Comm, SpanClass::Compute].into_iter();
+        let present = present.filter(|class| has[*class as usize]);
+        let main = present.max_by_key(|class| now.covered[*class as usize]);
+        (Self { label, order, starts, sums, has, main }, unions)
     }
 
     pub fn len(&self) -> usize {

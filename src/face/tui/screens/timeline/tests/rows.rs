@@ -150,6 +150,18 @@ fn the_line_of_a_rank_is_back_once_there_is_room() {
 }
 
 #[test]
+fn a_stream_is_labelled_with_what_it_mostly_runs() {
+    let driver = with(vec![imported()], (60, 16));
+    driver.shows("stream 7 comp. ");
+    driver.shows("stream 13 comm ");
+    // on tall lanes below the number, which also shows that the rows are one lane
+    let shown = with(vec![imported()], (120, 40)).screen();
+    let row = |label: &str| shown.lines().position(|line| line.starts_with(label)).expect(label);
+    assert_eq!(row("      compute "), row("      stream 7 ") + 1, "{shown}");
+    assert_eq!(row("      comm "), row("      stream 13 ") + 1, "{shown}");
+}
+
+#[test]
 fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     let mut trace = imported().trace;
     for stream in trace.meta.streams.iter_mut().filter(|stream| stream.id == 13) {
