@@ -180,9 +180,16 @@ impl TimelineView {
         (self.window, self.focus, self.time, pane.line, pane.place)
     }
 
-    /// True if the table of the step's operations may be shown: a text to read leaves it, lists replace it.
+    /// True if the table of the step's operations may be shown: a text to read and the short list of exposed communication
+    /// leave it, other lists replace it.
     pub fn shows_docked(&self) -> bool {
-        matches!(self.panel, None | Some(TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..)))
+        let is_left = |panel: &TimelinePanel| {
+            matches!(
+                panel,
+                TimelinePanel::Stretches(_) | TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..)
+            )
+        };
+        self.panel.as_ref().is_none_or(is_left)
     }
 
     /// Table of operations, if it is open.
