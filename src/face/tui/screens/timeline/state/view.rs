@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::Anchor;
+use super::align::{Anchor, CounterpartQuery};
 use super::index::{TraceIndex, TraceLine};
 use super::pane::Pane;
 use super::panel::{OperationScope, OperationsPanel, Stretches, TimelinePanel};
@@ -136,6 +136,8 @@ pub struct TimelineView {
     pub anchor: Anchor,
     /// Span of the other trace (an index) with the operation under the cursor, since the last change.
     pub counterpart: Option<usize>,
+    /// Query that it answers: a search reads all spans of a step.
+    pub(super) counterpart_of: Option<CounterpartQuery>,
 }
 
 impl TimelineView {
@@ -163,6 +165,7 @@ impl TimelineView {
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
+            counterpart_of: None,
         };
         if let Some(step) = view.pane().index.typical_step {
             view.fit_step(step);
@@ -574,6 +577,7 @@ impl TimelineView {
         }
         // numbers of spans have changed
         (self.docked.counted, self.differences, self.left) = (None, None, None);
+        self.forget_counterpart();
         self.trail.clear();
         self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));
     }
