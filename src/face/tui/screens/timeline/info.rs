@@ -308,6 +308,9 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     (title, lines)
 }
 
+/// Kind of sends and receives in imported traces.
+const SEND_RECV: &str = "send_recv";
+
 /// Number of steps up to which none is labelled typical.
 const FEW_STEPS: usize = 4;
 
@@ -330,13 +333,13 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
         what.push_str(&format!(", {label}{typical}"));
     }
-    let is_imported = trace.meta.import.is_some();
+    let arrival = pane.span_index().and_then(|at| index.spans().arrival(at));
     // a shape is not wrapped within its brackets
     let shape = info.shape.replace(", ", ",\u{a0}");
-    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, is_imported)];
+    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, arrival)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
-    lines.extend(work(pane, span));
+    lines.extend(work(pane, span, arrival));
     lines.extend(info.collective.as_ref().and_then(collective));
     lines.extend(launch(view, pane));
     let names: Vec<&str> = info
@@ -444,36 +447,36 @@ fn exposure_reason(index: &TraceIndex, rank: usize, span: &Span, is_all_exposed:
     beside.into()
 }
 
-fn timing(view: &TimelineView, span: &Span, is_imported: bool) -> String {
+/// Time of a span, with its launch, and the part that waited for peers.
+fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
+    let index = &view.pane().index;
     let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         // foreign traces have the time of the launch
-        let was = if is_imported { "launched" } else { "ready" };
+        let was = if index.trace.meta.import.is_some() { "launched" } else { "ready" };
         text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
-    if span.last_arrival_ns >= 0 {
-        let arrival = arrival(span);
+    let is_transfer =
+        index.trace.operations.get(span.operation as usize).is_some_and(|of| of.kind == SEND_RECV);
+    let peers = if is_transfer { "the peer" } else { "peers" };
+    if let Some(arrival) = arrival {
         let (waited, moved) =
             (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
-        text.push_str(&format!(": ░ waited {} for peers, ▓ transfer {}", ns(waited), ns(moved)));
+        text.push_str(&format!(": ░ waited {} for {peers}, ▓ transfer {}", ns(waited), ns(moved)));
+    } else if index.spans().class(span) == SpanClass::Comm {
+        text.push_str(&format!("; may include waiting for {peers}"));
     }
     text
 }
 
-/// Arrival of the last peer of a collective, clamped to the span.
-fn arrival(span: &Span) -> i64 {
-    span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns))
-}
-
 /// FLOPs, bytes and achieved rates, if the trace has the costs.
-fn work(pane: &Pane, span: &Span) -> Option<String> {
+fn work(pane: &Pane, span: &Span, arrival: Option<i64>) -> Option<String> {
     let trace = &pane.index.trace;
     let info = trace.operations.get(span.operation as usize)?;
     let step = trace.step(span)?;
     let duration = span.end_ns.saturating_sub(span.start_ns);
-    let transfer =
-        if span.last_arrival_ns >= 0 { span.end_ns.saturating_sub(arrival(span)) } else { duration };
+    let transfer = arrival.map_or(duration, |arrival| span.end_ns.saturating_sub(arrival));
     let cost = |q: &Quantity| q.at(&step) as f64;
     let (flops, message) = (cost(&info.cost.flops), cost(&info.cost.message_bytes));
     let (read, written) = (cost(&info.cost.bytes_read), cost(&info.cost.bytes_written));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use super::align::Anchor;
-use super::row::{SpanClass, SpanRow, Spans, ThreadRanges, nearer};
+use super::row::{Arrival, SpanClass, SpanRow, Spans, ThreadRanges, nearer};
 use super::window::TimeWindow;
 use plan::{Lane, Phase};
 use study::analysis::{ExpertLoads, ExpertTimes};
@@ -83,6 +83,8 @@ pub struct TraceIndex {
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
     pub(super) classes: Vec<SpanClass>,
+    /// Arrivals at collectives that an imported trace has of all their ranks, by span.
+    pub(super) arrivals: Vec<Arrival>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
     /// Matched collectives of a mixture, once needed.
     pub(super) experts: OnceLock<Option<ExpertLoads>>,
@@ -212,7 +214,7 @@ impl TraceIndex {
     }
 
     pub fn spans(&self) -> Spans<'_> {
-        Spans { all: &self.trace.spans, classes: &self.classes }
+        Spans { all: &self.trace.spans, classes: &self.classes, arrivals: &self.arrivals }
     }
 
     pub fn span(&self, row: usize, place: usize) -> Option<&Span> {
@@ -511,6 +513,8 @@ impl TraceIndex {
         let exposed: usize = self.ranks.iter().map(|r| r.exposed.bytes()).sum();
         let rows: usize = self.rows.iter().map(SpanRow::bytes).sum();
         let ranges: usize = self.range_rows.iter().map(ThreadRanges::bytes).sum();
-        exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
+        let arrivals = self.arrivals.capacity() * size_of::<Arrival>();
+        let steps = self.steps.len() * size_of::<StepRange>() * 3;
+        exposed + rows + ranges + self.classes.len() + arrivals + steps
     }
 }

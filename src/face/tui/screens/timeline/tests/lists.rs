@@ -626,6 +626,33 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
 }
 
 #[test]
+fn a_transfer_of_two_ranks_has_its_waiting_part() {
+    let mut trace = imported().whole().into_owned();
+    (trace.operations[2].name, trace.operations[2].kind) =
+        ("ncclDevKernel_SendRecv".into(), "send_recv".into());
+    for span in trace.spans.iter_mut().filter(|span| (span.rank, span.lane) == (1, plan::Lane::Comm)) {
+        // rank 1 is 500 ns behind anyway
+        span.start_ns += 5_000;
+    }
+    let lines = |trace: &Trace| {
+        let view = TimelineView::new(Arc::new(TraceIndex::new("a pipeline".into(), trace.clone())));
+        assert_eq!(view.span().map(|span| span.rank), Some(0));
+        super::super::info::content(&view, 120).1
+    };
+    let known = lines(&trace);
+    let waited = ": ░ waited 5.50 us for the peer, ▓ transfer 19.5 us";
+    assert!(known.iter().any(|line| line.ends_with(waited)), "{known:?}");
+    let shown = with(vec![TraceIndex::new("a pipeline".into(), trace.clone())], (120, 40)).screen();
+    let lane = shown.lines().find(|line| line.contains("stream 13")).expect("a lane");
+    assert!(lane.contains("╲╲") && lane.contains("╱╱"), "{shown}");
+    // without the other rank
+    trace.spans.retain(|span| span.rank == 0);
+    let unknown = lines(&trace);
+    let may_wait = "; may include waiting for the peer";
+    assert!(unknown.iter().any(|line| line.ends_with(may_wait)), "{unknown:?}");
+}
+
+#[test]
 fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
     let driver = with(vec![imported()], (160, 40));
     let kernels = ns(imported().extent().width());
