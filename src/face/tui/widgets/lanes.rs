@@ -298,7 +298,8 @@ impl Canvas<'_> {
         }
         let mut latest = i64::MIN;
         for place in row.places(spans, window.from, window.to) {
-            let Some(span) = row.span(place).map(|i| &spans.all[i]) else { continue };
+            let Some(index) = row.span(place) else { continue };
+            let span = &spans.all[index];
             let follows = latest == span.start_ns;
             latest = latest.max(span.end_ns);
             if span.end_ns <= window.from {
@@ -311,7 +312,8 @@ impl Canvas<'_> {
             if to < from + if is_exchange { 1 } else { 3 } {
                 continue;
             }
-            let waits = span.last_arrival_ns > span.start_ns;
+            let arrival = spans.arrival(index).filter(|arrival| *arrival > span.start_ns);
+            let waits = arrival.is_some();
             let class = spans.class(span);
             let name = self.name(span);
             let base = self.theme.style(match class {
@@ -323,7 +325,7 @@ impl Canvas<'_> {
                 put(buf, area, area.x + from as u16, area.y, "▐", base);
             }
             // after the waiting part, if the name fits there
-            let moved = waits.then(|| window.column(span.last_arrival_ns, width)).flatten();
+            let moved = arrival.and_then(|arrival| window.column(arrival, width));
             let (at, room) = match moved {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
                 _ if is_exchange && to < from + 3 => (from, 1),

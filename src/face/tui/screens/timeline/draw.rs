@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::header::{header, names, title};
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::measure::{CriticalPath, Density};
+use super::state::row::SpanClass;
 use super::state::select::MARKS;
 use super::state::window::TimeWindow;
-use super::state::{Pane, TimelineView, TraceLine};
+use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
 use super::{Timeline, info, lists};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -277,7 +278,9 @@ fn draw_pane(
             _ if matches!(what, TraceLine::Ranges(_)) => theme.style(Role::Dim),
             _ => theme.style(Role::Text),
         };
-        put(buf, name, name.x, name.y, &label(pane, *what), style);
+        for (y, text) in (name.y..name.bottom()).zip(label(pane, *what, row.height)) {
+            put(buf, name, name.x, y, &cut(&text, LANE_LABEL - 1), style);
+        }
         canvas.draw(buf, area, *what, strip);
         if let Some(path) = path {
             area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
@@ -427,7 +430,8 @@ fn under_cursor(pane: &Pane, window: TimeWindow, columns: usize) -> Option<(usiz
     Some((first, last.max(first)))
 }
 
-fn label(pane: &Pane, line: TraceLine) -> String {
+/// Label of a line: one row, or two for a stream that has the room.
+fn label(pane: &Pane, line: TraceLine, height: u16) -> Vec<String> {
     let index = &pane.index;
     let text = match line {
         TraceLine::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
@@ -461,13 +465,26 @@ fn label(pane: &Pane, line: TraceLine) -> String {
                 (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
         }
-        TraceLine::Row(row) => {
-            let label = &index.rows[row].label;
-            let indent = usize::from(LANE_LABEL - 1).saturating_sub(label.width()).min(6);
-            format!("{:indent$}{label}", "")
-        }
+        TraceLine::Row(row) => return lane_label(index, row, height),
     };
-    cut(&text, LANE_LABEL - 1)
+    vec![text]
+}
+
+/// Label of a lane; of a stream with what it mostly runs, on a second row if the lane is tall.
+fn lane_label(index: &TraceIndex, row: usize, height: u16) -> Vec<String> {
+    let row = &index.rows[row];
+    let label = row.label.clone();
+    let names = row.main.filter(|_| !index.trace.meta.streams.is_empty()).map(SpanClass::names);
+    let texts = match names {
+        Some([whole, _]) if height > 1 => vec![label, whole.to_owned()],
+        Some(names) => {
+            let [whole, short] = names.map(|name| format!("{label} {name}"));
+            vec![first_fitting(&[whole, short, label], LANE_LABEL - 1).to_owned()]
+        }
+        None => vec![label],
+    };
+    let indent = usize::from(LANE_LABEL - 1).saturating_sub(texts[0].width()).min(6);
+    texts.iter().map(|text| format!("{:indent$}{text}", "")).collect()
 }
 
 /// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.

@@ -5,7 +5,7 @@ use super::lists::{self, plus, time_of};
 use super::state::measure::MeasuredInterval;
 use super::state::row::SpanClass;
 use super::state::window::TimeWindow;
-use super::state::{Pane, TimelineView, TraceLine};
+use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
@@ -50,6 +50,12 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
 pub fn item_text(view: &TimelineView) -> String {
     let (title, lines) = content(view, u16::MAX);
     [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ").replace('\u{a0}', " ")
+}
+
+/// Name and description of the item under the cursor, for the help; folded if the area cuts them. `None` without an area.
+pub fn note(view: &TimelineView, area: Rect) -> Option<ScreenNote> {
+    let is_cut = || rows_of(&content(view, area.width).1, area.width) > inside(area).height.into();
+    (area.area() > 0).then(|| ScreenNote::new(item_text(view), is_cut()))
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.
@@ -302,6 +308,9 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     (title, lines)
 }
 
+/// Kind of sends and receives in imported traces.
+const SEND_RECV: &str = "send_recv";
+
 /// Number of steps up to which none is labelled typical.
 const FEW_STEPS: usize = 4;
 
@@ -324,13 +333,13 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
         what.push_str(&format!(", {label}{typical}"));
     }
-    let is_imported = trace.meta.import.is_some();
+    let arrival = pane.span_index().and_then(|at| index.spans().arrival(at));
     // a shape is not wrapped within its brackets
     let shape = info.shape.replace(", ", ",\u{a0}");
-    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, is_imported)];
+    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, arrival)];
     lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
-    lines.extend(work(pane, span));
+    lines.extend(work(pane, span, arrival));
     lines.extend(info.collective.as_ref().and_then(collective));
     lines.extend(launch(view, pane));
     let names: Vec<&str> = info
@@ -392,54 +401,82 @@ fn launch(view: &TimelineView, pane: &Pane) -> Option<String> {
     Some(if told.is_empty() { "no more details in the file".into() } else { told.join(", ") })
 }
 
-/// Part of a communication span during which its rank computes nothing: `exposed 9.25 ms of 9.31 ms (99.4 %)`.
+/// Part of a communication span during which its rank computes nothing, and the reason if the spans show it: `exposed 9.25
+/// ms of 9.31 ms (99.4 %): holds up gemm`.
 fn exposure(pane: &Pane, span: &Span) -> Option<String> {
     let index = &pane.index;
     let length = span.end_ns.saturating_sub(span.start_ns);
     if index.spans().class(span) != SpanClass::Comm || length <= 0 {
         return None;
     }
-    let rank = index.ranks.get(index.rank_of(pane.current()?))?;
-    let exposed = rank.exposed.within((span.start_ns, span.end_ns));
+    let at = index.rank_of(pane.current()?);
+    let exposed = index.ranks.get(at)?.exposed.within((span.start_ns, span.end_ns));
     Some(match exposed {
         0 => "hidden: the rank computes meanwhile".into(),
         exposed => {
             let share = percent(Some(100.0 * exposed as f64 / length as f64));
-            format!("╱ exposed {} of {} ({share})", ns(exposed), ns(length))
+            let why = exposure_reason(index, at, span, exposed == length);
+            format!("╱ exposed {} of {} ({share}){why}", ns(exposed), ns(length))
         }
     })
 }
 
-fn timing(view: &TimelineView, span: &Span, is_imported: bool) -> String {
+/// Reason why communication of a rank (by index) is exposed: no work was launched, the next kernel begins when it ends, or
+/// at least that nothing runs beside it. Empty if the spans do not show it.
+fn exposure_reason(index: &TraceIndex, rank: usize, span: &Span, is_all_exposed: bool) -> String {
+    /// Longest time between the end of a collective and the start of a kernel that waited for it (ns).
+    const RIGHT_AFTER: i64 = 5_000;
+    let end = span.end_ns;
+    let ends_exposed = index.ranks[rank].exposed.within((end - 1, end)) > 0;
+    let next = index.computes_after(rank, end).filter(|_| ends_exposed);
+    if let Some(next) = next.map(|next| &index.trace.spans[next]) {
+        let name = lists::brief(index.name(next), lists::SHORT_NAME);
+        // ready times of own traces are those of the operands
+        let has_launch = index.trace.meta.import.is_some() && next.is_launch_known();
+        if has_launch && next.ready_ns > end {
+            return format!(
+                ": {name} was launched {} after it ended",
+                ns(next.ready_ns.saturating_sub(end))
+            );
+        }
+        if next.start_ns.saturating_sub(end) <= RIGHT_AFTER {
+            return format!(": holds up {name}");
+        }
+    }
+    let beside = if is_all_exposed { ": no compute on this rank runs beside it" } else { "" };
+    beside.into()
+}
+
+/// Time of a span, with its launch, and the part that waited for peers.
+fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
+    let index = &view.pane().index;
     let mut text = interval(view, (span.start_ns, span.end_ns));
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         // foreign traces have the time of the launch
-        let was = if is_imported { "launched" } else { "ready" };
+        let was = if index.trace.meta.import.is_some() { "launched" } else { "ready" };
         text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
-    if span.last_arrival_ns >= 0 {
-        let arrival = arrival(span);
+    let is_transfer =
+        index.trace.operations.get(span.operation as usize).is_some_and(|of| of.kind == SEND_RECV);
+    let peers = if is_transfer { "the peer" } else { "peers" };
+    if let Some(arrival) = arrival {
         let (waited, moved) =
             (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
-        text.push_str(&format!(": ░ waited {} for peers, ▓ transfer {}", ns(waited), ns(moved)));
+        text.push_str(&format!(": ░ waited {} for {peers}, ▓ transfer {}", ns(waited), ns(moved)));
+    } else if index.spans().class(span) == SpanClass::Comm {
+        text.push_str(&format!("; may include waiting for {peers}"));
     }
     text
 }
 
-/// Arrival of the last peer of a collective, clamped to the span.
-fn arrival(span: &Span) -> i64 {
-    span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns))
-}
-
 /// FLOPs, bytes and achieved rates, if the trace has the costs.
-fn work(pane: &Pane, span: &Span) -> Option<String> {
+fn work(pane: &Pane, span: &Span, arrival: Option<i64>) -> Option<String> {
     let trace = &pane.index.trace;
     let info = trace.operations.get(span.operation as usize)?;
     let step = trace.step(span)?;
     let duration = span.end_ns.saturating_sub(span.start_ns);
-    let transfer =
-        if span.last_arrival_ns >= 0 { span.end_ns.saturating_sub(arrival(span)) } else { duration };
+    let transfer = arrival.map_or(duration, |arrival| span.end_ns.saturating_sub(arrival));
     let cost = |q: &Quantity| q.at(&step) as f64;
     let (flops, message) = (cost(&info.cost.flops), cost(&info.cost.message_bytes));
     let (read, written) = (cost(&info.cost.bytes_read), cost(&info.cost.bytes_written));

@@ -158,7 +158,10 @@ fn bottom_rows(body: Rect, view: &TimelineView) -> usize {
         Some(TimelinePanel::Legend(..)) => LEGEND_MARKS.len() + 2,
         Some(TimelinePanel::Verdict { lines, .. }) => (lines.len() + 2).max(LEAST_LIST),
         // a list has a header; most models have two collectives a layer
-        Some(TimelinePanel::Stretches(stretches)) => stretches.order.len().max(2) + 3,
+        Some(TimelinePanel::Stretches(stretches)) => match stretches.counted {
+            Some(_) => stretches.order.len().max(1) + 3,
+            None => 2 + 3,
+        },
         Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
         None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
         None if stretch => {

@@ -202,8 +202,11 @@ impl Screen for Timeline {
     }
 
     fn notes(&self, body: Rect, _cx: &Context) -> Vec<ScreenNote> {
-        let note = self.view.as_ref().and_then(|view| lists::differences_note(view, body.width));
-        note.into_iter().collect()
+        let Some((view, areas)) = self.view.as_ref().zip(layout::open(self, body)) else {
+            return Vec::new();
+        };
+        let notes = [lists::differences_note(view, body.width), info::note(view, areas.info)];
+        notes.into_iter().flatten().collect()
     }
 
     fn has_content(&self) -> bool {

@@ -50,6 +50,17 @@ pub fn two_times(a: i64, word: &str, b: i64) -> String {
     format!("{number} {word} {b}")
 }
 
+/// Operation whose counterpart in the other trace is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CounterpartQuery {
+    /// Pane of the operation.
+    focus: usize,
+    /// Its span (an index).
+    span: usize,
+    /// Step of the other trace (an index).
+    there: usize,
+}
+
 /// Parts of a step that differ enough to realign, in percent.
 const PART: u8 = 5;
 
@@ -155,6 +166,7 @@ impl TimelineView {
         self.panes.truncate(1);
         self.focus = 0;
         (self.differences, self.left) = (None, None);
+        self.forget_counterpart();
         self.follows = false;
         self.unpaired = None;
         self.anchor = Anchor::Start;
@@ -396,7 +408,8 @@ impl TimelineView {
     /// Realigns after a move, and puts the other trace's cursor on the same operation, or at the same time.
     pub(super) fn follow_steps(&mut self) {
         let Some((focus, other)) = self.pair() else {
-            (self.unpaired, self.counterpart) = (None, None);
+            self.unpaired = None;
+            self.forget_counterpart();
             return;
         };
         match self.follows {
@@ -411,7 +424,11 @@ impl TimelineView {
             }
             false => self.unpaired = None,
         }
-        self.counterpart = self.search_counterpart(focus, other);
+        let query = self.counterpart_query(focus, other);
+        if query != self.counterpart_of {
+            self.counterpart = query.and_then(|query| self.search_counterpart(query));
+            self.counterpart_of = query;
+        }
         let found = self.counterpart.and_then(|span| self.panes[other].index.find(span));
         let (time, pane) = (self.time, &mut self.panes[other]);
         match found.filter(|(line, _)| !pane.is_collapsed(pane.index.rank_of(*line))) {
@@ -420,12 +437,15 @@ impl TimelineView {
         }
     }
 
-    /// Span of the other trace (an index) with the operation under the cursor, of the step that is aligned with its own:
-    /// on the same rank if the trace has it, the same occurrence of the name.
-    fn search_counterpart(&self, focus: usize, other: usize) -> Option<usize> {
+    /// Forgets the counterpart, as after a change of the open traces.
+    pub(super) fn forget_counterpart(&mut self) {
+        (self.counterpart, self.counterpart_of) = (None, None);
+    }
+
+    /// Span under the cursor, and the step of the other trace that is aligned with its own.
+    fn counterpart_query(&self, focus: usize, other: usize) -> Option<CounterpartQuery> {
         let (own, their) = (&self.panes[focus], &self.panes[other]);
-        let span = own.span()?;
-        let here = own.index.step_of(span)?;
+        let here = own.index.step_of(own.span()?)?;
         let key = own.index.steps.get(here)?.key;
         if self.unpaired == Some(key) {
             return None;
@@ -434,7 +454,16 @@ impl TimelineView {
             true => their.aligned?,
             false => self.partner(focus, key)?,
         };
-        let key_there = their.index.steps.get(there)?.key;
+        Some(CounterpartQuery { focus, span: own.span_index()?, there })
+    }
+
+    /// Span of the other trace (an index) with the operation of a span, in the aligned step: on the same rank if the trace
+    /// has it, the same occurrence of the name.
+    fn search_counterpart(&self, query: CounterpartQuery) -> Option<usize> {
+        let (own, their) = (&self.panes[query.focus], &self.panes[1 - query.focus]);
+        let span = own.index.trace.spans.get(query.span)?;
+        let key = StepKey::from_span(span);
+        let key_there = their.index.steps.get(query.there)?.key;
         let info = own.index.trace.operations.get(span.operation as usize)?;
         let names =
             if info.origins.is_empty() { std::slice::from_ref(&info.name) } else { &info.origins[..] };

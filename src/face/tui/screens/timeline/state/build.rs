@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use rayon::prelude::*;
 
 use super::index::{RankRows, StepKey, StepRange, TraceIndex};
-use super::row::{SpanClass, SpanRow, Spans, ThreadRanges, Unions};
+use super::row::{Arrival, SpanClass, SpanRow, Spans, ThreadRanges, Unions};
 use super::window::TimeWindow;
 use plan::Lane;
-use study::analysis::mixed_steps;
+use study::analysis::{CollectiveMatching, mixed_steps};
 use trace::overlap::Selection;
 use trace::overlap::intervals::{self, Coverage};
 use trace::rules::EXPERTS;
@@ -142,7 +142,8 @@ impl TraceIndex {
     pub(super) fn from_title(title: String, trace: Trace, folded: Vec<u32>) -> Self {
         let classes: Vec<SpanClass> = trace.operations.iter().map(SpanClass::from_operation).collect();
         let (parts, steps) = gather(&trace);
-        let spans = Spans { all: &trace.spans, classes: &classes };
+        let arrivals = arrivals(&trace);
+        let spans = Spans { all: &trace.spans, classes: &classes, arrivals: &arrivals };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
         let built: Vec<_> = parts
@@ -198,6 +199,7 @@ impl TraceIndex {
             default_phase,
             mixed,
             classes,
+            arrivals,
             step_places,
             experts: OnceLock::new(),
         };
@@ -238,6 +240,24 @@ impl TraceIndex {
         };
         plain && a.rows.len() == b.rows.len() && rows(a).zip(rows(b)).all(same)
     }
+}
+
+/// Arrivals of the last rank at the collectives, sends and receives that an imported trace has of all their ranks, by span.
+/// The ranks of an opened trace have one clock.
+fn arrivals(trace: &Trace) -> Vec<Arrival> {
+    if trace.meta.import.is_none() || trace.meta.ranks < 2 {
+        return Vec::new();
+    }
+    let matching = CollectiveMatching::from_trace(trace);
+    let mut arrivals = Vec::new();
+    // of a rank that was not recorded, nobody knows when it arrived
+    for collective in matching.collectives().filter(|collective| !collective.is_partial) {
+        let starts = collective.places.iter().map(|place| trace.spans[*place].start_ns);
+        let Some(last) = starts.max() else { continue };
+        arrivals.extend(collective.places.iter().map(|place| (*place, last)));
+    }
+    arrivals.sort_unstable();
+    arrivals
 }
 
 fn label(sub: usize, streams: &[TraceStream]) -> String {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use super::align::Anchor;
-use super::row::{SpanClass, SpanRow, Spans, ThreadRanges, nearer};
+use super::row::{Arrival, SpanClass, SpanRow, Spans, ThreadRanges, nearer};
 use super::window::TimeWindow;
 use plan::{Lane, Phase};
 use study::analysis::{ExpertLoads, ExpertTimes};
@@ -83,6 +83,8 @@ pub struct TraceIndex {
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
     pub(super) classes: Vec<SpanClass>,
+    /// Arrivals at collectives that an imported trace has of all their ranks, by span.
+    pub(super) arrivals: Vec<Arrival>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
     /// Matched collectives of a mixture, once needed.
     pub(super) experts: OnceLock<Option<ExpertLoads>>,
@@ -212,7 +214,7 @@ impl TraceIndex {
     }
 
     pub fn spans(&self) -> Spans<'_> {
-        Spans { all: &self.trace.spans, classes: &self.classes }
+        Spans { all: &self.trace.spans, classes: &self.classes, arrivals: &self.arrivals }
     }
 
     pub fn span(&self, row: usize, place: usize) -> Option<&Span> {
@@ -278,14 +280,23 @@ impl TraceIndex {
 
     /// Representative of a line: the matching line of the first identical rank, else the line itself.
     pub fn alike_line(&self, line: TraceLine) -> TraceLine {
-        let own = &self.ranks[self.rank_of(line)];
-        let Some((at, first)) = own.same_as.and_then(|at| Some((at, self.ranks.get(at)?))) else {
-            return line;
-        };
+        self.ranks[self.rank_of(line)].same_as.map_or(line, |first| self.line_on(line, first))
+    }
+
+    /// Matching line of the first rank that is represented by the line's rank; the line itself if none is.
+    pub fn represented_line(&self, line: TraceLine) -> TraceLine {
+        let own = self.rank_of(line);
+        let first = self.ranks.iter().position(|rank| rank.same_as == Some(own));
+        first.map_or(line, |first| self.line_on(line, first))
+    }
+
+    /// Matching line of an identical rank (by index).
+    fn line_on(&self, line: TraceLine, rank: usize) -> TraceLine {
+        let (own, other) = (&self.ranks[self.rank_of(line)], &self.ranks[rank]);
         match line {
-            TraceLine::Rank(_) => TraceLine::Rank(at),
-            TraceLine::Ranges(row) => TraceLine::Ranges(first.ranges.start + row - own.ranges.start),
-            TraceLine::Row(row) => TraceLine::Row(first.rows.start + row - own.rows.start),
+            TraceLine::Rank(_) => TraceLine::Rank(rank),
+            TraceLine::Ranges(row) => TraceLine::Ranges(other.ranges.start + row - own.ranges.start),
+            TraceLine::Row(row) => TraceLine::Row(other.rows.start + row - own.rows.start),
         }
     }
 
@@ -502,6 +513,8 @@ impl TraceIndex {
         let exposed: usize = self.ranks.iter().map(|r| r.exposed.bytes()).sum();
         let rows: usize = self.rows.iter().map(SpanRow::bytes).sum();
         let ranges: usize = self.range_rows.iter().map(ThreadRanges::bytes).sum();
-        exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
+        let arrivals = self.arrivals.capacity() * size_of::<Arrival>();
+        let steps = self.steps.len() * size_of::<StepRange>() * 3;
+        exposed + rows + ranges + self.classes.len() + arrivals + steps
     }
 }

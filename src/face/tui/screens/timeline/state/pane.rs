@@ -129,7 +129,8 @@ impl Pane {
         (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
     }
 
-    /// Toggles folding of identical ranks; false if all ranks differ.
+    /// Toggles folding of identical ranks; false if all ranks differ. Unfolding moves the cursor to the first rank that the
+    /// cursor's rank stood for.
     pub fn toggle_fold(&mut self) -> bool {
         let (line, place) = (self.current(), self.place);
         // toggle even without effect, so that both traces stay in the same mode
@@ -139,6 +140,7 @@ impl Pane {
         }
         self.list_lines();
         if let Some(line) = line {
+            let line = if self.folded { line } else { self.index.represented_line(line) };
             self.go_to(line, place);
         }
         true

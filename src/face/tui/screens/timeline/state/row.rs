@@ -37,15 +37,41 @@ impl SpanClass {
             _ => Self::Compute,
         }
     }
+
+    /// Name for the label of a lane, and its short form.
+    pub fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Compute => ["compute", "comp."],
+            Self::Comm => ["comm", "comm"],
+            Self::Memory => ["copies", "copies"],
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Spans<'a> {
     pub all: &'a [Span],
     pub classes: &'a [SpanClass],
+    /// Arrivals that the trace does not record, ascending by span: the spans of all ranks of a collective show them.
+    pub arrivals: &'a [Arrival],
 }
 
+/// Span (an index) and the time at which the last rank arrived at its collective (ns).
+pub type Arrival = (usize, i64);
+
 impl Spans<'_> {
+    /// Arrival of the last rank at the collective of a span (an index), clamped to the span; `None` if unknown.
+    pub fn arrival(&self, at: usize) -> Option<i64> {
+        let span = self.all.get(at)?;
+        let recorded = (span.last_arrival_ns >= 0).then_some(span.last_arrival_ns);
+        let found = || {
+            let place = self.arrivals.binary_search_by_key(&at, |(span, _)| *span).ok()?;
+            Some(self.arrivals[place].1)
+        };
+        let arrival = recorded.or_else(found)?;
+        Some(arrival.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
+    }
+
     /// Class of a span; its lane takes precedence.
     pub fn class(&self, span: &Span) -> SpanClass {
         match span.lane {
@@ -81,10 +107,14 @@ impl Sums {
         Some((from, end))
     }
 
-    fn add_span(&mut self, spans: &Spans, span: &Span) -> Option<(SpanClass, (i64, i64))> {
+    /// Adds a span (an index).
+    fn add_span(&mut self, spans: &Spans, at: usize) -> Option<(SpanClass, (i64, i64))> {
+        let span = &spans.all[at];
         let class = spans.class(span);
-        if span.last_arrival_ns >= 0 && class == SpanClass::Comm {
-            self.add(WAITING, span.start_ns, span.last_arrival_ns.min(span.end_ns));
+        if class == SpanClass::Comm
+            && let Some(arrival) = spans.arrival(at)
+        {
+            self.add(WAITING, span.start_ns, arrival);
         }
         self.add(class as usize, span.start_ns, span.end_ns).map(|new| (class, new))
     }
@@ -127,6 +157,8 @@ pub struct SpanRow {
     sums: Vec<Sums>,
     /// Classes present: compute, comm, memory.
     pub has: [bool; WAITING],
+    /// Class that takes most of its time; `None` without spans.
+    pub main: Option<SpanClass>,
 }
 
 /// Unions of a row's computation and communication, ascending.
@@ -163,14 +195,17 @@ impl SpanRow {
             for i in block {
                 let span = &spans.all[*i as usize];
                 has[spans.class(span) as usize] = true;
-                match now.add_span(&spans, span) {
+                match now.add_span(&spans, *i as usize) {
                     Some((SpanClass::Compute, new)) => push_merged(&mut unions.compute, new),
                     Some((SpanClass::Comm, new)) => push_merged(&mut unions.comm, new),
                     _ => {}
                 }
             }
         }
-        (Self { label, order, starts, sums, has }, unions)
+        let present = [SpanClass::Memory, SpanClass::Comm, SpanClass::Compute].into_iter();
+        let present = present.filter(|class| has[*class as usize]);
+        let main = present.max_by_key(|class| now.covered[*class as usize]);
+        (Self { label, order, starts, sums, has, main }, unions)
     }
 
     pub fn len(&self) -> usize {
@@ -206,7 +241,7 @@ impl SpanRow {
             if span.start_ns >= time {
                 break;
             }
-            sums.add_span(&spans, span);
+            sums.add_span(&spans, *i as usize);
             place += 1;
         }
         let mut covered = sums.covered;
@@ -414,7 +449,7 @@ mod tests {
         let at = |start: i64| Span { ready_ns: start, start_ns: start, end_ns: start, ..Span::EMPTY };
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);
-        let spans = Spans { all: &list, classes: &CLASSES };
+        let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
         let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), true, spans);
         let places = row.places(spans, 0, 197);
         assert!(places.contains(&15) && places.contains(&16), "{places:?}");
@@ -425,7 +460,7 @@ mod tests {
         fn columns_agree_with_counting_nanoseconds(
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES };
+            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
             let (row, unions) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
@@ -455,7 +490,7 @@ mod tests {
         fn a_tolerance_moves_edges_by_no_more_than_itself(
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES };
+            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
@@ -471,7 +506,7 @@ mod tests {
         fn places_hold_every_span_that_touches(
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES };
+            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::Anchor;
+use super::align::{Anchor, CounterpartQuery};
 use super::index::{TraceIndex, TraceLine};
 use super::pane::Pane;
 use super::panel::{OperationScope, OperationsPanel, Stretches, TimelinePanel};
@@ -136,6 +136,8 @@ pub struct TimelineView {
     pub anchor: Anchor,
     /// Span of the other trace (an index) with the operation under the cursor, since the last change.
     pub counterpart: Option<usize>,
+    /// Query that it answers: a search reads all spans of a step.
+    pub(super) counterpart_of: Option<CounterpartQuery>,
 }
 
 impl TimelineView {
@@ -163,6 +165,7 @@ impl TimelineView {
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
+            counterpart_of: None,
         };
         if let Some(step) = view.pane().index.typical_step {
             view.fit_step(step);
@@ -180,9 +183,16 @@ impl TimelineView {
         (self.window, self.focus, self.time, pane.line, pane.place)
     }
 
-    /// True if the table of the step's operations may be shown: a text to read leaves it, lists replace it.
+    /// True if the table of the step's operations may be shown: a text to read and the short list of exposed communication
+    /// leave it, other lists replace it.
     pub fn shows_docked(&self) -> bool {
-        matches!(self.panel, None | Some(TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..)))
+        let is_left = |panel: &TimelinePanel| {
+            matches!(
+                panel,
+                TimelinePanel::Stretches(_) | TimelinePanel::Verdict { .. } | TimelinePanel::Legend(..)
+            )
+        };
+        self.panel.as_ref().is_none_or(is_left)
     }
 
     /// Table of operations, if it is open.
@@ -567,6 +577,7 @@ impl TimelineView {
         }
         // numbers of spans have changed
         (self.docked.counted, self.differences, self.left) = (None, None, None);
+        self.forget_counterpart();
         self.trail.clear();
         self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));
     }

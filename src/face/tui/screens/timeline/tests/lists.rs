@@ -255,7 +255,7 @@ fn exposed_communication_is_sorted_by_any_column() {
 }
 
 #[test]
-fn the_list_of_exposed_communication_replaces_the_operations_and_leaves_the_lanes() {
+fn the_list_of_exposed_communication_leaves_the_operations_and_the_lanes() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![simulated(|_| {})], size);
         let areas = |driver: &Driver| {
@@ -265,7 +265,8 @@ fn the_list_of_exposed_communication_replaces_the_operations_and_leaves_the_lane
         driver.taps("E");
         let now = areas(&driver);
         assert!(now.panes[0].tall >= before.panes[0].tall, "{size:?}");
-        assert_eq!(now.docked.height, 0, "{size:?}: {now:?}");
+        assert!(now.docked.height > 0, "no blank rows in its place: {size:?}: {now:?}");
+        driver.shows("operations of step 0 per rank");
         // two collectives, the header and the frame
         assert_eq!(now.panel.height, 5, "{size:?}");
     }
@@ -315,7 +316,9 @@ fn a_key_before_a_list_is_counted_does_not_skip_it() {
 fn rows_of_both_phases_name_them() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
-    driver.hides(" decode/L*/");
+    let shown = driver.screen();
+    let (_, list) = shown.split_once("╭ decode: exposed ").expect("the list");
+    assert!(!list.contains(" decode/L*/"), "{shown}");
     driver.taps("EE");
     driver.shows("the whole trace: exposed ");
     driver.shows(" prefill/L*/attn/all_reduce");
@@ -593,13 +596,60 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
         (plan::Lane::Comm, whole.bounds()),
         "of a trace without steps, too"
     );
-    assert!(lines.iter().any(|line| line == "╱ exposed 25.0 us of 25.0 us (100.0 %)"), "{lines:?}");
+    let exposed = |after: &str| format!("╱ exposed 25.0 us of 25.0 us (100.0 %): {after}");
+    let late = exposed("void cutlass::gemm_kernel<>(int) was launched 16.0 us after it ended");
+    assert!(lines.contains(&late), "{lines:?} lack {late}");
+    // launched long before, it begins 20 us after the collective for an unknown reason
+    let mut early = imported().whole().into_owned();
+    early.spans.iter_mut().for_each(|span| span.ready_ns = span.start_ns - 60_000);
+    let lines_of = |trace: Trace| {
+        let view = TimelineView::new(Arc::new(TraceIndex::new("early".into(), trace)));
+        super::super::info::content(&view, 120).1
+    };
+    let lines = lines_of(early.clone());
+    assert!(lines.contains(&exposed("no compute on this rank runs beside it")), "{lines:?}");
+    // every kernel of the next step begins 1 us after the collective
+    for span in early.spans.iter_mut().filter(|span| span.lane == plan::Lane::Compute) {
+        (span.start_ns, span.end_ns) = (span.start_ns - 19_000, span.end_ns - 19_000);
+    }
+    let lines = lines_of(early);
+    assert!(
+        lines.iter().any(|line| line.ends_with(": holds up void cutlass::gemm_kernel<>(int)")),
+        "{lines:?}"
+    );
     let mut driver = with(vec![imported()], (120, 40));
     driver.hides(" attention ");
     driver.shows(" kernels, by name ");
     driver.taps("/nccl");
     driver.tap(KeyCode::Enter);
     driver.shows("hidden: the rank computes meanwhile");
+}
+
+#[test]
+fn a_transfer_of_two_ranks_has_its_waiting_part() {
+    let mut trace = imported().whole().into_owned();
+    (trace.operations[2].name, trace.operations[2].kind) =
+        ("ncclDevKernel_SendRecv".into(), "send_recv".into());
+    for span in trace.spans.iter_mut().filter(|span| (span.rank, span.lane) == (1, plan::Lane::Comm)) {
+        // rank 1 is 500 ns behind anyway
+        span.start_ns += 5_000;
+    }
+    let lines = |trace: &Trace| {
+        let view = TimelineView::new(Arc::new(TraceIndex::new("a pipeline".into(), trace.clone())));
+        assert_eq!(view.span().map(|span| span.rank), Some(0));
+        super::super::info::content(&view, 120).1
+    };
+    let known = lines(&trace);
+    let waited = ": ░ waited 5.50 us for the peer, ▓ transfer 19.5 us";
+    assert!(known.iter().any(|line| line.ends_with(waited)), "{known:?}");
+    let shown = with(vec![TraceIndex::new("a pipeline".into(), trace.clone())], (120, 40)).screen();
+    let lane = shown.lines().find(|line| line.contains("stream 13")).expect("a lane");
+    assert!(lane.contains("╲╲") && lane.contains("╱╱"), "{shown}");
+    // without the other rank
+    trace.spans.retain(|span| span.rank == 0);
+    let unknown = lines(&trace);
+    let may_wait = "; may include waiting for the peer";
+    assert!(unknown.iter().any(|line| line.ends_with(may_wait)), "{unknown:?}");
 }
 
 #[test]

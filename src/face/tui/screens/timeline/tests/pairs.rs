@@ -429,14 +429,17 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     assert_eq!((few.headline, few.sentences), (all.headline, all.sentences));
     let mut driver = with(vec![index], (120, 40));
     driver.shows("▾ r0=r1 exposed");
-    let span = view(&driver).span().copied();
+    let span = view(&driver).span().copied().expect("on a span");
     driver.taps("F");
     driver.hides("r0=r1");
     driver.shows("▾ r1");
+    driver.shows(", rank 1, step ");
     assert_eq!(view(&driver).pane().index.trace.spans, whole.spans);
-    assert_eq!(view(&driver).span().copied(), span, "the cursor stays");
+    let opened = view(&driver).span().copied();
+    assert_eq!(opened, Some(trace::Span { rank: 1, ..span }), "the same operation of the opened rank");
     driver.taps("F");
     driver.shows("▾ r0=r1 exposed");
+    assert_eq!(view(&driver).span().copied(), Some(span));
 }
 
 /// The sliders simulate the run again; rewiring its trace would keep the matrix products of standard.

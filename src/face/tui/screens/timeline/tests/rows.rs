@@ -115,6 +115,19 @@ fn the_step_under_the_cursor_is_named_however_narrow_it_is() {
 }
 
 #[test]
+fn the_help_has_the_details_that_a_small_window_cuts() {
+    let mut driver = with(vec![trace()], (60, 16));
+    driver.hides("achieved");
+    driver.taps("?");
+    driver.shows("Notes not shown on this screen");
+    driver.shows("achieved");
+    let mut driver = with(vec![trace()], (200, 60));
+    driver.shows("achieved");
+    driver.taps("?");
+    driver.hides("Notes not shown");
+}
+
+#[test]
 fn lanes_that_do_not_fit_are_counted_on_the_ruler() {
     let mut driver = with(vec![imported()], (60, 16));
     let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
@@ -134,6 +147,18 @@ fn the_line_of_a_rank_is_back_once_there_is_room() {
     assert_eq!(pane.first_line, 3);
     pane.scroll_to_cursor(5);
     assert_eq!((pane.lines[0], pane.first_line), (TraceLine::Rank(0), 0));
+}
+
+#[test]
+fn a_stream_is_labelled_with_what_it_mostly_runs() {
+    let driver = with(vec![imported()], (60, 16));
+    driver.shows("stream 7 comp. ");
+    driver.shows("stream 13 comm ");
+    // on tall lanes below the number, which also shows that the rows are one lane
+    let shown = with(vec![imported()], (120, 40)).screen();
+    let row = |label: &str| shown.lines().position(|line| line.starts_with(label)).expect(label);
+    assert_eq!(row("      compute "), row("      stream 7 ") + 1, "{shown}");
+    assert_eq!(row("      comm "), row("      stream 13 ") + 1, "{shown}");
 }
 
 #[test]
