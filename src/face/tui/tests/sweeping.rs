@@ -562,10 +562,12 @@ fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
 #[test]
 fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
+    driver.shows("p pause  c cancel");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
     assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
     send(&mut driver, news(SweepEvent::Paused));
     driver.shows("‖ paused: p resumes");
+    driver.shows("p resume  c cancel");
     assert!(!driver.state.cx.sweeps.moving, "nothing to draw while nothing happens");
     let before = driver.state.live.progress(driver.state.cx.now_ms);
     send(&mut driver, Message::Clock(3_600_000));
@@ -578,6 +580,7 @@ fn a_sweep_is_paused_and_goes_on() {
     send(&mut driver, news(SweepEvent::Resumed));
     assert_eq!(driver.state.live.pause, Pause::No);
     driver.shows("▶ running");
+    driver.shows("p pause  c cancel");
 }
 
 #[test]

@@ -37,7 +37,7 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume"), "resume stop";
+    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause"), "resume stop";
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
@@ -133,6 +133,16 @@ impl Acts for Live {
             Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
             Act::Result => self.answers.is_some() && !self.cells.is_empty(),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
+        }
+    }
+
+    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        match act {
+            Act::Pause if !self.is_running() => Some("start queue"),
+            Act::Pause if self.pause != Pause::No => Some("resume"),
+            // a paused sweep has a key that resumes it
+            Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
+            _ => None,
         }
     }
 }
