@@ -655,10 +655,14 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
     driver.shows("+3");
     keys(&mut driver, "D");
     assert_eq!(queue(&driver).len(), 3, "only in the queue");
-    keys(&mut driver, "Qjj<D");
+    keys(&mut driver, "Q");
+    driver.shows("Q back to cells");
+    driver.shows("queue: < earlier, > later, D remove");
+    keys(&mut driver, "jj<D");
     assert_eq!(queue(&driver), ["hide", "quickstart"]);
     keys(&mut driver, ">k<");
     press(&mut driver, KeyCode::Esc);
+    driver.shows("Q queue  f follow");
     keys(&mut driver, "3");
     // the next begins by itself, and the user stays where they are
     let effects = send(&mut driver, ended(0, false));

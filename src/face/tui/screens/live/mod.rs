@@ -41,11 +41,11 @@ acts! {
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
+    Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "show the result, or the selected cell", Some("cell/result"), "answer outcome";
-    Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
+    Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
     Remove: "remove", "D Delete", "queue: remove the sweep", None, "delete rm";
@@ -90,7 +90,12 @@ impl Acts for Live {
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
             }
-            Act::Result => cx.inform("no result before the sweep has ended"),
+            Act::Result => {
+                let screen = cx.keys.label(Action::Show(Tab::Experiments));
+                cx.inform(format!(
+                    "no result before the sweep has ended; earlier results: screen {screen}"
+                ));
+            }
             Act::LogUp => self.scroll(SCROLLED),
             Act::LogDown => self.scroll(-SCROLLED),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
@@ -142,6 +147,8 @@ impl Acts for Live {
             Act::Pause if self.pause != Pause::No => Some("resume"),
             // a paused sweep has a key that resumes it
             Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
+            Act::Queue if self.in_queue => Some("back to cells"),
+            Act::Result if self.shows_answer() => Some("cell"),
             _ => None,
         }
     }
