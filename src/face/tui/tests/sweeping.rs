@@ -560,6 +560,35 @@ fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
 }
 
 #[test]
+fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come() {
+    let mut driver = Driver::empty(80, 24);
+    let experiment = Experiment::from_str(TEXT, Path::new("hide.toml"));
+    let entry = ExperimentEntry::new("hide", "experiments/hide.toml", TEXT.into(), experiment);
+    read(&mut driver, vec![entry]);
+    keys(&mut driver, "r");
+    driver.shows("…/16 runs");
+    driver.hides("0/16");
+    let stored = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![stored], Vec::new())))));
+    driver.shows("  1/16 runs");
+    driver.shows("▶ 1/16");
+}
+
+#[test]
+fn a_resumed_repetition_counts_its_own_runs_alone() {
+    let mut driver = workbench((80, 24));
+    keys(&mut driver, "R");
+    let SweepSelection::Again(since) = driver.state.live.choice else { panic!("it repeats all") };
+    let stored = |cell: usize, created: String| {
+        let spec = driver.state.live.cells[cell].spec.clone();
+        Record { created, ..record(&format!("20260102-0304-{cell}"), spec, 800.0) }
+    };
+    let runs = vec![stored(0, "2020-01-01T00:00:00.000000Z".into()), stored(1, since.to_string())];
+    driver.state.live.count_stored(&Snapshot::new(runs, Vec::new()));
+    driver.shows("  1/16 runs");
+}
+
+#[test]
 fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
     driver.shows("p pause  c cancel");

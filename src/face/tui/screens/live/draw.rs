@@ -172,7 +172,8 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let (progress, width) = (live.progress(cx.now_ms), usize::from(area.width));
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
-    let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
+    let runs = if progress.total == 1 { "run" } else { "runs" };
+    let mut numbers = format!("  {} {runs}{unable}", live.count_words(&progress));
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }

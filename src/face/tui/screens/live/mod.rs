@@ -231,7 +231,11 @@ impl Screen for Live {
     }
 
     fn react(&mut self, news: &News, _cx: &mut Context) {
-        self.handing &= !matches!(news, News::Runs { .. });
+        let News::Runs { now, .. } = news else { return };
+        self.handing = false;
+        if self.awaits_stored {
+            self.count_stored(now);
+        }
     }
 
     fn status(&self, cx: &Context) -> ScreenStatus {
@@ -367,7 +371,7 @@ impl Live {
             0 => String::new(),
             n => format!("+{n} "),
         };
-        format!("{glyph} {}/{} {waiting}", progress.done, progress.total)
+        format!("{glyph} {} {waiting}", self.count_words(&progress))
     }
 
     fn point(&mut self, body: Rect, event: Pointer) -> bool {
@@ -420,8 +424,9 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         self.choice = choice;
-        if let (SweepSelection::Missing | SweepSelection::Failed, Some(stored)) = (choice, &cx.stored) {
-            self.count_stored(stored);
+        match &cx.stored {
+            Some(stored) => self.count_stored(stored),
+            None => self.awaits_stored = true,
         }
         // answers about the previous sweep must not show up in this one
         SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));

@@ -7,6 +7,7 @@ use super::progress::RunProgress;
 use crate::face::tui::prelude::*;
 use crate::face::tui::update::SweepEnd;
 use base::statistics::median;
+use jiff::Timestamp;
 use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
@@ -43,6 +44,8 @@ pub struct Live {
     /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
     pub choice: SweepSelection,
+    /// True if the sweep began before the stored runs were read, until they are.
+    pub awaits_stored: bool,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -235,12 +238,20 @@ impl Live {
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
     }
 
-    /// Counts the stored runs as done before the sweep reaches them.
+    /// Counts the stored runs that the sweep does not start again as done before the sweep reaches them.
     pub fn count_stored(&mut self, stored: &Snapshot) {
-        let rounds = self.rounds;
+        let (rounds, choice) = (self.rounds, self.choice);
+        self.awaits_stored = false;
+        let counts = |run: &&Record| match choice {
+            SweepSelection::Again(since) => {
+                let is_new = run.created.parse::<Timestamp>().is_ok_and(|created| created >= since);
+                is_new && run.has_numbers()
+            }
+            SweepSelection::Missing | SweepSelection::Failed => run.has_numbers(),
+        };
         for cell in &mut self.cells {
             let runs = stored.cells.get(&cell.spec.key()).into_iter().flatten();
-            let runs = runs.map(|at| &stored.records[*at]).filter(|run| run.has_numbers());
+            let runs = runs.map(|at| &stored.records[*at]).filter(counts);
             cell.settled.extend(runs.map(|run| run.round).filter(|round| *round < rounds));
         }
     }
@@ -414,6 +425,14 @@ impl Live {
         let is_left = |cell: &LiveCell| cell.can_run() && cell.settled.len() < self.rounds as usize;
         let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);
         self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
+    }
+
+    /// Finished runs of all runs: `3/9`, or `…/9` while stored runs that may be among them are not read.
+    pub fn count_words(&self, progress: &LiveProgress) -> String {
+        match progress.done {
+            0 if self.awaits_stored && self.is_running() => format!("…/{}", progress.total),
+            done => format!("{done}/{}", progress.total),
+        }
     }
 
     pub fn progress(&self, now_ms: u64) -> LiveProgress {
