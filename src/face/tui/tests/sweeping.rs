@@ -530,6 +530,19 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
 }
 
 #[test]
+fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
+    let mut driver = Driver::full(60, 16).with_sweep();
+    driver.shows("1/4 runs");
+    driver.shows("left about 0:20");
+    driver.shows("running ladder tp2");
+    driver.shows("best so far: standard tp2 800 tok/s");
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 1000.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    driver.shows("best so far: ladder tp2 1.25x standard");
+}
+
+#[test]
 fn a_simulation_that_was_cancelled_does_not_stay_running() {
     let mut driver = live((120, 40), Backend::Sim);
     let cancelled = |cell: usize, driver: &Driver| {

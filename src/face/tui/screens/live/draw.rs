@@ -351,9 +351,14 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    if let Some(legend) = leading_clauses(LEGEND, area.width.saturating_sub(6).into(), &[" · "]) {
-        let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.x + 2, y, &format!(" {legend} "), theme.style(Role::Dim));
+    let border = Rect { width: area.width.saturating_sub(2), ..area };
+    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
+    if let Some(best) = live.best().filter(|_| live.is_running()) {
+        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
+    }
+    let room = usize::from(border.right().saturating_sub(x + 2));
+    if let Some(legend) = leading_clauses(LEGEND, room, &[" · "]) {
+        put(buf, border, x, y, &format!(" {legend} "), theme.style(Role::Dim));
     }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);

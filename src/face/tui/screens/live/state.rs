@@ -1,6 +1,6 @@
 //! State of screen 2: the current or most recent sweep, built from its events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::progress::RunProgress;
@@ -12,9 +12,9 @@ use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
-use study::analysis::Varied;
+use study::analysis::{Axis, Varied};
 use study::answer::Answer;
-use table::{Metrics, Record, Spec, Status, steps_ms};
+use table::{Metrics, Record, Spec, Status, limit, steps_ms};
 
 /// Maximum log lines kept per cell.
 const LOG_LINES: usize = 200;
@@ -172,6 +172,8 @@ pub struct LiveCell {
     /// Duration of the last run, in ms.
     pub took_ms: Option<u64>,
     pub record: Option<Arc<Record>>,
+    /// Cell of plain `standard` in the same setting, if the sweep has one.
+    standard: Option<usize>,
     pub log: VecDeque<String>,
     pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
@@ -236,6 +238,14 @@ impl Live {
             ..std::mem::take(self)
         };
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
+        // cells of a sweep differ only in what varies
+        let settings = self.varied.without(&Axis::ARCHITECTURE);
+        let plain = self.cells.iter().enumerate().filter(|(_, cell)| limit(&cell.spec) == Some(0));
+        let plain: HashMap<String, usize> =
+            plain.map(|(at, cell)| (settings.words(&cell.spec), at)).collect();
+        for cell in &mut self.cells {
+            cell.standard = plain.get(&settings.words(&cell.spec)).copied();
+        }
     }
 
     /// Counts the stored runs that the sweep does not start again as done before the sweep reaches them.
@@ -285,6 +295,26 @@ impl Live {
 
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
+    }
+
+    /// Finished `standard` in the setting of another cell, and that cell's tokens/s relative to it.
+    pub fn beside_standard(&self, cell: &LiveCell) -> Option<(&LiveCell, f64)> {
+        let standard = self.cells.get(cell.standard?)?;
+        let is_other = !standard.rounds.is_empty() && !std::ptr::eq(standard, cell);
+        is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
+    }
+
+    /// Best finished cell: `ladder tp2 1.25x standard`, or the one with the most tokens/s before any has its `standard`.
+    pub fn best(&self) -> Option<String> {
+        let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
+        let finished = self.cells.iter().filter(is_choice);
+        let speedups = finished.clone().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
+        if let Some((cell, speedup)) = speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
+            return Some(format!("{} {speedup:.2}x standard", self.title(&cell.spec)));
+        }
+        let rates = finished.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
+        let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(format!("{} {} tok/s", self.title(&cell.spec), digits(rate)))
     }
 
     /// Selects the headline's cell, unless the user chose one or runs failed.
