@@ -530,6 +530,20 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
 }
 
 #[test]
+fn a_running_cell_is_described_and_compared_with_its_standard() {
+    let driver = Driver::full(80, 24).with_sweep();
+    for said in [
+        "1.25x standard (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)",
+        "so far: TPOT 4.00 ms, 1000 tok/s",
+        "ladder at TP 2, batch 4, P2P on: ",
+        // the second round
+        "next: standard tp2, ladder tp2",
+    ] {
+        driver.shows(said);
+    }
+}
+
+#[test]
 fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let mut driver = Driver::full(60, 16).with_sweep();
     driver.shows("1/4 runs");

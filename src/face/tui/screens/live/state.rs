@@ -317,6 +317,24 @@ impl Live {
         Some(format!("{} {} tok/s", self.title(&cell.spec), digits(rate)))
     }
 
+    /// The next cells to run, at most `most`, with the predicted ms of a run if known.
+    pub fn next_cells(&self, most: usize) -> Vec<(&LiveCell, Option<u64>)> {
+        let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
+        // a retry does not run all cells that are left
+        let Some(at) = running.filter(|_| self.choice != SweepSelection::Failed) else {
+            return Vec::new();
+        };
+        let (cells, now) = (&self.cells, self.cells[at].round);
+        let left = (now..self.rounds).flat_map(move |round| {
+            cells.iter().enumerate().filter_map(move |(index, cell)| {
+                let is_later = (round, index) > (now, at) && !cell.settled.contains(&round);
+                (is_later && cell.can_run() && !cell.cancelled).then_some(cell)
+            })
+        });
+        let ms = |cell: &LiveCell| self.is_predicted.then_some((cell.work * 1e3) as u64);
+        left.take(most).map(|cell| (cell, ms(cell))).collect()
+    }
+
     /// Selects the headline's cell, unless the user chose one or runs failed.
     pub fn select_lead(&mut self) {
         let ended = self.ended.is_some_and(|(_, ended)| ended == SweepEnd::default());
@@ -537,6 +555,11 @@ impl LiveCell {
         };
         let samples = (0, spec.samples);
         Self { spec: spec.clone(), state, note, samples, work: 1.0, ..Self::default() }
+    }
+
+    /// Exposed communication of the latest finished round, in percent of the decode phase.
+    pub fn exposed_pct(&self) -> Option<f64> {
+        self.rounds.values().next_back()?.overlap.as_ref()?.exposed_pct()
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
