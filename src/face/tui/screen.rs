@@ -30,6 +30,11 @@ pub trait Acts: TabScreen {
     fn can(&self, _act: Self::Act) -> bool {
         true
     }
+
+    /// Footer words of the act in the current state, if they differ from those of its binding.
+    fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Screen state saved between sessions: sort order, filter, zoom.
@@ -48,6 +53,8 @@ pub trait AnyScreen {
 
     fn is_possible(&self, at: usize) -> bool;
 
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str>;
+
     fn remember(&self) -> Option<Value>;
 
     fn recall(&mut self, kept: &Value, cx: &mut Context);
@@ -62,6 +69,10 @@ impl<S: Acts + PersistentScreen> AnyScreen for S {
 
     fn is_possible(&self, at: usize) -> bool {
         S::Act::BINDINGS.get(at).is_some_and(|binding| self.can(binding.act))
+    }
+
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str> {
+        S::Act::BINDINGS.get(at).and_then(|binding| self.hint(binding.act, cx))
     }
 
     fn remember(&self) -> Option<Value> {
@@ -210,8 +221,6 @@ pub struct ScreenStatus {
     pub unsaved: Option<&'static str>,
     /// Experiment that the screen shows; a key makes it the scope of the result screens.
     pub experiment: Option<ShownExperiment>,
-    /// Footer words of the main action for the selected row, if it differs from that of other rows.
-    pub main_hint: Option<&'static str>,
 }
 
 /// Caveat about the current screen, such as the simulator's error.

@@ -83,7 +83,7 @@ fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
     let status = state.screen(state.cx.tab).status(&state.cx);
     match status.hints {
         Some(hints) => draw_taken(buf, area, state.cx.theme, hints),
-        None => draw_hints(buf, area, state.cx.theme, &possible(area, state, status.main_hint)),
+        None => draw_hints(buf, area, state.cx.theme, &possible(area, state)),
     }
 }
 
@@ -122,8 +122,7 @@ impl FooterHint {
 pub fn footer_hint(area: Rect, state: &State, x: u16) -> Option<FooterHint> {
     let status = state.screen(state.cx.tab).status(&state.cx);
     let taking = state.cx.overlays.last().map(|top| top.hints()).or(status.hints);
-    let hints =
-        taking.map_or_else(|| possible(area, state, status.main_hint), |hints| taken(area, hints));
+    let hints = taking.map_or_else(|| possible(area, state), |hints| taken(area, hints));
     hints.into_iter().find(|hint| (hint.x..hint.x + hint.width()).contains(&x))
 }
 
@@ -148,7 +147,7 @@ fn placed(from: u16, hints: impl IntoIterator<Item = FooterHint>) -> Vec<FooterH
 }
 
 /// Words of hints in a narrow window, in place of longer ones.
-const SHORT_HINTS: [(&str, &str); 24] = [
+const SHORT_HINTS: [(&str, &str); 23] = [
     ("add axis", "axis"),
     ("add value", "add"),
     ("cancel all", "stop"),
@@ -163,10 +162,9 @@ const SHORT_HINTS: [(&str, &str); 24] = [
     ("go to", "go"),
     ("open trace", "trace"),
     ("palette", "menu"),
-    ("pause/resume", "pause"),
     ("published", "paper"),
     ("remove", "del"),
-    ("resume", "retry"),
+    ("retry failed", "retry"),
     ("reverse", "rev"),
     ("search", "find"),
     ("timeline", "time"),
@@ -182,16 +180,18 @@ fn shortened(hint: FooterHint) -> FooterHint {
     FooterHint { label, words: short.map_or(hint.words, |(_, short)| *short), ..hint }
 }
 
-/// Hints of currently possible actions, as many as fit; global hints on the right are never dropped. `main_hint` replaces
-/// the words of the main action.
-fn possible(area: Rect, state: &State, main_hint: Option<&'static str>) -> Vec<FooterHint> {
+/// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
+fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     let cx = &state.cx;
     let can = |action| match action {
         Action::On(tab, at) => state.screen(tab).is_possible(at),
         Action::Export => state.screen(cx.tab).has_content(),
         _ => true,
     };
-    let main = cx.keys.main_action(cx.tab);
+    let own_hint = |action| match action {
+        Action::On(tab, at) => state.screen(tab).own_hint(at, cx),
+        _ => None,
+    };
     let is_narrow = area.width < ALL_TITLES;
     let hints = |own: bool| {
         let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && can(b.action));
@@ -199,8 +199,7 @@ fn possible(area: Rect, state: &State, main_hint: Option<&'static str>) -> Vec<F
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
-            let hint = main_hint.filter(|_| Some(action) == main).or(b.row.hint);
-            let words = hint.filter(|_| global != own)?;
+            let words = own_hint(action).or(b.row.hint).filter(|_| global != own)?;
             let hint = FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) };
             Some(if is_narrow { shortened(hint) } else { hint })
         })

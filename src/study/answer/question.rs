@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::OmittedRows;
 use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
-    PublishedValue, Varied, beaten_limit, fastest, is_beaten_by_noise, less_work,
+    PublishedValue, Varied, beaten_limit, fastest, inconclusive, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, grouped, mean, median};
 use base::text::{capitalized, counted, joined_with_and};
@@ -41,11 +41,13 @@ pub(super) struct ComparisonQuestion<'a> {
     pub settings: &'a Varied,
     /// Simulated values whose numbers equal another value's in all settings, with that value: (farskip, ladder).
     twins: Vec<(String, String)>,
+    /// Reason that noise explains the differences; `None` if they are conclusive.
+    doubt: Option<String>,
 }
 
 impl<'a> ComparisonQuestion<'a> {
     pub fn new(axis: &'a Axis, report: &'a ComparisonReport, settings: &'a Varied) -> Self {
-        Self { axis, report, settings, twins: twins(axis, report) }
+        Self { axis, report, settings, twins: twins(axis, report), doubt: inconclusive(report) }
     }
 
     /// Compared cell's value of the axis: `ladder`, `TP 8`, `NCCL_ALGO=Ring`.

@@ -829,6 +829,34 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
 }
 
 #[test]
+fn a_limit_far_below_standard_in_any_setting_makes_a_headline_inconclusive() {
+    let mut records = quickstart([25.0, 22.0, 38.0], [35.0, 25.0, 20.0]);
+    let doubted =
+        "Inconclusive, run again on an idle machine: upper-bound has 0.66x the tokens/s of standard";
+    // of pairs without the limit, too, but not of settings without noise
+    let report = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, None).unwrap();
+    let headline = |p2p: &[P2p]| {
+        let is_kept = |pair: &&Comparison| {
+            pair.side.spec.architecture == LADDER && p2p.contains(&pair.side.spec.p2p)
+        };
+        let kept: Vec<&Comparison> = report.pairs.iter().filter(is_kept).collect();
+        let settings = Varied::from_specs(kept.iter().map(|pair| &pair.side.spec));
+        headlines(&Axis::ARCHITECTURE, &report, &kept, &settings)
+    };
+    assert!(headline(&[P2p::On, P2p::Off]).starts_with(doubted), "{}", headline(&[P2p::On, P2p::Off]));
+    assert!(headline(&[P2p::Off]).starts_with("Ladder is 1.40x"), "{}", headline(&[P2p::Off]));
+    // rounds that vary so much that the interval includes 1 are no better
+    for record in records.iter_mut().filter(|record| record.run.starts_with("upper-bound-on")) {
+        let factor = [0.6, 1.0, 1.4][record.round as usize % 3];
+        std::sync::Arc::make_mut(&mut record.samples)
+            .iter_mut()
+            .for_each(|sample| sample.decode_ms *= factor);
+    }
+    let answer = one(&records);
+    assert!(answer.headline.starts_with(doubted), "{}", answer.headline);
+}
+
+#[test]
 fn experiments_with_experts_say_the_best_division_of_the_gpus() {
     let cell = |a: Architecture, (tp, ep, dp), ms| {
         let change = move |spec: &mut Spec| {

@@ -530,6 +530,33 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
 }
 
 #[test]
+fn a_running_cell_is_described_and_compared_with_its_standard() {
+    let driver = Driver::full(80, 24).with_sweep();
+    for said in [
+        "1.25x standard (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)",
+        "so far: TPOT 4.00 ms, 1000 tok/s",
+        "ladder at TP 2, batch 4, P2P on: ",
+        // the second round
+        "next: standard tp2, ladder tp2",
+    ] {
+        driver.shows(said);
+    }
+}
+
+#[test]
+fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
+    let mut driver = Driver::full(60, 16).with_sweep();
+    driver.shows("1/4 runs");
+    driver.shows("left about 0:20");
+    driver.shows("running ladder tp2");
+    driver.shows("best so far: standard tp2 800 tok/s");
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 1000.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    driver.shows("best so far: ladder tp2 1.25x standard");
+}
+
+#[test]
 fn a_simulation_that_was_cancelled_does_not_stay_running() {
     let mut driver = live((120, 40), Backend::Sim);
     let cancelled = |cell: usize, driver: &Driver| {
@@ -560,12 +587,43 @@ fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
 }
 
 #[test]
+fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come() {
+    let mut driver = Driver::empty(80, 24);
+    let experiment = Experiment::from_str(TEXT, Path::new("hide.toml"));
+    let entry = ExperimentEntry::new("hide", "experiments/hide.toml", TEXT.into(), experiment);
+    read(&mut driver, vec![entry]);
+    keys(&mut driver, "r");
+    driver.shows("…/16 runs");
+    driver.hides("0/16");
+    let stored = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![stored], Vec::new())))));
+    driver.shows("  1/16 runs");
+    driver.shows("▶ 1/16");
+}
+
+#[test]
+fn a_resumed_repetition_counts_its_own_runs_alone() {
+    let mut driver = workbench((80, 24));
+    keys(&mut driver, "R");
+    let SweepSelection::Again(since) = driver.state.live.choice else { panic!("it repeats all") };
+    let stored = |cell: usize, created: String| {
+        let spec = driver.state.live.cells[cell].spec.clone();
+        Record { created, ..record(&format!("20260102-0304-{cell}"), spec, 800.0) }
+    };
+    let runs = vec![stored(0, "2020-01-01T00:00:00.000000Z".into()), stored(1, since.to_string())];
+    driver.state.live.count_stored(&Snapshot::new(runs, Vec::new()));
+    driver.shows("  1/16 runs");
+}
+
+#[test]
 fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
+    driver.shows("p pause  c cancel");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
     assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
     send(&mut driver, news(SweepEvent::Paused));
     driver.shows("‖ paused: p resumes");
+    driver.shows("p resume  c cancel");
     assert!(!driver.state.cx.sweeps.moving, "nothing to draw while nothing happens");
     let before = driver.state.live.progress(driver.state.cx.now_ms);
     send(&mut driver, Message::Clock(3_600_000));
@@ -578,6 +636,7 @@ fn a_sweep_is_paused_and_goes_on() {
     send(&mut driver, news(SweepEvent::Resumed));
     assert_eq!(driver.state.live.pause, Pause::No);
     driver.shows("▶ running");
+    driver.shows("p pause  c cancel");
 }
 
 #[test]
@@ -652,10 +711,14 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
     driver.shows("+3");
     keys(&mut driver, "D");
     assert_eq!(queue(&driver).len(), 3, "only in the queue");
-    keys(&mut driver, "Qjj<D");
+    keys(&mut driver, "Q");
+    driver.shows("Q back to cells");
+    driver.shows("queue: < earlier, > later, D remove");
+    keys(&mut driver, "jj<D");
     assert_eq!(queue(&driver), ["hide", "quickstart"]);
     keys(&mut driver, ">k<");
     press(&mut driver, KeyCode::Esc);
+    driver.shows("Q queue  f follow");
     keys(&mut driver, "3");
     // the next begins by itself, and the user stays where they are
     let effects = send(&mut driver, ended(0, false));

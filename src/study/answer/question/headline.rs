@@ -18,7 +18,7 @@ pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
 }
 
 /// Headlines of these pairs of a report with the settings that the winner leads, one per provenance; `settings` vary
-/// besides the axis.
+/// besides the axis. Noise is looked for in `upper-bound` of the pairs' settings too, even if it is not among the pairs.
 pub fn headlines(
     axis: &Axis,
     report: &ComparisonReport,
@@ -31,8 +31,16 @@ pub fn headlines(
     }
     let several = by.len() > 1;
     let headlines = by.into_iter().map(|(provenance, pairs)| {
+        let matched: BTreeSet<&str> = pairs.iter().map(|pair| pair.matched.as_str()).collect();
+        let is_limit = |pair: &&Comparison| {
+            pair.side.spec.architecture.is_limit()
+                && pair.provenance == provenance
+                && matched.contains(pair.matched.as_str())
+        };
+        let limits: Vec<Comparison> = report.pairs.iter().filter(is_limit).cloned().collect();
+        let doubt = inconclusive(&report.of_pairs([limits, pairs.clone()].concat()));
         let report = report.of_pairs(pairs);
-        let question = ComparisonQuestion::new(axis, &report, settings);
+        let question = ComparisonQuestion { doubt, ..ComparisonQuestion::new(axis, &report, settings) };
         let wins = question.wins().map_or_else(String::new, |wins| format!("; {wins}"));
         let text = question.headline("") + &wins;
         if several { format!("{provenance}: {text}") } else { text }
@@ -75,7 +83,7 @@ impl ComparisonQuestion<'_> {
         if choices.is_empty() {
             return format!("Only upper-bound was compared with {baseline}.");
         }
-        if let Some(why) = inconclusive(self.report) {
+        if let Some(why) = &self.doubt {
             return format!("Inconclusive, run again on an idle machine: {why}");
         }
         let text = match self.winner() {
@@ -194,7 +202,7 @@ impl ComparisonQuestion<'_> {
     /// Numbers of settings that the winner leads, ties or leaves undecided, the range of its leads, and its lead over
     /// the runner-up. `None` if the headline says all of it.
     pub fn wins(&self) -> Option<String> {
-        if inconclusive(self.report).is_some() {
+        if self.doubt.is_some() {
             return None;
         }
         let (choices, winner) = (self.choices(), self.winner()?);

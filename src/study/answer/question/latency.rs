@@ -2,7 +2,7 @@
 //! off, and with which architecture.
 
 use super::{ComparisonQuestion, listed, times};
-use crate::analysis::{Axis, fastest, inconclusive};
+use crate::analysis::{Axis, fastest};
 use base::statistics::grouped;
 use table::Link;
 
@@ -25,7 +25,7 @@ impl ComparisonQuestion<'_> {
     pub fn pays_off(&self) -> Option<String> {
         let is_asked =
             *self.axis == Axis::ARCHITECTURE && self.settings.axes().any(|axis| *axis == LINK);
-        if !is_asked || inconclusive(self.report).is_some() {
+        if !is_asked || self.doubt.is_some() {
             return None;
         }
         let others = self.settings.without(&LINK);

@@ -72,6 +72,14 @@ impl Acts for Experiments {
         }
     }
 
+    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        let draft = self.draft().filter(|_| self.editing && act == Act::Choose)?;
+        Some(match (draft.row()?.kind, draft.column) {
+            (RowKind::Axis, 0) => "edit list",
+            _ => "edit value",
+        })
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {
             match self.entries {
@@ -281,16 +289,10 @@ impl Screen for Experiments {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
-        let row = self.draft().filter(|_| self.editing).and_then(|draft| Some((draft, draft.row()?)));
-        let main_hint = row.map(|(draft, row)| match (row.kind, draft.column) {
-            (RowKind::Axis, 0) => "edit list",
-            _ => "edit value",
-        });
         let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
             experiment: self.shown(),
-            main_hint,
             ..ScreenStatus::default()
         }
     }

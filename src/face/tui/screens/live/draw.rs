@@ -11,6 +11,8 @@ use crate::face::tui::widgets::wrap::bar;
 use ::table::{Provenance, Status};
 use base::text::rank_label;
 use run::{Feasibility, StepLanes};
+use study::analysis::Axis;
+use study::whatif::own_meaning;
 
 /// Least width of the sweep's progress bar.
 const LEAST_BAR: usize = 6;
@@ -172,7 +174,8 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let (progress, width) = (live.progress(cx.now_ms), usize::from(area.width));
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
-    let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
+    let runs = if progress.total == 1 { "run" } else { "runs" };
+    let mut numbers = format!("  {} {runs}{unable}", live.count_words(&progress));
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
@@ -330,6 +333,9 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 /// Maximum rows kept for the log below the lanes.
 const LOG_ROWS: usize = 2;
 
+/// Maximum number of next cells named in the details of a cell.
+const MOST_NEXT: usize = 3;
+
 /// Words of the screen in the frame of a cell, most important first.
 const LEGEND: &str =
     "tok/s: with prefill · TPOT: median decode step · round: all cells once · exposed: not hidden";
@@ -350,9 +356,14 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    if let Some(legend) = leading_clauses(LEGEND, area.width.saturating_sub(6).into(), &[" · "]) {
-        let y = area.bottom().saturating_sub(1);
-        put(buf, area, area.x + 2, y, &format!(" {legend} "), theme.style(Role::Dim));
+    let border = Rect { width: area.width.saturating_sub(2), ..area };
+    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
+    if let Some(best) = live.best().filter(|_| live.is_running()) {
+        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
+    }
+    let room = usize::from(border.right().saturating_sub(x + 2));
+    if let Some(legend) = leading_clauses(LEGEND, room, &[" · "]) {
+        put(buf, border, x, y, &format!(" {legend} "), theme.style(Role::Dim));
     }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
@@ -362,11 +373,44 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
-    let (strip, log) = cut_top(rest, rows);
+    let (strip, rest) = cut_top(rest, rows);
     if let Some((lanes, groups, what)) = lanes {
         draw_lanes(buf, strip, lanes, groups, &what, theme);
     }
+    let facts = facts(live, cell);
+    let free = rest.height.saturating_sub(logged as u16);
+    let (place, log) = cut_top(rest, free.min(facts.len() as u16));
+    for (row, fact) in (0..place.height).zip(&facts) {
+        line(buf, place, row, &[(" ", theme.style(Role::Text)), (fact, theme.style(Role::Text))]);
+    }
     draw_log(buf, log, live, cx, cell);
+}
+
+/// Facts about a cell, most important first: its lead over `standard` in the same setting, its numbers so far, its
+/// architecture in words, and the next cells.
+fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
+    let numbers = |cell: &LiveCell| {
+        let tpot = cell.tpot_ms.map(|ms| format!("TPOT {} ms", digits(ms)));
+        let rate = cell.tokens_per_s.map(|rate| format!("{} tok/s", digits(rate)));
+        let exposed = cell.exposed_pct().map(|pct| format!("{} exposed", percent(Some(pct))));
+        [tpot, rate, exposed].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    let own = Some(numbers(cell)).filter(|own| !own.is_empty());
+    let own = own.map(|own| format!("{}: {own}", if live.is_running() { "so far" } else { "medians" }));
+    let beside = live.beside_standard(cell);
+    let beside =
+        beside.map(|(standard, speedup)| format!("{speedup:.2}x standard ({})", numbers(standard)));
+    let spec = &cell.spec;
+    let setting = [Axis::TP, Axis::Option("batch"), Axis::P2P].map(|axis| axis.phrase(spec)).join(", ");
+    let meaning = own_meaning(&spec.architecture);
+    let what = format!("{} at {setting}: {meaning}", spec.architecture_label());
+    let next = live.next_cells(MOST_NEXT).into_iter().map(|(next, ms)| {
+        let time = ms.map_or_else(String::new, |ms| format!(" (about {})", clock(ms)));
+        live.title(&next.spec) + &time
+    });
+    let next = Some(next.collect::<Vec<_>>().join(", ")).filter(|next| !next.is_empty());
+    let next = next.map(|next| format!("next: {next}"));
+    [beside, own, Some(what), next].into_iter().flatten().collect()
 }
 
 fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {

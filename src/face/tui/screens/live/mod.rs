@@ -37,15 +37,15 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume"), "resume stop";
+    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause"), "resume stop";
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
+    Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "show the result, or the selected cell", Some("cell/result"), "answer outcome";
-    Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
+    Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
     Remove: "remove", "D Delete", "queue: remove the sweep", None, "delete rm";
@@ -90,7 +90,12 @@ impl Acts for Live {
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
             }
-            Act::Result => cx.inform("no result before the sweep has ended"),
+            Act::Result => {
+                let screen = cx.keys.label(Action::Show(Tab::Experiments));
+                cx.inform(format!(
+                    "no result before the sweep has ended; earlier results: screen {screen}"
+                ));
+            }
             Act::LogUp => self.scroll(SCROLLED),
             Act::LogDown => self.scroll(-SCROLLED),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
@@ -133,6 +138,18 @@ impl Acts for Live {
             Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
             Act::Result => self.answers.is_some() && !self.cells.is_empty(),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
+        }
+    }
+
+    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        match act {
+            Act::Pause if !self.is_running() => Some("start queue"),
+            Act::Pause if self.pause != Pause::No => Some("resume"),
+            // a paused sweep has a key that resumes it
+            Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
+            Act::Queue if self.in_queue => Some("back to cells"),
+            Act::Result if self.shows_answer() => Some("cell"),
+            _ => None,
         }
     }
 }
@@ -214,7 +231,11 @@ impl Screen for Live {
     }
 
     fn react(&mut self, news: &News, _cx: &mut Context) {
-        self.handing &= !matches!(news, News::Runs { .. });
+        let News::Runs { now, .. } = news else { return };
+        self.handing = false;
+        if self.awaits_stored {
+            self.count_stored(now);
+        }
     }
 
     fn status(&self, cx: &Context) -> ScreenStatus {
@@ -350,7 +371,7 @@ impl Live {
             0 => String::new(),
             n => format!("+{n} "),
         };
-        format!("{glyph} {}/{} {waiting}", progress.done, progress.total)
+        format!("{glyph} {} {waiting}", self.count_words(&progress))
     }
 
     fn point(&mut self, body: Rect, event: Pointer) -> bool {
@@ -403,8 +424,9 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         self.choice = choice;
-        if let (SweepSelection::Missing | SweepSelection::Failed, Some(stored)) = (choice, &cx.stored) {
-            self.count_stored(stored);
+        match &cx.stored {
+            Some(stored) => self.count_stored(stored),
+            None => self.awaits_stored = true,
         }
         // answers about the previous sweep must not show up in this one
         SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));

@@ -1,19 +1,20 @@
 //! State of screen 2: the current or most recent sweep, built from its events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::progress::RunProgress;
 use crate::face::tui::prelude::*;
 use crate::face::tui::update::SweepEnd;
 use base::statistics::median;
+use jiff::Timestamp;
 use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
-use study::analysis::Varied;
+use study::analysis::{Axis, Varied};
 use study::answer::Answer;
-use table::{Metrics, Record, Spec, Status, steps_ms};
+use table::{Metrics, Record, Spec, Status, limit, steps_ms};
 
 /// Maximum log lines kept per cell.
 const LOG_LINES: usize = 200;
@@ -43,6 +44,8 @@ pub struct Live {
     /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
     pub choice: SweepSelection,
+    /// True if the sweep began before the stored runs were read, until they are.
+    pub awaits_stored: bool,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -169,6 +172,8 @@ pub struct LiveCell {
     /// Duration of the last run, in ms.
     pub took_ms: Option<u64>,
     pub record: Option<Arc<Record>>,
+    /// Cell of plain `standard` in the same setting, if the sweep has one.
+    standard: Option<usize>,
     pub log: VecDeque<String>,
     pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
@@ -233,14 +238,30 @@ impl Live {
             ..std::mem::take(self)
         };
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
+        // cells of a sweep differ only in what varies
+        let settings = self.varied.without(&Axis::ARCHITECTURE);
+        let plain = self.cells.iter().enumerate().filter(|(_, cell)| limit(&cell.spec) == Some(0));
+        let plain: HashMap<String, usize> =
+            plain.map(|(at, cell)| (settings.words(&cell.spec), at)).collect();
+        for cell in &mut self.cells {
+            cell.standard = plain.get(&settings.words(&cell.spec)).copied();
+        }
     }
 
-    /// Counts the stored runs as done before the sweep reaches them.
+    /// Counts the stored runs that the sweep does not start again as done before the sweep reaches them.
     pub fn count_stored(&mut self, stored: &Snapshot) {
-        let rounds = self.rounds;
+        let (rounds, choice) = (self.rounds, self.choice);
+        self.awaits_stored = false;
+        let counts = |run: &&Record| match choice {
+            SweepSelection::Again(since) => {
+                let is_new = run.created.parse::<Timestamp>().is_ok_and(|created| created >= since);
+                is_new && run.has_numbers()
+            }
+            SweepSelection::Missing | SweepSelection::Failed => run.has_numbers(),
+        };
         for cell in &mut self.cells {
             let runs = stored.cells.get(&cell.spec.key()).into_iter().flatten();
-            let runs = runs.map(|at| &stored.records[*at]).filter(|run| run.has_numbers());
+            let runs = runs.map(|at| &stored.records[*at]).filter(counts);
             cell.settled.extend(runs.map(|run| run.round).filter(|round| *round < rounds));
         }
     }
@@ -274,6 +295,44 @@ impl Live {
 
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
+    }
+
+    /// Finished `standard` in the setting of another cell, and that cell's tokens/s relative to it.
+    pub fn beside_standard(&self, cell: &LiveCell) -> Option<(&LiveCell, f64)> {
+        let standard = self.cells.get(cell.standard?)?;
+        let is_other = !standard.rounds.is_empty() && !std::ptr::eq(standard, cell);
+        is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
+    }
+
+    /// Best finished cell: `ladder tp2 1.25x standard`, or the one with the most tokens/s before any has its `standard`.
+    pub fn best(&self) -> Option<String> {
+        let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
+        let finished = self.cells.iter().filter(is_choice);
+        let speedups = finished.clone().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
+        if let Some((cell, speedup)) = speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
+            return Some(format!("{} {speedup:.2}x standard", self.title(&cell.spec)));
+        }
+        let rates = finished.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
+        let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(format!("{} {} tok/s", self.title(&cell.spec), digits(rate)))
+    }
+
+    /// The next cells to run, at most `most`, with the predicted ms of a run if known.
+    pub fn next_cells(&self, most: usize) -> Vec<(&LiveCell, Option<u64>)> {
+        let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
+        // a retry does not run all cells that are left
+        let Some(at) = running.filter(|_| self.choice != SweepSelection::Failed) else {
+            return Vec::new();
+        };
+        let (cells, now) = (&self.cells, self.cells[at].round);
+        let left = (now..self.rounds).flat_map(move |round| {
+            cells.iter().enumerate().filter_map(move |(index, cell)| {
+                let is_later = (round, index) > (now, at) && !cell.settled.contains(&round);
+                (is_later && cell.can_run() && !cell.cancelled).then_some(cell)
+            })
+        });
+        let ms = |cell: &LiveCell| self.is_predicted.then_some((cell.work * 1e3) as u64);
+        left.take(most).map(|cell| (cell, ms(cell))).collect()
     }
 
     /// Selects the headline's cell, unless the user chose one or runs failed.
@@ -416,6 +475,14 @@ impl Live {
         self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
     }
 
+    /// Finished runs of all runs: `3/9`, or `…/9` while stored runs that may be among them are not read.
+    pub fn count_words(&self, progress: &LiveProgress) -> String {
+        match progress.done {
+            0 if self.awaits_stored && self.is_running() => format!("…/{}", progress.total),
+            done => format!("{done}/{}", progress.total),
+        }
+    }
+
     pub fn progress(&self, now_ms: u64) -> LiveProgress {
         let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
         let total = (self.cells.len() - unable) * self.rounds as usize;
@@ -488,6 +555,11 @@ impl LiveCell {
         };
         let samples = (0, spec.samples);
         Self { spec: spec.clone(), state, note, samples, work: 1.0, ..Self::default() }
+    }
+
+    /// Exposed communication of the latest finished round, in percent of the decode phase.
+    pub fn exposed_pct(&self) -> Option<f64> {
+        self.rounds.values().next_back()?.overlap.as_ref()?.exposed_pct()
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.

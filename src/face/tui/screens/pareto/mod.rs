@@ -72,6 +72,11 @@ impl Acts for Pareto {
         self.has_content() && (act != Act::Undo || self.zoom.edits() > 0)
     }
 
+    fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        let is_bare = act == Act::Open && self.no_timeline(cx.stored.as_ref()).is_some();
+        is_bare.then_some("details")
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let plot = layout::plot(self, cx.body());
         let zoom = |pareto: &mut Self, factor| {
@@ -219,12 +224,8 @@ impl Screen for Pareto {
         }
     }
 
-    fn status(&self, cx: &Context) -> ScreenStatus {
-        ScreenStatus {
-            hints: self.filter.taken(),
-            main_hint: self.no_timeline(cx.stored.as_ref()).map(|_| "details"),
-            ..ScreenStatus::default()
-        }
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        ScreenStatus { hints: self.filter.taken(), ..ScreenStatus::default() }
     }
 
     fn notes(&self, _body: Rect, cx: &Context) -> Vec<ScreenNote> {

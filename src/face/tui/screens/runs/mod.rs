@@ -63,6 +63,11 @@ impl Acts for Runs {
         self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
     }
 
+    fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        let is_bare = act == Act::Open && self.no_timeline(cx.stored.as_ref()).is_some();
+        is_bare.then_some("details")
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let stored = cx.stored.clone();
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
@@ -260,12 +265,8 @@ impl Screen for Runs {
         }
     }
 
-    fn status(&self, cx: &Context) -> ScreenStatus {
-        ScreenStatus {
-            hints: self.filter.taken(),
-            main_hint: self.no_timeline(cx.stored.as_ref()).map(|_| "details"),
-            ..ScreenStatus::default()
-        }
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        ScreenStatus { hints: self.filter.taken(), ..ScreenStatus::default() }
     }
 
     fn selection(&self, cx: &Context) -> ScreenSelection {
