@@ -67,6 +67,9 @@ impl RewireAnswer {
     }
 }
 
+/// Times of the chosen steps, replayed.
+type StepReplays = Arc<[ReplayedTimes]>;
+
 /// Trace prepared for rewiring.
 #[derive(Clone, Debug)]
 pub struct Rewiring {
@@ -84,7 +87,7 @@ pub struct Rewiring {
     cell: Option<Spec>,
     chosen: Vec<usize>,
     /// Replays of the chosen steps as traced, by the contention in them.
-    as_traced: Arc<Mutex<Vec<(ContentionLosses, Arc<[ReplayedTimes]>)>>>,
+    as_traced: Arc<Mutex<Vec<(ContentionLosses, StepReplays)>>>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
 }
@@ -400,14 +403,14 @@ impl Rewiring {
     }
 
     /// Replays of the chosen steps as traced.
-    fn as_traced(&self, losses: ContentionLosses) -> Result<Arc<[ReplayedTimes]>> {
+    fn as_traced(&self, losses: ContentionLosses) -> Result<StepReplays> {
         let known = || self.as_traced.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, replays)) = known().iter().find(|(of, _)| *of == losses) {
             return Ok(Arc::clone(replays));
         }
         let standard = Ready::standard(&self.steps)?;
         let replay = |at: &usize| standard.replay(&self.steps.steps[*at], losses, true).times;
-        let replays: Arc<[ReplayedTimes]> = self.chosen.par_iter().map(replay).collect();
+        let replays: StepReplays = self.chosen.par_iter().map(replay).collect();
         known().push((losses, Arc::clone(&replays)));
         Ok(replays)
     }
