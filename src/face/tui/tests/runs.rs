@@ -766,6 +766,16 @@ fn a_filter_without_a_match_says_why_and_how_to_clear_it() {
 #[test]
 fn a_column_is_found_by_typing_its_name() {
     let mut driver = driver((80, 24));
+    // one name for the share of hidden communication, found by its other name, too
+    driver.keys("C/overlap");
+    driver.press(KeyCode::Down);
+    driver.shows("overlap_pct             hidden ");
+    driver.hides("hidden  (overlap)");
+    driver.press(KeyCode::Esc);
+    driver.keys("Ooverlap");
+    driver.shows("hidden");
+    driver.enter();
+    assert_eq!(driver.state.runs.sort, [("overlap_pct".to_owned(), true)]);
     driver.keys("C/memory");
     driver.shows("search: memory");
     // what is typed is no key of the dialog; ↓ keeps what was found

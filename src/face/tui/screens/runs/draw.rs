@@ -554,8 +554,10 @@ impl Runs {
 
 fn title_of(name: &str, cx: &Context) -> Option<String> {
     let table = &cx.stored.as_ref()?.table;
-    let field = &table.columns().get(table.find(name)?)?.field;
-    let short = field.short();
-    let typed = if short == name { String::new() } else { format!("  ({short})") };
-    Some(format!("{}{typed}", field.title))
+    let column = table.columns().get(table.find(name)?)?;
+    let (title, short) = (columns::name(column), column.field.short());
+    // a title that can be typed needs no other name
+    let typed =
+        if short == name || column.field.is(title) { String::new() } else { format!("  ({short})") };
+    Some(format!("{title}{typed}"))
 }
