@@ -268,6 +268,10 @@ impl Screen for Runs {
         }
     }
 
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
+        draw::notes(self, body, cx)
+    }
+
     fn selection(&self, cx: &Context) -> ScreenSelection {
         let run = |record: &Record| SelectedRun { spec: record.spec.clone(), run: record.run.clone() };
         let shown = || {
