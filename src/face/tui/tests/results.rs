@@ -12,6 +12,7 @@ use crate::face::tui::screen::{Screen, Tab};
 use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
+use crate::face::tui::widgets::result_card::result_lines;
 use lab::sweep::{Experiment, SweepEvent};
 use run::RunEvent;
 use table::{Backend, P2p, Record, Sample, Status};
@@ -106,19 +107,30 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 }
 
 #[test]
-fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
-    let driver = ended_sweep((60, 16));
+fn the_smallest_window_keeps_headline_trust_bullets_and_next_keys() {
+    let mut driver = ended_sweep((60, 16));
     for kept in [
         "Ladder is 1.25x [1.24, 1.28] (P2P on)",
         "emulated-link, 9 samples a cell",
-        "tok/s vs standard",
+        "• P2P off vs on, tokens/s: ladder 0.89x",
         "6 compare  5 pareto  3 runs",
         "more lines",
     ] {
         driver.shows(kept);
     }
+    press(&mut driver, KeyCode::PageDown);
     let screen = driver.screen();
     assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
+    // noise has the end of the row of trust, and its paragraph follows the bullets
+    let noise = "Noisy: rounds of ladder took 4 to 9 ms. Run everything again on an idle machine.";
+    let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
+    answer.noise = Some(noise.to_owned());
+    let lines = result_lines(&[answer], 56, true);
+    let place = |text: &str| lines.iter().position(|(line, _)| line.contains(text)).expect("a line");
+    let trust = &lines[place("emulated-link")].0;
+    assert_eq!(trust, "emulated-link, 9 samples a cell, noisy (below)");
+    let parts = ["noisy (below)", "• P2P", "! Noisy: rounds", "tok/s vs standard"].map(place);
+    assert!(parts.is_sorted(), "{lines:?}");
     // columns that do not fit are counted with the screen that has them
     let told = &driver.state.live.wrapped.1;
     assert!(
