@@ -227,6 +227,29 @@ fn a_low_window_keeps_the_settings_of_a_stored_headline() {
 }
 
 #[test]
+fn a_low_editor_ends_the_trust_at_a_clause_and_leaves_the_rest_to_the_help() {
+    let mut driver = ended_sweep((60, 16));
+    let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    press(&mut driver, KeyCode::Char('1'));
+    let draft = driver.state.experiments.draft_mut().expect("one is selected");
+    let answer = &mut draft.checked.as_mut().expect("it is checked").answers[0];
+    answer.headline = "Ladder is fastest".into();
+    answer.basis =
+        "simulated; TPOT off by 2 % on fitted cells, 12 % on batch sizes left out; ladder and \
+                    parallel reversed in 5 of 14 pairs"
+            .into();
+    answer.bullets = vec!["Ladder is fastest in 7 of 20 settings, tied in 13 of them. ".repeat(3)];
+    let screen = driver.screen();
+    let is_end =
+        |line: &str| ["│ fitted cells  ", "│ sizes left out  "].iter().any(|end| line.contains(end));
+    assert!(screen.lines().any(is_end), "{screen}");
+    assert!(!screen.contains("ladder and") && !screen.contains("• Ladder"), "{screen}");
+    keys(&mut driver, "?");
+    driver.shows("ladder and parallel");
+}
+
+#[test]
 fn numbers_of_a_cancelled_run_are_dropped_and_stored_runs_are_called_so() {
     let mut driver = started_sweep((120, 40));
     let sample = Sample { prefill_ms: 4.0, decode_ms: 128.0, steps_ms: Vec::new(), overlap: None };
