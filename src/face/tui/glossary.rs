@@ -84,9 +84,12 @@ const TERMS: [Meaning; 16] = [
 ];
 
 /// Rarer terms, which only the search of the help finds.
-const RARE_TERMS: [Meaning; 14] = [
-    ("overlap %", "share of communication during which the rank computes as well", "hidden overlapped"),
-    ("hidden %", "the same as overlap %", "overlapped"),
+const RARE_TERMS: [Meaning; 13] = [
+    (
+        "hidden %",
+        "share of communication during which the rank computes as well",
+        "overlap % overlapped",
+    ),
     ("alpha", "latency of a transfer: it takes alpha + bytes / bandwidth", "link all-reduce beta"),
     (
         "break-even",

@@ -12,6 +12,7 @@ use crate::face::tui::screen::{Screen, Tab};
 use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
+use crate::face::tui::widgets::result_card::result_lines;
 use lab::sweep::{Experiment, SweepEvent};
 use run::RunEvent;
 use table::{Backend, P2p, Record, Sample, Status};
@@ -108,19 +109,30 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 }
 
 #[test]
-fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
-    let driver = ended_sweep((60, 16));
+fn the_smallest_window_keeps_headline_trust_bullets_and_next_keys() {
+    let mut driver = ended_sweep((60, 16));
     for kept in [
         "Ladder is 1.25x [1.24, 1.28] (P2P on)",
         "emulated-link, 9 samples a cell",
-        "tok/s vs standard",
+        "• P2P off vs on, tokens/s: ladder 0.89x",
         "6 compare  5 pareto  3 runs",
         "more lines",
     ] {
         driver.shows(kept);
     }
+    press(&mut driver, KeyCode::PageDown);
     let screen = driver.screen();
     assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
+    // noise has the end of the row of trust, and its paragraph follows the bullets
+    let noise = "Noisy: rounds of ladder took 4 to 9 ms. Run everything again on an idle machine.";
+    let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
+    answer.noise = Some(noise.to_owned());
+    let lines = result_lines(&[answer], 56, true);
+    let place = |text: &str| lines.iter().position(|(line, _)| line.contains(text)).expect("a line");
+    let trust = &lines[place("emulated-link")].0;
+    assert_eq!(trust, "emulated-link, 9 samples a cell, noisy (below)");
+    let parts = ["noisy (below)", "• P2P", "! Noisy: rounds", "tok/s vs standard"].map(place);
+    assert!(parts.is_sorted(), "{lines:?}");
     // columns that do not fit are counted with the screen that has them
     let told = &driver.state.live.wrapped.1;
     assert!(
@@ -214,6 +226,29 @@ fn a_low_window_keeps_the_settings_of_a_stored_headline() {
     press(&mut driver, KeyCode::Char('1'));
     driver.shows("Ladder is 1.25x [1.24, 1.28]");
     driver.shows("(P2P off)");
+}
+
+#[test]
+fn a_low_editor_ends_the_trust_at_a_clause_and_leaves_the_rest_to_the_help() {
+    let mut driver = ended_sweep((60, 16));
+    let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    press(&mut driver, KeyCode::Char('1'));
+    let draft = driver.state.experiments.draft_mut().expect("one is selected");
+    let answer = &mut draft.checked.as_mut().expect("it is checked").answers[0];
+    answer.headline = "Ladder is fastest".into();
+    answer.basis =
+        "simulated; TPOT off by 2 % on fitted cells, 12 % on batch sizes left out; ladder and \
+                    parallel reversed in 5 of 14 pairs"
+            .into();
+    answer.bullets = vec!["Ladder is fastest in 7 of 20 settings, tied in 13 of them. ".repeat(3)];
+    let screen = driver.screen();
+    let is_end =
+        |line: &str| ["│ fitted cells  ", "│ sizes left out  "].iter().any(|end| line.contains(end));
+    assert!(screen.lines().any(is_end), "{screen}");
+    assert!(!screen.contains("ladder and") && !screen.contains("• Ladder"), "{screen}");
+    keys(&mut driver, "?");
+    driver.shows("ladder and parallel");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
 use crate::face::tui::screens::runs::state::RunListLine;
 use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{AnnotationEdit, Annotations};
-use table::{Backend, P2p, Record, Status};
+use table::{Backend, Link, P2p, Record, Status};
 
 /// Runs of a sweep over architectures, TP and P2P, some with tags and notes.
 fn many() -> (Vec<Record>, Annotations) {
@@ -766,6 +766,16 @@ fn a_filter_without_a_match_says_why_and_how_to_clear_it() {
 #[test]
 fn a_column_is_found_by_typing_its_name() {
     let mut driver = driver((80, 24));
+    // one name for the share of hidden communication, found by its other name, too
+    driver.keys("C/overlap");
+    driver.press(KeyCode::Down);
+    driver.shows("overlap_pct             hidden ");
+    driver.hides("hidden  (overlap)");
+    driver.press(KeyCode::Esc);
+    driver.keys("Ooverlap");
+    driver.shows("hidden");
+    driver.enter();
+    assert_eq!(driver.state.runs.sort, [("overlap_pct".to_owned(), true)]);
     driver.keys("C/memory");
     driver.shows("search: memory");
     // what is typed is no key of the dialog; ↓ keeps what was found
@@ -931,7 +941,7 @@ fn the_mark_of_the_order_touches_no_other_title() {
 }
 
 #[test]
-fn an_order_by_a_column_that_is_not_shown_is_named() {
+fn the_columns_of_the_order_are_shown_unasked() {
     for size in [(60, 16), (80, 24), (120, 40)] {
         let mut driver = driver(size);
         driver.keys("/arch:standard");
@@ -939,9 +949,38 @@ fn an_order_by_a_column_that_is_not_shown_is_named() {
         driver.keys("O");
         driver.keys("completion");
         driver.enter();
-        let screen = driver.screen();
-        assert!(screen.contains("by compl.↑") || screen.contains("lowest compl. first"), "{screen}");
+        let titles = head(&driver);
+        assert!(titles.contains("compl.") && titles.contains('↑'), "{}", driver.screen());
+        driver.keys("&");
+        driver.keys("seed");
+        driver.enter();
+        assert!(head(&driver).contains("seed"), "{}", driver.screen());
+        // they leave with the order
+        driver.keys("Odefault");
+        driver.enter();
+        assert!(!head(&driver).contains("compl."), "{}", driver.screen());
     }
+}
+
+#[test]
+fn a_swept_link_has_its_column_whole_in_the_smallest_window() {
+    let alphas = [1.0, 5.0, 50.0];
+    let record_of = |at: usize| {
+        let mut spec = spec(["ladder", "parallel"][at % 2], 8, P2p::On, Backend::Sim);
+        spec.link = Link::Emulated { alpha_us: alphas[at / 2], gb_s: 300.0 };
+        spec.micro_batches = 1 + at as u32 % 2;
+        record(&format!("20260103-101500-sim-4f2a91:{at}"), spec, 900.0)
+    };
+    let mut driver = Driver::empty(60, 16);
+    let snapshot = Snapshot::new((0..6).map(record_of).collect(), Vec::new());
+    driver.send(Message::Runs(Ok(Arc::new(snapshot))));
+    driver.keys("3");
+    assert!(head(&driver).contains("setting"), "{}", driver.screen());
+    for alpha in alphas {
+        let table = driver.screen().lines().skip(4).take(6).collect::<Vec<_>>().join("\n");
+        assert!(table.contains(&format!(" {alpha}us+300GB/s micro")), "{table}");
+    }
+    driver.hides("differ also");
 }
 
 #[test]

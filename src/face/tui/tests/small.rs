@@ -75,6 +75,29 @@ fn a_headline_keeps_its_remark_in_the_notes() {
 }
 
 #[test]
+fn what_the_list_of_runs_cuts_is_in_the_help() {
+    let help = |keys: &str| {
+        let mut driver = Driver::full(60, 16);
+        driver.taps(keys);
+        let mut help = String::new();
+        for _ in 0..60 {
+            help += &driver.screen();
+            driver.taps("j");
+        }
+        help
+    };
+    assert!(help("3?").contains("; runs differ"));
+    let details = help("3d?");
+    for part in ["details of 20260102-0304-", "completion latency: ", "bench-1"] {
+        assert!(details.contains(part), "{part}: {details}");
+    }
+    // a window with room for all has no such notes
+    let mut driver = Driver::full(120, 40);
+    driver.taps("3");
+    assert!(notes(&driver).iter().all(|note| !note.is_folded), "{:?}", notes(&driver));
+}
+
+#[test]
 fn the_footer_of_a_narrow_window_has_four_keys_of_the_screen() {
     for screen in ["1", "3", "4", "5", "6", "7"] {
         let mut driver = Driver::full(60, 16);

@@ -512,7 +512,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
         "sample 2/4 · decode step 20/32",
         "29.8 ms per step",
         "1.31 GB resident, plan 2 ranks x 550 MB",
-        "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms/rank",
+        "decode step 20, emulated-link: 30.0 ms, hidden 57.1 %, exposed 6.00 ms/rank",
         "r0 = r1 compute",
         "1 failed",
         "reading 1.2 GB of weights",
@@ -812,7 +812,7 @@ fn ranks_that_nothing_synchronizes_have_the_time_of_one_rank() {
     let event = RunEvent::Step { done: 17, of: 32, steps: 1, ms: 9.0, lanes };
     send(&mut driver, news(SweepEvent::Run { cell: 2, round: 0, event }));
     driver.shows("ms, ranks not synchronized");
-    driver.hides("overlap -");
+    driver.hides("hidden -");
 }
 
 #[test]

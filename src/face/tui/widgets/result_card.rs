@@ -29,19 +29,37 @@ pub fn card_lines<'a>(
     lines
 }
 
-/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
-/// window the warning about noise is among the rest.
+/// Row of a low window that says how far to trust a result: the first clauses that fit, and the noise.
+fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
+    let noisy = if is_noisy { ", noisy (below)" } else { "" };
+    let end = if is_noisy { noisy } else { " …" };
+    let kept = leading_clauses(trust, width.saturating_sub(end.width()), &["; ", ", "]);
+    match kept {
+        Some(kept) if trust.width() + noisy.width() > width => format!("{kept}{end}"),
+        _ => format!("{trust}{noisy}"),
+    }
+}
+
+/// Lines of the result: headline, trust, noise and speedups first, then the rest. In a low window, trust and noise have one
+/// row, and the bullets come before the whole texts of both and the speedups.
 pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
         let (trust, scope) = answer.trust_and_scope();
-        let is_folded = is_low && answer.noise.is_some();
-        let noisy = if is_folded { ", noisy (below)" } else { "" };
-        let trust = format!("{trust}{noisy}");
-        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
-        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
-        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
-        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
+        let basis = CardLine::Basis(answer.provenance);
+        let noise = answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        let bullets = card_lines(bullets, width);
+        lines.extend(card_lines([(CardLine::Headline, answer.headline.as_str())], width));
+        if is_low {
+            let badge = badge(trust, noise.is_some(), width);
+            lines.extend(card_lines([(basis, badge.as_str())], width));
+            lines.extend_from_slice(&bullets);
+            let trust = (!badge.starts_with(trust)).then_some((basis, trust));
+            lines.extend(card_lines(noise.into_iter().chain(trust), width));
+        } else {
+            lines.extend(card_lines([(basis, trust)].into_iter().chain(noise), width));
+        }
         let table = answer.table.fitted(width);
         let rule = table.text.lines().position(|line| line.starts_with('─'));
         for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
@@ -59,8 +77,9 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
             let text = format!("… {}: screen {} has all", more.join("; "), Tab::Compare.title());
             lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
         }
-        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
-        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
+        if !is_low {
+            lines.extend(bullets);
+        }
         for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
             lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
         }

@@ -82,7 +82,7 @@ pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
 
 /// Definitions of the shares in the table of the sides, the longest that fits.
 const SHARES: [&str; 3] = [
-    " exposed: communication not hidden by compute · overlap: its hidden share · gap closed: share of upper-bound's gain ",
+    " exposed: communication not hidden by compute · hidden: the share that is · gap closed: share of upper-bound's gain ",
     " exposed: not hidden by compute · gap closed: share of upper-bound's gain ",
     " exposed: communication not hidden by compute ",
 ];
@@ -268,7 +268,7 @@ fn side_columns(pair: &Comparison) -> [TableColumn; 8] {
         TableColumn::number("comm ms", 8, 2),
         TableColumn::number("exposed ms", 10, 2),
         TableColumn::number("exposed", 8, 0),
-        TableColumn::number("overlap", 8, 0),
+        TableColumn::number("hidden", 8, 0),
         with_interval("gap closed", |side| side.hidden_share_ci95, 1),
         TableColumn::text("", 12, 3),
     ]

@@ -23,7 +23,7 @@ const COLUMNS: [TableColumn; 12] = [
     TableColumn::number("p (BH)", 7, 1),
     TableColumn::number("TPOT ms", 15, 1),
     TableColumn::number("exposed", 17, 1),
-    TableColumn::number("overlap", 17, 1),
+    TableColumn::number("hidden", 17, 1),
     TableColumn::text("gap closed", 20, 1),
     TableColumn::text("provenance", 13, 0),
 ];

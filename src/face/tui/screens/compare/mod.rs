@@ -455,7 +455,10 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             Act::PickOrder => {
-                ("sort by", Order::all().map(|order| (order.name().to_owned(), String::new())).collect())
+                // found by the name of the measure, too
+                let about = |order: Order| if order == Order::Hidden { "overlap" } else { "" };
+                let line = |order: Order| (order.name().to_owned(), about(order).to_owned());
+                ("sort by", Order::all().map(line).collect())
             }
             _ => {
                 let of = |&(at, pairs): &(usize, usize)| {

@@ -27,7 +27,7 @@ pub enum Order {
     Speedup,
     Tpot,
     Exposed,
-    Overlap,
+    Hidden,
     Gap,
     Adjusted,
 }
@@ -42,7 +42,7 @@ impl Order {
         (Self::Speedup, "ratio", Some(3), |pair| Some(pair.speedup)),
         (Self::Tpot, "TPOT", Some(7), |pair| Some(pair.tpot_ms)),
         (Self::Exposed, "exposed", Some(8), |pair| pair.side.exposed_pct),
-        (Self::Overlap, "overlap", Some(9), |pair| pair.overlap_pct),
+        (Self::Hidden, "hidden", Some(9), |pair| pair.overlap_pct),
         (Self::Gap, "gap closed", Some(10), |pair| pair.side.hidden_share),
         (Self::Adjusted, "p (BH)", Some(6), |pair| pair.adjusted_p),
     ];

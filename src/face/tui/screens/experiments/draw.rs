@@ -81,7 +81,8 @@ pub struct EditorLayout {
 pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayout {
     let wide = usize::from(inner.width.saturating_sub(2));
     let shown = experiments.draft().zip(experiments.selected());
-    let forecast = shown.map_or(0, |(draft, entry)| forecast_lines(cx, draft, entry, wide).len());
+    let forecast =
+        shown.map_or(0, |(draft, entry)| forecast_lines(cx, draft, entry, (wide, usize::MAX)).len());
     let head = shown.map_or_else(Head::default, |(draft, _)| {
         // the grid with its headings, and the forecast or the offers of a prompt
         let below = draft.rows.len() + 2 + (forecast + 1).max(LEAST_OFFERS);
@@ -92,8 +93,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> EditorLayo
         // while editing in a small window, the grid takes the rows
         None if experiments.editing && inner.height < 20 => 0,
         None if inner.height < LOW && head.has_question => LOW_HEADLINES as u16,
-        // what the forecast, a heading and two axes leave
-        None if inner.height < LOW => inner.height.saturating_sub(LOW_FORECAST + 3),
+        None if inner.height < LOW => low_rows(inner.height),
         None => inner.height / 2,
     };
     let (top, rest) = cut_top(inner, (head.lines.len() as u16 + 1).min(most));
@@ -121,6 +121,11 @@ const LOW: u16 = 16;
 /// Rows of a headline in a low editor, and of the forecast with its rule; the rest is in the notes.
 const LOW_HEADLINES: usize = 3;
 const LOW_FORECAST: u16 = 4;
+
+/// Rows for the stored results in a low editor: what the forecast, a heading and two axes leave.
+const fn low_rows(height: u16) -> u16 {
+    height.saturating_sub(LOW_FORECAST + 3)
+}
 
 /// Rows of the editor from which whole results may have room.
 const TALL: u16 = 40;
@@ -152,7 +157,9 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenN
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
     let cards = answers.flat_map(card).map(|(_, text)| ScreenNote::new(text, !holds(&above, text)));
     let forecast = forecast.iter().map(|(text, _)| ScreenNote::new(text, !holds(&below, text)));
-    cards.chain(forecast).collect()
+    let question = question(draft).filter(|_| parts.head.has_question);
+    let question = question.map(|text| ScreenNote::new(&text, !holds(&above, &text)));
+    question.into_iter().chain(cards).chain(forecast).collect()
 }
 
 /// Card of an answer without the scope of its cells, which the grid shows.
@@ -173,17 +180,28 @@ struct Head {
     room: Option<usize>,
 }
 
+/// Question that the file of the experiment asks.
+fn question(draft: &Draft) -> Option<String> {
+    let row = draft.rows.iter().find(|row| row.name == "question" && row.kind == RowKind::Setting)?;
+    Some(row.values.join(" ")).filter(|question| !question.is_empty())
+}
+
 /// Head of an editor of this width and height, in which other parts need `below` rows.
 fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
-    let row = draft.rows.iter().find(|row| row.name == "question" && row.kind == RowKind::Setting);
-    let question = row.map(|row| wrap(&row.values.join(" "), width)).unwrap_or_default();
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
     let is_answered = answers.clone().next().is_some();
     let role = if is_answered { Role::Text } else { Role::Title };
     let mut lines: Vec<(String, Role)> = Vec::new();
-    let has_question = !question.is_empty() && (!is_answered || height >= LOW);
-    if has_question {
-        lines.extend(question.into_iter().map(|text| (text, role)));
+    let question = question(draft).filter(|_| !is_answered || height >= LOW);
+    let has_question = question.is_some();
+    match question {
+        Some(question) if height < LOW => {
+            lines = low_lines(CardLine::Headline, &question, width, LOW_HEADLINES);
+        }
+        question => {
+            let rows = question.map(|question| wrap(&question, width)).unwrap_or_default();
+            lines.extend(rows.into_iter().map(|text| (text, role)));
+        }
     }
     let with = |result: &dyn Fn(&Answer) -> Vec<(String, Role)>| {
         let mut lines = lines.clone();
@@ -205,34 +223,63 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
         }
     }
     let lines = with(&|answer| match height < LOW {
-        true => low_card(answer, width),
+        true => low_card(answer, width, low_rows(height).into()),
         false => card_lines(card(answer), width),
     });
     Head { lines, has_question, room: None }
 }
 
-/// Card for a low editor: the first rows of the headline and of the trust, and a row of each other line, the warning about
-/// noise first.
-fn low_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+/// Card for a low editor: the headline, a row of the warning about noise, the trust, and bullets that fit whole.
+fn low_card(answer: &Answer, width: usize, room: usize) -> Vec<(String, Role)> {
     let mut card: Vec<(CardLine, &str)> = card(answer).collect();
     card.sort_by_key(|(line, _)| match line {
         CardLine::Headline => 0,
         CardLine::Noise => 1,
         _ => 2,
     });
-    let rows = |(line, text): (CardLine, &str)| {
-        let most = match line {
-            CardLine::Headline | CardLine::Basis(_) => LOW_HEADLINES,
-            _ => 1,
-        };
-        let mut lines = card_lines([(line, text)], width);
-        if lines.len() > most {
-            lines.truncate(most);
-            lines[most - 1].0 += " …";
-        }
-        lines
+    let mut lines = Vec::new();
+    for (line, text) in card {
+        let most = if line == CardLine::Noise { 1 } else { LOW_HEADLINES };
+        lines.extend(low_lines(line, text, width, most.min(room.saturating_sub(lines.len()))));
+    }
+    lines
+}
+
+/// Lines of a text of a card, at most `most`: its first clauses. A headline or a warning of which too few fit is cut after a
+/// word, a bullet that does not fit whole is left out.
+fn low_lines(line: CardLine, text: &str, width: usize, most: usize) -> Vec<(String, Role)> {
+    let is_enough = |kept: &&str| match line {
+        CardLine::Basis(_) => true,
+        CardLine::Headline | CardLine::Noise => *kept == text || 2 * kept.width() > width * most,
+        CardLine::Bullet => *kept == text,
     };
-    card.into_iter().flat_map(rows).collect()
+    // the mark of a line takes two columns
+    let is_marked = matches!(line, CardLine::Noise | CardLine::Bullet);
+    let columns = if is_marked { width.saturating_sub(2) } else { width };
+    if let Some(kept) = fitting_clauses(text, (columns, most), &["; ", ", "]).filter(is_enough) {
+        return card_lines([(line, kept)], width);
+    }
+    let words = match line {
+        CardLine::Headline | CardLine::Noise => headline_rows(text, width as u16, most).join(" "),
+        CardLine::Basis(_) | CardLine::Bullet => String::new(),
+    };
+    card_lines([(line, words.as_str())], width)
+}
+
+/// First clauses of a text that fit into rows: columns and number of rows; `None` if not even the first clause does.
+fn fitting_clauses<'a>(
+    text: &'a str,
+    (columns, most): (usize, usize),
+    ends: &[&str],
+) -> Option<&'a str> {
+    let mut room = text.width();
+    loop {
+        let kept = leading_clauses(text, room, ends).filter(|kept| !kept.is_empty())?;
+        if wrap(kept, columns).len() <= most {
+            return Some(kept);
+        }
+        room = kept.width().checked_sub(1)?;
+    }
 }
 
 /// Line of a row, counting headings.
@@ -472,7 +519,8 @@ fn draw_bottom(
         offers = Some(&prompt.field.offers).filter(|offers| !offers.list().is_empty());
     }
     if offers.is_none() {
-        lines.extend(forecast_lines(cx, draft, entry, width));
+        let most = usize::from(area.height).saturating_sub(lines.len());
+        lines.extend(forecast_lines(cx, draft, entry, (width, most)));
     }
     let height = usize::from(area.height);
     for (row, (text, style)) in lines.iter().take(height).enumerate() {
@@ -486,17 +534,20 @@ fn draw_bottom(
     }
 }
 
-/// [`forecast_texts`], wrapped.
+/// [`forecast_texts`], wrapped; of a text that `most` rows would cut, the first clauses.
 fn forecast_lines(
     cx: &Context,
     draft: &Draft,
     entry: &ExperimentEntry,
-    width: usize,
+    (width, most): (usize, usize),
 ) -> Vec<(String, Style)> {
-    let texts = forecast_texts(cx, draft, entry).into_iter();
-    let wrapped =
-        texts.flat_map(|(text, style)| wrap(&text, width).into_iter().map(move |text| (text, style)));
-    wrapped.collect()
+    let mut lines = Vec::new();
+    for (text, style) in forecast_texts(cx, draft, entry) {
+        let rows = (width, most.saturating_sub(lines.len()));
+        let kept = fitting_clauses(&text, rows, &["; ", ": ", ", ", " ("]).unwrap_or(&text);
+        lines.extend(wrap(kept, width).into_iter().map(|text| (text, style)));
+    }
+    lines
 }
 
 /// Keys that run the experiment, how long that takes, the provenance of its results, and what cannot run.

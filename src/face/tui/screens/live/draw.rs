@@ -523,7 +523,7 @@ fn draw_lanes(
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let end = lanes.iter().map(StepLanes::end).max().unwrap_or(0);
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-    let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
+    let hidden = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
     let is_apart = comm == 0 && groups.len() > 1;
     groups.truncate(usize::from((area.height - 1) / 2));
@@ -538,9 +538,9 @@ fn draw_lanes(
             format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))
         }
         false => format!(
-            " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
+            " {what}: {}, hidden {}, exposed {exposed_text}/rank{more}",
             ns(i64::from(end)),
-            percent(overlap)
+            percent(hidden)
         ),
     };
     line(buf, area, 0, &[(&head, text)]);

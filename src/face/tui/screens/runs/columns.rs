@@ -80,8 +80,9 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     (columns, specs)
 }
 
-/// Pins a result, the options that distinguish runs, then other results, as long as there is room. Once the user scrolls,
-/// all columns that distinguish runs come first, and the other columns keep a minimum width.
+/// Pins the columns of the order, a result, the options that distinguish runs, then other results, as long as there is room.
+/// Settings without which runs look the same are pinned whole if possible. Once the user scrolls, all columns that distinguish
+/// runs come before results, and the other columns keep a minimum width.
 fn pin(
     runs: &Runs,
     table: &RunTable,
@@ -100,22 +101,32 @@ fn pin(
         let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING;
         is_known && !runs.empty.contains(name)
     };
+    let order = runs.marked_order().into_iter();
+    let sorted = order.filter_map(|(name, _)| columns.iter().position(|column| column.name == name));
     let mut results = (0..specs.len()).filter(is_result).take(RESULTS);
     let apart = (0..specs.len()).filter(tells_apart);
     let all: Vec<(usize, u16)> = if runs.scroll == 0 {
-        let options = apart.filter(|at| columns[*at].name != SETTING);
+        let (settings, options): (Vec<usize>, Vec<usize>) =
+            apart.partition(|at| columns[*at].name == SETTING);
+        let settings = settings.into_iter().filter(|_| runs.needs_setting);
         let first = results.next();
-        first.into_iter().chain(options).chain(results).map(|at| (at, 0)).collect()
+        sorted.chain(first).chain(options).chain(settings).chain(results).map(|at| (at, 0)).collect()
     } else {
-        apart.map(|at| (at, LEAST.0)).chain(results.map(|at| (at, LEAST.1))).collect()
+        let apart = apart.map(|at| (at, LEAST.0));
+        sorted.map(|at| (at, 0)).chain(apart).chain(results.map(|at| (at, LEAST.1))).collect()
     };
     let fixed = specs.iter().filter(|spec| spec.spare == 0);
     let mut taken: u16 = fixed.map(|spec| spec.width + 1).sum();
     for (at, least) in all {
-        let needed = taken + specs[at].width + 1;
+        let spec = &mut specs[at];
         // the last column needs no gap
-        if needed.saturating_add(least) <= width.saturating_add(1) {
-            (specs[at].spare, taken) = (0, needed);
+        let fits = |needed: u16| taken + needed + least <= width.saturating_add(1);
+        let is_cut = columns[at].name == SETTING && runs.scroll == 0;
+        if spec.spare > 0 && is_cut && fits(spec.width + spec.grows + 1) {
+            (spec.width, spec.grows) = (spec.width + spec.grows, 0);
+        }
+        if spec.spare > 0 && fits(spec.width + 1) {
+            (spec.spare, taken) = (0, taken + spec.width + 1);
         }
     }
 }
@@ -164,7 +175,7 @@ pub fn mark_behind(
     (is_missing && is_marked_behind(runs, column)).then_some(arrow(*descending))
 }
 
-/// Columns to show: index in the run table and name.
+/// Columns to show: index in the run table and name. Those of the order that the user has not chosen come last.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
     let says = |name: &&String| match name.as_str() {
         PROVENANCE => runs.provenance.is_none(),
@@ -179,7 +190,12 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
         }
         _ => name.clone(),
     };
-    let names = runs.columns.iter().map(named).collect::<Vec<_>>();
+    let mut names: Vec<String> = runs.columns.iter().map(named).collect();
+    for (name, _) in &runs.sort {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
     names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
 }
 
@@ -254,6 +270,21 @@ pub fn differing(table: &RunTable, rows: &[u32]) -> Vec<usize> {
         differing.retain(|at| *at != link);
     }
     differing
+}
+
+/// True if some of the shown runs look the same without the column of settings: they are equal in all options of the other
+/// columns.
+pub fn needs_setting(runs: &Runs, table: &RunTable) -> bool {
+    let Some(setting) = table.find(SETTING) else { return false };
+    let shown = wanted(runs, table).map(|(column, _)| column);
+    let options: Vec<usize> = shown.filter(|at| runs.differing.contains(at)).collect();
+    let keys: Vec<(usize, bool)> = options.iter().map(|at| (*at, false)).collect();
+    let mut rows: Vec<u32> = runs.rows().collect();
+    table.sort(&mut rows, &keys);
+    let is_same =
+        |at: &usize, pair: &[u32]| table.columns()[*at].same(pair[0] as usize, pair[1] as usize);
+    rows.windows(2)
+        .any(|pair| !is_same(&setting, pair) && options.iter().all(|option| is_same(option, pair)))
 }
 
 /// Columns that are not shown and in which this run differs from another one that looks the same: equal in all options of the

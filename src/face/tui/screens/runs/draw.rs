@@ -152,16 +152,63 @@ fn draw_top(
     }
 }
 
-/// Draws the order, and the options in which the shown runs differ unseen or that they share. Next to the filter, draws only
-/// a text that fits whole.
+/// Texts that the window cuts: the order with the options in which the shown runs differ, and the details of the selected
+/// run, or its values that the table hides.
+pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
+    let Some(stored) = cx.stored.as_ref().filter(|_| !runs.lines.is_empty()) else { return Vec::new() };
+    let mut buf = Buffer::empty(body);
+    draw(&mut buf, body, runs, cx);
+    let text_of = |row: Rect| row.positions().map(|at| buf[at].symbol()).collect::<String>();
+    let rows: Vec<String> = body.rows().map(text_of).collect();
+    let is_cut = |text: &str| !rows.iter().any(|row| row.contains(text));
+    let areas = runs.areas(body);
+    let (columns, specs) = columns::columns(runs, &stored.table, areas.table.width);
+    let shown = table::lay_out(&specs, areas.table, Some(runs.scroll));
+    let about = about_texts(cx, runs, (&stored.table, &columns, &shown)).swap_remove(0);
+    let is_folded = is_cut(&about);
+    let mut notes = vec![ScreenNote::new(about, is_folded)];
+    let Some(record) = runs.selected(Some(stored)) else { return notes };
+    let (heading, lines) = if runs.shows_detail(body.width) {
+        let (record, annotations) = (runs.whole_of(record), &stored.annotations);
+        let (lines, _, fitting) = detail_lines(record, annotations, inside(areas.details));
+        let described = described(record, annotations).into_iter();
+        let described = described.map(|(name, says)| format!("{name}: {says}"));
+        ("details of", described.filter(|_| fitting < lines.len()).collect::<Vec<_>>())
+    } else {
+        let hidden = hidden_values(runs, stored, (&columns, &shown)).into_iter();
+        let hidden = hidden.map(|(name, text)| format!("{name} {text}"));
+        ("also of", hidden.filter(|text| is_cut(text)).collect())
+    };
+    if !lines.is_empty() {
+        notes.push(ScreenNote::new(format!("{heading} {}:\n{}", record.run, lines.join("\n")), true));
+    }
+    notes
+}
+
+/// Draws the longest of [`about_texts`] that fits. Next to the filter, draws only a text that fits whole.
 fn draw_about(
     buf: &mut Buffer,
     area: Rect,
     cx: &Context,
     runs: &Runs,
-    (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
+    table: (&RunTable, &[RunColumn], &TableLayout),
     is_beside_filter: bool,
 ) {
+    let texts = about_texts(cx, runs, table);
+    let room = area.width.saturating_sub(2);
+    let text = first_fitting(&texts, room);
+    if is_beside_filter && text.width() > room.into() {
+        return;
+    }
+    put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
+}
+
+/// The order, and the options in which the shown runs differ unseen or that they share; then shorter forms.
+fn about_texts(
+    cx: &Context,
+    runs: &Runs,
+    (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
+) -> Vec<String> {
     let (order, short) = (runs.order_words(table), runs.short_order_words(table));
     let first = runs.marked_order().into_iter().next().map(|(name, _)| name);
     let is_marked = shown.places.iter().any(|place| Some(&columns[place.column].name) == first.as_ref());
@@ -190,12 +237,7 @@ fn draw_about(
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
-    let room = area.width.saturating_sub(2);
-    let text = first_fitting(&texts, room);
-    if is_beside_filter && text.width() > room.into() {
-        return;
-    }
-    put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
+    texts
 }
 
 fn draw_table(
@@ -316,38 +358,51 @@ fn fitting(runs: &Runs, record: &Record, column: &RunTableColumn, row: usize, wi
     }
 }
 
-/// Draws values of the selected run uncut, with their column names: those that distinguish it from a run that looks the
-/// same, and those that the table cuts or hides.
+/// Values of the selected run with their column names: those that distinguish it from a run that looks the same, and those
+/// that the table cuts or hides.
+fn hidden_values<'a>(
+    runs: &Runs,
+    stored: &'a Snapshot,
+    (columns, shown): (&[RunColumn], &TableLayout),
+) -> Vec<(&'a str, String)> {
+    let Some(row) = runs.row() else { return Vec::new() };
+    let unseen = runs.unseen.iter().map(|column| (None, *column));
+    let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
+    let hidden = |(at, column): (Option<usize>, usize)| {
+        let spec = stored.table.columns().get(column)?;
+        let text = columns::cell_text(spec, row);
+        let is_whole = |place: &table::ColumnPosition| {
+            Some(place.column) == at
+                && fitting(runs, &stored.records[row], spec, row, place.width) == text
+        };
+        let is_shown = text.is_empty() || text == "-" || shown.places.iter().any(is_whole);
+        (!is_shown).then(|| (columns::name(spec), text))
+    };
+    unseen.chain(chosen).filter_map(hidden).collect()
+}
+
+/// Draws [`hidden_values`], uncut as long as there is room.
 fn draw_hidden(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
     runs: &Runs,
     stored: &Snapshot,
-    (columns, shown): (&[RunColumn], &TableLayout),
+    table: (&[RunColumn], &TableLayout),
 ) {
-    let Some(row) = runs.row() else { return };
-    let (mut x, mut y) = (area.x + 1, area.y);
-    let unseen = runs.unseen.iter().map(|column| (None, *column));
-    let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
-    for (at, column) in unseen.chain(chosen) {
-        let Some(spec) = stored.table.columns().get(column) else { continue };
-        let text = columns::cell_text(spec, row);
-        let is_whole = |place: &table::ColumnPosition| {
-            Some(place.column) == at
-                && fitting(runs, &stored.records[row], spec, row, place.width) == text
-        };
-        if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
-            continue;
-        }
-        let name = columns::name(spec);
+    let (mut x, mut y, mut is_cut) = (area.x + 1, area.y, false);
+    for (name, text) in hidden_values(runs, stored, table) {
         let needed = (name.width() + 1 + text.width()) as u16;
         if x + needed > area.right() && x > area.x + 1 && y + 1 < area.bottom() {
             (x, y) = (area.x + 1, y + 1);
         }
+        is_cut |= x + needed > area.right();
         x = put(buf, area, x, y, name, theme.style(Role::Dim)) + 1;
         let room = area.right().saturating_sub(x);
         x = put(buf, area, x, y, &cut(&text, room), theme.style(Role::Text)) + 2;
+    }
+    if is_cut {
+        put(buf, area, area.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
     }
 }
 
@@ -381,21 +436,8 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
     let title = record.map_or("details", |r| r.run.as_str());
     let inner = frame(buf, area, title, theme);
     let Some(record) = record else { return };
-    let record = runs.whole_of(record);
-    let lines = words(record, &stored.annotations, inner);
-    // long descriptions flow into two columns where both have room
-    let height = usize::from(inner.height);
-    let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
-    let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
-    let lines = match flows {
-        true => words(record, &stored.annotations, Rect { width: width - 2, ..inner }),
-        false => lines,
-    };
-    let about = about_column(&lines, width);
-    let fitting = match columns * height {
-        room if lines.len() > room => room.saturating_sub(1),
-        _ => lines.len(),
-    };
+    let (lines, width, fitting) = detail_lines(runs.whole_of(record), &stored.annotations, inner);
+    let (about, height) = (about_column(&lines, width), usize::from(inner.height));
     let place = |at: usize| {
         let (column, row) = (at / height.max(1), at % height.max(1));
         (inner.x + column as u16 * width, inner.y + row as u16)
@@ -413,6 +455,28 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
     }
 }
 
+/// Lines of the details of a run, the width of their column, and the number of lines that fit.
+fn detail_lines(
+    record: &Record,
+    annotations: &Annotations,
+    inner: Rect,
+) -> (Vec<(String, String)>, u16, usize) {
+    let lines = words(record, annotations, inner);
+    // long descriptions flow into two columns where both have room
+    let height = usize::from(inner.height);
+    let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
+    let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
+    let lines = match flows {
+        true => words(record, annotations, Rect { width: width - 2, ..inner }),
+        false => lines,
+    };
+    let fitting = match columns * height {
+        room if lines.len() > room => room.saturating_sub(1),
+        _ => lines.len(),
+    };
+    (lines, width, fitting)
+}
+
 /// Columns of the names and the gap behind them; a name of more than half the width pushes its value to the right.
 fn about_column(lines: &[(String, String)], width: u16) -> u16 {
     let most = usize::from(width) / 2;
@@ -420,13 +484,17 @@ fn about_column(lines: &[(String, String)], width: u16) -> u16 {
     widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
 }
 
-/// Describes a run: names and values, wrapped; a continued value has no name.
-fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
+/// Describes a run: names and values.
+fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
-    let described = sections.iter().flat_map(|section| section.lines.iter().cloned());
-    let all: Vec<(String, String)> = head.into_iter().chain(described).collect();
+    head.into_iter().chain(sections.into_iter().flat_map(|section| section.lines)).collect()
+}
+
+/// [`described`], wrapped; a continued value has no name.
+fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
+    let all = described(record, annotations);
     let column = about_column(&all, area.width);
     let mut lines = Vec::new();
     for (about, says) in all {
@@ -554,8 +622,10 @@ impl Runs {
 
 fn title_of(name: &str, cx: &Context) -> Option<String> {
     let table = &cx.stored.as_ref()?.table;
-    let field = &table.columns().get(table.find(name)?)?.field;
-    let short = field.short();
-    let typed = if short == name { String::new() } else { format!("  ({short})") };
-    Some(format!("{}{typed}", field.title))
+    let column = table.columns().get(table.find(name)?)?;
+    let (title, short) = (columns::name(column), column.field.short());
+    // a title that can be typed needs no other name
+    let typed =
+        if short == name || column.field.is(title) { String::new() } else { format!("  ({short})") };
+    Some(format!("{title}{typed}"))
 }

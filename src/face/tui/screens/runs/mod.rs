@@ -12,15 +12,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use self::recorded::TraceLookup;
-use self::state::RunListLine;
 pub use self::state::Runs;
+use self::state::{HIDDEN, RunListLine};
 use crate::face::tui::prelude::*;
 use crate::face::tui::trace_picker;
 use crate::face::tui::widgets::table::{ColumnPosition, lay_out};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::RunTableColumn;
-use table::{Field, Record};
+use table::Record;
 
 acts! {
     Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
@@ -269,6 +269,10 @@ impl Screen for Runs {
         ScreenStatus { hints: self.filter.taken(), ..ScreenStatus::default() }
     }
 
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<ScreenNote> {
+        draw::notes(self, body, cx)
+    }
+
     fn selection(&self, cx: &Context) -> ScreenSelection {
         let run = |record: &Record| SelectedRun { spec: record.spec.clone(), run: record.run.clone() };
         let shown = || {
@@ -510,14 +514,19 @@ impl Runs {
     /// Asks for the column to sort by, or with `also` for one that breaks ties.
     fn ask_for_a_column(&self, also: bool, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
-        let line = |field: &Field| {
-            let (name, title) = (field.short().to_owned(), field.title.to_string());
+        let line = |column: &RunTableColumn| {
+            let field = &column.field;
+            let (name, title) = match columns::name(column) {
+                // the title of the list, found by the other name of the measure, too
+                title if field.name == HIDDEN => (title.to_owned(), field.short().to_owned()),
+                title => (field.short().to_owned(), title.to_owned()),
+            };
             let sorted = self.sort.iter().position(|(known, _)| *known == field.name);
             let place = sorted.map(|at| format!("{}. {}", at + 1, order::arrow(self.sort[at].1)));
             let title = if name == title { None } else { Some(title) };
             (name, title.into_iter().chain(place).collect::<Vec<_>>().join("  "))
         };
-        let columns = stored.table.shown().map(|column| line(&column.field));
+        let columns = stored.table.shown().map(line);
         let columns = columns.map(|line| (Some(line.0.clone()), line));
         let opening = ("default".to_owned(), "best of the newest sweep first".to_owned());
         let opening = (!also).then_some((None, opening));
@@ -526,7 +535,7 @@ impl Runs {
         let known = Arc::clone(&stored);
         let literal = move |typed: &str, nothing_matches: bool| {
             let column = known.table.column(typed.trim()).ok().filter(|_| nothing_matches)?;
-            Some(format!("Enter sorts by {}", known.table.columns()[column].field.title))
+            Some(format!("Enter sorts by {}", columns::name(&known.table.columns()[column])))
         };
         let take = move |screen: &mut Self, chosen, cx: &mut Context| {
             let name = match chosen {

@@ -99,6 +99,8 @@ pub struct Runs {
     pub unseen: Vec<usize>,
     /// Row of `unseen`; `None` if the rows or the columns changed since.
     pub unseen_row: Option<usize>,
+    /// True if some of the shown runs look the same without the column of settings.
+    pub needs_setting: bool,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -327,6 +329,7 @@ impl Runs {
         };
         self.longest = self.columns.iter().filter_map(longest).collect();
         self.needed = columns::needed(self, table);
+        self.needs_setting = columns::needs_setting(self, table);
         self.unseen_row = None;
     }
 

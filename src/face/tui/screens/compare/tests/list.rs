@@ -90,7 +90,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
     let mut driver = pairs_on(compared(), (80, 24));
     let header = |driver: &mut Driver| driver.screen().lines().nth(4).unwrap_or_default().to_owned();
     let first = header(&mut driver);
-    assert!(first.contains("tok/s x") && !first.contains("overlap"), "{first}");
+    assert!(first.contains("tok/s x") && !first.contains("hidden"), "{first}");
     driver.shows("more columns");
     let mut seen = first.clone();
     for _ in 0..12 {
@@ -99,7 +99,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
         assert!(now.contains("architecture"), "the axis stays: {now}");
         seen.push_str(&now);
     }
-    for title in ["tok/s x", "95 % CI", "p (BH)", "TPOT ms", "exposed", "overlap"] {
+    for title in ["tok/s x", "95 % CI", "p (BH)", "TPOT ms", "exposed", "hidden"] {
         assert!(seen.contains(title), "{title} is never shown: {seen}");
     }
     assert!(driver.screen().lines().nth(3).is_some_and(|line| line.contains("←")));
