@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, Series, XAxis};
+use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
 use study::plot::{limit_words, number};
 use table::P2p;
 
@@ -413,7 +413,7 @@ impl LimitCell {
             (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
             (None, Some(missed), _) => (missed, "~: just misses the limit"),
             (None, None, Some(best)) if !is_standard => match best.over_standard {
-                Some(_) => (OTHER_BATCH.to_owned(), "≠ batch: standard's has another"),
+                Some(_) => ("no ratio".to_owned(), "no ratio: standard's best has another batch"),
                 None => ("-".to_owned(), "-: no standard"),
             },
             _ => Default::default(),
