@@ -33,7 +33,7 @@ use crate::validate::TieBand;
 use base::error::{Error, Result};
 use base::statistics::distinct;
 use table::options::OPTIONS;
-use table::{Measure, MeasureScope, Record, Spec, recorder};
+use table::{Measure, MeasureScope, Provenance, Record, Spec, recorder};
 
 /// Cells with metrics, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
@@ -174,27 +174,14 @@ fn in_order(mut values: Vec<String>) -> Vec<String> {
     values
 }
 
-/// Gives the simulated pairs of an experiment that compare one latency the same tie band, the widest of their cells: it
-/// must not depend on what else is stored.
+/// Gives the simulated sides the tie bands of their cells, which take long to find.
 fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
-    let experiments: HashMap<&str, Option<&str>> =
-        cells.iter().map(|cell| (cell.record.run.as_str(), cell.record.experiment.as_deref())).collect();
-    let key = |pair: &Comparison| {
-        let experiment = experiments.get(pair.run.as_str()).copied().flatten();
-        pair.is_simulated().then(|| (pair.latency(), experiment))
-    };
-    for (latency, experiment) in pairs.iter().filter_map(key).collect::<BTreeSet<_>>() {
-        let is_own = |pair: &Comparison| key(pair) == Some((latency, experiment));
-        let mut runs: BTreeMap<&str, &Spec> = BTreeMap::new();
-        for pair in pairs.iter().filter(|pair| is_own(pair)) {
-            runs.insert(&pair.baseline_run, &pair.baseline_side.spec);
-            runs.insert(&pair.run, &pair.side.spec);
-        }
-        let band = match latency {
-            "TPOT" => TieBand::from_specs(runs.into_values()),
-            _ => TieBand::of_first_tokens(runs.into_values()),
-        };
-        pairs.iter_mut().filter(|pair| is_own(pair)).for_each(|pair| pair.band = Some(band));
+    let simulated = cells.par_iter().filter(|cell| cell.record.provenance == Provenance::Simulated);
+    let band = |cell: &PooledCell| (cell.record.run.clone(), TieBand::from_spec(&cell.record.spec));
+    let bands: HashMap<String, TieBand> = simulated.map(band).collect();
+    for pair in pairs {
+        pair.baseline_side.band = bands.get(&pair.baseline_run).copied();
+        pair.side.band = bands.get(&pair.run).copied();
     }
 }
 
@@ -293,7 +280,6 @@ impl Pair<'_> {
             tied_runs: Vec::new(),
             differs_adjusted: None,
             verdict: PairVerdict::Unknown,
-            band: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,

@@ -157,7 +157,7 @@ impl ResultLine {
         let contradicts = published.and_then(|of| of.by_tpot);
         let contradicts = contradicts.map(|ratio| format!("but {ratio:.2}x by the published TPOT"));
         let published = published.map(|of| format!("published {}", of.ratio()));
-        let band = pair.band.filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
+        let band = pair.band().filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
         let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
         let tpot_ratio = (pair.tpot_ms > 0.0).then(|| pair.baseline_tpot_ms / pair.tpot_ms);
         let by_tpot = tpot_ratio.map(|ratio| format!("by TPOT {ratio:.2}x"));

@@ -101,7 +101,7 @@ impl MarkMeanings {
     pub fn new(compare: &Compare, compared: &AxisComparison) -> Self {
         let report = &compared.report;
         let shown = compare.kept.iter().map(|at| &report.pairs[*at]);
-        let within = report.band_of(shown).map_or_else(String::new, |band| band.within());
+        let within = report.within(shown);
         let tie = match compare.pair_settings(compared).provenance {
             Some(Provenance::Simulated) => within,
             Some(_) => "not significant".into(),
