@@ -133,6 +133,15 @@ impl PivotRow {
         baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
     }
 
+    /// Marks of the baseline: `★` if everything else is slower, `★≈` if nothing is faster and something ties with it.
+    pub fn baseline_marks(&self) -> &'static str {
+        match (self.baseline_wins, self.baseline_ties) {
+            (true, _) => "★",
+            (_, true) => "★≈",
+            _ => "",
+        }
+    }
+
     /// Ratio of a cell after its [marks](Self::marks); `-` without a pair.
     pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
         let pair = self.pairs[column].map(|at| &report.pairs[at]);

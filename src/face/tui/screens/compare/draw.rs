@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::compared::{AxisComparison, PairRow, one_of};
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::{Act, Compare, detail, heat, pivot};
+use super::{Act, Compare, CompareAreas, detail, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
@@ -134,20 +134,30 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         let notes = notes(compare, body, cx);
-        let marks = marks_in_frame(compare, body);
+        let marks = marks_in_frame(compare, body, cx);
         detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
-        empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
+        let marks = marks_in_frame(compare, body, cx).unwrap_or_default();
+        let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
+        empty(buf, above, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
+        line(buf, cut_left(last, 2).1, 0, &[(&marks, theme.style(Role::Dim))]);
     }
 }
 
-/// Meaning of the pivot's marks for the frame of the selected pair, if a low window has no row for it and it fits there.
-fn marks_in_frame(compare: &Compare, body: Rect) -> Option<String> {
-    let detail = compare.areas(body).detail;
-    let is_there = compare.shows_pivot() && !compare.has_legend(body) && detail.height > 2;
+/// Meaning of the marks of the pivot or the map for the frame below it, if they have no room for it and it fits there.
+fn marks_in_frame(compare: &Compare, body: Rect, cx: &Context) -> Option<String> {
+    let CompareAreas { table, detail, .. } = compare.areas(body);
     let room = detail.width.saturating_sub(5);
-    let legend = is_there.then(|| compare.marks.legend(room))?;
-    (legend.width() <= room.into()).then(|| format!("{legend} "))
+    let legend = match &compare.map {
+        _ if detail.height < 3 || compare.flags => return None,
+        Some(map) => heat::marks_beside_scale(map, compare, table.width, cx),
+        None if compare.shows_pivot() && !compare.has_legend(body) => {
+            compare.marks.legend(room).to_owned()
+        }
+        None => return None,
+    };
+    let legend = legend.trim();
+    (!legend.is_empty() && legend.width() < room.into()).then(|| format!(" {legend} "))
 }
 
 /// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
@@ -184,7 +194,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     if compare.shows_pivot() {
         let is_folded = match has_legend {
             true => compare.marks.legend(body.width).width() > width,
-            false => marks_in_frame(compare, body).is_none(),
+            false => marks_in_frame(compare, body, cx).is_none(),
         };
         let all = compare.marks.legend(u16::MAX).trim();
         notes.push(ScreenNote::new(format!("marks: {all}"), is_folded));
