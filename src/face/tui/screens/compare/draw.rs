@@ -3,8 +3,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::compared::{AxisComparison, PairRow, one_of};
+use super::detail::PairDetails;
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::{Act, Compare, CompareAreas, detail, heat, pivot};
+use super::{Act, Compare, CompareAreas, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
@@ -133,9 +134,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        let notes = notes(compare, body, cx);
+        let details = PairDetails::new(&compared.axis, selected);
+        let notes = notes_with(compare, body, cx, Some(&details));
         let marks = marks_in_frame(compare, body, cx);
-        detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
+        details.draw(buf, places.detail, (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
         let marks = marks_in_frame(compare, body, cx).unwrap_or_default();
         let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
@@ -180,6 +182,17 @@ fn trust_note(trust: &str) -> String {
 /// Caveats of the comparison: the headline with its remark, the meaning of the marks, the settings that all cells share,
 /// the validation of simulated cells, and the result of the selected pair.
 pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
+    let selected = compare.compared().zip(compare.selected());
+    let details = selected.map(|(compared, pair)| PairDetails::new(&compared.axis, pair));
+    notes_with(compare, body, cx, details.as_ref())
+}
+
+fn notes_with(
+    compare: &Compare,
+    body: Rect,
+    cx: &Context,
+    details: Option<&PairDetails<'_>>,
+) -> Vec<ScreenNote> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
@@ -218,9 +231,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     }
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| ScreenNote::new(trust_note(trust), is_folded)));
-    if let Some(pair) = compare.selected() {
-        notes.extend(detail::notes(&compared.axis, pair, inside(places.detail)));
-    }
+    notes.extend(details.into_iter().flat_map(|details| details.notes(inside(places.detail))));
     notes
 }
 
