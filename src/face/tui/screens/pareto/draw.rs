@@ -96,7 +96,7 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
         Some(experiment) if !has_points => {
             format!("experiment {experiment} hides all points: {all} shows all")
         }
-        _ if pareto.p2p.is_some() || !pareto.hidden.is_empty() => {
+        _ if pareto.p2p().is_some() || !pareto.hidden.is_empty() => {
             format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
         }
         _ => format!("no run has {}: {} for another axis", pareto.axes.x.title(), key(Act::CycleX)),

@@ -100,7 +100,8 @@ pub struct LegendItem {
 /// Legend, wrapped into rows of at most `width` columns.
 pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
     let mut pieces: Vec<LegendItem> = Vec::new();
-    let shown = |entry: &&SeriesEntry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
+    let p2p = pareto.p2p();
+    let shown = |entry: &&SeriesEntry| p2p.is_none_or(|p2p| p2p == entry.series.p2p);
     let entries: Vec<&SeriesEntry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
     let p2p = match both {

@@ -1,8 +1,12 @@
 //! A limit of x that is typed, and the answer within it.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyModifiers};
 
-use super::{driver, layout, next_group};
+use super::{driver, layout, next_group, records, records_of};
+use crate::face::tui::context::Snapshot;
+use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
@@ -111,7 +115,40 @@ fn each_axis_has_its_own_limit_in_its_own_unit() {
     driver.taps("a");
     driver.shows(" within 250 ms: ");
     let kept = driver.state.pareto.remember().unwrap();
-    assert_eq!(kept["limits"], serde_json::json!({"completion": 250.0, "user": 9000.0}));
+    assert_eq!(
+        kept["limits_of"],
+        serde_json::json!({"quickstart": {"completion": 250.0, "user": 9000.0}})
+    );
+}
+
+#[test]
+fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
+    let mut all = records_of(|spec| spec.model = "3b".into());
+    for record in &mut all {
+        record.run.push_str("-other");
+        record.experiment = Some("other".into());
+    }
+    all.extend(records());
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    let show = |driver: &mut Driver, experiment: &str| {
+        driver.state.cx.scope.show(ShownExperiment::named(experiment.into()));
+        let effects = driver.send(Message::Resize(120, 40));
+        driver.answer(effects);
+        driver.shows(&format!("[{experiment}]"));
+    };
+    show(&mut driver, "quickstart");
+    type_limit(&mut driver, "0.25 s");
+    driver.taps("p");
+    driver.shows(" P2P on: ");
+    show(&mut driver, "other");
+    driver.shows(" P2P on, off: ");
+    assert_eq!(driver.state.pareto.limit, None);
+    show(&mut driver, "quickstart");
+    driver.shows(" P2P on: ");
+    assert_eq!(driver.state.pareto.limit, Some(250.0));
 }
 
 #[test]
