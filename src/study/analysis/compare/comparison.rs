@@ -231,7 +231,7 @@ pub struct MeasureComparison {
     pub ratio: Option<f64>,
 }
 
-/// One cell of a pair, with its communication cost. Lane times cover the decode phase of one sample, per rank, averaged
+/// One cell of a pair, with its communication cost, of the rounds that both cells have if they share any. Lane times cover the decode phase of one sample, per rank, averaged
 /// over ranks (ms); null if nothing was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Side {

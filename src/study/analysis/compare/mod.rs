@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 
 use self::comparison::LEVEL;
-use self::matching::{Ratio, cells};
+use self::matching::{Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
@@ -236,7 +236,9 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
 
 impl Pair<'_> {
     fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
-        let (baseline, other) = (&self.baseline.record, &self.other.record);
+        // of the same rounds as the ratio
+        let [baseline_cell, cell] = &with_shared_rounds([self.baseline, self.other]);
+        let (baseline, other) = (&baseline_cell.record, &cell.record);
         let Ratio { speedup, ci95, p, least_p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
@@ -245,11 +247,11 @@ impl Pair<'_> {
         let rounds = [self.baseline, self.other].map(|cell| cell.rounds.keys().collect::<Vec<_>>());
         if rounds[0] != rounds[1] {
             flags.push(flag(format!(
-                "{matched}: {from} has rounds {:?}, {to} has {:?}; ratios use those that both have",
+                "{matched}: {from} has rounds {:?}, {to} has {:?}; numbers are of those that both have",
                 rounds[0], rounds[1]
             )));
         }
-        let (mut baseline_side, mut side) = (Side::new(self.baseline), Side::new(self.other));
+        let (mut baseline_side, mut side) = (Side::new(baseline_cell), Side::new(cell));
         let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
         if recorder(baseline) != recorder(other) && both {
             let name = |record| recorder(record).unwrap_or("unknown");
@@ -269,8 +271,8 @@ impl Pair<'_> {
             baseline_run: baseline.run.clone(),
             run: other.run.clone(),
             provenance: baseline.provenance.max(other.provenance),
-            baseline_tpot_ms: self.baseline.metrics.tpot_ms.p50,
-            tpot_ms: self.other.metrics.tpot_ms.p50,
+            baseline_tpot_ms: baseline_cell.metrics.tpot_ms.p50,
+            tpot_ms: cell.metrics.tpot_ms.p50,
             speedup,
             speedup_ci95: ci95,
             differs,
@@ -284,12 +286,13 @@ impl Pair<'_> {
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,
             hidden_share_ci95: side.hidden_share_ci95,
-            saved: Difference::new(self.baseline.decoding(), self.other.decoding()),
+            saved: Difference::new(baseline_cell.decoding(), cell.decoding()),
             measured: None,
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
-            above_upper_bound: self
-                .upper_bound
-                .and_then(|limit| Difference::new(self.other.decoding(), limit.decoding())),
+            above_upper_bound: self.upper_bound.and_then(|limit| {
+                let [cell, limit] = &with_shared_rounds([self.other, limit]);
+                Difference::new(cell.decoding(), limit.decoding())
+            }),
             baseline_side,
             side,
         };

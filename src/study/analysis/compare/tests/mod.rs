@@ -50,6 +50,29 @@ fn architectures_against_standard_with_hidden_share() {
     assert!(low < 0.8 && 0.8 < high && low > 0.6 && high < 1.0, "{low}..{high}");
 }
 
+/// Each round is half slower than the one before, and two cells lack the last one.
+#[test]
+fn in_the_middle_of_a_sweep_all_numbers_of_a_pair_are_of_the_rounds_that_both_have() {
+    let two = |mut rounds: Vec<Record>| {
+        rounds.truncate(2);
+        rounds
+    };
+    let records = [
+        two(rounds("u", architecture(&Architecture::UpperBound), 1.0)),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        two(rounds("l", architecture(&LADDER), 1.2)),
+    ]
+    .concat();
+    let report = compare(&records, "architecture").unwrap();
+    let ladder = report.pairs.iter().find(|pair| pair.value == "ladder").unwrap();
+    assert!((ladder.speedup - 2.0 / 1.2).abs() < 1e-9);
+    assert!((ladder.baseline_tpot_ms / ladder.tpot_ms - 2.0 / 1.2).abs() < 1e-9, "{ladder:?}");
+    assert_eq!((ladder.baseline_side.rounds, ladder.side.rounds), (2, 2));
+    assert!((ladder.hidden_share.unwrap() - 0.8).abs() < 1e-9, "{:?}", ladder.hidden_share);
+    assert!(report.pairs.iter().all(|pair| pair.baseline_run == "s-2"), "one row: {report:?}");
+    assert!(report.flags.iter().any(|flag| flag.text.contains("of those that both have")));
+}
+
 /// Ladder saves most of standard's latency, upper-bound half a percent: that is noise, and no gap of which ladder closes
 /// 8000 %.
 #[test]
