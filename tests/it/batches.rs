@@ -176,4 +176,6 @@ fn a_dry_run_lists_what_a_sweep_would_start_and_writes_nothing() {
     assert_eq!(cells.iter().filter(|cell| cell["status"] == "ok").count(), 2);
     assert_eq!((dry("").0, dry("").1), (0, 2), "stored");
     assert_eq!((dry("--again").0, dry("--again").1), (2, 0), "all again");
+    let since = dry("--again=2020-01-01T00:00:00Z");
+    assert_eq!((since.0, since.1), (0, 2), "a repetition that began before the runs has ended");
 }

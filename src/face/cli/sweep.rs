@@ -323,11 +323,7 @@ fn dry_run(
     format: OutputFormat,
 ) -> Result<u8> {
     let records = RunSelection::all(dir)?.records;
-    let mut past = RunHistory::past(&records);
-    if matches!(choice, SweepSelection::Again(_)) {
-        // stored runs still show how long the cells take
-        past.values_mut().for_each(|past| past.rounds.clear());
-    }
+    let past = RunHistory::past(&records, &choice.kept_since());
     let history = RunHistory::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
     let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
     let cells: Vec<PlannedCell<'_>> =

@@ -26,8 +26,8 @@ const KEYS: [(&str, &str); 13] = [
     ("y", "axes"),
     ("x_scale", "scale"),
     ("y_scale", "scale"),
-    ("p2p", "P2P"),
-    ("limits", "limit"),
+    ("p2p_of", "P2P"),
+    ("limits_of", "limit"),
 ];
 
 /// Maximum number of changes to undo.

@@ -34,6 +34,17 @@ enum At {
     Row(u32, u32),
 }
 
+impl SweepSelection {
+    /// Earliest creation time, as stored, of the finished runs that a sweep with this choice does not start again; empty
+    /// without a limit.
+    pub fn kept_since(self) -> String {
+        match self {
+            Self::Again(since) => directory::rfc3339(since),
+            Self::Missing | Self::Failed => String::new(),
+        }
+    }
+}
+
 impl Store {
     /// Finished runs of the cells with these keys. Fails if the directory cannot be read.
     pub(crate) fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
@@ -47,13 +58,8 @@ impl Store {
         wanted: &HashSet<&str>,
     ) -> Result<Finished<'_>> {
         let mut finished = self.finished_of(wanted)?;
-        if let SweepSelection::Again(since) = choice {
-            let since = directory::rfc3339(since);
-            finished
-                .places
-                .values_mut()
-                .for_each(|places| places.retain(|place| place.created >= since));
-        }
+        let since = choice.kept_since();
+        finished.places.values_mut().for_each(|places| places.retain(|place| place.created >= since));
         Ok(finished)
     }
 

@@ -57,13 +57,16 @@ impl RunHistory {
         Self { cells: cells.iter().filter_map(of_cell).collect(), executed, load }
     }
 
-    /// Finished runs by [`Spec::key`], of records oldest first. A sweep does not start them again.
-    pub fn past(records: &[Record]) -> HashMap<String, CellHistory> {
+    /// Finished runs by [`Spec::key`], of records oldest first. A sweep does not start their rounds again. Runs created
+    /// before `since` count only as a measure of the time.
+    pub fn past(records: &[Record], since: &str) -> HashMap<String, CellHistory> {
         let mut cells: HashMap<String, CellHistory> = HashMap::new();
         for record in records {
             if let Some(metrics) = record.metrics.as_ref().filter(|_| record.is_finished()) {
                 let past = cells.entry(record.spec.key()).or_default();
-                past.rounds.insert(record.round);
+                if record.created.as_str() >= since {
+                    past.rounds.insert(record.round);
+                }
                 past.completion_ms = metrics.completion_ms;
             }
         }

@@ -79,7 +79,7 @@ pub use operations::{
     operation_differences,
 };
 pub use pareto::{
-    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, BestWithin, LEAST_CELLS, NearMiss, OTHER_BATCH,
+    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, BestWithin, LEAST_CELLS, NearMiss,
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, PublishedValue, Series, XAxis,
     YAxis, area_gained, areas_table, at_limits, best_within, frontier, frontier_on, limits_table, mark,
     pareto, pareto_on, parse_overlay, points_table, published, published_of, read_overlay, round_limits,

@@ -84,9 +84,10 @@ impl<'a> ComparisonQuestion<'a> {
         winners.rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
-    /// Band in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
+    /// Bands in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
     fn within(&self) -> String {
-        self.report.band().map_or_else(String::new, |band| format!(" {}", band.within()))
+        let within = self.report.within(&self.report.pairs);
+        if within.is_empty() { within } else { format!(" {within}") }
     }
 
     /// Value with those that equal it: `ladder (farskip is equal)`.
@@ -359,7 +360,7 @@ impl<'a> ComparisonQuestion<'a> {
         part(values_with(PairVerdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(values_with(PairVerdict::Same), &least);
-        if let Some(band) = self.report.band() {
+        if let Some(band) = self.report.band(Some(PairVerdict::TooClose)) {
             part(values_with(PairVerdict::TooClose), &format!("are {}", band.too_close()));
         }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))

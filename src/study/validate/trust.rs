@@ -413,6 +413,20 @@ impl TieBand {
     /// Band of the architectures predicted from a trace, whose kernel times are given and the same for all.
     pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: TieBandBasis::Kernels };
 
+    /// Band of a simulated cell: of its speedups, or of its first token if it decodes nothing.
+    pub fn from_spec(spec: &Spec) -> Self {
+        match spec.output_tokens {
+            ..=1 => Self::of_first_tokens([spec]),
+            _ => Self::from_specs([spec]),
+        }
+    }
+
+    /// Band of the ratio of two cells, each with its own band: unknown if one is, else the wider. A third cell without a
+    /// measured speedup does not widen it, so that all comparisons of the two agree.
+    pub fn between(self, other: Self) -> Self {
+        if [self, other].contains(&Self::UNKNOWN) { Self::UNKNOWN } else { self.wider(other) }
+    }
+
     /// Band of the speedups of simulated cells: the widest of theirs.
     pub fn from_specs<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let mut share: f64 = 0.0;

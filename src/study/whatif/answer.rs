@@ -412,12 +412,9 @@ impl WhatIfAnswer {
     }
 }
 
-/// True if a row is faster than another by more than their band; each has its TPOT (ms) and its own band. A third row
-/// without a measured speedup does not widen it, so that a comparison of the two says the same.
+/// True if a row is faster than another by more than their band; each has its TPOT (ms) and its own band.
 fn leads((low_ms, faster): (f64, TieBand), (high_ms, slower): (f64, TieBand)) -> bool {
-    let is_unknown = [faster, slower].contains(&TieBand::UNKNOWN);
-    let band = if is_unknown { TieBand::UNKNOWN } else { faster.wider(slower) };
-    low_ms < high_ms && !band.holds(high_ms / low_ms)
+    low_ms < high_ms && !faster.between(slower).holds(high_ms / low_ms)
 }
 
 /// Architecture to compare with `standard` where this one is chosen: itself, or `ladder`.

@@ -68,10 +68,6 @@ pub struct Comparison {
     /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
     #[schemars(with = "String")]
     pub verdict: PairVerdict,
-    /// Smallest simulated lead that the verdict calls one, the same for all pairs of a comparison; `None` if a side was
-    /// measured.
-    #[serde(skip)]
-    pub band: Option<TieBand>,
     /// Overlap of the baseline (%); null on both sides if they were recorded in different ways.
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell in the decode phase (%).
@@ -167,12 +163,27 @@ impl Comparison {
     /// True if neither of two cells of a setting is shown to be faster: simulated ones within the simulator's error, measured
     /// ones whose own paired ratio does not exclude 1.
     pub fn ties_with(&self, other: &Self) -> bool {
-        self.is_tie(other.speedup / self.speedup) || self.tied_runs.contains(&other.run)
+        let band = self.side.band_with(&other.side);
+        band.is_some_and(|band| band.holds(other.speedup / self.speedup))
+            || self.tied_runs.contains(&other.run)
     }
 
-    /// True if a simulated ratio is within the simulator's error.
+    /// True if the cell can be chosen, and is simulated to be faster than another of its setting by more than the
+    /// simulator's error.
+    pub(super) fn leads(&self, other: &Self) -> bool {
+        let band = self.side.band_with(&other.side).filter(|_| self.speedup > other.speedup);
+        let is_choice = !self.side.spec.architecture.is_limit();
+        is_choice && band.is_some_and(|band| !band.holds(self.speedup / other.speedup))
+    }
+
+    /// Smallest simulated lead that the verdict calls one; `None` if a side was measured.
+    pub fn band(&self) -> Option<TieBand> {
+        self.baseline_side.band_with(&self.side)
+    }
+
+    /// True if a simulated ratio of the two sides is within the simulator's error.
     pub fn is_tie(&self, ratio: f64) -> bool {
-        self.band.is_some_and(|band| band.holds(ratio))
+        self.band().is_some_and(|band| band.holds(ratio))
     }
 
     /// Latency that the pair compares: TPOT, or TTFT of a prefill without decoded tokens.
@@ -220,13 +231,16 @@ pub struct MeasureComparison {
     pub ratio: Option<f64>,
 }
 
-/// One cell of a pair, with its communication cost. Lane times cover the decode phase of one sample, per rank, averaged
+/// One cell of a pair, with its communication cost, of the rounds that both cells have if they share any. Lane times cover the decode phase of one sample, per rank, averaged
 /// over ranks (ms); null if nothing was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Side {
     #[serde(skip)]
     pub spec: Spec,
     pub provenance: Provenance,
+    /// Tie band of the cell; `None` if it was measured.
+    #[serde(skip)]
+    pub band: Option<TieBand>,
     pub tpot_ms_ci95: Option<[f64; 2]>,
     pub decode_ms: f64,
     /// Latency of prefill and decode together (ms).
@@ -262,11 +276,17 @@ impl Side {
         format!("{:.0} %{}", 100.0 * share, self.hidden_share_ci95.map(ends).unwrap_or_default())
     }
 
+    /// Band of a ratio of two simulated cells; `None` if one was measured.
+    fn band_with(&self, other: &Self) -> Option<TieBand> {
+        self.band.zip(other.band).map(|(own, other)| own.between(other))
+    }
+
     pub(super) fn new(cell: &PooledCell) -> Self {
         let (metrics, overlap) = (&cell.metrics, cell.record.overlap.as_ref());
         Self {
             spec: cell.record.spec.clone(),
             provenance: cell.record.provenance,
+            band: None,
             tpot_ms_ci95: metrics.tpot_ms_ci95,
             decode_ms: metrics.decode_ms,
             completion_ms: metrics.completion_ms,
@@ -330,16 +350,33 @@ impl ComparisonReport {
         if decodes { "TPOT" } else { "TTFT" }
     }
 
-    /// Band within which simulated pairs tie, the widest of several experiments; `None` without such pairs.
-    pub fn band(&self) -> Option<TieBand> {
-        self.band_of(&self.pairs)
+    /// Widest band of the pairs with this verdict, if it is given; `None` if none of them is simulated.
+    pub fn band(&self, verdict: Option<PairVerdict>) -> Option<TieBand> {
+        let pairs = self.pairs.iter().filter(|pair| verdict.is_none_or(|of| pair.verdict == of));
+        self.bands(pairs).reduce(TieBand::wider)
     }
 
-    /// Like [`Self::band`], of some of the pairs.
-    pub fn band_of<'a>(&self, pairs: impl IntoIterator<Item = &'a Comparison>) -> Option<TieBand> {
+    fn bands<'a>(
+        &self,
+        pairs: impl IntoIterator<Item = &'a Comparison>,
+    ) -> impl Iterator<Item = TieBand> {
         let latency = self.latency();
-        let own = pairs.into_iter().filter(|pair| pair.latency() == latency);
-        own.filter_map(|pair| pair.band).reduce(TieBand::wider)
+        let own = pairs.into_iter().filter(move |pair| pair.latency() == latency);
+        own.filter_map(Comparison::band)
+    }
+
+    /// Bands within which these pairs tie, in words: `within 2 %`, `within 2 to 5 %` if cells differ in theirs; empty if
+    /// none is simulated.
+    pub fn within<'a>(&self, pairs: impl IntoIterator<Item = &'a Comparison>) -> String {
+        let bands: Vec<TieBand> = self.bands(pairs).collect();
+        let narrowest = bands.iter().copied().min_by(|a, b| a.share.total_cmp(&b.share));
+        match narrowest.zip(bands.into_iter().reduce(TieBand::wider)) {
+            None => String::new(),
+            Some((least, most)) if least.share < most.share => {
+                format!("within {} to {}", least.pct().trim_end_matches(" %"), most.pct())
+            }
+            Some((_, most)) => most.within(),
+        }
     }
 
     /// Numbers of pairs and of those that differ: significant ones between measurements; between simulations, which
@@ -363,7 +400,7 @@ impl ComparisonReport {
             text += &format!(", {}{total} differ", differ(&simulated));
         }
         let close = self.pairs.iter().filter(|pair| pair.verdict == PairVerdict::TooClose).count();
-        let band = self.band().filter(|_| close > 0);
+        let band = self.band(Some(PairVerdict::TooClose));
         text + &band.map_or(String::new(), |band| format!(", {close} {}", band.too_close()))
     }
 

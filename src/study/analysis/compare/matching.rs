@@ -6,6 +6,7 @@
 //!
 //! Labels of matched cells: the main options always, other options only if cells differ in them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
@@ -29,6 +30,8 @@ pub(in crate::analysis) struct PooledCell {
     pub record: Record,
     pub metrics: Metrics,
     pub rounds: BTreeMap<u32, Vec<Sample>>,
+    /// Runs of these rounds; none of a simulation, which has a single round.
+    runs: Vec<Record>,
     pub host: Option<String>,
     /// Gap closed relative to the cells in the same [`cells`] call.
     pub hidden_share: Option<f64>,
@@ -49,7 +52,7 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     // measured cells of one setting, whose gap closed varies with the samples
     let mut settings: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, cell) in cells.iter().enumerate() {
-        if cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated {
+        if cell.record.provenance != Provenance::Simulated {
             settings.entry(cell.common(&Axis::ARCHITECTURE)).or_default().push(at);
         }
     }
@@ -78,9 +81,17 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
     let judge = |at: &usize| {
         let cell = &cells[*at];
         let limits = limits.filter(|_| limit(at).is_none() && !has_no_gap);
+        let shared = limits.map(|(standard, bound)| with_shared_rounds([standard, cell, bound]));
+        let share = match &shared {
+            Some(shared) if shared.iter().any(|cell| matches!(cell, Cow::Owned(_))) => {
+                hidden_shares(&shared.each_ref().map(|cell| &cell.record))[1]
+            }
+            _ => cell.hidden_share.filter(|_| !has_no_gap),
+        };
+        let limits = limits.filter(|_| share.is_some());
         let interval =
             limits.and_then(|(standard, bound)| hidden_share_interval([standard, cell, bound]));
-        (*at, cell.hidden_share.filter(|_| !has_no_gap), interval)
+        (*at, share, interval)
     };
     setting.par_iter().map(judge).collect()
 }
@@ -94,7 +105,9 @@ impl PooledCell {
         let mut record = runs.record().filter(Record::has_numbers)?;
         let metrics = record.metrics.clone()?;
         let (host, mut rounds) = (host(&record), runs.rounds());
-        if record.provenance == Provenance::Simulated {
+        let is_simulated = record.provenance == Provenance::Simulated;
+        let of_rounds = if is_simulated { Vec::new() } else { runs.ok().cloned().collect() };
+        if is_simulated {
             // only intervals need steps, and simulations have none; dropping them keeps thousands of cells small
             for sample in rounds.values_mut().flatten() {
                 sample.steps_ms = Vec::new();
@@ -104,12 +117,22 @@ impl PooledCell {
         Some(Self {
             metrics,
             rounds,
+            runs: of_rounds,
             fields: fields(&record),
             host,
             hidden_share: None,
             hidden_share_ci95: None,
             record,
         })
+    }
+
+    /// The cell with some of its rounds, under the same id; `None` if it has none of them.
+    fn of_rounds(&self, has: impl Fn(&u32) -> bool) -> Option<Self> {
+        let runs = self.runs.iter().filter(|run| has(&run.round)).collect();
+        let mut cell = Self::new(&CellRuns { runs, unfinished: 0 })?;
+        cell.record.run.clone_from(&self.record.run);
+        (cell.hidden_share, cell.hidden_share_ci95) = (self.hidden_share, self.hidden_share_ci95);
+        Some(cell)
     }
 
     /// Slowest round over the fastest, less 1; `None` for simulations and with a single round.
@@ -384,6 +407,20 @@ pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]>
     let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));
     let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
     resample([&a, &b, &c], share).and_then(interval95)
+}
+
+/// Measured cells with the rounds that all of them have, which in the middle of a sweep are not all rounds of each; whole if
+/// they have none in common.
+pub(super) fn with_shared_rounds<const SIDES: usize>(
+    cells: [&PooledCell; SIDES],
+) -> [Cow<'_, PooledCell>; SIDES] {
+    let is_measured = cells.iter().all(|cell| cell.record.provenance != Provenance::Simulated);
+    let is_shared = |round: &u32| cells.iter().all(|cell| cell.rounds.contains_key(round));
+    cells.map(|cell| {
+        let is_whole = !is_measured || cell.rounds.keys().all(is_shared);
+        let narrowed = if is_whole { None } else { cell.of_rounds(is_shared) };
+        narrowed.map_or(Cow::Borrowed(cell), Cow::Owned)
+    })
 }
 
 /// One number per sample, by cell and round, for rounds that all cells have. Skips rounds with a sample that has no

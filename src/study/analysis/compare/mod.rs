@@ -26,14 +26,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 
 use self::comparison::LEVEL;
-use self::matching::{Ratio, cells};
+use self::matching::{Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
 use base::error::{Error, Result};
 use base::statistics::distinct;
 use table::options::OPTIONS;
-use table::{Measure, MeasureScope, Record, Spec, recorder};
+use table::{Measure, MeasureScope, Provenance, Record, Spec, recorder};
 
 /// Cells with metrics, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
@@ -174,27 +174,14 @@ fn in_order(mut values: Vec<String>) -> Vec<String> {
     values
 }
 
-/// Gives the simulated pairs of an experiment that compare one latency the same tie band, the widest of their cells: it
-/// must not depend on what else is stored.
+/// Gives the simulated sides the tie bands of their cells, which take long to find.
 fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
-    let experiments: HashMap<&str, Option<&str>> =
-        cells.iter().map(|cell| (cell.record.run.as_str(), cell.record.experiment.as_deref())).collect();
-    let key = |pair: &Comparison| {
-        let experiment = experiments.get(pair.run.as_str()).copied().flatten();
-        pair.is_simulated().then(|| (pair.latency(), experiment))
-    };
-    for (latency, experiment) in pairs.iter().filter_map(key).collect::<BTreeSet<_>>() {
-        let is_own = |pair: &Comparison| key(pair) == Some((latency, experiment));
-        let mut runs: BTreeMap<&str, &Spec> = BTreeMap::new();
-        for pair in pairs.iter().filter(|pair| is_own(pair)) {
-            runs.insert(&pair.baseline_run, &pair.baseline_side.spec);
-            runs.insert(&pair.run, &pair.side.spec);
-        }
-        let band = match latency {
-            "TPOT" => TieBand::from_specs(runs.into_values()),
-            _ => TieBand::of_first_tokens(runs.into_values()),
-        };
-        pairs.iter_mut().filter(|pair| is_own(pair)).for_each(|pair| pair.band = Some(band));
+    let simulated = cells.par_iter().filter(|cell| cell.record.provenance == Provenance::Simulated);
+    let band = |cell: &PooledCell| (cell.record.run.clone(), TieBand::from_spec(&cell.record.spec));
+    let bands: HashMap<String, TieBand> = simulated.map(band).collect();
+    for pair in pairs {
+        pair.baseline_side.band = bands.get(&pair.baseline_run).copied();
+        pair.side.band = bands.get(&pair.run).copied();
     }
 }
 
@@ -249,7 +236,9 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
 
 impl Pair<'_> {
     fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
-        let (baseline, other) = (&self.baseline.record, &self.other.record);
+        // of the same rounds as the ratio
+        let [baseline_cell, cell] = &with_shared_rounds([self.baseline, self.other]);
+        let (baseline, other) = (&baseline_cell.record, &cell.record);
         let Ratio { speedup, ci95, p, least_p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
@@ -258,11 +247,11 @@ impl Pair<'_> {
         let rounds = [self.baseline, self.other].map(|cell| cell.rounds.keys().collect::<Vec<_>>());
         if rounds[0] != rounds[1] {
             flags.push(flag(format!(
-                "{matched}: {from} has rounds {:?}, {to} has {:?}; ratios use those that both have",
+                "{matched}: {from} has rounds {:?}, {to} has {:?}; numbers are of those that both have",
                 rounds[0], rounds[1]
             )));
         }
-        let (mut baseline_side, mut side) = (Side::new(self.baseline), Side::new(self.other));
+        let (mut baseline_side, mut side) = (Side::new(baseline_cell), Side::new(cell));
         let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
         if recorder(baseline) != recorder(other) && both {
             let name = |record| recorder(record).unwrap_or("unknown");
@@ -282,8 +271,8 @@ impl Pair<'_> {
             baseline_run: baseline.run.clone(),
             run: other.run.clone(),
             provenance: baseline.provenance.max(other.provenance),
-            baseline_tpot_ms: self.baseline.metrics.tpot_ms.p50,
-            tpot_ms: self.other.metrics.tpot_ms.p50,
+            baseline_tpot_ms: baseline_cell.metrics.tpot_ms.p50,
+            tpot_ms: cell.metrics.tpot_ms.p50,
             speedup,
             speedup_ci95: ci95,
             differs,
@@ -293,17 +282,17 @@ impl Pair<'_> {
             tied_runs: Vec::new(),
             differs_adjusted: None,
             verdict: PairVerdict::Unknown,
-            band: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,
             hidden_share_ci95: side.hidden_share_ci95,
-            saved: Difference::new(self.baseline.decoding(), self.other.decoding()),
+            saved: Difference::new(baseline_cell.decoding(), cell.decoding()),
             measured: None,
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
-            above_upper_bound: self
-                .upper_bound
-                .and_then(|limit| Difference::new(self.other.decoding(), limit.decoding())),
+            above_upper_bound: self.upper_bound.and_then(|limit| {
+                let [cell, limit] = &with_shared_rounds([self.other, limit]);
+                Difference::new(cell.decoding(), limit.decoding())
+            }),
             baseline_side,
             side,
         };

@@ -118,9 +118,11 @@ impl PivotRow {
     /// Values that are fastest, the best first, or the baseline with those that tie with it; empty if the samples decide
     /// nothing.
     pub fn winners<'a>(&self, report: &'a ComparisonReport) -> Vec<&'a str> {
-        let is_tied = |pair: &&Comparison| !is_limit(pair) && pair.verdict.is_tie();
         let values: Vec<&Comparison> = match self.baseline_ties {
-            true => self.known().map(|at| &report.pairs[at]).filter(is_tied).collect(),
+            true => {
+                let pairs = self.known().map(|at| &report.pairs[at]);
+                pairs.filter(|pair| self.ties_as_fastest(report, pair)).collect()
+            }
             false => {
                 let pairs = self.fastest.iter().filter_map(|column| self.pairs[*column]);
                 pairs.map(|at| &report.pairs[at]).collect()
@@ -129,6 +131,15 @@ impl PivotRow {
         let first = self.known().next().filter(|_| self.baseline_wins || self.baseline_ties);
         let baseline = first.map(|at| report.pairs[at].baseline.as_str());
         baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
+    }
+
+    /// Marks of the baseline: `★` if everything else is slower, `★≈` if nothing is faster and something ties with it.
+    pub fn baseline_marks(&self) -> &'static str {
+        match (self.baseline_wins, self.baseline_ties) {
+            (true, _) => "★",
+            (_, true) => "★≈",
+            _ => "",
+        }
     }
 
     /// Ratio of a cell after its [marks](Self::marks); `-` without a pair.
@@ -141,12 +152,17 @@ impl PivotRow {
     /// below another column, `†` a published speedup that differs by more than the tie band.
     pub fn marks(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
-        let ties = self.baseline_ties && pair.verdict.is_tie();
-        let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
+        let wins = self.fastest.contains(&column) || self.ties_as_fastest(report, pair);
         let tie = if self.is_beaten(report, column) { "!" } else { pair.verdict.mark() };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };
         format!("{}{tie}{published}", if wins { "★" } else { "" })
+    }
+
+    /// True if a pair of the row ties with the baseline, and nothing is faster than the two.
+    fn ties_as_fastest(&self, report: &ComparisonReport, pair: &Comparison) -> bool {
+        let is_led = || self.known().any(|at| report.pairs[at].leads(pair));
+        self.baseline_ties && pair.verdict.is_tie() && !is_limit(pair) && !is_led()
     }
 
     /// True if the column is an upper bound that noise put below another column.
@@ -164,14 +180,15 @@ fn is_limit(pair: &Comparison) -> bool {
 }
 
 /// Fastest of the pairs that beat the baseline, best first, with those that [tie](Comparison::ties_with) with it; simulations
-/// whether or not they beat the baseline too.
+/// whether or not they beat the baseline too, unless another pair leads them.
 pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let mut fastest = pairs.to_vec();
     fastest.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
     let is_faster = |pair: &&&Comparison| pair.verdict == PairVerdict::Faster;
     let Some(best) = fastest.iter().find(is_faster).copied() else { return Vec::new() };
-    let is_best = |pair: &Comparison| std::ptr::eq(pair, best);
-    fastest.retain(|pair| is_best(pair) || pair.verdict != PairVerdict::Slower && pair.ties_with(best));
+    let is_led = |pair: &Comparison| pairs.iter().any(|rival| rival.leads(pair));
+    let ties = |pair: &Comparison| pair.verdict != PairVerdict::Slower && pair.ties_with(best);
+    fastest.retain(|pair| std::ptr::eq(*pair, best) || ties(pair) && !is_led(pair));
     fastest
 }
 

@@ -292,9 +292,6 @@ fn within<'a>(
     })
 }
 
-/// Ratio to `standard` across batch sizes, which is no speedup.
-pub const OTHER_BATCH: &str = "≠ batch";
-
 impl BestAtLimit {
     /// Ratio to `standard`, if its best point has the same batch.
     pub fn over_same_batch(&self) -> Option<f64> {

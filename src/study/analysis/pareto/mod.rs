@@ -13,8 +13,8 @@ mod overlay;
 pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
-    AtLimit, BestAtLimit, BestWithin, NearMiss, OTHER_BATCH, ParetoLayout, at_limits, best_within,
-    frontier, frontier_on, mark, round_limits,
+    AtLimit, BestAtLimit, BestWithin, NearMiss, ParetoLayout, at_limits, best_within, frontier,
+    frontier_on, mark, round_limits,
 };
 pub use overlay::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,
@@ -437,7 +437,8 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
             (
                 "|x standard",
                 &|r| match r.best.as_ref().map(|b| (b.over_same_batch(), b.over_standard)) {
-                    Some((None, Some(_))) => Shown::text(OTHER_BATCH),
+                    // a ratio across batch sizes is no speedup
+                    Some((None, Some(_))) => Shown::text("other batch, no ratio"),
                     over => Shown::number(over.and_then(|(same, _)| same), 3),
                 },
             ),

@@ -56,7 +56,7 @@ fn largest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let Some(best) = level.first().copied() else { return level };
     level.retain(|pair| match (best.speedup_ci95, pair.speedup_ci95) {
         (Some(most), Some(own)) => most[0] <= own[1],
-        _ => std::ptr::eq(*pair, best) || best.is_tie(best.speedup / pair.speedup),
+        _ => std::ptr::eq(*pair, best) || best.ties_with(pair),
     });
     level
 }
@@ -358,7 +358,7 @@ impl ComparisonQuestion<'_> {
             Some(slower) => {
                 format!("nothing is faster than {baseline}{several}: {slower} its {}", self.unit())
             }
-            None => match self.report.band() {
+            None => match self.report.band(None) {
                 Some(band) => format!(
                     "no clear difference{several} ({}): {}{}",
                     band.words(),

@@ -60,26 +60,6 @@ impl DetailAreas {
     }
 }
 
-/// Caveats of the selected pair, whose details have this interior: its result, and the sources of the difference.
-pub fn notes(axis: &Axis, pair: &Comparison, inner: Rect) -> Vec<ScreenNote> {
-    let sentences = differences(axis, pair);
-    let width = usize::from(inner.width);
-    let text = ResultLine::new(pair, false).text();
-    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width), text.width() > width);
-    let cell = cell_words(pair);
-    let origin = format!("[{}] {cell}", pair.provenance);
-    let is_folded =
-        areas.origin.is_empty() || areas.is_short() || !areas.holds(&text) || origin.width() > width;
-    let [baseline, value] = side_names(axis, pair);
-    let result = format!("{cell}, {value} against {baseline}: {text}");
-    let mut notes = vec![ScreenNote::new(result, is_folded)];
-    if !sentences.is_empty() {
-        let is_folded = rows_of(&sentences, inner.width)[1] > areas.differences.height;
-        notes.push(ScreenNote::new(sentences.join("; "), is_folded));
-    }
-    notes
-}
-
 /// Definitions of the shares in the table of the sides, the longest that fits.
 const SHARES: [&str; 3] = [
     " exposed: communication not hidden by compute · hidden: the share that is · gap closed: share of upper-bound's gain ",
@@ -87,34 +67,77 @@ const SHARES: [&str; 3] = [
     " exposed: communication not hidden by compute ",
 ];
 
-/// Draws the details; `marks` explains the marks of the table above instead of the shares.
-pub fn draw(
-    buf: &mut Buffer,
-    area: Rect,
-    (axis, pair): (&Axis, &Comparison),
-    (notes, marks): (&[ScreenNote], Option<String>),
-    cx: &Context,
-) {
-    let theme = cx.theme;
-    let names = side_names(axis, pair);
-    let name = format!("{axis}: {} against {}", names[1], names[0]);
-    let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
-    let inner = frame(buf, area, &cut(&name, room), theme);
-    folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
-    let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
-    let below = marks.as_deref().or(shares).unwrap_or_default();
-    let bottom = area.bottom().saturating_sub(1);
-    put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
-    let sentences = differences(axis, pair);
-    let is_long = ResultLine::new(pair, false).text().width() > usize::from(inner.width);
-    let areas = DetailAreas::new(inner, rows_of(&sentences, inner.width), is_long);
-    draw_origin(buf, areas.origin, pair, theme);
-    ResultLine::new(pair, areas.is_short()).draw(buf, areas.result, theme);
-    draw_sides(buf, areas.sides, (pair, &names), theme);
-    draw_bars(buf, &areas, (pair, &names), theme);
-    let rows = sentences.iter().flat_map(|sentence| wrap(sentence, inner.width.into()));
-    for (row, words) in (0..).zip(rows) {
-        line(buf, areas.differences, row, &[(&words, theme.style(Role::Text))]);
+/// Selected pair with its texts, which the frame and the notes share.
+pub struct PairDetails<'a> {
+    axis: &'a Axis,
+    pair: &'a Comparison,
+    /// Baseline and compared cell.
+    names: [String; 2],
+    result: ResultLine,
+    /// Sources of the difference, a sentence each.
+    differences: Vec<String>,
+}
+
+impl<'a> PairDetails<'a> {
+    pub fn new(axis: &'a Axis, pair: &'a Comparison) -> Self {
+        let names = side_names(axis, pair);
+        let differences = differences(&names, pair);
+        Self { axis, pair, names, result: ResultLine::new(pair, false), differences }
+    }
+
+    /// Areas in an interior of the frame.
+    fn areas(&self, inner: Rect) -> DetailAreas {
+        let is_long = self.result.text().width() > usize::from(inner.width);
+        DetailAreas::new(inner, rows_of(&self.differences, inner.width), is_long)
+    }
+
+    /// Caveats of the pair, whose details have this interior: its result, and the sources of the difference.
+    pub fn notes(&self, inner: Rect) -> Vec<ScreenNote> {
+        let (areas, text, width) = (self.areas(inner), self.result.text(), usize::from(inner.width));
+        let cell = cell_words(self.pair);
+        let origin = format!("[{}] {cell}", self.pair.provenance);
+        let is_folded =
+            areas.origin.is_empty() || areas.is_short() || !areas.holds(&text) || origin.width() > width;
+        let [baseline, value] = &self.names;
+        let result = format!("{cell}, {value} against {baseline}: {text}");
+        let mut notes = vec![ScreenNote::new(result, is_folded)];
+        if !self.differences.is_empty() {
+            let is_folded = rows_of(&self.differences, inner.width)[1] > areas.differences.height;
+            notes.push(ScreenNote::new(self.differences.join("; "), is_folded));
+        }
+        notes
+    }
+
+    /// Draws the details; `marks` explains the marks of the table above instead of the shares.
+    pub fn draw(
+        &self,
+        buf: &mut Buffer,
+        area: Rect,
+        (notes, marks): (&[ScreenNote], Option<String>),
+        cx: &Context,
+    ) {
+        let (pair, names, theme) = (self.pair, &self.names, cx.theme);
+        let name = format!("{}: {} against {}", self.axis, names[1], names[0]);
+        let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
+        let inner = frame(buf, area, &cut(&name, room), theme);
+        let top = cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0;
+        folded_notes(buf, top, notes, cx);
+        let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
+        let below = marks.as_deref().or(shares).unwrap_or_default();
+        let bottom = area.bottom().saturating_sub(1);
+        put(buf, area, area.x + 2, bottom, below, theme.style(Role::Dim));
+        let areas = self.areas(inner);
+        draw_origin(buf, areas.origin, pair, theme);
+        match areas.is_short() {
+            true => ResultLine::new(pair, true).draw(buf, areas.result, theme),
+            false => self.result.draw(buf, areas.result, theme),
+        }
+        draw_sides(buf, areas.sides, (pair, names), theme);
+        draw_bars(buf, &areas, (pair, names), theme);
+        let rows = self.differences.iter().flat_map(|sentence| wrap(sentence, inner.width.into()));
+        for (row, words) in (0..).zip(rows) {
+            line(buf, areas.differences, row, &[(&words, theme.style(Role::Text))]);
+        }
     }
 }
 
@@ -157,7 +180,7 @@ impl ResultLine {
         let contradicts = published.and_then(|of| of.by_tpot);
         let contradicts = contradicts.map(|ratio| format!("but {ratio:.2}x by the published TPOT"));
         let published = published.map(|of| format!("published {}", of.ratio()));
-        let band = pair.band.filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
+        let band = pair.band().filter(|_| pair.verdict == PairVerdict::TooClose).map(TieBand::words);
         let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
         let tpot_ratio = (pair.tpot_ms > 0.0).then(|| pair.baseline_tpot_ms / pair.tpot_ms);
         let by_tpot = tpot_ratio.map(|ratio| format!("by TPOT {ratio:.2}x"));
@@ -212,7 +235,7 @@ impl ResultLine {
     }
 }
 
-/// Clauses that fit into this many columns; [`notes`] have all of them.
+/// Clauses that fit into this many columns; [`PairDetails::notes`] have all of them.
 fn fitting_clauses(clauses: &str, room: usize) -> String {
     if clauses.width() <= room {
         return clauses.to_owned();
@@ -494,16 +517,15 @@ fn unit_of(most_ms: f64) -> (&'static str, f64) {
 
 /// Sources of the difference in decode latency, a sentence each: of the baseline from the cell, and of the cell from
 /// `upper-bound`; none without a recorded split.
-fn differences(axis: &Axis, pair: &Comparison) -> Vec<String> {
-    let [baseline, value] = side_names(axis, pair);
+fn differences([baseline, value]: &[String; 2], pair: &Comparison) -> Vec<String> {
     let rest = rest_name([&pair.baseline_side.spec, &pair.side.spec]);
-    let saved = pair.saved.map(|saved| saved.sentence([&baseline, &value], rest));
+    let saved = pair.saved.map(|saved| saved.sentence([baseline, value], rest));
     let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound").map(|above| {
         let capped = match pair.is_capped() {
             true => format!("; what is left of the gap is {CONTENTION}"),
             false => String::new(),
         };
-        above.sentence([&value, "upper-bound"], rest) + &capped
+        above.sentence([value, "upper-bound"], rest) + &capped
     });
     saved.into_iter().chain(above).collect()
 }

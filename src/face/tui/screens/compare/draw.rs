@@ -3,8 +3,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::compared::{AxisComparison, PairRow, one_of};
+use super::detail::PairDetails;
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::{Act, Compare, detail, heat, pivot};
+use super::{Act, Compare, CompareAreas, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
@@ -133,21 +134,32 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        let notes = notes(compare, body, cx);
-        let marks = marks_in_frame(compare, body);
-        detail::draw(buf, places.detail, (&compared.axis, selected), (notes.as_slice(), marks), cx);
+        let details = PairDetails::new(&compared.axis, selected);
+        let notes = notes_with(compare, body, cx, Some(&details));
+        let marks = marks_in_frame(compare, body, cx);
+        details.draw(buf, places.detail, (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
-        empty(buf, places.detail, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
+        let marks = marks_in_frame(compare, body, cx).unwrap_or_default();
+        let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
+        empty(buf, above, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
+        line(buf, cut_left(last, 2).1, 0, &[(&marks, theme.style(Role::Dim))]);
     }
 }
 
-/// Meaning of the pivot's marks for the frame of the selected pair, if a low window has no row for it and it fits there.
-fn marks_in_frame(compare: &Compare, body: Rect) -> Option<String> {
-    let detail = compare.areas(body).detail;
-    let is_there = compare.shows_pivot() && !compare.has_legend(body) && detail.height > 2;
+/// Meaning of the marks of the pivot or the map for the frame below it, if they have no room for it and it fits there.
+fn marks_in_frame(compare: &Compare, body: Rect, cx: &Context) -> Option<String> {
+    let CompareAreas { table, detail, .. } = compare.areas(body);
     let room = detail.width.saturating_sub(5);
-    let legend = is_there.then(|| compare.marks.legend(room))?;
-    (legend.width() <= room.into()).then(|| format!("{legend} "))
+    let legend = match &compare.map {
+        _ if detail.height < 3 || compare.flags => return None,
+        Some(map) => heat::marks_beside_scale(map, compare, table.width, cx),
+        None if compare.shows_pivot() && !compare.has_legend(body) => {
+            compare.marks.legend(room).to_owned()
+        }
+        None => return None,
+    };
+    let legend = legend.trim();
+    (!legend.is_empty() && legend.width() < room.into()).then(|| format!(" {legend} "))
 }
 
 /// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
@@ -170,6 +182,17 @@ fn trust_note(trust: &str) -> String {
 /// Caveats of the comparison: the headline with its remark, the meaning of the marks, the settings that all cells share,
 /// the validation of simulated cells, and the result of the selected pair.
 pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
+    let selected = compare.compared().zip(compare.selected());
+    let details = selected.map(|(compared, pair)| PairDetails::new(&compared.axis, pair));
+    notes_with(compare, body, cx, details.as_ref())
+}
+
+fn notes_with(
+    compare: &Compare,
+    body: Rect,
+    cx: &Context,
+    details: Option<&PairDetails<'_>>,
+) -> Vec<ScreenNote> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
@@ -184,7 +207,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     if compare.shows_pivot() {
         let is_folded = match has_legend {
             true => compare.marks.legend(body.width).width() > width,
-            false => marks_in_frame(compare, body).is_none(),
+            false => marks_in_frame(compare, body, cx).is_none(),
         };
         let all = compare.marks.legend(u16::MAX).trim();
         notes.push(ScreenNote::new(format!("marks: {all}"), is_folded));
@@ -208,9 +231,7 @@ pub fn notes(compare: &Compare, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     }
     let is_folded = trust_below(compare, places.table).is_none();
     notes.extend(compare.trust().into_iter().map(|trust| ScreenNote::new(trust_note(trust), is_folded)));
-    if let Some(pair) = compare.selected() {
-        notes.extend(detail::notes(&compared.axis, pair, inside(places.detail)));
-    }
+    notes.extend(details.into_iter().flat_map(|details| details.notes(inside(places.detail))));
     notes
 }
 

@@ -315,24 +315,35 @@ fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String 
     let scale =
         |is_short: bool| slice.clone() + &scale_words(map.range(compare.value), compare.value, is_short);
     let [long, short] = [scale(false), scale(true)];
-    if compare.value != HeatValue::Speedup {
-        return first_fitting(&[long, short], width).to_owned();
-    }
-    let has_mark = |mark: &str| pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark);
-    let tie = compare.marks.tie.as_str();
-    let meanings = |tie: &str| {
-        let marks = [("≈", tie), ("?", "too few samples")];
-        let used = marks.into_iter().filter(|(mark, _)| has_mark(mark));
-        used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect::<String>()
-    };
+    let [with_band, brief] =
+        [compare.marks.tie.as_str(), "tie"].map(|tie| mark_meanings(map, compare, tie));
     let texts = [
-        format!("{long}{}", meanings(tie)),
-        format!("{short}{}", meanings(tie)),
-        format!("{short}{}", meanings("tie")),
+        format!("{long}{with_band}"),
+        format!("{short}{with_band}"),
+        format!("{short}{brief}"),
         short,
         scale_words(map.range(compare.value), compare.value, true),
     ];
     first_fitting(&texts, width).to_owned()
+}
+
+/// Meanings of the marks on a map, of which ratios alone have some.
+fn mark_meanings(map: &HeatMap, compare: &Compare, tie: &str) -> String {
+    let is_used = |mark: &str| {
+        compare.value == HeatValue::Speedup
+            && pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark)
+    };
+    let used = [("≈", tie), ("?", "too few samples")].into_iter().filter(|(mark, _)| is_used(mark));
+    used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect()
+}
+
+/// Meanings of the marks, if the row of the scale has no room for them; empty otherwise.
+pub fn marks_beside_scale(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
+    let scale = legend(map, compare, width, cx);
+    match scale.contains("≈ ") || scale.contains("? ") {
+        true => String::new(),
+        false => mark_meanings(map, compare, &compare.marks.tie),
+    }
 }
 
 fn scale_words(range: Option<[f64; 2]>, value: HeatValue, is_short: bool) -> String {

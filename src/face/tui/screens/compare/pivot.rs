@@ -101,18 +101,17 @@ impl MarkMeanings {
     pub fn new(compare: &Compare, compared: &AxisComparison) -> Self {
         let report = &compared.report;
         let shown = compare.kept.iter().map(|at| &report.pairs[*at]);
-        let within = report.band_of(shown).map_or_else(String::new, |band| band.within());
+        let within = report.within(shown);
         let tie = match compare.pair_settings(compared).provenance {
             Some(Provenance::Simulated) => within,
             Some(_) => "not significant".into(),
             None => format!("{within} or not significant"),
         };
-        let marks = compare
-            .pivot
-            .rows
-            .iter()
-            .flat_map(|row| (0..row.pairs.len()).map(move |column| row.marks(report, column)));
-        let marks: String = marks.collect();
+        let mut marks = String::new();
+        for row in &compare.pivot.rows {
+            marks += row.baseline_marks();
+            marks.extend((0..row.pairs.len()).map(|column| row.marks(report, column)));
+        }
         let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
         let [whole, ratio, short] = match report.latency() {
             "TTFT" => {
@@ -127,17 +126,21 @@ impl MarkMeanings {
         let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
         let long = ["fastest", &tie, "too few samples", limit, published];
         let brief = ["fastest", &tie, "few samples", "noisy limit", "not as published"];
+        let terse = ["fastest", "tie", "few", "noisy", "not as published"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
             let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
             let used = all.filter(|(mark, _)| marks.contains(mark));
             let used: String = used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect();
-            format!(" {ratio}{used}")
+            let text = format!("{ratio}{used}");
+            format!(" {}", text.trim_start())
         };
         let legends = vec![
             legend(&whole, long),
             legend(&ratio, long),
             legend(&ratio, brief),
             legend(&short, brief),
+            legend("", brief),
+            legend("", terse),
         ];
         Self { tie, legends }
     }
@@ -182,14 +185,9 @@ fn content(
                 Some(_) => String::new(),
                 None => format!("{} ", first.baseline),
             };
-            let mark = match () {
-                () if row.baseline_wins => "★",
-                () if row.baseline_ties => "★≈",
-                () => "",
-            };
             let latency = format!("{:.*}", compared.latency_decimals, first.latencies_ms()[0]);
-            let latency = format!("{mark}{name}{latency}");
-            (latency, if row.baseline_wins || row.baseline_ties { winner } else { text })
+            let marks = row.baseline_marks();
+            (format!("{marks}{name}{latency}"), if marks.is_empty() { text } else { winner })
         }
         _ if column == FIXED + row.pairs.len() => {
             (first.provenance.to_string(), theme.provenance(first.provenance))

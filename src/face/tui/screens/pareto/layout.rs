@@ -100,7 +100,8 @@ pub struct LegendItem {
 /// Legend, wrapped into rows of at most `width` columns.
 pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
     let mut pieces: Vec<LegendItem> = Vec::new();
-    let shown = |entry: &&SeriesEntry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
+    let p2p = pareto.p2p();
+    let shown = |entry: &&SeriesEntry| p2p.is_none_or(|p2p| p2p == entry.series.p2p);
     let entries: Vec<&SeriesEntry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
     let p2p = match both {
@@ -162,8 +163,10 @@ pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
     let has_small = pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier);
     let suffix = pareto.entries.iter().map(|entry| entry.suffix).find(|suffix| !suffix.is_empty());
     let small = series::glyph(0, P2p::On, true);
-    // without colours, marks along the lines distinguish them
-    let is = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
+    let [is, brief] = match pareto.marks_lines(theme) {
+        true => ["dominated, or along a line", "dominated or line"],
+        false => ["dominated"; 2],
+    };
     let meaning = |small: String, setting: &str| {
         let small = has_small.then_some(small);
         let setting = suffix.map(|suffix| format!("{suffix} {setting}"));
@@ -174,7 +177,8 @@ pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
     let all = [
         meaning(format!("{small} small: {is}"), setting),
         meaning(format!("{small} {is}"), setting),
-        meaning(format!("{small} {is}"), "setting"),
+        meaning(format!("{small} {brief}"), setting),
+        meaning(format!("{small} {brief}"), "setting"),
     ];
     all.into_iter().filter(|text| !text.is_empty()).collect()
 }

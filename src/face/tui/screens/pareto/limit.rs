@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, OTHER_BATCH, ParetoPoint, Series, XAxis};
+use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
 use study::plot::{limit_words, number};
 use table::P2p;
 
@@ -20,7 +20,7 @@ impl Pareto {
     pub(super) fn find_within(&mut self) {
         let shown: Vec<&ParetoPoint> = self.visible().collect();
         let round = analysis::round_limits(shown.iter().copied(), self.axes, ROUND);
-        let typed = self.typed_limits.get(self.axes.x.as_str()).copied();
+        let typed = self.typed_limit();
         let mut limits = distinct(typed.into_iter().chain(round));
         limits.sort_by(f64::total_cmp);
         let rows = |limits: &[f64]| analysis::at_limits(shown.iter().copied(), self.axes, limits);
@@ -39,11 +39,7 @@ impl Pareto {
 
     /// Limits x on the axis shown, or removes the limit, and selects the winner within it.
     pub fn set_limit(&mut self, limit: Option<f64>) {
-        let axis = self.axes.x.as_str();
-        match limit {
-            Some(limit) => _ = self.typed_limits.insert(axis.to_owned(), limit),
-            None => _ = self.typed_limits.remove(axis),
-        }
+        self.type_limit(limit);
         self.find_within();
         let winner = self.best_within.first().map(|winner| winner.run.clone());
         winner.iter().for_each(|run| _ = self.select(run));
@@ -413,7 +409,7 @@ impl LimitCell {
             (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
             (None, Some(missed), _) => (missed, "~: just misses the limit"),
             (None, None, Some(best)) if !is_standard => match best.over_standard {
-                Some(_) => (OTHER_BATCH.to_owned(), "≠ batch: standard's has another"),
+                Some(_) => ("no ratio".to_owned(), "no ratio: standard's best has another batch"),
                 None => ("-".to_owned(), "-: no standard"),
             },
             _ => Default::default(),

@@ -437,7 +437,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
         format!("stack={}", spec.stack),
         format!("provenance={provenance}"),
     ];
-    conditions.extend(pareto.p2p.map(|p2p| format!("p2p={}", p2p.as_str())));
+    conditions.extend(pareto.p2p().map(|p2p| format!("p2p={}", p2p.as_str())));
     for entry in pareto.entries.iter().filter(|entry| entry.hidden) {
         // fully hidden architectures become conditions; a single hidden P2P setting cannot be expressed
         let name = entry.series.architecture.to_string();
@@ -473,7 +473,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
         words.push("--area".into());
     }
     words.push("--at".into());
-    words.extend(pareto.typed_limits.get(pareto.axes.x.as_str()).map(f64::to_string));
+    words.extend(pareto.typed_limit().map(|limit| limit.to_string()));
     Some(words)
 }
 

@@ -4,6 +4,7 @@ use crossterm::event::{MouseButton, MouseEventKind};
 
 use super::*;
 use crate::face::tui::screen::FileKind;
+use table::Collective;
 
 #[test]
 fn the_headline_wraps_and_the_marks_and_shares_are_explained() {
@@ -53,6 +54,50 @@ fn the_winners_by_setting_are_below_the_headline() {
     ));
     // one winner is in the headline
     on(compared(), (120, 40)).hides("is fastest, but");
+}
+
+#[test]
+fn a_low_window_explains_the_marks_on_every_axis_and_view() {
+    let mut specs: Vec<Spec> = Vec::new();
+    for architecture in ["standard", "ladder", "parallel"] {
+        for (p2p, collective) in
+            [(P2p::On, Collective::Nccl), (P2p::Off, Collective::Nccl), (P2p::On, Collective::OneShot)]
+        {
+            for batch in [1, 64] {
+                let mut spec = spec(architecture, 8, p2p, Backend::Sim);
+                (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
+                (spec.dtype, spec.collective) = (plan::DType::F16, collective);
+                (spec.batch, spec.prompt_tokens, spec.output_tokens) = (batch, 1024, 512);
+                specs.push(spec);
+            }
+        }
+    }
+    let mut records = Vec::new();
+    simulate_cells(&specs.iter().collect::<Vec<_>>(), |index, mut record| {
+        record.run = format!("batch-1:{index}");
+        records.push(record);
+    });
+    let mut driver = on(records, (60, 16));
+    let explains_marks = |driver: &Driver, view: &str| {
+        let screen = driver.screen();
+        for (mark, meanings) in [
+            ("★", ["★ fastest", "★ fastest"]),
+            ("≈", ["≈ within ", "≈ tie"]),
+            ("†", ["† not as published", "† differs from the published speedup"]),
+        ] {
+            let is_explained = meanings.iter().any(|meaning| screen.contains(meaning));
+            assert!(!screen.contains(mark) || is_explained, "{mark} in {view}: {screen}");
+        }
+    };
+    driver.shows("†");
+    for axis in ["architecture", "p2p", "collective"] {
+        driver.taps("a");
+        driver.taps(axis);
+        driver.tap(KeyCode::Enter);
+        explains_marks(&driver, axis);
+    }
+    driver.taps("v");
+    explains_marks(&driver, "map");
 }
 
 #[test]

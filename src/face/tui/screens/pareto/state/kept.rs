@@ -21,11 +21,12 @@ pub struct KeptPareto {
     group: String,
     /// Newest run at save time; if newer ones exist, the group is not restored.
     newest: Option<String>,
-    p2p: Option<P2p>,
+    /// P2P setting shown, by experiment.
+    p2p_of: BTreeMap<String, P2p>,
     hidden: BTreeSet<String>,
     table: Option<bool>,
-    /// Typed limits by the name of their axis.
-    limits: BTreeMap<String, f64>,
+    /// Typed limits by experiment and by the name of their axis.
+    limits_of: BTreeMap<String, BTreeMap<String, f64>>,
     published: bool,
     /// x from and to, y from and to.
     window: Option<[f64; 4]>,
@@ -44,10 +45,10 @@ impl PersistentScreen for Pareto {
             y_scale: self.scales.1,
             group: group.cloned().unwrap_or_default(),
             newest: self.newest.clone(),
-            p2p: self.p2p,
+            p2p_of: self.p2p_of.clone(),
             hidden: hidden.chain(self.wanted_hidden.iter().cloned()).collect(),
             table: self.table,
-            limits: self.typed_limits.clone(),
+            limits_of: self.limits_of.clone(),
             published: !self.published.is_empty(),
             window: self.zoom.window.map(|w| [w.x.0, w.x.1, w.y.0, w.y.1]),
         })
@@ -57,9 +58,11 @@ impl PersistentScreen for Pareto {
         let axes = Axes::default();
         self.axes = Axes { x: kept.x.parse().unwrap_or(axes.x), y: kept.y.parse().unwrap_or(axes.y) };
         self.scales = (kept.x_scale, kept.y_scale);
-        (self.p2p, self.table, self.newest) = (kept.p2p, kept.table, kept.newest);
-        self.typed_limits = kept.limits;
-        self.typed_limits.retain(|_, limit| limit.is_finite() && *limit > 0.0);
+        (self.p2p_of, self.table, self.newest) = (kept.p2p_of, kept.table, kept.newest);
+        self.limits_of = kept.limits_of;
+        for limits in self.limits_of.values_mut() {
+            limits.retain(|_, limit| limit.is_finite() && *limit > 0.0);
+        }
         match self.groups.iter().position(|group| *group == kept.group) {
             // an undo; hidden series stay as they are
             Some(group) => self.choose_group(group),

@@ -124,8 +124,8 @@ pub struct Pareto {
     pub wanted_group: Option<String>,
     /// Series hidden in the previous session, by label, until found.
     pub wanted_hidden: BTreeSet<String>,
-    /// P2P setting shown; `None` shows both.
-    pub p2p: Option<P2p>,
+    /// P2P setting shown of each experiment, by its name, empty for all runs; both are shown without an entry.
+    p2p_of: BTreeMap<String, P2p>,
     pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
@@ -146,8 +146,8 @@ pub struct Pareto {
     pub lines: Vec<FrontierLine>,
     /// Ends of the overall frontier without limits, as indices into `shown`.
     pub ends: [Option<usize>; 2],
-    /// Limits of x that were typed, in the axes' base units, by the name of the axis.
-    pub typed_limits: BTreeMap<String, f64>,
+    /// Limits of x that were typed for each experiment, in the axes' base units, by the name of the axis.
+    limits_of: BTreeMap<String, BTreeMap<String, f64>>,
     /// Typed limit of x.
     pub limit: Option<f64>,
     /// Best choice of each architecture within the limit, or of all points; the winner first.
@@ -277,10 +277,11 @@ impl Pareto {
         let series: BTreeSet<Series> =
             points.iter().filter(of_group).filter(left).map(ParetoPoint::series).collect();
         self.entries.retain(|entry| series.contains(&entry.series));
+        let p2p = self.p2p();
         let shown = |(i, p): (usize, &ParetoPoint)| {
             let x = self.axes.coordinates(p)?.0;
             let visible = of_group(&p)
-                && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
+                && p2p.is_none_or(|p2p| p.spec.p2p == p2p)
                 && !self.hidden.contains(&p.series())
                 && left(&p);
             visible.then_some((i, x))
@@ -448,10 +449,10 @@ impl Pareto {
     /// Overlay points that match the current group, P2P setting, filter and legend, and have values on both axes.
     pub fn others(&self) -> impl Iterator<Item = (&OverlayPoint, (f64, f64))> {
         let spec = self.points.as_deref().zip(self.first).and_then(|(all, at)| Some(&all.get(at)?.spec));
-        let all = self.published.iter().chain(&self.overlay).enumerate();
+        let (p2p, all) = (self.p2p(), self.published.iter().chain(&self.overlay).enumerate());
         all.filter(|(at, _)| !self.hidden_others.contains(at)).filter_map(move |(_, other)| {
             let goes = spec.is_some_and(|spec| other.goes_with(spec))
-                && (self.p2p.is_none() || other.p2p.is_none() || other.p2p == self.p2p);
+                && (p2p.is_none() || other.p2p.is_none() || other.p2p == p2p);
             goes.then_some((other, other.place(self.axes)?))
         })
     }
@@ -492,6 +493,32 @@ impl Pareto {
         (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
+    /// Experiment that the P2P setting and the limits are of; empty if all runs are shown.
+    fn own_experiment(&self) -> &str {
+        self.filter.experiment().unwrap_or_default()
+    }
+
+    /// P2P setting shown; `None` shows both.
+    pub fn p2p(&self) -> Option<P2p> {
+        self.p2p_of.get(self.own_experiment()).copied()
+    }
+
+    /// Typed limit of the x axis, in its base unit.
+    pub fn typed_limit(&self) -> Option<f64> {
+        self.limits_of.get(self.own_experiment())?.get(self.axes.x.as_str()).copied()
+    }
+
+    /// Sets or removes the limit of the x axis.
+    pub fn type_limit(&mut self, limit: Option<f64>) {
+        let experiment = self.own_experiment().to_owned();
+        let limits = self.limits_of.entry(experiment).or_default();
+        match limit {
+            Some(limit) => _ = limits.insert(self.axes.x.as_str().to_owned(), limit),
+            None => _ = limits.remove(self.axes.x.as_str()),
+        }
+        self.limits_of.retain(|_, limits| !limits.is_empty());
+    }
+
     pub fn cycle_x(&mut self) {
         self.show_x(next_of(&XAxis::ALL, self.axes.x, false));
     }
@@ -515,9 +542,14 @@ impl Pareto {
     /// Shows another P2P setting, and selects the same cell there.
     pub fn cycle_p2p(&mut self) {
         let own = self.current().cloned();
-        self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
+        let (experiment, shown) = (self.own_experiment().to_owned(), self.p2p());
+        let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], shown, false);
+        match next {
+            Some(p2p) => _ = self.p2p_of.insert(experiment, p2p),
+            None => _ = self.p2p_of.remove(&experiment),
+        }
         self.arrange();
-        if let Some((own, p2p)) = own.zip(self.p2p) {
+        if let Some((own, p2p)) = own.zip(next) {
             let series = Series { p2p, ..own.series() };
             let is_same = |point: &ParetoPoint| point.series() == series && point.label() == own.label();
             let found = self.visible().position(is_same);
@@ -564,6 +596,15 @@ impl Pareto {
         at.is_some()
     }
 
+    /// True if small marks along the lines distinguish them: many lines, of which P2P on and off share a colour, or no
+    /// colours.
+    pub fn marks_lines(&self, theme: Theme) -> bool {
+        /// Greatest number of lines that colours alone distinguish.
+        const MOST_PLAIN: usize = 4;
+        let lines = self.lines.iter().filter(|line| line.places.len() > 1);
+        !theme.tells_series() || lines.count() > MOST_PLAIN
+    }
+
     pub fn selected_entry(&self) -> Option<usize> {
         self.looks.get(self.selected).map(|look| look.0)
     }
@@ -587,7 +628,7 @@ impl Pareto {
 
     /// The same area at the other P2P setting, if it is shown.
     pub fn other_area(&self, area: &AreaGained) -> Option<&AreaGained> {
-        let (_, areas) = self.areas.as_ref().filter(|_| self.p2p.is_none())?;
+        let (_, areas) = self.areas.as_ref().filter(|_| self.p2p().is_none())?;
         areas.iter().find(|other| {
             other.architecture == area.architecture
                 && other.setting == area.setting

@@ -1,8 +1,12 @@
 //! A limit of x that is typed, and the answer within it.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyModifiers};
 
-use super::{driver, layout, next_group};
+use super::{driver, layout, next_group, records, records_of};
+use crate::face::tui::context::Snapshot;
+use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
@@ -111,7 +115,40 @@ fn each_axis_has_its_own_limit_in_its_own_unit() {
     driver.taps("a");
     driver.shows(" within 250 ms: ");
     let kept = driver.state.pareto.remember().unwrap();
-    assert_eq!(kept["limits"], serde_json::json!({"completion": 250.0, "user": 9000.0}));
+    assert_eq!(
+        kept["limits_of"],
+        serde_json::json!({"quickstart": {"completion": 250.0, "user": 9000.0}})
+    );
+}
+
+#[test]
+fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
+    let mut all = records_of(|spec| spec.model = "3b".into());
+    for record in &mut all {
+        record.run.push_str("-other");
+        record.experiment = Some("other".into());
+    }
+    all.extend(records());
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    let show = |driver: &mut Driver, experiment: &str| {
+        driver.state.cx.scope.show(ShownExperiment::named(experiment.into()));
+        let effects = driver.send(Message::Resize(120, 40));
+        driver.answer(effects);
+        driver.shows(&format!("[{experiment}]"));
+    };
+    show(&mut driver, "quickstart");
+    type_limit(&mut driver, "0.25 s");
+    driver.taps("p");
+    driver.shows(" P2P on: ");
+    show(&mut driver, "other");
+    driver.shows(" P2P on, off: ");
+    assert_eq!(driver.state.pareto.limit, None);
+    show(&mut driver, "quickstart");
+    driver.shows(" P2P on: ");
+    assert_eq!(driver.state.pareto.limit, Some(250.0));
 }
 
 #[test]
@@ -142,7 +179,7 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     driver.state.pareto.table = Some(true);
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
-    assert!(shown.contains("≠ batch: standard's has another"), "{shown}");
+    assert!(shown.contains("no ratio: standard's best has another batch"), "{shown}");
     // ascending, the chosen one marked
     let head = shown.lines().find(|line| line.contains("best tokens/s/GPU within")).unwrap_or_default();
     let limits = ["300 ms", "400 ms", "┊600 ms", "800 ms"].map(|limit| head.find(limit));
@@ -151,7 +188,7 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
     assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");
     assert_eq!(ladder.matches('×').count(), 3, "batch 64 over batch 16 is no speedup: {shown}");
-    assert!(ladder.contains("≠ batch"), "{shown}");
+    assert!(ladder.contains("no ratio"), "{shown}");
     // the answer names the TP and batch of a rival that has others than the winner
     driver.send(Message::Resize(200, 60));
     driver.shows("T: hide the table");
@@ -168,7 +205,7 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     driver.send(Message::Resize(60, 16));
     type_limit(&mut driver, "300");
     driver.taps("T");
-    driver.shows("≠ batch: standard's has another");
+    driver.shows("no ratio: standard's best has another batch");
 }
 
 #[test]
