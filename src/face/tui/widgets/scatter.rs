@@ -269,7 +269,7 @@ mod tests {
     fn without_colours_each_line_has_the_marks_of_its_look() {
         let points = [(1.0, 1.0), (2.0, 3.0), (9.0, 4.0)];
         let plot = Plot::new(Rect::new(0, 0, 60, 20), points.into_iter());
-        let drawn = |theme, look, is_hollow| {
+        let drawn = |theme: Theme, look, is_hollow| {
             let mut buf = Buffer::empty(Rect::new(0, 0, 60, 20));
             let is_marked = !theme.tells_series();
             let line = plot.series(theme, (look, is_hollow), is_marked, points.to_vec());
