@@ -150,21 +150,20 @@ impl Plot {
 
     /// Draws a series' line by its look index: in colour, or with marks on themes without colours.
     pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
-        let is_marked = !theme.tells_series();
-        self.draw_lines(buf, &[self.series(theme, (look, false), is_marked, points.to_vec())]);
+        self.draw_lines(buf, &[self.series(theme, look, false, points.to_vec())]);
     }
 
-    /// Line of a series, for [`Self::draw_lines`], in its colour and if wanted with small marks of its look along it.
+    /// Line of a series, for [`Self::draw_lines`]; without colours, small marks of its look distinguish it.
     pub fn series(
         &self,
         theme: Theme,
-        (look, is_hollow): (usize, bool),
-        is_marked: bool,
+        look: usize,
+        is_hollow: bool,
         points: Vec<(f64, f64)>,
     ) -> PlotLine {
-        let marked = match is_marked {
-            true => self.cells_along(&points, 3.0 + (2 * look) as f64 % BETWEEN_MARKS),
-            false => Vec::new(),
+        let marked = match theme.tells_series() {
+            true => Vec::new(),
+            false => self.cells_along(&points, 3.0 + (2 * look) as f64 % BETWEEN_MARKS),
         };
         let style = theme.style(Role::Architecture(look));
         PlotLine { style, mark: mark(look, is_hollow, true), marked, points }
@@ -271,9 +270,7 @@ mod tests {
         let plot = Plot::new(Rect::new(0, 0, 60, 20), points.into_iter());
         let drawn = |theme: Theme, look, is_hollow| {
             let mut buf = Buffer::empty(Rect::new(0, 0, 60, 20));
-            let is_marked = !theme.tells_series();
-            let line = plot.series(theme, (look, is_hollow), is_marked, points.to_vec());
-            plot.draw_lines(&mut buf, &[line]);
+            plot.draw_lines(&mut buf, &[plot.series(theme, look, is_hollow, points.to_vec())]);
             buf.content.iter().map(|cell| cell.symbol()).collect::<String>()
         };
         for (look, is_hollow, mark) in [(0, false, "•"), (1, false, "▪"), (1, true, "▫")] {

@@ -173,7 +173,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
     let series = |line: &FrontierLine| {
         let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
-        plot.series(theme, (look(line.entry), is_off), pareto.marks_lines(theme), line.places.clone())
+        plot.series(theme, look(line.entry), is_off, line.places.clone())
     };
     let is_crowded = is_crowded(pareto, plot);
     let is_drawn = |line: &&FrontierLine| !is_crowded || Some(line.entry) == pareto.selected_entry();

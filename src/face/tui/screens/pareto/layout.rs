@@ -163,10 +163,8 @@ pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
     let has_small = pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier);
     let suffix = pareto.entries.iter().map(|entry| entry.suffix).find(|suffix| !suffix.is_empty());
     let small = series::glyph(0, P2p::On, true);
-    let [is, brief] = match pareto.marks_lines(theme) {
-        true => ["dominated, or along a line", "dominated or line"],
-        false => ["dominated"; 2],
-    };
+    // without colours, marks along the lines distinguish them
+    let is = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
     let meaning = |small: String, setting: &str| {
         let small = has_small.then_some(small);
         let setting = suffix.map(|suffix| format!("{suffix} {setting}"));
@@ -177,8 +175,7 @@ pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
     let all = [
         meaning(format!("{small} small: {is}"), setting),
         meaning(format!("{small} {is}"), setting),
-        meaning(format!("{small} {brief}"), setting),
-        meaning(format!("{small} {brief}"), "setting"),
+        meaning(format!("{small} {is}"), "setting"),
     ];
     all.into_iter().filter(|text| !text.is_empty()).collect()
 }

@@ -596,15 +596,6 @@ impl Pareto {
         at.is_some()
     }
 
-    /// True if small marks along the lines distinguish them: many lines, of which P2P on and off share a colour, or no
-    /// colours.
-    pub fn marks_lines(&self, theme: Theme) -> bool {
-        /// Greatest number of lines that colours alone distinguish.
-        const MOST_PLAIN: usize = 4;
-        let lines = self.lines.iter().filter(|line| line.places.len() > 1);
-        !theme.tells_series() || lines.count() > MOST_PLAIN
-    }
-
     pub fn selected_entry(&self) -> Option<usize> {
         self.looks.get(self.selected).map(|look| look.0)
     }

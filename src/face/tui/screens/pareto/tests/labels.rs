@@ -25,15 +25,9 @@ fn the_note_on_labels_leaves_the_axis_title_whole() {
 }
 
 #[test]
-fn many_lines_or_no_colours_have_marks_of_the_series_along_the_lines() {
+fn without_colours_lines_have_the_marks_of_their_architectures() {
     let mut driver = driver(120, 40);
-    driver.shows("• small: dominated, or along a line");
-    // four lines
-    driver.taps("/arch:standard,ladder");
-    driver.tap(KeyCode::Enter);
-    driver.shows("• small: dominated");
-    driver.hides("or along a line");
-    let marks = |driver: &Driver| ["•", "◦", "▪", "▫"].map(|mark| driver.screen().matches(mark).count());
+    let marks = |driver: &Driver| ["•", "▪", "▴"].map(|mark| driver.screen().matches(mark).count());
     let before = marks(&driver);
     driver.state.cx.theme = Theme::new(false);
     let now = marks(&driver);
@@ -70,9 +64,9 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
 fn small_marks_and_suffixes_are_explained_where_there_is_room_and_otherwise_in_the_help() {
     let mut driver = with_micro_batches();
     driver.send(Message::Resize(200, 60));
-    driver.shows("• small: dominated, or along a line; ² micro2");
+    driver.shows("• small: dominated; ² micro2");
     driver.send(Message::Resize(60, 16));
-    driver.shows("• dominated or line; ² micro2");
+    driver.shows("dominated; ² micro2");
     let mut driver = self::driver(80, 24);
     driver.hides("• small");
     driver.taps("?");
