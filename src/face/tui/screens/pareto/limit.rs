@@ -407,9 +407,9 @@ impl LimitCell {
         let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
         let (beside, meaning) = match (over, missed, best) {
             (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
-            (None, Some(missed), _) => (missed, "~: just misses the limit"),
+            (None, Some(missed), _) => (missed, "~: just over the limit"),
             (None, None, Some(best)) if !is_standard => match best.over_standard {
-                Some(_) => ("no ratio".to_owned(), "no ratio: standard's best has another batch"),
+                Some(_) => ("no ratio".to_owned(), "no ratio: standard's batch differs"),
                 None => ("-".to_owned(), "-: no standard"),
             },
             _ => Default::default(),
@@ -425,7 +425,7 @@ impl LimitCell {
     }
 }
 
-/// Point of a series that just misses a limit: `~8x4 205`.
+/// Point of a series that is just over a limit: `~8x4 205`.
 fn near_miss(pareto: &Pareto, entry: &SeriesEntry, x: f64, limit: f64) -> String {
     let by = pareto.unit().1;
     let of = |p: &&ParetoPoint| p.series() == entry.series && pareto.axes.x.value(p) == Some(x);
