@@ -99,7 +99,7 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
     let live = &driver.state.live;
     assert_eq!(live.title(&live.selected().unwrap().spec), "ladder p2p-off", "the headline's");
-    driver.shows("a cell  o open");
+    driver.shows("a back to cell  o open");
     // moving to a cell describes it; the key shows the result again
     press(&mut driver, KeyCode::Up);
     driver.hides("Ladder is 1.25x");

@@ -148,7 +148,7 @@ impl Acts for Live {
             // a paused sweep has a key that resumes it
             Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
             Act::Queue if self.in_queue => Some("back to cells"),
-            Act::Result if self.shows_answer() => Some("cell"),
+            Act::Result if self.shows_answer() => Some("back to cell"),
             _ => None,
         }
     }

@@ -40,6 +40,9 @@ const STRIP: u16 = 5;
 /// Least rows of a frontier with axes.
 pub const FRONTIER: u16 = 5;
 
+/// Height from which kept variants have rows of their own.
+const LARGE: u16 = 34;
+
 /// Height below which sentences take the rows of the strip and of the frontier: both would be cut.
 const LOW: u16 = 18;
 
@@ -53,10 +56,9 @@ pub fn areas(
     let (header, rest) = cut_top(body, 1);
     let (fastest, rest) = cut_top(rest, 1);
     let (trust, rest) = cut_top(rest, 1);
-    let large = body.height >= 34;
-    // in a small window they scroll; a trace has fewer, but the notes stay in place
+    let large = body.height >= LARGE;
+    // in a small window they scroll
     let all = sliders.max(Slider::DENSE) as u16;
-    // a large window has rows of its own for kept variants
     let pins = match (large, kept) {
         (true, 0) => 1,
         (true, kept) => (kept as u16 + 1).max(3),
@@ -113,12 +115,39 @@ pub fn areas_of(body: Rect, whatif: &WhatIf) -> WhatIfAreas {
 
 fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let mut areas = areas(body, strip, (architectures, whatif.sliders().len()), whatif.pins.len());
-    // a trace has no frontier: its notes take the larger room
-    if whatif.traced.is_some() && areas.frontier.height > areas.notes.height.max(NOTES) {
-        (areas.notes, areas.frontier) = (areas.frontier, Rect::ZERO);
+    let (sliders, kept) = (whatif.sliders().len(), whatif.pins.len());
+    let areas = areas(body, strip, (architectures, sliders), kept);
+    match whatif.traced.is_some() {
+        true => {
+            let strips = whatif.answer.as_ref().map_or(0, |answer| answer.strips.len() as u16);
+            let rows = if strip { 1 + 2 * strips } else { 0 };
+            without_frontier(body, areas, rows, (sliders as u16, kept as u16))
+        }
+        false => areas,
     }
-    areas
+}
+
+/// A trace has fewer sliders and no frontier: strip and notes take the whole width below sliders and architectures.
+fn without_frontier(
+    body: Rect,
+    areas: WhatIfAreas,
+    strip: u16,
+    (sliders, kept): (u16, u16),
+) -> WhatIfAreas {
+    let top = areas.bars.bottom().max(areas.sliders.y + sliders);
+    let has_own_pins = body.height >= LARGE;
+    let bottom = if has_own_pins { areas.pins.y } else { body.bottom() };
+    let below = Rect { y: top, height: bottom.saturating_sub(top), ..body };
+    let of_pins = if has_own_pins || kept == 0 { 0 } else { kept + 1 };
+    if body.height < LOW || below.height < strip + of_pins + 2 {
+        return areas;
+    }
+    let (strip, rest) = cut_top(cut_left(below, 1).1, strip);
+    let (pins, rest) = cut_top(rest, of_pins);
+    let pins = if has_own_pins { areas.pins } else { pins };
+    let notes = cut_top(rest, u16::from(rest.height > NOTES)).1;
+    let sliders = Rect { height: sliders.min(areas.sliders.height), ..areas.sliders };
+    WhatIfAreas { sliders, strip, pins, notes, frontier: Rect::ZERO, break_even: Rect::ZERO, ..areas }
 }
 
 /// Rows that the window lacks for the strip; `None` if it has room.

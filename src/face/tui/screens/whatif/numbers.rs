@@ -33,8 +33,10 @@ fn delta(now: f64, base: Option<f64>) -> String {
 pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>) {
     let text = theme.style(Role::Text);
     let names: u16 = 12;
-    let (step, speedup) = match (area.width, whatif.traced.is_some()) {
-        (58.., true) => (("predicted ms", 13), (OVER_TRACE, 9)),
+    let (of_trace, is_base) = (whatif.traced.is_some(), whatif.variant == whatif.base);
+    let (step, speedup) = match (area.width, of_trace) {
+        (100.., true) => (("predicted ms", 13), (OVER_TRACE, 9)),
+        (58.., true) => ((step_ms(whatif), 8), (OVER_TRACE, 9)),
         (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
         (columns, of_trace) => {
             let speedup = if of_trace { OVER_TRACE } else { "speedup" };
@@ -44,17 +46,16 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let exposed = if area.width < 100 { ("exp. ms", 8) } else { ("exposed ms", 11) };
     // title, width, and true if the area has room for it
     let least = |columns: u16| area.width >= columns;
-    let (of_trace, is_base) = (whatif.traced.is_some(), whatif.variant == whatif.base);
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
         ("95 % of steps", 14, of_trace && (least(76) || least(58) && is_base)),
-        // bars show it from 64 columns on
-        (exposed.0, exposed.1, !least(64) || least(100)),
+        // bars show it from 64 columns on, but a trace has intervals in their place
+        (exposed.0, exposed.1, of_trace || !least(64) || least(100)),
         // all are equal to the base
         ("change", 8, least(51) && !(of_trace && is_base)),
         ("hidden", 8, least(43)),
-        ("gap", 7, least(64)),
+        ("gap", 7, least(66)),
         ("completion", 12, !of_trace && least(100)),
         ("tok/s/GPU", 11, !of_trace && least(100)),
     ];
@@ -199,6 +200,10 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     };
     let mut columns = KEPT.to_vec();
     columns[2].title = step_ms(whatif).into();
+    let of_trace = whatif.traced.is_some();
+    if of_trace {
+        columns[5].title = OVER_TRACE.into();
+    }
     // without room for the settings, the changes are beside the architecture
     let is_narrow = area.width < KEPT.iter().map(|column| column.width + 1).sum::<u16>();
     if is_narrow {
@@ -227,6 +232,9 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 base => delta(n.tpot_ms, base),
             }),
             4 => number(&|n| percent(n.overlap_pct)),
+            5 if of_trace => {
+                number(&|n| n.speedup.map_or("-".into(), |speedup| format!("{speedup:.2}x")))
+            }
             5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
             _ => {
                 let spec = &pin.answer.spec;

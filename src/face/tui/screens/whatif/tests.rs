@@ -637,7 +637,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     open(&mut driver, "first");
     driver.shows("[predicted from 6 decode steps of first]");
     driver.shows(" Fastest");
-    driver.shows("predicted ms  x trace");
+    driver.shows("step ms  x trace 95 % of steps");
     driver.hides("break-even: ");
     select(&mut driver, Slider::Alpha);
     driver.taps("L");

@@ -303,7 +303,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     assert_eq!(driver.state.cx.tab, Tab::WhatIf);
     let shown = driver.screen();
     assert!(shown.contains("[predicted from ") && shown.contains("simulated "), "{shown}");
-    assert!(shown.contains("predicted ms") && shown.contains("times are those"), "{shown}");
+    assert!(shown.contains("x trace") && shown.contains("times are those"), "{shown}");
     assert!(!shown.contains("prompt"), "{shown}");
     let standard = |driver: &Driver| {
         let answer = driver.state.whatif.answer.clone().expect("it is predicted");
