@@ -305,12 +305,12 @@ fn varying_rounds(report: &ComparisonReport) -> Option<String> {
     let (side, spread) = spreads.max_by(|a, b| a.1.total_cmp(&b.1))?;
     (spread > lead).then(|| {
         format!(
-            "rounds of {} vary by {:.0} %, more than any choice differs from {} ({}: {:.0} %)",
+            "rounds of {} vary by {:.0} %, more than any choice differs from {} ({}: {:.2}x)",
             side.spec.architecture_label(),
             100.0 * spread,
             rival.baseline,
             rival.value,
-            100.0 * lead
+            rival.speedup
         )
     })
 }

@@ -189,6 +189,7 @@ impl Answer {
             };
         };
         let settings = varied.without(&axis);
+        bullets.extend(measured_apart(&report));
         let question = ComparisonQuestion::new(&axis, &report, &settings);
         let lead = question.lead();
         let basis = basis(records, &cells, &varied, host, lead);
@@ -270,7 +271,10 @@ fn basis(
                 false => format!("{least} to {most} samples"),
             };
             // a finished sweep has as many of each cell
-            let preliminary = if least < most { " (preliminary)" } else { "" };
+            let preliminary = match least < most {
+                true => " (preliminary: compared in the rounds that both have)",
+                false => "",
+            };
             let intervals =
                 if most < LEAST_SAMPLES { "too few for intervals" } else { "[95 % intervals]" };
             format!(", {samples} a cell{preliminary}, {intervals}")
@@ -326,6 +330,18 @@ fn unfinished_repetition(records: &[Record]) -> Option<String> {
         let runs = counted(count, "run");
         format!(
             "{runs} of a later, unfinished repetition do not count yet; resume it, or run all again."
+        )
+    })
+}
+
+/// Comparisons with rounds that were not measured side by side.
+fn measured_apart(report: &ComparisonReport) -> Option<String> {
+    let apart = report.pairs.iter().filter(|pair| pair.rounds_apart > 0).count();
+    (apart > 0).then(|| {
+        format!(
+            "In {apart} of {} rounds were measured apart, as after a resume: they do not count, or leave the comparison \
+             undecided; run all again to compare them.",
+            counted(report.pairs.len(), "comparison")
         )
     })
 }

@@ -145,7 +145,7 @@ fn an_unfinished_repetition_is_named_and_uneven_samples_are_preliminary() {
     assert!(!said(&one(&retried)).join(" ").contains("repetition"));
     records.retain(|record| record.round == 0 || record.spec.architecture != LADDER);
     let basis = one(&records).basis;
-    let preliminary = "emulated-link, 3 to 9 samples a cell (preliminary), [95 % intervals]";
+    let preliminary = "emulated-link, 3 to 9 samples a cell (preliminary: compared in the rounds that both have), [95 % intervals]";
     assert!(basis.starts_with(preliminary), "{basis}");
 }
 

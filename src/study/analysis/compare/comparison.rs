@@ -84,6 +84,9 @@ pub struct Comparison {
     pub above_upper_bound: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasureComparison>,
+    /// Number of rounds that both cells have, but not side by side, so that the machine may have changed between them.
+    #[serde(skip)]
+    pub rounds_apart: usize,
     /// Published speedup of these cells with the error of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_speedup: Option<PublishedValue>,

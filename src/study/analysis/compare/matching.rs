@@ -7,7 +7,7 @@
 //! Labels of matched cells: the main options always, other options only if cells differ in them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rayon::prelude::*;
 
@@ -382,7 +382,7 @@ impl<'a> Pair<'a> {
         };
         let simulated = cells.map(|cell| cell.record.provenance == Provenance::Simulated);
         let exact = simulated == [true, true];
-        let resampled = if simulated == [false, false] {
+        let resampled = if simulated == [false, false] && !ComparedRounds::new(&cells).are_too_few() {
             resample([&other, &baseline], |[a, b]| throughput(cells[0], a) / throughput(cells[1], b))
         } else {
             None
@@ -409,29 +409,62 @@ pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]>
     resample([&a, &b, &c], share).and_then(interval95)
 }
 
-/// Measured cells with the rounds that all of them have, which in the middle of a sweep are not all rounds of each; whole if
-/// they have none in common.
+/// Rounds in which cells are compared.
+pub(super) struct ComparedRounds {
+    pub rounds: BTreeSet<u32>,
+    /// Rounds that all cells have, but not side by side, so that the machine may have changed between them. They are
+    /// compared only if there are no others.
+    pub apart: BTreeSet<u32>,
+}
+
+impl ComparedRounds {
+    pub fn new(cells: &[&PooledCell]) -> Self {
+        let rounds = cells.first().into_iter().flat_map(|cell| cell.rounds.keys().copied());
+        let is_shared = |round: &u32| cells.iter().all(|cell| cell.rounds.contains_key(round));
+        let is_apart = |round: &u32| is_apart(cells, *round);
+        let (apart, beside): (BTreeSet<u32>, BTreeSet<u32>) =
+            rounds.filter(is_shared).partition(is_apart);
+        let rounds = if beside.is_empty() { apart.clone() } else { beside };
+        Self { rounds, apart }
+    }
+
+    /// True if cells have several rounds, but only one side by side, or none: noise between rounds is then unknown.
+    fn are_too_few(&self) -> bool {
+        !self.apart.is_empty() && (self.rounds.len() < 2 || self.rounds == self.apart)
+    }
+}
+
+/// True if one of the cells ran another round of an experiment between this round of the first and of the last of them, as
+/// after a resume.
+fn is_apart(cells: &[&PooledCell], round: u32) -> bool {
+    let runs = || cells.iter().flat_map(|cell| &cell.runs).filter(|run| run.experiment.is_some());
+    let of_round = || runs().filter(|run| run.round == round).map(|run| run.created.as_str());
+    let (Some(first), Some(last)) = (of_round().min(), of_round().max()) else { return false };
+    runs().any(|run| run.round != round && first < run.created.as_str() && run.created.as_str() < last)
+}
+
+/// Measured cells with the rounds in which they are compared; whole if they have none in common.
 pub(super) fn with_shared_rounds<const SIDES: usize>(
     cells: [&PooledCell; SIDES],
 ) -> [Cow<'_, PooledCell>; SIDES] {
     let is_measured = cells.iter().all(|cell| cell.record.provenance != Provenance::Simulated);
-    let is_shared = |round: &u32| cells.iter().all(|cell| cell.rounds.contains_key(round));
+    let ComparedRounds { rounds, .. } = ComparedRounds::new(&cells);
+    let is_compared = |round: &u32| rounds.contains(round);
     cells.map(|cell| {
-        let is_whole = !is_measured || cell.rounds.keys().all(is_shared);
-        let narrowed = if is_whole { None } else { cell.of_rounds(is_shared) };
+        let is_whole = !is_measured || cell.rounds.keys().all(is_compared);
+        let narrowed = if is_whole { None } else { cell.of_rounds(is_compared) };
         narrowed.map_or(Cow::Borrowed(cell), Cow::Owned)
     })
 }
 
-/// One number per sample, by cell and round, for rounds that all cells have. Skips rounds with a sample that has no
+/// One number per sample, by cell and round, for rounds in which they are compared. Skips rounds with a sample that has no
 /// number.
 fn shared_rounds<const SIDES: usize>(
     cells: [&PooledCell; SIDES],
     number: impl Fn(&Spec, &Sample) -> Option<f64>,
 ) -> [Vec<Vec<f64>>; SIDES] {
     let mut by_side = [(); SIDES].map(|()| Vec::new());
-    let Some(first) = cells.first() else { return by_side };
-    for round in first.rounds.keys() {
+    for round in &ComparedRounds::new(&cells).rounds {
         let numbers = cells.map(|cell| -> Option<Vec<f64>> {
             cell.rounds.get(round)?.iter().map(|sample| number(&cell.record.spec, sample)).collect()
         });

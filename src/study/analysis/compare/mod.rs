@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 
 use self::comparison::LEVEL;
-use self::matching::{Ratio, cells, with_shared_rounds};
+use self::matching::{ComparedRounds, Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
@@ -251,6 +251,17 @@ impl Pair<'_> {
                 rounds[0], rounds[1]
             )));
         }
+        let compared = ComparedRounds::new(&[self.baseline, self.other]);
+        if !compared.apart.is_empty() {
+            let what = match compared.apart == compared.rounds {
+                true => "none was measured side by side, so the machine may have changed between them",
+                false => "they do not count, as the machine may have changed between them",
+            };
+            flags.push(flag(format!(
+                "{matched}: rounds {:?} of {from} and {to} were measured apart; {what}",
+                compared.apart
+            )));
+        }
         let (mut baseline_side, mut side) = (Side::new(baseline_cell), Side::new(cell));
         let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
         if recorder(baseline) != recorder(other) && both {
@@ -288,6 +299,7 @@ impl Pair<'_> {
             hidden_share_ci95: side.hidden_share_ci95,
             saved: Difference::new(baseline_cell.decoding(), cell.decoding()),
             measured: None,
+            rounds_apart: compared.apart.len(),
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
             above_upper_bound: self.upper_bound.and_then(|limit| {
                 let [cell, limit] = &with_shared_rounds([self.other, limit]);

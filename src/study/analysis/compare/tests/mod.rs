@@ -73,6 +73,32 @@ fn in_the_middle_of_a_sweep_all_numbers_of_a_pair_are_of_the_rounds_that_both_ha
     assert!(report.flags.iter().any(|flag| flag.text.contains("of those that both have")));
 }
 
+/// Rounds 1 and 2 of standard follow all rounds of ladder, after the load of the machine has doubled.
+#[test]
+fn rounds_measured_apart_decide_nothing() {
+    let records = |resumed: bool| {
+        let mut standard = rounds("s", architecture(&Architecture::Standard), 2.0);
+        let mut ladder = rounds("l", architecture(&LADDER), 1.2);
+        for (cell, second) in [(&mut standard, 0), (&mut ladder, 30)] {
+            for run in cell {
+                run.experiment = Some("hide".into());
+                let minute = if resumed && second == 0 && run.round > 0 { 10 } else { 0 } + run.round;
+                run.created = format!("2026-01-01T00:{minute:02}:{second:02}Z");
+            }
+        }
+        [standard, ladder].concat()
+    };
+    let report = compare(&records(false), "architecture").unwrap();
+    assert_eq!((report.pairs[0].verdict, report.pairs[0].rounds_apart), (PairVerdict::Faster, 0));
+    let report = compare(&records(true), "architecture").unwrap();
+    let pair = &report.pairs[0];
+    assert!((pair.speedup - 2.0 / 1.2).abs() < 1e-9, "{pair:?}");
+    assert_eq!((pair.side.rounds, pair.rounds_apart), (1, 2));
+    let judged = (pair.verdict, pair.speedup_ci95, pair.p_value);
+    assert_eq!(judged, (PairVerdict::Unknown, None, None));
+    assert!(report.flags.iter().any(|flag| flag.text.contains("rounds {1, 2} of")), "{report:?}");
+}
+
 /// Ladder saves most of standard's latency, upper-bound half a percent: that is noise, and no gap of which ladder closes
 /// 8000 %.
 #[test]
