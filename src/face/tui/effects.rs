@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 
@@ -18,12 +19,17 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::{Experiment, SweepSelection};
 
+/// Maximum time to wait for a file when the workbench is left; a network file system may hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub struct Performer {
     store: Store,
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
+    /// Files that are written in the background.
+    writing: Vec<JoinHandle<()>>,
     questions: Questions,
     runs: Worker,
     /// True while a read is queued but not started; a second one would be redundant.
@@ -38,6 +44,7 @@ impl Performer {
             store: Store::open(dir).remembering(),
             cancel: Cancel::default(),
             sweep: None,
+            writing: Vec::new(),
             questions: Questions::default(),
             runs: Worker::new(answers.clone()),
             reading: Arc::default(),
@@ -86,23 +93,37 @@ impl Performer {
             Effect::Export { export, path } => {
                 let holds = export.holds.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
-                    Ok(path) => Message::Notified(Ok(format!("wrote {}{holds}", path.display()))),
-                    Err(error) => Message::Notified(Err(format::error(&error))),
-                })
+                    Ok(path) => Ok(format!("wrote {}{holds}", path.display())),
+                    Err(error) => Err(format::error(&error)),
+                });
             }
-            Effect::Do(BackgroundJob(work)) => self.spawn(move || Message::Notified(work())),
+            Effect::Do(BackgroundJob(work)) => self.spawn(work),
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
         }
     }
 
-    /// Cancels running work; waits for it to be stored if `patience` is set.
-    pub fn finish(self, patience: bool) {
+    /// Cancels running work; waits for it to be stored if `patience` is set, and for files that are being written. Returns
+    /// true if it waited for a file, whose message nobody has read.
+    pub fn finish(mut self, patience: bool) -> bool {
         self.cancel.all();
         if let (true, Some(sweep)) = (patience, self.sweep) {
             // a panic in it was already reported as a message
             let _ = sweep.join();
         }
+        let mut is_written = || {
+            self.writing.retain(|file| !file.is_finished());
+            self.writing.is_empty()
+        };
+        if is_written() {
+            return false;
+        }
+        eprintln!("writing the export…");
+        let asked = Instant::now();
+        while !is_written() && asked.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
     }
 
     fn report(&self, result: std::io::Result<()>) {
@@ -116,13 +137,14 @@ impl Performer {
         let _ = self.answers.send(message);
     }
 
-    /// Runs `work` on a thread; a panic becomes a message.
-    fn spawn(&self, work: impl FnOnce() -> Message + Send + 'static) {
+    /// Runs `work`, which writes a file, on a thread; a panic becomes a message.
+    fn spawn(&mut self, work: impl FnOnce() -> std::result::Result<String, String> + Send + 'static) {
         let answers = self.answers.clone();
-        std::thread::spawn(move || {
-            let message = guarded(work).unwrap_or_else(|error| Message::Notified(Err(error)));
-            let _ = answers.send(message);
-        });
+        self.writing.retain(|file| !file.is_finished());
+        self.writing.push(std::thread::spawn(move || {
+            let told = guarded(work).unwrap_or_else(Err);
+            let _ = answers.send(Message::Notified(told));
+        }));
     }
 
     fn start(&mut self, experiment: Arc<Experiment>, choice: SweepSelection) {

@@ -64,7 +64,13 @@ pub fn run(options: WorkbenchOptions) -> Result<()> {
         let _ = writeln!(std::io::stderr(), "cannot save the session: {error}");
     }
     let patience = left.as_ref().map_or(true, |left| !left.at_once);
-    workbench.performer.finish(patience);
+    if workbench.performer.finish(patience) {
+        for message in workbench.messages.try_iter() {
+            if let Message::Notified(Ok(text) | Err(text)) = message {
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }
+        }
+    }
     match left.map_err(failed)? {
         Left { interrupted: true, .. } => Err(Error::Interrupted),
         Left { .. } => Ok(()),
