@@ -74,7 +74,11 @@ const TERMS: [Meaning; 16] = [
     ("round", "one pass of a sweep over its cells", "repeat"),
     ("sample", "one timed generation of a run", "repeat"),
     ("P2P", "GPUs read each other's memory directly; off: through host memory", "nvlink pcie peer"),
-    ("contention", "slowdown of kernels while an all-reduce runs at the same time", "interference"),
+    (
+        "contention",
+        "slowdown of kernels, and of the all-reduce, while both run at the same time",
+        "interference",
+    ),
     (
         "emulated-link",
         "computed here, with all-reduces padded to a latency and bandwidth",

@@ -527,7 +527,24 @@ fn differences([baseline, value]: &[String; 2], pair: &Comparison) -> Vec<String
         };
         above.sentence([value, "upper-bound"], rest) + &capped
     });
-    saved.into_iter().chain(above).collect()
+    saved.into_iter().chain(above).chain(longer_comm([baseline, value], pair)).collect()
+}
+
+/// Least ratio of the communication of two cells that needs an explanation.
+const LONGER: f64 = 1.05;
+
+/// Reason why a cell that hides more communication spends more time in it.
+fn longer_comm([baseline, value]: [&String; 2], pair: &Comparison) -> Option<String> {
+    let (from, to) = (&pair.baseline_side, &pair.side);
+    let ratio = to.comm_ms? / from.comm_ms?;
+    let hides_more = to.overlap_pct? > from.overlap_pct?;
+    let or_waits = if pair.is_simulated() { "" } else { ", or ranks wait longer in it" };
+    (hides_more && ratio.is_finite() && ratio >= LONGER).then(|| {
+        format!(
+            "communication takes {value} {ratio:.2}x as long as {baseline}: kernels beside an all-reduce slow it \
+             down{or_waits}"
+        )
+    })
 }
 
 /// Numbers of rows of the first of [`differences`], and of all.
