@@ -209,6 +209,28 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert!(view(&driver).panel.is_none());
 }
 
+/// A run of eight ranks of which only the first one ran, on an emulated link: its collectives begin when it arrives.
+#[test]
+fn waiting_is_unknown_without_the_other_ranks() {
+    let mut alone = trace().whole().into_owned();
+    alone.spans.retain(|span| span.rank == 0);
+    for span in alone.spans.iter_mut().filter(|span| span.lane == plan::Lane::Comm) {
+        span.last_arrival_ns = span.start_ns;
+    }
+    alone.meta.ranks = 1;
+    alone.meta.spec.iter_mut().for_each(|spec| spec.tp = 8);
+    let mut driver = with(vec![TraceIndex::new("rank 0 of 8".into(), alone)], (120, 40));
+    driver.taps("E");
+    let shown = driver.screen();
+    assert!(shown.contains("wait/call transfer/call") && !shown.contains(" 0 ns "), "{shown}");
+    let row = shown.lines().find(|line| line.contains("L*/mlp/reduce")).expect("its row");
+    assert_eq!(row.matches(" - ").count(), 2, "neither is known: {shown}");
+    driver.tap(KeyCode::Enter);
+    let lines = super::super::info::content(view(&driver), 120).1;
+    let may_wait = "; may include waiting for peers";
+    assert!(lines.iter().any(|line| line.ends_with(may_wait)), "{lines:?}");
+}
+
 #[test]
 fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
