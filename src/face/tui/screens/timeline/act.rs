@@ -66,6 +66,16 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
             cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
         }
+        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
+            match view.go_to_cause() {
+                Ok(gap) => {
+                    // the details of the operation take its place
+                    view.panel = None;
+                    gap.into_iter().for_each(|gap| cx.inform(gap));
+                }
+                Err(why) => cx.inform(why),
+            }
+        }
         Act::Operations | Act::Stretches => list_part(view, act, cx),
         Act::FoldRanks => fold_ranks(view, cx),
         Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
@@ -291,11 +301,6 @@ fn on_view(view: &mut TimelineView, act: Act) -> Result<(), String> {
         Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
         Act::Dependencies => return view.list_dependencies(),
         Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
-        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
-            view.go_to_cause()?;
-            // the details of the operation take its place
-            view.panel = None;
-        }
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Legend(..))) => {
             return Err("a legend has no entry to go to".into());
         }

@@ -385,6 +385,13 @@ impl TimelineView {
         }
     }
 
+    /// Shows all of the item under the cursor with room on both sides, zooming out only if needed.
+    pub(super) fn show_whole(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.window = self.window.around(start, end, self.bounds());
+        }
+    }
+
     /// Moves the cursor along its line; the window follows.
     pub fn move_in_line(&mut self, by: isize) {
         let pane = self.pane_mut();

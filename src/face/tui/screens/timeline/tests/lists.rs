@@ -247,6 +247,47 @@ fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
 }
 
 #[test]
+fn a_jump_shows_the_whole_operation_with_room() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let jump = |driver: &mut Driver| {
+        driver.taps("E");
+        driver.tap(KeyCode::Enter);
+        let (shown, span) = (view(driver).window, *view(driver).span().expect("on a collective"));
+        assert!(shown.from < span.start_ns && span.end_ns < shown.to, "{shown:?}: {span:?}");
+        shown.width()
+    };
+    let before = view(&driver).window.width();
+    assert_eq!(jump(&mut driver), before, "it fits");
+    type_line(&mut driver, "t", "+-2us");
+    assert!(jump(&mut driver) > 4_000, "no window of 4 us shows a collective of 15 us");
+}
+
+/// A stall of 201 us between two steps.
+#[test]
+fn the_longest_gap_is_shown_in_the_middle_with_its_length() {
+    let mut stalled = trace().whole().into_owned();
+    for span in stalled.spans.iter_mut().filter(|span| span.phase == Phase::Decode && span.step >= 2) {
+        let times = [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns];
+        times.into_iter().for_each(|time| *time += 200_000);
+        if span.last_arrival_ns >= 0 {
+            span.last_arrival_ns += 200_000;
+        }
+    }
+    let before = |span: &&trace::Span| span.phase == Phase::Decode && span.step < 2;
+    let from = stalled.spans.iter().filter(before).map(|span| span.end_ns).max().expect("two steps");
+    let mut driver = with(vec![TraceIndex::new("stalled".into(), stalled)], (120, 40));
+    driver.taps("V");
+    driver.shows("go to the longest gap");
+    driver.tap(KeyCode::Enter);
+    assert!(view(&driver).panel.is_none());
+    let shown = driver.screen();
+    assert!(shown.contains("longest gap on rank ") && shown.contains(": 201 us"), "{shown}");
+    let (shown, middle) = (view(&driver).window, from + 100_500);
+    assert!(shown.from < from && from + 201_000 < shown.to, "{shown:?}");
+    assert!((shown.middle() - middle).abs() * 10 < shown.width(), "{shown:?}: {middle}");
+}
+
+#[test]
 fn exposed_communication_is_sorted_by_any_column() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
