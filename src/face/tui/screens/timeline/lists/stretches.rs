@@ -190,7 +190,7 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
     (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
     (TableColumn::number("share", 7, 0), None),
     (TableColumn::number("per call", 9, 0), Some(StretchColumn::PerCall)),
-    (TableColumn::number("longest", 22, 0), Some(StretchColumn::Longest)),
+    (TableColumn::number("max exp.", 22, 0), Some(StretchColumn::Longest)),
     (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
     (TableColumn::text("holds up", 8, 0), None),
     (TableColumn::number("wait/call", 9, 0), None),

@@ -299,6 +299,8 @@ fn exposed_communication_is_sorted_by_any_column() {
     };
     driver.shows("exposed▾");
     driver.shows("s: sort; ");
+    // not the duration of a call, which the operations have as `max`
+    driver.shows(" max exp. ");
     driver.taps("S");
     driver.shows("calls▾");
     driver.taps("S");
