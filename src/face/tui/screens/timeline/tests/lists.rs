@@ -688,6 +688,7 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     driver.taps("/nccl");
     driver.tap(KeyCode::Enter);
     driver.shows("hidden: the rank computes meanwhile");
+    driver.shows(": ░ waited 500 ns for peers, ▓ transfer 14.5 us");
 }
 
 #[test]
@@ -705,7 +706,8 @@ fn a_transfer_of_two_ranks_has_its_waiting_part() {
         super::super::info::content(&view, 120).1
     };
     let known = lines(&trace);
-    let waited = ": ░ waited 5.50 us for the peer, ▓ transfer 19.5 us";
+    // the marks are those of the lane
+    let waited = ": ╲ waited 5.50 us for the peer, ╱ transfer 19.5 us";
     assert!(known.iter().any(|line| line.ends_with(waited)), "{known:?}");
     let shown = with(vec![TraceIndex::new("a pipeline".into(), trace.clone())], (120, 40)).screen();
     let lane = shown.lines().find(|line| line.contains("stream 13")).expect("a lane");
