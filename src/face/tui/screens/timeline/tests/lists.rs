@@ -147,6 +147,26 @@ fn a_name_is_shown_whole_and_copied() {
     assert_eq!(copied(&mut driver), kernel);
 }
 
+/// Attention of full and of sliding-window layers, whose names differ in the middle.
+#[test]
+fn names_that_differ_in_the_middle_stay_apart() {
+    let attention = |kind: &str| {
+        format!(
+            "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKv{kind}CausalP16VarSeqQ128Kv128PersistentContext"
+        )
+    };
+    for size in [(120, 40), (80, 24)] {
+        let mut trace = imported().trace;
+        trace.operations[0].name = attention("");
+        trace.operations[1].name = attention("SlidingOrChunked");
+        let mut driver = with(vec![TraceIndex::new("attention".into(), trace)], size);
+        driver.taps("O");
+        driver.shows("fmhaSm100aK");
+        driver.shows("…SlidingOrChunked");
+        driver.shows("…CausalP16");
+    }
+}
+
 #[test]
 fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let mut driver = with(vec![trace()], (120, 40));
