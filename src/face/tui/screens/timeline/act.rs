@@ -13,6 +13,8 @@ use plan::Architecture;
 
 const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
 
+const NO_NAME: &str = "there is no operation or range under the cursor";
+
 /// Acts on two traces.
 const OF_PAIR: [Act; 7] = [
     Act::SwitchTrace,
@@ -63,8 +65,12 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         },
         Act::CopyNumbers => copy(info::item_text(view), cx),
         Act::WholeName if !matches!(view.panel, Some(TimelinePanel::Operations(_))) => {
-            let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
-            cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
+            match name(view) {
+                // a list has the place of the details
+                Some(name) if view.panel.is_some() => cx.inform(name),
+                Some(_) => view.names_in_full = !view.names_in_full,
+                None => cx.inform(NO_NAME),
+            }
         }
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
             match view.go_to_cause() {
@@ -84,7 +90,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         }
         Act::CopyName => match name(view) {
             Some(name) => copy(name, cx),
-            None => cx.inform("there is no operation or range under the cursor"),
+            None => cx.inform(NO_NAME),
         },
         act => {
             let before = view.seen();

@@ -41,7 +41,7 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
     let short =
         if title.width() > room { lists::brief(&title, room) } else { fitting_name(&title, room) };
     if short != title {
-        lines.push(title);
+        lines.insert(if view.names_in_full { 0 } else { lines.len() }, title);
     }
     (short, lines)
 }

@@ -136,8 +136,12 @@ fn a_name_is_shown_whole_and_copied() {
     let told = driver.state.cx.notice.as_mut().expect("it is told");
     told.text = format!("copied: {}", "long_kernel_".repeat(20));
     driver.shows("copied: long_kernel_long");
+    let first = |driver: &Driver| super::super::info::content(view(driver), 80).1.remove(0);
     driver.taps("W");
-    driver.shows("press O first: W works in the full table of operations");
+    assert_eq!(first(&driver), kernel, "the details begin with it");
+    driver.shows(kernel);
+    driver.taps("W");
+    assert_ne!(first(&driver), kernel);
     driver.taps("O");
     driver.hides(kernel);
     driver.taps("/gemm");
