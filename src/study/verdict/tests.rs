@@ -195,6 +195,7 @@ fn waiting_for_the_host_in_an_own_trace_is_one_number() {
     let gap = much.leading_gap().expect("the cause named first");
     assert_eq!((gap.at_us, gap.gap_us, &much.longest_gap), (40.0, 100.0, &None));
     assert!(with_host(0).leading_gap().is_none(), "exposed communication is named first");
+    assert!(much.leads_with_host() && !with_host(0).leads_with_host());
     let some = with_host(15);
     let share = some.host_share.unwrap();
     assert!((share - 15.0 / 115.0).abs() < 1e-9, "{share}");

@@ -174,6 +174,11 @@ impl Verdict {
         self.stages.is_none() && self.idle_share >= IDLE && self.idle_share > self.exposed_share
     }
 
+    /// True if the GPU waits for the host more than communication is exposed, as in launch-bound steps.
+    pub fn leads_with_host(&self) -> bool {
+        self.host_share.is_some_and(|host| host >= LAUNCH_BOUND && host > self.exposed_share)
+    }
+
     /// Gap that the verdict names before other causes: one that is most of the idle time, or the longest one where idle
     /// time leads.
     pub fn leading_gap(&self) -> Option<&LongestGap> {

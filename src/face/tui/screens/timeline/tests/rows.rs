@@ -167,6 +167,26 @@ fn a_stream_is_labelled_with_what_it_mostly_runs() {
     driver.hides(" compute  ");
 }
 
+/// Short kernels, each launched long after the one before ended.
+#[test]
+fn a_launch_bound_trace_opens_with_the_ranges_of_the_host() {
+    let mut trace = imported().trace;
+    trace.spans.retain(|span| span.operation == 0);
+    for span in &mut trace.spans {
+        (span.ready_ns, span.end_ns) = (span.start_ns - 1_000, span.start_ns + 5_000);
+    }
+    let open = |size| with(vec![TraceIndex::new("eager".into(), trace.clone())], size);
+    let driver = open((120, 40));
+    let verdict = view(&driver).panes[0].verdict.clone().expect("it is judged");
+    assert!(verdict.leads_with_host(), "{}", verdict.headline);
+    driver.shows("▾ thread 0");
+    driver.shows("layer 0");
+    assert!(view(&driver).span().is_some(), "the cursor stays on its kernel");
+    // a small window keeps its lanes
+    open((80, 24)).hides("▾ thread 0");
+    with(vec![imported()], (120, 40)).hides("▾ thread 0");
+}
+
 #[test]
 fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     let mut trace = imported().trace;
