@@ -318,6 +318,20 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             }
         }
     }
+    // kernels of different functions may have one label
+    let label = |name: &str| library_label(name).unwrap_or_else(|| short(name));
+    let mut labelled: HashMap<(String, String), Vec<usize>> = HashMap::new();
+    for (at, name) in names.iter().enumerate() {
+        labelled.entry((label(name), suffixes[at].clone())).or_default().push(at);
+    }
+    for group in labelled.into_values() {
+        let functions: HashSet<String> = group.iter().map(|at| short(names[*at])).collect();
+        if functions.len() > 1 {
+            for at in group {
+                suffixes[at] = format!("‹{}›", short(names[at]).trim_end_matches("<>"));
+            }
+        }
+    }
     // names that differ in what does not fit are numbered
     let mut seen: HashMap<(String, String), Vec<&str>> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
@@ -588,6 +602,15 @@ mod tests {
         let signs = ["k<+1>", "k<-1>"];
         assert_eq!(super::distinguishing(&signs), ["", ""], "no word differs");
         assert_eq!(super::distinguishing(&["a::k<1>", "b::k<1>"]), ["‹a›", "‹b›"]);
+        let copy =
+            "gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>";
+        let copies = ["elementwise_kernel", "unrolled_elementwise_kernel"]
+            .map(|function| format!("void at::native::{function}<4, at::native::{copy}>(int)"));
+        assert_eq!(
+            super::distinguishing(&[&copies[0], &copies[1]]),
+            ["‹elementwise_kernel›", "‹unrolled_elementwise_kernel›"],
+            "both are labelled copy"
+        );
     }
 
     #[test]

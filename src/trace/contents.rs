@@ -326,6 +326,14 @@ impl Trace {
         })
     }
 
+    /// True if ranks of the run, or of the imported job, were not recorded. One of them may arrive last at any collective,
+    /// so waiting for peers cannot be separated from transfer, whatever arrivals the spans have: an emulated collective of
+    /// a rank that runs alone begins when that rank arrives.
+    pub fn lacks_ranks(&self) -> bool {
+        let of_run = self.meta.spec.as_ref().is_some_and(|spec| spec.ranks() > self.meta.ranks);
+        of_run || self.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0)
+    }
+
     /// Keeps only the spans of the first rank if all ranks have the same spans, and returns the other ranks, ascending;
     /// empty if ranks differ, if there is one, or if the trace was imported.
     pub fn fold_ranks(&mut self) -> Vec<u32> {

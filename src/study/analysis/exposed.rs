@@ -259,7 +259,8 @@ struct Calls {
 }
 
 impl Calls {
-    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage) {
+    /// Adds a call, with its wait and transfer if the trace `knows_arrivals`.
+    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage, knows_arrivals: bool) {
         let span = &runs.trace.spans[place];
         let exposed_ns: i64 = runs.pieces(span).map(|piece| exposed.within(piece)).sum();
         if exposed_ns > 0 {
@@ -270,7 +271,7 @@ impl Calls {
         }
         self.count += 1;
         // -1: arrivals were not recorded
-        if span.last_arrival_ns >= 0 {
+        if knows_arrivals && span.last_arrival_ns >= 0 {
             let arrival = span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
             self.arrived += 1;
             self.wait_ns = self.wait_ns.saturating_add(arrival - span.start_ns);
@@ -307,13 +308,15 @@ fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamil
     let names: Vec<String> =
         runs.trace.operations.iter().map(|operation| over_layers(operation).into_owned()).collect();
     let name = |operation: u32| names.get(operation as usize).map_or("?", String::as_str);
+    let knows_arrivals = !runs.trace.lacks_ranks();
     let mut families: BTreeMap<&str, Calls> = BTreeMap::new();
     for (of_rank, lanes) in runs.by_rank.iter().zip(lanes) {
         let exposed = Coverage::new(difference(&lanes.comm, lanes.compute.union()));
         for place in of_rank.iter().flat_map(|run| run.at.clone()) {
             let span = &runs.trace.spans[place];
             if runs.class(span) == Class::Comm {
-                families.entry(name(span.operation)).or_default().add(runs, place, &exposed);
+                let calls = families.entry(name(span.operation)).or_default();
+                calls.add(runs, place, &exposed, knows_arrivals);
             }
         }
     }
@@ -407,13 +410,36 @@ mod tests {
         assert!(per_call <= family.longest[0].1 && per_call > 0.1, "{per_call}");
     }
 
+    /// Trace of a run of one rank.
+    fn alone(spans: Vec<Span>) -> Trace {
+        let mut trace = trace(spans);
+        trace.meta.spec.iter_mut().for_each(|spec| spec.tp = 1);
+        trace
+    }
+
+    /// An emulated collective of the only recorded rank begins when that rank arrives, whenever the others would.
+    #[test]
+    fn a_trace_without_some_ranks_separates_no_waiting() {
+        let reduce = Span { last_arrival_ns: 100, ..span(0, Lane::Comm, 100, 200) };
+        let mut trace = alone(vec![span(0, Lane::Compute, 0, 100), reduce]);
+        let waited = |trace: &Trace| {
+            let family = exposed_stretches(trace, &Selection::default()).families[0].clone();
+            let all = trace::overlap::overlap(trace, &Selection::default()).all;
+            (family.peer_wait_us, family.transfer_us, all.peer_wait_us)
+        };
+        assert_eq!(waited(&trace), (Some(0.0), Some(0.1), Some(0.0)));
+        trace.meta.spec.iter_mut().for_each(|spec| spec.tp = 8);
+        assert!(trace.lacks_ranks());
+        assert_eq!(waited(&trace), (None, None, None));
+    }
+
     /// One all-reduce, cut by a short kernel, that fills two intervals.
     #[test]
     fn the_longest_exposed_call_is_not_cut_by_a_kernel() {
         let [compute, comm] = [Lane::Compute, Lane::Comm];
         let reduce = Span { last_arrival_ns: 130, ..span(0, comm, 100, 200) };
         let found = exposed_stretches(
-            &trace(vec![span(0, compute, 0, 100), reduce, span(0, compute, 150, 160)]),
+            &alone(vec![span(0, compute, 0, 100), reduce, span(0, compute, 150, 160)]),
             &Selection::default(),
         );
         let [family] = &found.families[..] else { panic!("{:?}", found.families) };

@@ -495,7 +495,7 @@ impl Members {
             recorded > 1 && recorded < (group.size as usize).max(group.ranks.len())
         };
         let partial: Vec<bool> = groups.iter().zip(&named).map(is_partial).collect();
-        let missing = trace.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0);
+        let missing = trace.lacks_ranks();
         // a collective without a group may belong to any
         let partial = std::iter::once(missing || partial.contains(&true)).chain(partial).collect();
         Self { ranks: std::iter::once(everybody).chain(named).collect(), partial }

@@ -195,6 +195,7 @@ fn waiting_for_the_host_in_an_own_trace_is_one_number() {
     let gap = much.leading_gap().expect("the cause named first");
     assert_eq!((gap.at_us, gap.gap_us, &much.longest_gap), (40.0, 100.0, &None));
     assert!(with_host(0).leading_gap().is_none(), "exposed communication is named first");
+    assert!(much.leads_with_host() && !with_host(0).leads_with_host());
     let some = with_host(15);
     let share = some.host_share.unwrap();
     assert!((share - 15.0 / 115.0).abs() < 1e-9, "{share}");
@@ -461,6 +462,13 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
             assert!(than.is_none_or(|than| *speedup > than.speedup), "{lines:?}");
         }
         let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
+        assert!(title.is_some_and(|title| title.contains("of these remedies")), "{title:?}");
+        let more =
+            |sentence: &String| sentence.ends_with("`ladderscope rewire` compares more architectures.");
+        assert!(found.sentences.iter().any(more), "{:?}", found.sentences);
+        let keys = VerdictPlace::Workbench { go: "Enter", open: "o", compare: "w" };
+        let shown = found.sentences_for(keys).concat();
+        assert!(shown.contains(". w compares more architectures."), "{shown}");
         // the limit names the parts that cost nothing
         let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
         let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();

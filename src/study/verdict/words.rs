@@ -30,10 +30,12 @@ const GAIN: f64 = 0.005;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictPlace<'a> {
     CommandLine,
-    /// Workbench, with the names of two keys: one goes to what a sentence is about, one opens traces.
+    /// Workbench, with the names of its keys: `go` goes to the cause that a sentence names, `open` opens traces,
+    /// `compare` opens the what-if screen.
     Workbench {
         go: &'a str,
         open: &'a str,
+        compare: &'a str,
     },
 }
 
@@ -170,6 +172,11 @@ impl Verdict {
     /// True if more time is idle than exposed communication takes.
     fn leads_with_idle(&self) -> bool {
         self.stages.is_none() && self.idle_share >= IDLE && self.idle_share > self.exposed_share
+    }
+
+    /// True if the GPU waits for the host more than communication is exposed, as in launch-bound steps.
+    pub fn leads_with_host(&self) -> bool {
+        self.host_share.is_some_and(|host| host >= LAUNCH_BOUND && host > self.exposed_share)
     }
 
     /// Gap that the verdict names before other causes: one that is most of the idle time, or the longest one where idle
@@ -435,7 +442,7 @@ impl Verdict {
         sentences.extend(self.idle().filter(|_| !leads));
         sentences.extend(self.unjudged());
         sentences.extend(self.skew_for(reader));
-        sentences.extend(self.remedy_lines());
+        sentences.extend(self.remedy_lines(reader));
         if let Some(why) = &self.not_rewired {
             sentences.push(format!("No schedule predicted: {why}."));
             sentences.extend(self.bounds());
@@ -513,8 +520,8 @@ impl Verdict {
         parts.into_iter().flatten().collect()
     }
 
-    /// Best remedies, a line each under what they compare with, and the error of the predictions.
-    fn remedy_lines(&self) -> Vec<String> {
+    /// Best remedies, a line each under what they compare with, the error of the predictions, and what predicts others.
+    fn remedy_lines(&self, reader: VerdictPlace<'_>) -> Vec<String> {
         let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
         let limit = self.remedies.iter().find(is_limit);
         let simpler = |remedy: &Remedy| {
@@ -546,14 +553,21 @@ impl Verdict {
             false => {
                 let median = if self.steps == 1 { "" } else { "median " };
                 format!(
-                    "Predicted speedup over this trace's {median}step of {}, best first{bound}:",
+                    "Predicted speedup of these remedies over this trace's {median}step of {}, best first{bound}:",
                     latency(self.step_us)
                 )
             }
         }];
         lines.extend(offered.iter().map(|remedy| remedy.line()));
         let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
-        lines.push(format!("Error of these predictions: {}.", ladder.unwrap_or(any).error));
+        let more = match reader {
+            VerdictPlace::CommandLine => "`ladderscope rewire`",
+            VerdictPlace::Workbench { compare, .. } => compare,
+        };
+        lines.push(format!(
+            "Error of these predictions: {}. {more} compares more architectures.",
+            ladder.unwrap_or(any).error
+        ));
         lines
     }
 

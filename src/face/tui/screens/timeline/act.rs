@@ -13,6 +13,8 @@ use plan::Architecture;
 
 const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
 
+const NO_NAME: &str = "there is no operation or range under the cursor";
+
 /// Acts on two traces.
 const OF_PAIR: [Act; 7] = [
     Act::SwitchTrace,
@@ -63,8 +65,22 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         },
         Act::CopyNumbers => copy(info::item_text(view), cx),
         Act::WholeName if !matches!(view.panel, Some(TimelinePanel::Operations(_))) => {
-            let [open, whole] = [Act::Operations, Act::WholeName].map(|act| cx.key::<Timeline>(act));
-            cx.inform(format!("press {open} first: {whole} works in the full table of operations"));
+            match name(view) {
+                // a list has the place of the details
+                Some(name) if view.panel.is_some() => cx.inform(name),
+                Some(_) => view.names_in_full = !view.names_in_full,
+                None => cx.inform(NO_NAME),
+            }
+        }
+        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
+            match view.go_to_cause() {
+                Ok(gap) => {
+                    // the details of the operation take its place
+                    view.panel = None;
+                    gap.into_iter().for_each(|gap| cx.inform(gap));
+                }
+                Err(why) => cx.inform(why),
+            }
         }
         Act::Operations | Act::Stretches => list_part(view, act, cx),
         Act::FoldRanks => fold_ranks(view, cx),
@@ -74,7 +90,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         }
         Act::CopyName => match name(view) {
             Some(name) => copy(name, cx),
-            None => cx.inform("there is no operation or range under the cursor"),
+            None => cx.inform(NO_NAME),
         },
         act => {
             let before = view.seen();
@@ -291,11 +307,6 @@ fn on_view(view: &mut TimelineView, act: Act) -> Result<(), String> {
         Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
         Act::Dependencies => return view.list_dependencies(),
         Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
-        Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
-            view.go_to_cause()?;
-            // the details of the operation take its place
-            view.panel = None;
-        }
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Legend(..))) => {
             return Err("a legend has no entry to go to".into());
         }

@@ -109,6 +109,9 @@ pub fn follow(view: &TimelineView, columns: usize, cx: &mut Context) {
 /// Maximum trace size, in spans, for computing a verdict in advance; takes a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
+/// Minimum rows of the screen for opening the host's ranges by itself.
+const ROOMY: usize = 30;
+
 fn judge(view: &TimelineView, at: usize, cx: &mut Context) {
     let pane = &view.panes[at];
     let is_wanted = matches!(view.panel, Some(TimelinePanel::Verdict { .. }));
@@ -126,7 +129,12 @@ fn judge(view: &TimelineView, at: usize, cx: &mut Context) {
     };
     cx.follow(("verdict", at), &(), work, move |timeline: &mut Timeline, verdict, cx| {
         let Some((view, verdict)) = timeline.view.as_mut().zip(cx.ok_or_fail(verdict)) else { return };
+        let (is_alone, height) = (view.panes.len() == 1, usize::from(cx.body().height));
         if let Some(pane) = view.panes.get_mut(at) {
+            // the host's ranges show the cause; half of the window is left to lists and details
+            if verdict.leads_with_host() && is_alone && height >= ROOMY {
+                pane.open_ranges_within(height / 2);
+            }
             pane.verdict = Some(Arc::new(verdict));
         }
         if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) {

@@ -278,9 +278,8 @@ fn draw_pane(
             _ if matches!(what, TraceLine::Ranges(_)) => theme.style(Role::Dim),
             _ => theme.style(Role::Text),
         };
-        for (y, text) in (name.y..name.bottom()).zip(label(pane, *what, row.height)) {
-            put(buf, name, name.x, y, &cut(&text, LANE_LABEL - 1), style);
-        }
+        // on the first row of a tall lane only: labels on several rows look like several lanes
+        put(buf, name, name.x, name.y, &cut(&label(pane, *what), LANE_LABEL - 1), style);
         canvas.draw(buf, area, *what, strip);
         if let Some(path) = path {
             area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
@@ -430,10 +429,9 @@ fn under_cursor(pane: &Pane, window: TimeWindow, columns: usize) -> Option<(usiz
     Some((first, last.max(first)))
 }
 
-/// Label of a line: one row, or two for a stream that has the room.
-fn label(pane: &Pane, line: TraceLine, height: u16) -> Vec<String> {
+fn label(pane: &Pane, line: TraceLine) -> String {
     let index = &pane.index;
-    let text = match line {
+    match line {
         TraceLine::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
             let (one, others) = (index.ranks[rank].rank, rank_list(&index.alike(rank)));
             match pane.is_collapsed(rank) {
@@ -465,26 +463,24 @@ fn label(pane: &Pane, line: TraceLine, height: u16) -> Vec<String> {
                 (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
         }
-        TraceLine::Row(row) => return lane_label(index, row, height),
-    };
-    vec![text]
+        TraceLine::Row(row) => lane_label(index, row),
+    }
 }
 
-/// Label of a lane; of a stream with what it mostly runs, on a second row if the lane is tall.
-fn lane_label(index: &TraceIndex, row: usize, height: u16) -> Vec<String> {
+/// Label of a lane; of a stream with what it mostly runs.
+fn lane_label(index: &TraceIndex, row: usize) -> String {
     let row = &index.rows[row];
     let label = row.label.clone();
     let names = row.main.filter(|_| !index.trace.meta.streams.is_empty()).map(SpanClass::names);
-    let texts = match names {
-        Some([whole, _]) if height > 1 => vec![label, whole.to_owned()],
+    let text = match names {
         Some(names) => {
             let [whole, short] = names.map(|name| format!("{label} {name}"));
-            vec![first_fitting(&[whole, short, label], LANE_LABEL - 1).to_owned()]
+            first_fitting(&[whole, short, label], LANE_LABEL - 1).to_owned()
         }
-        None => vec![label],
+        None => label,
     };
-    let indent = usize::from(LANE_LABEL - 1).saturating_sub(texts[0].width()).min(6);
-    texts.iter().map(|text| format!("{:indent$}{text}", "")).collect()
+    let indent = usize::from(LANE_LABEL - 1).saturating_sub(text.width()).min(6);
+    format!("{:indent$}{text}", "")
 }
 
 /// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.

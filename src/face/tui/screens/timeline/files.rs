@@ -18,7 +18,7 @@ use study::analysis::{ExposedStretch, NameRow};
 use study::report::TracePage;
 use study::{analysis, plot};
 use table::render::{Shown, Sourced, Table};
-use table::{Link, Record};
+use table::{Link, Record, Spec};
 use trace::Trace;
 use trace::overlap::{Selection, StepKey};
 
@@ -159,13 +159,22 @@ impl Timeline {
     }
 }
 
+/// Label of a run with its link, unless the label says it: a link `p2p-off` is an option of its own.
+pub(super) fn label_with_link(spec: &Spec) -> String {
+    let (label, link) = (spec.label(), spec.link.label());
+    match label.split(' ').any(|word| word == link) {
+        true => label,
+        false => format!("{label} {link}"),
+    }
+}
+
 /// Indexes an opened trace and frees the memory used to open it, before the next one is opened.
 fn index(opened: OpenedTrace) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
     let words = meta.spec.as_ref().map(|s| {
         // the hardware's own link needs no word
-        let link = if s.link == Link::Native { String::new() } else { format!(" {}", s.link.label()) };
-        format!("{} {}{link}", s.model, s.label())
+        let words = if s.link == Link::Native { s.label() } else { label_with_link(s) };
+        format!("{} {words}", s.model)
     });
     // distinguishing settings first: the name may be wider than the window
     let title = match (&meta.import, &opened.record, words) {

@@ -41,7 +41,7 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
     let short =
         if title.width() > room { lists::brief(&title, room) } else { fitting_name(&title, room) };
     if short != title {
-        lines.push(title);
+        lines.insert(if view.names_in_full { 0 } else { lines.len() }, title);
     }
     (short, lines)
 }
@@ -463,11 +463,28 @@ fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
     if let Some(arrival) = arrival {
         let (waited, moved) =
             (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
-        text.push_str(&format!(": ░ waited {} for {peers}, ▓ transfer {}", ns(waited), ns(moved)));
+        let waits = drawn(view.pane(), (span.start_ns, arrival), ["░", "╲"]);
+        let moves = drawn(view.pane(), (arrival, span.end_ns), ["▓", "╱"]);
+        let parts = format!(": {waits}waited {} for {peers}, {moves}transfer {}", ns(waited), ns(moved));
+        text.push_str(&parts);
     } else if index.spans().class(span) == SpanClass::Comm {
         text.push_str(&format!("; may include waiting for {peers}"));
     }
     text
+}
+
+/// Marks with which a lane draws a part of the collective under the cursor, and a space: of hidden communication, of
+/// exposed communication, or of both; empty for a part without length.
+fn drawn(pane: &Pane, (from, to): (i64, i64), [hidden, exposed]: [&str; 2]) -> String {
+    let rank = pane.current().and_then(|line| pane.index.ranks.get(pane.index.rank_of(line)));
+    let exposed_ns = rank.map_or(0, |rank| rank.exposed.within((from, to)));
+    let share = exposed_ns as f64 / to.saturating_sub(from).max(1) as f64;
+    match (share * 8.0).round() as usize {
+        _ if to <= from => String::new(),
+        0 => format!("{hidden} "),
+        1..=7 => format!("{hidden}{exposed} "),
+        _ => format!("{exposed} "),
+    }
 }
 
 /// FLOPs, bytes and achieved rates, if the trace has the costs.

@@ -26,7 +26,6 @@ use crate::face::tui::screen::{
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::FilterKeyEffect;
-use base::text::fitting_name;
 pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
 use state::TimelineView;
@@ -187,9 +186,10 @@ impl Screen for Timeline {
         let Some(view) = &self.view else { return Vec::new() };
         let Some(counted) = &view.docked.counted else { return Vec::new() };
         let (pane, table) = (counted.pane, &counted.table);
-        let find = |((row, span), suffix): ((&NameRow, &usize), &String)| {
+        let room = 2 * lists::SHORT_NAME as u16;
+        let names = lists::distinct_names(&table.rows, &view.docked.suffixes, room);
+        let find = |((row, span), name): ((&NameRow, &usize), String)| {
             let (about, span) = (format!("operation  {}", lists::time_of(row.total_us)), *span);
-            let name = fitting_name(&row.name, lists::SHORT_NAME) + suffix;
             let find = Find::new(name, about, move |timeline: &mut Self, _| {
                 if let Some(view) = &mut timeline.view {
                     view.jump_closely(pane, span);
@@ -198,7 +198,7 @@ impl Screen for Timeline {
             // namespaces and template arguments are words, too
             find.also(row.name.replace(|c: char| !c.is_alphanumeric() && c != '_', " "))
         };
-        table.rows.iter().zip(&table.longest).zip(&view.docked.suffixes).map(find).collect()
+        table.rows.iter().zip(&table.longest).zip(names).map(find).collect()
     }
 
     fn notes(&self, body: Rect, _cx: &Context) -> Vec<ScreenNote> {

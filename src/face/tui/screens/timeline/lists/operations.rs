@@ -1,5 +1,7 @@
 //! Table of operations by total time: of a part of the trace, and of the step under the cursor while no list is open.
 
+use std::collections::BTreeMap;
+
 use ratatui::text::Line;
 
 use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
@@ -90,6 +92,7 @@ fn operation_table(
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = TableRows::new(&table.list, table.order.len());
     let columns = operation_columns(table, basis(&counted.table).1);
+    let mut names: Option<Vec<String>> = None;
     table::draw(buf, area, theme, &columns, list, |row, column, width| {
         let at = table.order[row];
         let Some(row) = rows.get(at) else { return Line::default() };
@@ -106,10 +109,50 @@ fn operation_table(
                 let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
-            _ => named(&row.name, table.suffixes.get(at).map_or("", String::as_str), width),
+            _ => names.get_or_insert_with(|| distinct_names(rows, &table.suffixes, width))[at].clone(),
         };
         Line::from(text)
     });
+}
+
+/// Shortened names of all rows, in this many columns. Where two are equal, the end of each begins where the full names
+/// differ.
+pub fn distinct_names(rows: &[NameRow], suffixes: &[String], width: u16) -> Vec<String> {
+    let suffix = |at: usize| suffixes.get(at).map_or("", String::as_str);
+    let all = rows.iter().enumerate().map(|(at, row)| named(&row.name, suffix(at), width));
+    let mut shown: Vec<String> = all.collect();
+    tell_apart(rows, (0..rows.len()).collect(), &mut shown, width);
+    shown
+}
+
+/// Rewrites the shown names of rows (indices) that are equal although their full names differ.
+fn tell_apart(rows: &[NameRow], among: Vec<usize>, shown: &mut [String], width: u16) {
+    let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for at in &among {
+        equal.entry(shown[*at].clone()).or_default().push(*at);
+    }
+    for group in equal.into_values() {
+        let first = &rows[group[0]].name;
+        let common = |at: &usize| {
+            let other = rows[*at].name.chars();
+            first.chars().zip(other).take_while(|(a, b)| a == b).count()
+        };
+        // of the whole group; a name that another one begins with differs in its end
+        let prefix = group.iter().skip(1).map(common).min();
+        let Some(prefix) = prefix.filter(|_| group.iter().any(|at| rows[*at].name != *first)) else {
+            continue;
+        };
+        for at in &group {
+            let third = usize::from(width.saturating_sub(1) / 3);
+            let head: String = shown[*at].chars().take(third).take_while(|c| *c != '…').collect();
+            let end: String = rows[*at].name.chars().skip(prefix).collect();
+            shown[*at] = cut(&format!("{head}…{end}"), width);
+        }
+        // of three names, two may still be equal
+        if among.len() > group.len() || group.iter().any(|at| shown[*at] != shown[group[0]]) {
+            tell_apart(rows, group, shown, width);
+        }
+    }
 }
 
 /// Shortened name with the suffix that tells it from others; the suffix leaves the name two thirds of the room.

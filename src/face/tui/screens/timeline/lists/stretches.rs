@@ -54,8 +54,8 @@ pub fn draw_stretches(
             // apart from the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
-            7 => family.peer_wait_us.map_or_else(String::new, time_of),
-            _ => family.transfer_us.map_or_else(String::new, time_of),
+            7 => family.peer_wait_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
+            _ => family.transfer_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
         })
     });
     if shown.order.is_empty() && inner.height > 1 {
@@ -64,6 +64,9 @@ pub fn draw_stretches(
     }
     note(buf, area, &keys(shown, index, cx), theme);
 }
+
+/// Time that the trace does not separate.
+const UNKNOWN: &str = "-";
 
 const COMPUTING: &str = "computing…";
 
@@ -95,10 +98,12 @@ fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
 
 /// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
 fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<TableColumn>) {
-    let knows_waits = shown.families().any(|family| family.peer_wait_us.is_some());
+    // of a run of our own, that they are unknown is an answer
+    let shows_waits =
+        index.trace.meta.spec.is_some() || shown.families().any(|family| family.peer_wait_us.is_some());
     let picked: &[usize] = match (width, shown.sorted.column) {
-        (140.., _) if knows_waits => &[0, 1, 2, 3, 7, 8, 4, 5, 6],
-        (100.., _) if knows_waits => &[0, 1, 3, 7, 8, 4, 5, 6],
+        (140.., _) if shows_waits => &[0, 1, 2, 3, 7, 8, 4, 5, 6],
+        (100.., _) if shows_waits => &[0, 1, 3, 7, 8, 4, 5, 6],
         (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
         (70.., _) => &[0, 1, 2, 3, 4, 5],
         (_, StretchColumn::Longest) => &[0, 1, 4, 5],
@@ -185,7 +190,7 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
     (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
     (TableColumn::number("share", 7, 0), None),
     (TableColumn::number("per call", 9, 0), Some(StretchColumn::PerCall)),
-    (TableColumn::number("longest", 22, 0), Some(StretchColumn::Longest)),
+    (TableColumn::number("max exp.", 22, 0), Some(StretchColumn::Longest)),
     (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
     (TableColumn::text("holds up", 8, 0), None),
     (TableColumn::number("wait/call", 9, 0), None),

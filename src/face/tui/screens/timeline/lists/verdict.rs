@@ -33,8 +33,10 @@ pub fn verdict_lines(view: &TimelineView, cx: &Context) -> Vec<String> {
 
 fn sentence_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
     let width = usize::from(cx.body().width.saturating_sub(4).max(20));
-    let (go, open) = (cx.key::<Timeline>(Act::ToggleRank), cx.keys.label(Action::TypeOpen));
-    let sentences = verdict.sentences_for(VerdictPlace::Workbench { go: &go, open: &open });
+    let [go, compare] = [Act::ToggleRank, Act::WhatIf].map(|act| cx.key::<Timeline>(act));
+    let open = cx.keys.label(Action::TypeOpen);
+    let keys = VerdictPlace::Workbench { go: &go, open: &open, compare: &compare };
+    let sentences = verdict.sentences_for(keys);
     let lines = |sentence: &String| match sentence.starts_with("  ") {
         true => vec![cut(sentence, width as u16)],
         false => wrap(sentence, width),

@@ -143,7 +143,8 @@ impl TraceIndex {
         let classes: Vec<SpanClass> = trace.operations.iter().map(SpanClass::from_operation).collect();
         let (parts, steps) = gather(&trace);
         let arrivals = arrivals(&trace);
-        let spans = Spans { all: &trace.spans, classes: &classes, arrivals: &arrivals };
+        let lacks_ranks = trace.lacks_ranks();
+        let spans = Spans { all: &trace.spans, classes: &classes, arrivals: &arrivals, lacks_ranks };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
         let built: Vec<_> = parts

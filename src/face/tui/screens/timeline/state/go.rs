@@ -7,6 +7,7 @@ use super::view::TimelineView;
 use super::window::TimeWindow;
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
+use base::text::latency;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
 
@@ -173,11 +174,11 @@ impl TimelineView {
         }
     }
 
-    /// Moves the cursor to an item of the focused trace; the window follows.
+    /// Moves the cursor to an item of the focused trace, and shows all of it.
     pub(super) fn go_to_place(&mut self, line: TraceLine, place: usize) {
         self.pane_mut().go_to(line, place);
         self.follow();
-        self.show_cursor();
+        self.show_whole();
     }
 
     pub fn back(&mut self) -> bool {
@@ -295,8 +296,8 @@ impl TimelineView {
     }
 
     /// Goes to the cause that the verdict names first: the longest gap if idle time leads, else the longest exposed
-    /// communication of a typical step.
-    pub fn go_to_cause(&mut self) -> Result<(), String> {
+    /// communication of a typical step. Returns a description of the gap, which has no details of its own.
+    pub fn go_to_cause(&mut self) -> Result<Option<String>, String> {
         let at = self.judged();
         let pane = &self.panes[at];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
@@ -313,11 +314,21 @@ impl TimelineView {
                 }
                 view.pane_mut().point_at(from);
                 view.follow();
-                let margin = (length / 16).max(1);
-                let to = from.saturating_add(length).saturating_add(margin);
-                view.set(TimeWindow::new(from.saturating_sub(margin), to));
+                // the gap in the middle, with the work before and behind it
+                let half = (length / 2).max(1);
+                view.time = from.saturating_add(half);
+                let to = from.saturating_add(length).saturating_add(half);
+                view.set(TimeWindow::new(from.saturating_sub(half), to));
             });
-            return Ok(());
+            let on = if self.pane().index.rank_count() > 1 {
+                format!(" on rank {rank}")
+            } else {
+                String::new()
+            };
+            let host = gap.host_call.map_or_else(String::new, |call| {
+                format!("; during it the host was in {} for {}", call.name, latency(call.within_us))
+            });
+            return Ok(Some(format!("longest gap{on}: {}{host}", latency(gap.gap_us))));
         }
         let longest = pane.index.typical_exposed();
         let span = longest.and_then(|(rank, stretch)| pane.index.collective(rank, stretch));
@@ -325,7 +336,7 @@ impl TimelineView {
             Some(span) => self.jump_closely(at, span),
             None => return Err("nothing to go to: no long gap, and no exposed communication".into()),
         }
-        Ok(())
+        Ok(None)
     }
 
     fn go_to_difference(&mut self, group: &OperationDifference) {
@@ -359,13 +370,8 @@ impl TimelineView {
         if let Some((from, to)) = from.zip(to)
             && !(self.window.contains(from) && to <= self.window.to)
         {
-            let bounds = self.bounds();
-            let window = self.window;
             // show both in one window, at the current zoom if that suffices
-            match to.saturating_sub(from) < window.width() {
-                true => self.window = window.showing(from, to, bounds),
-                false => self.set(TimeWindow::new(from, to)),
-            }
+            self.set(self.window.around(from, to, self.bounds()));
         }
     }
 }

@@ -214,7 +214,12 @@ impl TraceIndex {
     }
 
     pub fn spans(&self) -> Spans<'_> {
-        Spans { all: &self.trace.spans, classes: &self.classes, arrivals: &self.arrivals }
+        Spans {
+            all: &self.trace.spans,
+            classes: &self.classes,
+            arrivals: &self.arrivals,
+            lacks_ranks: self.trace.lacks_ranks(),
+        }
     }
 
     pub fn span(&self, row: usize, place: usize) -> Option<&Span> {

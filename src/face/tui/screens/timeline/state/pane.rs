@@ -317,6 +317,17 @@ impl Pane {
         self.set_collapsed(|_| true, to)
     }
 
+    /// Shows all ranges of the cursor's rank if all lines then fit these rows; the cursor stays on its line.
+    pub fn open_ranges_within(&mut self, rows: usize) {
+        let Some(line) = self.current() else { return };
+        let rank = self.index.rank_of(line);
+        let nested = self.index.ranks[rank].ranges.len().saturating_sub(1);
+        let is_shut = !self.open_ranges[rank] && !self.is_collapsed(rank);
+        if nested > 0 && is_shut && self.lines.len() + nested <= rows {
+            self.toggle_ranges(rank);
+        }
+    }
+
     fn toggle_ranges(&mut self, rank: usize) -> bool {
         self.open_ranges[rank] = !self.open_ranges[rank];
         self.list_lines_again()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::index::TraceIndex;
 use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
+use crate::face::tui::screens::timeline::files::label_with_link;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use plan::{Architecture, Phase};
@@ -64,7 +65,7 @@ impl PredictionTarget {
         if run.hardware != self.hardware {
             said.push_str(&format!(" (the run: {})", run.hardware));
         }
-        let title = format!("{} {} {}", spec.model, spec.label(), spec.link.label());
+        let title = format!("{} {}", spec.model, label_with_link(&spec));
         Ok((Arc::new(TraceIndex::new(title, trace)), said))
     }
 }

@@ -54,6 +54,8 @@ pub struct Spans<'a> {
     pub classes: &'a [SpanClass],
     /// Arrivals that the trace does not record, ascending by span: the spans of all ranks of a collective show them.
     pub arrivals: &'a [Arrival],
+    /// True if ranks were not recorded, so that no recorded arrival is known to be the last one.
+    pub lacks_ranks: bool,
 }
 
 /// Span (an index) and the time at which the last rank arrived at its collective (ns).
@@ -63,7 +65,8 @@ impl Spans<'_> {
     /// Arrival of the last rank at the collective of a span (an index), clamped to the span; `None` if unknown.
     pub fn arrival(&self, at: usize) -> Option<i64> {
         let span = self.all.get(at)?;
-        let recorded = (span.last_arrival_ns >= 0).then_some(span.last_arrival_ns);
+        let is_recorded = span.last_arrival_ns >= 0 && !self.lacks_ranks;
+        let recorded = is_recorded.then_some(span.last_arrival_ns);
         let found = || {
             let place = self.arrivals.binary_search_by_key(&at, |(span, _)| *span).ok()?;
             Some(self.arrivals[place].1)
@@ -436,6 +439,10 @@ mod tests {
 
     const CLASSES: [SpanClass; 3] = [SpanClass::Compute, SpanClass::Comm, SpanClass::Memory];
 
+    fn of(list: &[Span]) -> Spans<'_> {
+        Spans { all: list, classes: &CLASSES, arrivals: &[], lacks_ranks: false }
+    }
+
     /// True per kind if a nanosecond is covered.
     fn at(list: &[Span], kind: usize, time: i64) -> bool {
         list.iter().any(|s| match kind {
@@ -449,7 +456,7 @@ mod tests {
         let at = |start: i64| Span { ready_ns: start, start_ns: start, end_ns: start, ..Span::EMPTY };
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);
-        let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
+        let spans = of(&list);
         let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), true, spans);
         let places = row.places(spans, 0, 197);
         assert!(places.contains(&15) && places.contains(&16), "{places:?}");
@@ -460,7 +467,7 @@ mod tests {
         fn columns_agree_with_counting_nanoseconds(
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
+            let spans = of(&list);
             let (row, unions) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
@@ -490,7 +497,7 @@ mod tests {
         fn a_tolerance_moves_edges_by_no_more_than_itself(
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
+            let spans = of(&list);
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
@@ -506,7 +513,7 @@ mod tests {
         fn places_hold_every_span_that_touches(
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
-            let spans = Spans { all: &list, classes: &CLASSES, arrivals: &[] };
+            let spans = of(&list);
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {

@@ -117,6 +117,8 @@ pub struct TimelineView {
     pub lit: bool,
     /// True to read the imported files for each kernel, however large they are.
     pub looks: bool,
+    /// True if the details begin with the full name of an operation.
+    pub names_in_full: bool,
     /// True if two traces realign at the step that is looked at.
     pub follows: bool,
     /// Step that is looked at, if the other trace lacks it.
@@ -155,6 +157,7 @@ impl TimelineView {
             marks: [None; 2],
             lit: false,
             looks: false,
+            names_in_full: false,
             follows: false,
             unpaired: None,
             trail: Vec::new(),
@@ -382,6 +385,13 @@ impl TimelineView {
     pub(super) fn show_cursor(&mut self) {
         if let Some((start, end)) = self.interval() {
             self.window = self.window.showing(start, end, self.bounds());
+        }
+    }
+
+    /// Shows all of the item under the cursor with room on both sides, zooming out only if needed.
+    pub(super) fn show_whole(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.window = self.window.around(start, end, self.bounds());
         }
     }
 

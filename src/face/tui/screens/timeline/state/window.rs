@@ -79,6 +79,20 @@ impl TimeWindow {
         Self { from: start, to: start.saturating_add(width) }.within(bounds)
     }
 
+    /// Shows all of `from..to` with room on both sides: scrolls as little as needed, and zooms out only if `self` is too
+    /// narrow.
+    pub fn around(self, from: i64, to: i64, bounds: Self) -> Self {
+        let length = to.saturating_sub(from).max(1);
+        let margin = (length / 8).max(1);
+        let with_room = |room: i64| (from.saturating_sub(room), to.saturating_add(room));
+        if length.saturating_add(2 * margin) > self.width() {
+            let (from, to) = with_room(margin);
+            return Self::new(from, to).within(bounds);
+        }
+        let (from, to) = with_room(self.width() / 16);
+        self.showing(from, to, bounds)
+    }
+
     /// Time at column `column` of `columns`.
     pub fn time(&self, column: usize, columns: usize) -> i64 {
         self.from + scaled(self.width(), column as i64, columns.max(1) as i64)
@@ -168,6 +182,7 @@ mod tests {
         Zoom(i64, f64),
         Pan(f64),
         Show(i64, i64),
+        Around(i64, i64),
         Set(i64, i64),
     }
 
@@ -177,6 +192,7 @@ mod tests {
                 .prop_map(|(a, f)| Move::Zoom(a, f)),
             (-2.0..2.0).prop_map(Move::Pan),
             (-2_000_000i64..2_000_000, 0i64..5_000_000).prop_map(|(a, w)| Move::Show(a, a + w)),
+            (-2_000_000i64..2_000_000, 0i64..5_000_000).prop_map(|(a, w)| Move::Around(a, a + w)),
             (any::<i64>(), any::<i64>()).prop_map(|(a, b)| Move::Set(a, b)),
         ]
     }
@@ -195,6 +211,7 @@ mod tests {
                     Move::Zoom(at, factor) => window.zoomed(at, factor, bounds),
                     Move::Pan(share) => window.panned(share, bounds),
                     Move::Show(from, to) => window.showing(from, to, bounds),
+                    Move::Around(from, to) => window.around(from, to, bounds),
                     Move::Set(from, to) => TimeWindow::new(from, to).within(bounds),
                 };
                 prop_assert!(window.from >= bounds.from && window.to <= bounds.to, "{window:?} {bounds:?}");
@@ -211,6 +228,21 @@ mod tests {
             let shown = window.column(window.time(column, 200), 200);
             prop_assert!(shown == Some(column) || shown.map(|c| c + 1) == Some(column));
         }
+    }
+
+    #[test]
+    fn a_window_around_an_operation_contains_it_with_room_and_keeps_the_zoom_if_it_fits() {
+        let bounds = TimeWindow::new(0, 1_000_000);
+        let window = TimeWindow::new(500_000, 503_000);
+        for (from, to) in
+            [(501_000, 501_500), (400_000, 402_000), (500_000, 505_800), (502_900, 503_100)]
+        {
+            let shown = window.around(from, to, bounds);
+            let room = shown.width() / 20;
+            assert!(shown.from + room <= from && to + room <= shown.to, "{from}..{to}: {shown:?}");
+            assert_eq!(shown.width() == window.width(), to - from < 2_400, "{from}..{to}: {shown:?}");
+        }
+        assert_eq!(window.around(501_000, 501_500, bounds), window, "it is there already");
     }
 
     #[test]

@@ -28,6 +28,24 @@ fn what_was_open_is_opened_again_where_it_was_looked_at() {
 }
 
 #[test]
+fn the_title_of_a_run_says_its_link_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.parquet");
+    let title = |link: table::Link| {
+        let mut index = measured();
+        let spec = index.trace.meta.spec.as_mut().expect("a run of our own");
+        (spec.link, spec.p2p) = (link, P2p::Off);
+        trace::write(&path, &index.trace).expect("it is written");
+        let driver = with(vec![index.opened_from(path.to_string_lossy())], (160, 40));
+        let kept = driver.state.timeline.remember().expect("something is open");
+        again(&kept).screen().lines().nth(1).expect("a title").to_owned()
+    };
+    assert_eq!(title(table::Link::P2pOff).matches("p2p-off").count(), 1);
+    let emulated = title(table::Link::Emulated { alpha_us: 20.0, gb_s: 50.0 });
+    assert!(emulated.contains(" p2p-off 20us+50GB/s"), "{emulated}");
+}
+
+#[test]
 fn rules_stay_with_the_trace_that_they_classify() {
     let hta = || Some("hta".to_owned());
     let of = |rules| imported().opened_from("my trace.json").classified_by(rules);

@@ -136,8 +136,12 @@ fn a_name_is_shown_whole_and_copied() {
     let told = driver.state.cx.notice.as_mut().expect("it is told");
     told.text = format!("copied: {}", "long_kernel_".repeat(20));
     driver.shows("copied: long_kernel_long");
+    let first = |driver: &Driver| super::super::info::content(view(driver), 80).1.remove(0);
     driver.taps("W");
-    driver.shows("press O first: W works in the full table of operations");
+    assert_eq!(first(&driver), kernel, "the details begin with it");
+    driver.shows(kernel);
+    driver.taps("W");
+    assert_ne!(first(&driver), kernel);
     driver.taps("O");
     driver.hides(kernel);
     driver.taps("/gemm");
@@ -145,6 +149,26 @@ fn a_name_is_shown_whole_and_copied() {
     driver.taps("W");
     driver.shows(kernel);
     assert_eq!(copied(&mut driver), kernel);
+}
+
+/// Attention of full and of sliding-window layers, whose names differ in the middle.
+#[test]
+fn names_that_differ_in_the_middle_stay_apart() {
+    let attention = |kind: &str| {
+        format!(
+            "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKv{kind}CausalP16VarSeqQ128Kv128PersistentContext"
+        )
+    };
+    for size in [(120, 40), (80, 24)] {
+        let mut trace = imported().trace;
+        trace.operations[0].name = attention("");
+        trace.operations[1].name = attention("SlidingOrChunked");
+        let mut driver = with(vec![TraceIndex::new("attention".into(), trace)], size);
+        driver.taps("O");
+        driver.shows("fmhaSm100aK");
+        driver.shows("…SlidingOrChunked");
+        driver.shows("…CausalP16");
+    }
 }
 
 #[test]
@@ -209,6 +233,28 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert!(view(&driver).panel.is_none());
 }
 
+/// A run of eight ranks of which only the first one ran, on an emulated link: its collectives begin when it arrives.
+#[test]
+fn waiting_is_unknown_without_the_other_ranks() {
+    let mut alone = trace().whole().into_owned();
+    alone.spans.retain(|span| span.rank == 0);
+    for span in alone.spans.iter_mut().filter(|span| span.lane == plan::Lane::Comm) {
+        span.last_arrival_ns = span.start_ns;
+    }
+    alone.meta.ranks = 1;
+    alone.meta.spec.iter_mut().for_each(|spec| spec.tp = 8);
+    let mut driver = with(vec![TraceIndex::new("rank 0 of 8".into(), alone)], (120, 40));
+    driver.taps("E");
+    let shown = driver.screen();
+    assert!(shown.contains("wait/call transfer/call") && !shown.contains(" 0 ns "), "{shown}");
+    let row = shown.lines().find(|line| line.contains("L*/mlp/reduce")).expect("its row");
+    assert_eq!(row.matches(" - ").count(), 2, "neither is known: {shown}");
+    driver.tap(KeyCode::Enter);
+    let lines = super::super::info::content(view(&driver), 120).1;
+    let may_wait = "; may include waiting for peers";
+    assert!(lines.iter().any(|line| line.ends_with(may_wait)), "{lines:?}");
+}
+
 #[test]
 fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
@@ -225,6 +271,47 @@ fn the_first_enter_goes_to_the_longest_exposed_interval_of_all() {
 }
 
 #[test]
+fn a_jump_shows_the_whole_operation_with_room() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let jump = |driver: &mut Driver| {
+        driver.taps("E");
+        driver.tap(KeyCode::Enter);
+        let (shown, span) = (view(driver).window, *view(driver).span().expect("on a collective"));
+        assert!(shown.from < span.start_ns && span.end_ns < shown.to, "{shown:?}: {span:?}");
+        shown.width()
+    };
+    let before = view(&driver).window.width();
+    assert_eq!(jump(&mut driver), before, "it fits");
+    type_line(&mut driver, "t", "+-2us");
+    assert!(jump(&mut driver) > 4_000, "no window of 4 us shows a collective of 15 us");
+}
+
+/// A stall of 201 us between two steps.
+#[test]
+fn the_longest_gap_is_shown_in_the_middle_with_its_length() {
+    let mut stalled = trace().whole().into_owned();
+    for span in stalled.spans.iter_mut().filter(|span| span.phase == Phase::Decode && span.step >= 2) {
+        let times = [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns];
+        times.into_iter().for_each(|time| *time += 200_000);
+        if span.last_arrival_ns >= 0 {
+            span.last_arrival_ns += 200_000;
+        }
+    }
+    let before = |span: &&trace::Span| span.phase == Phase::Decode && span.step < 2;
+    let from = stalled.spans.iter().filter(before).map(|span| span.end_ns).max().expect("two steps");
+    let mut driver = with(vec![TraceIndex::new("stalled".into(), stalled)], (120, 40));
+    driver.taps("V");
+    driver.shows("go to the longest gap");
+    driver.tap(KeyCode::Enter);
+    assert!(view(&driver).panel.is_none());
+    let shown = driver.screen();
+    assert!(shown.contains("longest gap on rank ") && shown.contains(": 201 us"), "{shown}");
+    let (shown, middle) = (view(&driver).window, from + 100_500);
+    assert!(shown.from < from && from + 201_000 < shown.to, "{shown:?}");
+    assert!((shown.middle() - middle).abs() * 10 < shown.width(), "{shown:?}: {middle}");
+}
+
+#[test]
 fn exposed_communication_is_sorted_by_any_column() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
@@ -236,6 +323,8 @@ fn exposed_communication_is_sorted_by_any_column() {
     };
     driver.shows("exposed▾");
     driver.shows("s: sort; ");
+    // not the duration of a call, which the operations have as `max`
+    driver.shows(" max exp. ");
     driver.taps("S");
     driver.shows("calls▾");
     driver.taps("S");
@@ -623,6 +712,7 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     driver.taps("/nccl");
     driver.tap(KeyCode::Enter);
     driver.shows("hidden: the rank computes meanwhile");
+    driver.shows(": ░ waited 500 ns for peers, ▓ transfer 14.5 us");
 }
 
 #[test]
@@ -640,7 +730,8 @@ fn a_transfer_of_two_ranks_has_its_waiting_part() {
         super::super::info::content(&view, 120).1
     };
     let known = lines(&trace);
-    let waited = ": ░ waited 5.50 us for the peer, ▓ transfer 19.5 us";
+    // the marks are those of the lane
+    let waited = ": ╲ waited 5.50 us for the peer, ╱ transfer 19.5 us";
     assert!(known.iter().any(|line| line.ends_with(waited)), "{known:?}");
     let shown = with(vec![TraceIndex::new("a pipeline".into(), trace.clone())], (120, 40)).screen();
     let lane = shown.lines().find(|line| line.contains("stream 13")).expect("a lane");

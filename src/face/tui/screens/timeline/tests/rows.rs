@@ -154,11 +154,37 @@ fn a_stream_is_labelled_with_what_it_mostly_runs() {
     let driver = with(vec![imported()], (60, 16));
     driver.shows("stream 7 comp. ");
     driver.shows("stream 13 comm ");
-    // on tall lanes below the number, which also shows that the rows are one lane
-    let shown = with(vec![imported()], (120, 40)).screen();
-    let row = |label: &str| shown.lines().position(|line| line.starts_with(label)).expect(label);
-    assert_eq!(row("      compute "), row("      stream 7 ") + 1, "{shown}");
-    assert_eq!(row("      comm "), row("      stream 13 ") + 1, "{shown}");
+    // a tall lane has one label, on its first row: two labels look like two lanes
+    let driver = with(vec![imported()], (120, 40));
+    let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+    assert!(areas.panes[0].tall > 1, "{areas:?}");
+    let shown = driver.screen();
+    for label in [" stream 7 comp. ", " stream 13 comm "] {
+        let at = shown.lines().position(|line| line.starts_with(label)).expect(label);
+        let below = shown.lines().nth(at + 1).expect("its second row");
+        assert!(below.starts_with(&" ".repeat(layout::LANE_LABEL.into())), "{shown}");
+    }
+    driver.hides(" compute  ");
+}
+
+/// Short kernels, each launched long after the one before ended.
+#[test]
+fn a_launch_bound_trace_opens_with_the_ranges_of_the_host() {
+    let mut trace = imported().trace;
+    trace.spans.retain(|span| span.operation == 0);
+    for span in &mut trace.spans {
+        (span.ready_ns, span.end_ns) = (span.start_ns - 1_000, span.start_ns + 5_000);
+    }
+    let open = |size| with(vec![TraceIndex::new("eager".into(), trace.clone())], size);
+    let driver = open((120, 40));
+    let verdict = view(&driver).panes[0].verdict.clone().expect("it is judged");
+    assert!(verdict.leads_with_host(), "{}", verdict.headline);
+    driver.shows("▾ thread 0");
+    driver.shows("layer 0");
+    assert!(view(&driver).span().is_some(), "the cursor stays on its kernel");
+    // a small window keeps its lanes
+    open((80, 24)).hides("▾ thread 0");
+    with(vec![imported()], (120, 40)).hides("▾ thread 0");
 }
 
 #[test]
@@ -168,6 +194,6 @@ fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
         stream.id = 565;
     }
     let driver = with(vec![TraceIndex::new("streams".into(), trace)], (120, 40));
-    driver.shows("      stream 7 ");
-    driver.shows("     stream 565 ");
+    driver.shows(" stream 7 comp. ");
+    driver.shows("stream 565 comm ");
 }
