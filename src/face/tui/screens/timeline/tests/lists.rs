@@ -247,7 +247,7 @@ fn waiting_is_unknown_without_the_other_ranks() {
     driver.taps("E");
     let shown = driver.screen();
     assert!(shown.contains("wait/call transfer/call") && !shown.contains(" 0 ns "), "{shown}");
-    let row = shown.lines().find(|line| line.contains("L*/mlp/reduce")).expect("its row");
+    let row = shown.lines().find(|line| line.contains(", L0 step 0")).expect("its row");
     assert_eq!(row.matches(" - ").count(), 2, "neither is known: {shown}");
     driver.tap(KeyCode::Enter);
     let lines = super::super::info::content(view(&driver), 120).1;

@@ -180,7 +180,7 @@ fn a_launch_bound_trace_opens_with_the_ranges_of_the_host() {
     let verdict = view(&driver).panes[0].verdict.clone().expect("it is judged");
     assert!(verdict.leads_with_host(), "{}", verdict.headline);
     driver.shows("▾ thread 0");
-    driver.shows("layer 0");
+    driver.shows("├layer");
     assert!(view(&driver).span().is_some(), "the cursor stays on its kernel");
     // a small window keeps its lanes
     open((80, 24)).hides("▾ thread 0");
