@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::fixtures::{Driver, ended, news, record, records, spec};
+use super::fixtures::{Driver, ended, experiment, news, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
@@ -599,6 +599,50 @@ fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come(
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![stored], Vec::new())))));
     driver.shows("  1/16 runs");
     driver.shows("▶ 1/16");
+}
+
+/// A resumed sweep that has all rounds of `standard` in the store, and one of two of `ladder`.
+fn resumed() -> Driver {
+    let mut driver = Driver::full(120, 40);
+    let cells = experiment().cells;
+    let mut runs = rounds("standard", &cells[0].spec, 5.0, 4);
+    runs.extend(rounds("ladder", &cells[1].spec, 4.0, 4).into_iter().take(1));
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    keys(&mut driver, "1");
+    driver.state.experiments.list.selected = 0;
+    send(&mut driver, Message::Clock(1_000));
+    press(&mut driver, KeyCode::Enter);
+    driver
+}
+
+/// Row of a text in the window.
+fn row_of(driver: &Driver, text: &str) -> String {
+    let screen = driver.screen();
+    let row = screen.lines().find(|line| line.contains(text));
+    row.map(str::to_owned).unwrap_or_else(|| panic!("{text} is missing:\n{screen}"))
+}
+
+#[test]
+fn finished_cells_of_a_resumed_sweep_keep_all_their_rounds() {
+    let mut driver = resumed();
+    let is_whole = |driver: &Driver| {
+        let row = row_of(driver, "✔ standard tp2");
+        assert!(row.contains("2/2") && row.contains("8/8") && row.contains("stored"), "{row}");
+    };
+    is_whole(&driver);
+    // the sweep reaches the first round of the cell
+    let cell = &driver.state.live.cells[0];
+    let record = Box::new(Record::clone(&cell.rounds[&0]));
+    let numbers = (cell.tokens_per_s, cell.tpot_ms);
+    // 5.03 ms in the first round alone
+    assert!(cell.tpot_ms.is_some_and(|ms| ms > 5.1), "{numbers:?}");
+    send(&mut driver, news(SweepEvent::CellSettled { cell: 0, round: 0, record }));
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 1, round: 1, run: "x".into() }));
+    is_whole(&driver);
+    let cell = &driver.state.live.cells[0];
+    assert_eq!((cell.tokens_per_s, cell.tpot_ms), numbers);
+    let row = row_of(&driver, "▶ ladder tp2");
+    assert!(row.contains("2/2") && row.contains("4/8"), "{row}");
 }
 
 #[test]

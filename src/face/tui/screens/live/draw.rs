@@ -275,7 +275,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
 
 /// True if further rounds of a cell follow.
 fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
-    live.is_running() && cell.round + 1 < live.rounds
+    live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
@@ -293,7 +293,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             };
             (format!("{glyph} {}", live.title(&cell.spec)), style)
         }
-        1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
+        1 => (format!("{}/{}", cell.reached_round(), live.rounds), text),
         2 => {
             let (now, of) = cell.samples;
             let is_running = cell.state == CellState::Running;
@@ -347,7 +347,7 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
         CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
-            format!("round {} of {} done:", cell.round + 1, live.rounds)
+            format!("round {} of {} done:", cell.reached_round(), live.rounds)
         }
         CellState::Done(Status::Ok) => "done:".to_owned(),
         CellState::Done(Status::Oom) => "out of memory:".to_owned(),

@@ -233,7 +233,8 @@ impl Screen for Live {
     fn react(&mut self, news: &News, _cx: &mut Context) {
         let News::Runs { now, .. } = news else { return };
         self.handing = false;
-        if self.awaits_stored {
+        let rereads = std::mem::take(&mut self.rereads_stored) && self.is_running();
+        if self.awaits_stored || rereads {
             self.count_stored(now);
         }
     }
@@ -422,8 +423,9 @@ impl Live {
     }
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
+        let rereads_stored = self.rereads_stored;
         self.start(&experiment, cx.now_ms);
-        self.choice = choice;
+        (self.choice, self.rereads_stored) = (choice, rereads_stored);
         match &cx.stored {
             Some(stored) => self.count_stored(stored),
             None => self.awaits_stored = true,
@@ -481,6 +483,7 @@ impl Live {
         }
         self.ask_result(cx);
         cx.perform(Effect::Store(StoreTask::Read));
+        self.rereads_stored = true;
         self.next_sweep(ended, cx);
     }
 
@@ -518,17 +521,17 @@ impl Live {
         else {
             return;
         };
-        let (rounds, count) = (cell.rounds.clone(), cell.rounds.len());
+        let (rounds, runs) = (cell.rounds.clone(), cell.run_ids());
         let work = move |_: &_| {
             let rounds: Vec<Record> = rounds.values().map(|record| Record::clone(record)).collect();
             Ok(aggregate(&rounds).pop().and_then(|cell| cell.metrics))
         };
-        cx.follow("medians", &(at, count), work, move |live: &mut Self, metrics, cx| {
+        cx.follow("medians", &(at, runs.clone()), work, move |live: &mut Self, metrics, cx| {
             let metrics = cx.ok_or_fail(metrics).flatten();
             if let Some(cell) = live.cells.get_mut(at) {
                 cell.pooled(metrics.as_ref());
                 // a round that ended in the meantime is pooled next
-                let whole = cell.rounds.len() == count;
+                let whole = cell.run_ids() == runs;
                 live.unpooled.retain(|other| *other != at || !whole);
             }
         });

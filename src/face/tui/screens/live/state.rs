@@ -46,6 +46,9 @@ pub struct Live {
     pub choice: SweepSelection,
     /// True if the sweep began before the stored runs were read, until they are.
     pub awaits_stored: bool,
+    /// True from the end of a sweep until the stored runs are read again: a sweep resumed before does not know the last
+    /// of them.
+    pub rereads_stored: bool,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -248,7 +251,8 @@ impl Live {
         }
     }
 
-    /// Counts the stored runs that the sweep does not start again as done before the sweep reaches them.
+    /// Takes the stored runs that the sweep does not start again before the sweep reaches their rounds, so that a
+    /// resumed sweep shows finished cells as finished.
     pub fn count_stored(&mut self, stored: &Snapshot) {
         let (rounds, choice) = (self.rounds, self.choice);
         self.awaits_stored = false;
@@ -259,10 +263,20 @@ impl Live {
             }
             SweepSelection::Missing | SweepSelection::Failed => run.has_numbers(),
         };
-        for cell in &mut self.cells {
+        for (index, cell) in self.cells.iter_mut().enumerate() {
             let runs = stored.cells.get(&cell.spec.key()).into_iter().flatten();
             let runs = runs.map(|at| &stored.records[*at]).filter(counts);
-            cell.settled.extend(runs.map(|run| run.round).filter(|round| *round < rounds));
+            let before = cell.run_ids();
+            for run in runs.filter(|run| run.round < rounds) {
+                cell.settled.insert(run.round);
+                cell.take_stored(run);
+            }
+            if cell.run_ids() != before {
+                cell.pool_few();
+                if cell.rounds.len() > 1 {
+                    self.unpooled.push(index);
+                }
+            }
         }
     }
 
@@ -368,6 +382,10 @@ impl Live {
                 } else {
                     cell.settled.insert(round);
                 }
+                // counted at the start of the sweep
+                if cell.rounds.get(&round).is_some_and(|known| known.run == record.run) {
+                    return;
+                }
                 cell.finish(round, record);
                 if cell.rounds.len() > 1 {
                     self.unpooled.push(index);
@@ -408,6 +426,7 @@ impl Live {
                 }
                 cell.doing = RunProgress::default();
                 cell.settled.remove(&round);
+                cell.drop_round(round);
                 cell.state = CellState::Running;
                 cell.round = round;
                 cell.samples = (0, cell.spec.samples);
@@ -565,6 +584,43 @@ impl LiveCell {
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
     fn can_run(&self) -> bool {
         !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
+    }
+
+    /// Ids of the finished runs, by round.
+    pub fn run_ids(&self) -> Vec<String> {
+        self.rounds.values().map(|record| record.run.clone()).collect()
+    }
+
+    /// Number of the current round, or of the last one with a run.
+    pub fn reached_round(&self) -> u32 {
+        let last = self.rounds.keys().next_back().copied().unwrap_or(0);
+        if self.state == CellState::Running { self.round + 1 } else { self.round.max(last) + 1 }
+    }
+
+    /// True if some of this many rounds have neither a finished nor a failed run.
+    pub fn awaits_rounds(&self, rounds: u32) -> bool {
+        self.settled.range(..rounds).count() < rounds as usize
+    }
+
+    /// Takes a stored run whose round the sweep has not reached.
+    fn take_stored(&mut self, record: &Record) {
+        let record = Arc::new(record.clone());
+        self.rounds.insert(record.round, Arc::clone(&record));
+        if matches!(self.state, CellState::Queued | CellState::Done(Status::Ok)) {
+            self.state = CellState::Done(record.status);
+            if let Some(metrics) = &record.metrics {
+                self.samples = (metrics.samples, metrics.samples);
+            }
+            self.record = Some(record);
+        }
+    }
+
+    /// Drops the result of a round that runs again.
+    fn drop_round(&mut self, round: u32) {
+        if let Some(dropped) = self.rounds.remove(&round) {
+            self.record.take_if(|record| record.run == dropped.run);
+            self.pool_few();
+        }
     }
 
     /// Finished share of the current run, 0 to 1.
