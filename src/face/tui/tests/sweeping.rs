@@ -557,6 +557,23 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
 }
 
 #[test]
+fn a_message_gives_the_key_hints_back_after_some_seconds() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    keys(&mut driver, "a");
+    driver.shows("no result before the sweep has ended");
+    let now = driver.state.cx.now_ms;
+    send(&mut driver, Message::Clock(now + 5_000));
+    driver.shows("no result before the sweep has ended");
+    send(&mut driver, Message::Clock(now + 6_000));
+    driver.hides("no result before the sweep has ended");
+    driver.shows("p pause");
+    // an error waits for a key
+    driver.state.cx.fail("the disk is full");
+    send(&mut driver, Message::Clock(now + 60_000));
+    driver.shows("the disk is full");
+}
+
+#[test]
 fn a_simulation_that_was_cancelled_does_not_stay_running() {
     let mut driver = live((120, 40), Backend::Sim);
     let cancelled = |cell: usize, driver: &Driver| {
