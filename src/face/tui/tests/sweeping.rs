@@ -554,6 +554,17 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let record = record("20260102-0304-10", cell, 1000.0).into();
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
     driver.shows("best so far: ladder tp2 1.25x standard");
+    driver.state.live.noise = Some("rounds of ladder vary by 40 %".into());
+    driver.shows("best so far: ladder tp2 1.25x standard (noisy)");
+}
+
+#[test]
+fn standard_is_the_best_where_nothing_beats_it() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 500.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    driver.shows("best so far: standard tp2 800 tok/s");
 }
 
 #[test]

@@ -318,17 +318,27 @@ impl Live {
         is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
     }
 
-    /// Best finished cell: `ladder tp2 1.25x standard`, or the one with the most tokens/s before any has its `standard`.
+    /// Best finished cell: `ladder tp2 1.25x standard`. If none is faster than its `standard`, the fastest `standard`;
+    /// before any has its `standard`, the cell with the most tokens/s. Noise is named: `standard tp2 800 tok/s (noisy)`.
     pub fn best(&self) -> Option<String> {
+        /// Least speedup that two decimals show as one.
+        const FASTER: f64 = 1.005;
         let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
-        let finished = self.cells.iter().filter(is_choice);
-        let speedups = finished.clone().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
-        if let Some((cell, speedup)) = speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
-            return Some(format!("{} {speedup:.2}x standard", self.title(&cell.spec)));
+        let finished = || self.cells.iter().filter(is_choice);
+        let noisy = if self.noise.is_some() { " (noisy)" } else { "" };
+        let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
+        let fastest = speedups.max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((cell, speedup)) = fastest.filter(|(_, speedup)| *speedup >= FASTER) {
+            return Some(format!("{} {speedup:.2}x standard{noisy}", self.title(&cell.spec)));
         }
-        let rates = finished.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
+        let is_standard = |cell: &LiveCell| {
+            let standard = cell.standard.and_then(|at| self.cells.get(at));
+            standard.is_some_and(|standard| std::ptr::eq(standard, cell))
+        };
+        let rates = finished().filter(|cell| fastest.is_none() || is_standard(cell));
+        let rates = rates.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
         let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(format!("{} {} tok/s", self.title(&cell.spec), digits(rate)))
+        Some(format!("{} {} tok/s{noisy}", self.title(&cell.spec), digits(rate)))
     }
 
     /// The next cells to run, at most `most`, with the predicted ms of a run if known.
