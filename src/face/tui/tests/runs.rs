@@ -627,6 +627,16 @@ fn values_of_the_details_stand_in_one_column() {
 }
 
 #[test]
+fn the_details_tell_medians_from_values_of_the_recorded_sample() {
+    let mut driver = driver((120, 50));
+    driver.keys("/id=20260102-0304-2");
+    driver.enter();
+    driver.state.runs.detail = Some(true);
+    driver.shows("medians [95 % interval] over 8 samples");
+    driver.shows("decode phase of one sample, mean over ranks, 33.5 ms as recorded");
+}
+
+#[test]
 fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
     let mut driver = newest_first((80, 24));
     let before = shown(&driver);

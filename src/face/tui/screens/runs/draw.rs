@@ -7,12 +7,13 @@ use ratatui::text::{self, Span};
 use super::columns::{self, RunColumn};
 use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
 use super::{Act, RunAreas};
-use crate::desk;
+use crate::desk::{self, RunSection};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
+use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
 
@@ -489,7 +490,22 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
-    head.into_iter().chain(sections.into_iter().flat_map(|section| section.lines)).collect()
+    let lines_of = |section: RunSection| basis(record, &section.title).into_iter().chain(section.lines);
+    head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
+}
+
+/// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
+/// whose decode phase may be longer than the median. `None` for a section without such a basis.
+fn basis(record: &Record, title: &str) -> Option<(String, String)> {
+    let (name, basis) = title.split_once(": ")?;
+    let provenance = format!(" ({})", record.provenance);
+    let mut basis = basis.strip_suffix(&provenance).unwrap_or(basis).to_owned();
+    let Some(overlap) = record.overlap.as_ref().filter(|_| name == "Overlap") else {
+        return Some((name.to_lowercase(), basis));
+    };
+    let decode_ms = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
+    basis += &format!(", {} as recorded", latency(decode_ms * 1e3));
+    Some(("recording".to_owned(), basis))
 }
 
 /// [`described`], wrapped; a continued value has no name.
