@@ -164,7 +164,7 @@ fn mean_aside(record: &Record) -> String {
     let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     match (mean / metrics.completion_ms - 1.0).abs() > 0.05 {
-        true => format!("  (mean {mean:.3} ms; samples vary widely)"),
+        true => format!("  (mean {}; samples vary widely)", latency(mean * 1e3)),
         false => String::new(),
     }
 }
