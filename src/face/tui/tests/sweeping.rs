@@ -568,6 +568,27 @@ fn standard_is_the_best_where_nothing_beats_it() {
 }
 
 #[test]
+fn measured_durations_replace_the_prediction_also_after_a_resume() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    // 20 s a run are predicted; the run of standard took 8 s
+    driver.state.live.weigh(vec![20.0, 20.0, 0.0, 0.0]);
+    driver.shows("next: standard tp2 (about 0:08), ladder tp2 (about 0:10)");
+    driver.shows("left about 0:23");
+    let record = record("20260102-0304-10", driver.state.live.cells[1].spec.clone(), 1000.0).into();
+    send(&mut driver, Message::Clock(21_000));
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    // 8 s and 12 s
+    driver.shows("left about 0:20");
+    send(&mut driver, ended(0, true));
+    keys(&mut driver, "r");
+    driver.state.live.weigh(vec![60.0, 60.0, 0.0, 0.0]);
+    let progress = driver.state.live.progress(driver.state.cx.now_ms);
+    let runs = (progress.total - progress.done) as u64;
+    let most = progress.left_ms.expect("an estimate") / runs;
+    assert!((8_000..=12_000).contains(&most), "{progress:?}");
+}
+
+#[test]
 fn a_message_gives_the_key_hints_back_after_some_seconds() {
     let mut driver = Driver::full(80, 24).with_sweep();
     keys(&mut driver, "a");

@@ -435,11 +435,12 @@ impl Live {
         cx.tab = Tab::Live;
         let of = Arc::clone(&experiment);
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
-        let (stored, load) = (cx.stored.clone(), cx.load);
+        // before the sweep itself loads the machine
+        let (stored, load) = (cx.stored.clone(), (cx.load)());
         cx.ask(
             "work",
             move |_| {
-                let history = history(&of.cells, stored.as_deref(), load());
+                let history = history(&of.cells, stored.as_deref(), load);
                 Ok(forecast::work(&of.cells, &history))
             },
             |live: &mut Self, work, cx| live.weigh(cx.ok_or_fail(work).unwrap_or_default()),

@@ -62,6 +62,8 @@ pub struct Live {
     /// True if the cells' work is in predicted seconds.
     is_predicted: bool,
     remaining: RemainingTime,
+    /// Durations in seconds of the latest successful runs of this session, by [`Spec::key`]: they outlast the sweep.
+    durations: HashMap<String, f64>,
     pub varied: Varied,
     /// Width of the longest title of a cell, in columns.
     pub widest: usize,
@@ -184,6 +186,8 @@ pub struct LiveCell {
     pub cancelled: bool,
     /// Predicted work of one run.
     work: f64,
+    /// Duration of the latest successful run of this session, in seconds.
+    duration_s: Option<f64>,
     /// Runs executed by this sweep.
     pub executed: u32,
     settled: BTreeSet<u32>,
@@ -248,6 +252,9 @@ impl Live {
             plain.map(|(at, cell)| (settings.words(&cell.spec), at)).collect();
         for cell in &mut self.cells {
             cell.standard = plain.get(&settings.words(&cell.spec)).copied();
+            if !self.durations.is_empty() {
+                cell.duration_s = self.durations.get(&cell.spec.key()).copied();
+            }
         }
     }
 
@@ -286,6 +293,7 @@ impl Live {
             queue: std::mem::take(&mut self.queue),
             in_queue: self.in_queue,
             queue_list: self.queue_list,
+            durations: std::mem::take(&mut self.durations),
             ..Self::default()
         };
     }
@@ -341,7 +349,7 @@ impl Live {
         Some(format!("{} {} tok/s{noisy}", self.title(&cell.spec), digits(rate)))
     }
 
-    /// The next cells to run, at most `most`, with the predicted ms of a run if known.
+    /// The next cells to run, at most `most`, with the estimated ms of a run if known.
     pub fn next_cells(&self, most: usize) -> Vec<(&LiveCell, Option<u64>)> {
         let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
         // a retry does not run all cells that are left
@@ -355,7 +363,8 @@ impl Live {
                 (is_later && cell.can_run() && !cell.cancelled).then_some(cell)
             })
         });
-        let ms = |cell: &LiveCell| self.is_predicted.then_some((cell.work * 1e3) as u64);
+        let pace = self.pace();
+        let ms = |cell: &LiveCell| self.is_predicted.then(|| (cell.run_s(pace) * 1e3) as u64);
         left.take(most).map(|cell| (cell, ms(cell))).collect()
     }
 
@@ -465,6 +474,10 @@ impl Live {
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.executed += 1;
+                if record.status == Status::Ok && !cell.spec.backend.is_simulated() {
+                    cell.duration_s = cell.took_ms.map(|ms| ms as f64 / 1e3);
+                    self.durations.extend(cell.duration_s.map(|seconds| (cell.spec.key(), seconds)));
+                }
                 cell.finish(round, record);
                 if cell.rounds.len() > 1 {
                     self.unpooled.push(index);
@@ -526,6 +539,9 @@ impl Live {
         let (worked, left) = (self.worked() + partial, all - finished - partial);
         let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
         let left_s = match self.ended {
+            None if self.is_predicted && self.cells.iter().any(|cell| cell.duration_s.is_some()) => {
+                self.measured_left_s()
+            }
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
         };
@@ -533,6 +549,31 @@ impl Live {
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
         LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
+    }
+
+    /// Remaining time in seconds: runs take as long as the cell's last one, or as predicted at the pace of the other
+    /// cells. `None` if nothing is left.
+    fn measured_left_s(&self) -> Option<f64> {
+        let pace = self.pace();
+        let able = self.cells.iter().filter(|cell| cell.can_run() && !cell.cancelled);
+        let left = |cell: &LiveCell| {
+            let settled = cell.settled.range(..self.rounds).count() as f64;
+            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * cell.run_s(pace)
+        };
+        let left_s: f64 = able.map(left).sum();
+        (left_s > 0.0).then_some(left_s)
+    }
+
+    /// Duration of runs relative to the prediction, from the cells with a run in this session; 1 without evidence.
+    fn pace(&self) -> f64 {
+        let (mut spent, mut predicted, mut others) = (0.0, 0.0, 0.0);
+        for cell in self.cells.iter().filter(|cell| cell.can_run()) {
+            match cell.duration_s {
+                Some(seconds) => (spent, predicted) = (spent + seconds, predicted + cell.work),
+                None => others += cell.work,
+            }
+        }
+        self.remaining.seconds(spent, predicted, others, true).map_or(1.0, |left| left / others)
     }
 
     /// Work of the runs executed by this sweep.
@@ -623,6 +664,11 @@ impl LiveCell {
             }
             self.record = Some(record);
         }
+    }
+
+    /// Estimated duration of a run in seconds, at a pace relative to the prediction.
+    fn run_s(&self, pace: f64) -> f64 {
+        self.duration_s.unwrap_or(self.work * pace)
     }
 
     /// Drops the result of a round that runs again.
