@@ -46,6 +46,9 @@ const NAME_COLUMNS: usize = 13;
 /// Width of one of two columns.
 const HELP_COLUMN: u16 = 80;
 
+/// Most rows of a note that comes before the keys.
+const NOTE_ROWS: usize = 8;
+
 /// Name of actions without a key.
 const NO_KEY: &str = "(palette)";
 
@@ -220,7 +223,9 @@ impl Help {
         };
         let notes = self.notes.iter().filter(|_| self.search.value().is_empty());
         let notes = notes.map(|note| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text));
-        let mut blocks = of_group("Notes not shown on this screen", notes.collect());
+        // the keys come before a long note
+        let (short, long): (Vec<_>, Vec<_>) = notes.partition(|rows| rows.len() <= NOTE_ROWS);
+        let mut blocks = of_group("Notes not shown on this screen", short);
         for HelpGroup { heading, entries } in found(cx, self.search.value()) {
             let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
                 let name = if name.is_empty() { NO_KEY } else { name.as_str() };
@@ -229,6 +234,7 @@ impl Help {
             };
             blocks.extend(of_group(&heading, entries.into_iter().map(entry).collect()));
         }
+        blocks.extend(of_group("Long notes not shown on this screen", long));
         blocks
     }
 

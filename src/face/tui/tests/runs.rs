@@ -476,7 +476,10 @@ fn options_that_differ_unseen_are_named_and_shared_ones_take_no_column() {
     let screen = driver.screen();
     assert!(screen.contains("\n output 33") || screen.contains("\n output 65"), "{screen}");
     driver.keys("C/output_tokens");
-    driver.press(KeyCode::Down);
+    driver.shows("Enter end typing: Space toggles, n next");
+    // ends the typing on the match, where Space is no letter any more
+    driver.enter();
+    driver.shows("Space on or off  n next match");
     driver.keys(" ");
     driver.press(KeyCode::Esc);
     driver.press(KeyCode::Esc);
@@ -634,6 +637,16 @@ fn the_details_tell_medians_from_values_of_the_recorded_sample() {
     driver.state.runs.detail = Some(true);
     driver.shows("medians [95 % interval] over 8 samples");
     driver.shows("decode phase of one sample, mean over ranks, 33.5 ms as recorded");
+}
+
+#[test]
+fn the_help_begins_with_the_keys_and_ends_with_the_details_of_the_run() {
+    let mut driver = driver((80, 24));
+    driver.keys("d?");
+    driver.shows("On this screen: runs");
+    driver.hides("round: 0 (from 0)");
+    driver.press(KeyCode::End);
+    driver.shows("round: 0 (from 0)");
 }
 
 #[test]
