@@ -26,6 +26,11 @@ const SCROLLED: isize = 4;
 /// Height of the body below which the result takes the place of the cells, and names noise in a word above its table.
 const SMALL: u16 = 20;
 
+/// Height of the body from which a third of the rows below a long result list the cells.
+const TALL: u16 = 30;
+/// Rows that list the cells below a long result in a lower window, with the header.
+const FEW_CELLS: u16 = 4;
+
 /// Slots of questions about a sweep.
 const SWEEP_QUESTIONS: [&str; 5] = ["look", "medians", "answer", "work", "noise"];
 
@@ -331,8 +336,9 @@ impl Live {
             // in a small window the result needs the rows of the cells
             true if body.height < SMALL => cut_top(rest, rest.height),
             true => {
-                // leaves room for all cells, but at most a third of the rows
-                let most = rest.height.saturating_sub(cells.min(rest.height / 3)).max(11);
+                // leaves room for all cells, but at most a third of the rows, and few in a window of 24
+                let rows = if body.height < TALL { FEW_CELLS + waiting.min(1) } else { rest.height / 3 };
+                let most = rest.height.saturating_sub(cells.min(rows)).max(11);
                 cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
             }
             false => {
