@@ -713,7 +713,7 @@ fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
     driver.shows("p pause  c cancel");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
-    assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
+    assert!(driver.screen().contains("‖ pauses after the current run") && driver.state.cx.sweeps.moving);
     send(&mut driver, news(SweepEvent::Paused));
     driver.shows("‖ paused: p resumes");
     driver.shows("p resume  c cancel");

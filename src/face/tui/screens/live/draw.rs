@@ -120,7 +120,7 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
     let theme = cx.theme;
     let (word, role) = match (live.ended, live.pause) {
         (None, _) if live.cancelling => ("■ being cancelled".to_owned(), Role::Warn),
-        (None, Pause::Asked) => ("‖ pausing: the run under way ends first".into(), Role::Warn),
+        (None, Pause::Asked) => ("‖ pauses after the current run".into(), Role::Warn),
         (None, Pause::Yes) => (format!("‖ paused: {} resumes", cx.key::<Live>(Act::Pause)), Role::Warn),
         (None, Pause::No) => {
             let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {

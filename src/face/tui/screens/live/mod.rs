@@ -42,7 +42,7 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause"), "resume stop";
+    Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
