@@ -640,6 +640,18 @@ fn the_details_tell_medians_from_values_of_the_recorded_sample() {
 }
 
 #[test]
+fn an_empty_filter_shows_an_example_until_something_is_typed() {
+    for size in [(80, 24), (120, 40)] {
+        let mut driver = driver(size);
+        driver.hides("ladder tp=8 tpot<20");
+        driver.keys("/");
+        driver.shows("ladder tp=8 tpot<20");
+        driver.keys("p");
+        driver.hides("tp=8 tpot<20");
+    }
+}
+
+#[test]
 fn the_help_begins_with_the_keys_and_ends_with_the_details_of_the_run() {
     let mut driver = driver((80, 24));
     driver.keys("d?");

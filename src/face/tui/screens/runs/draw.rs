@@ -17,6 +17,9 @@ use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
 
+/// Example in an empty filter while it is typed.
+const EXAMPLE: &str = "ladder tp=8 tpot<20";
+
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
     let Some(stored) = &cx.stored else {
@@ -115,8 +118,10 @@ fn draw_top(
     let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
     let filter = runs.filter.whole_width(top);
     let is_below = count.width() + taken + filter > top.width.into();
+    let is_empty = runs.filter.typing && runs.filter.value().is_empty();
+    let example = if is_empty { EXAMPLE } else { "" };
     // the scope and the filter come before the model and the row
-    let taken = taken + if is_below { 0 } else { filter };
+    let taken = taken + if is_below { 0 } else { filter + example.width() };
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
     let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
         let key = cx.keys.label(Action::Scope);
@@ -141,7 +146,7 @@ fn draw_top(
         true => cut_left(about, 1).1,
         false => cut_left(first, (x + 2).saturating_sub(first.x)).1,
     };
-    let x = runs.filter.draw(buf, row, theme, "");
+    let x = runs.filter.draw(buf, row, theme, example);
     if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
     {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
