@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
-use super::fixtures::{Driver, record, records, spec};
+use super::fixtures::{Driver, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
@@ -637,6 +637,30 @@ fn the_details_tell_medians_from_values_of_the_recorded_sample() {
     driver.state.runs.detail = Some(true);
     driver.shows("medians [95 % interval] over 8 samples");
     driver.shows("decode phase of one sample, mean over ranks, 33.5 ms as recorded");
+}
+
+#[test]
+fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
+    let cell = spec("ladder", 2, P2p::On, Backend::Cpu);
+    let mut all = rounds("ladder", &cell, 4.0, 4);
+    let mut driver = Driver::empty(60, 16);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
+    driver.keys("3*");
+    assert!(head(&driver).contains(" round"), "{}", driver.screen());
+    driver.hides("~");
+    // one of the samples stalls
+    let mut samples = all[1].samples.to_vec();
+    samples[0].decode_ms *= 3.0;
+    all[1].samples = samples.into();
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.shows("✔~ladder");
+    driver.shows("~ samples vary widely");
+    // other cells need no round
+    let mut others = Driver::empty(60, 16);
+    let others_runs = vec![rounds("ladder", &cell, 4.0, 4).remove(0)];
+    others.send(Message::Runs(Ok(Arc::new(Snapshot::new(others_runs, Vec::new())))));
+    others.keys("3*");
+    assert!(!head(&others).contains(" round"), "{}", others.screen());
 }
 
 #[test]

@@ -17,6 +17,9 @@ use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
 
+/// Meaning of the mark behind the status of a run.
+const UNSTEADY: &str = "~ samples vary widely";
+
 /// Example in an empty filter while it is typed.
 const EXAMPLE: &str = "ladder tp=8 tpot<20";
 
@@ -243,6 +246,11 @@ fn about_texts(
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
+    if runs.has_unsteady {
+        // the mark is explained before details of the order
+        let explained: Vec<String> = texts.iter().map(|text| format!("{text}; {UNSTEADY}")).collect();
+        texts.splice(0..0, explained);
+    }
     texts
 }
 
@@ -310,11 +318,15 @@ fn draw_table(
     }
 }
 
-/// Mark and status before the first column.
-fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 2] {
+/// Mark, status, and a sign of samples that vary widely, before the first column.
+fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
     let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
-    let status = format!("{} ", record.status.glyph());
-    [Span::styled(mark, theme.style(Role::Key)), Span::styled(status, theme.status(record.status))]
+    let unsteady = if state::is_unsteady(record) { "~" } else { " " };
+    [
+        Span::styled(mark, theme.style(Role::Key)),
+        Span::styled(record.status.glyph(), theme.status(record.status)),
+        Span::styled(unsteady, theme.style(Role::Warn)),
+    ]
 }
 
 fn cell(
