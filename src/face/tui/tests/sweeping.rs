@@ -909,6 +909,16 @@ fn ranks_that_nothing_synchronizes_have_the_time_of_one_rank() {
 }
 
 #[test]
+fn marks_of_lanes_are_explained_in_narrow_windows_too() {
+    for size in [(80, 24), (120, 40)] {
+        let mut driver = live(size, Backend::Sim);
+        press(&mut driver, KeyCode::Home);
+        let screen = driver.screen();
+        assert_eq!(screen.matches("▓▒ hidden ▖▚▜╱ exposed").count(), 1, "{screen}");
+    }
+}
+
+#[test]
 fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
     for size in [(120, 40), (80, 24), (60, 16)] {
         let mut driver = live(size, Backend::Sim);
