@@ -478,8 +478,10 @@ impl Live {
                     cell.duration_s = cell.took_ms.map(|ms| ms as f64 / 1e3);
                     self.durations.extend(cell.duration_s.map(|seconds| (cell.spec.key(), seconds)));
                 }
+                let before = cell.run_ids();
                 cell.finish(round, record);
-                if cell.rounds.len() > 1 {
+                // the stored runs may have been read after the run was stored
+                if cell.rounds.len() > 1 && cell.run_ids() != before {
                     self.unpooled.push(index);
                 }
                 let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
