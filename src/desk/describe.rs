@@ -158,15 +158,17 @@ fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
     section
 }
 
-/// Mean of the samples if it differs from the median by more than 5 %: some sample stalled.
-fn mean_aside(record: &Record) -> String {
+/// Mean completion latency (ms) of the samples if it differs from the median by more than 5 %: some sample stalled.
+pub fn unsteady_mean_ms(record: &Record) -> Option<f64> {
     let times: Vec<f64> = record.samples.iter().map(|s| s.prefill_ms + s.decode_ms).collect();
-    let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
+    let metrics = record.metrics.as_ref().filter(|_| !times.is_empty())?;
     let mean = times.iter().sum::<f64>() / times.len() as f64;
-    match (mean / metrics.completion_ms - 1.0).abs() > 0.05 {
-        true => format!("  (mean {mean:.3} ms; samples vary widely)"),
-        false => String::new(),
-    }
+    ((mean / metrics.completion_ms - 1.0).abs() > 0.05).then_some(mean)
+}
+
+fn mean_aside(record: &Record) -> String {
+    let aside = |mean: f64| format!("  (mean {}; samples vary widely)", latency(mean * 1e3));
+    unsteady_mean_ms(record).map_or_else(String::new, aside)
 }
 
 fn cost_sources_section(record: &Record) -> RunSection {

@@ -48,7 +48,7 @@ mod select;
 mod trace_machine;
 
 pub use align::align_stretches;
-pub use describe::{RunSection, describe, platform};
+pub use describe::{RunSection, describe, platform, unsteady_mean_ms};
 pub use experiments::AnswerCollector;
 pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, trace_of};

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use super::{Record, Spec};
 use crate::{Instrumented, Metrics, Overlap, Percentiles, Provenance, Sample, Status};
 use base::statistics::{bootstrap, distinct, mean, median, percentile};
+use base::text::latency;
 use plan::Architecture;
 
 /// Computes metrics of one run or of a cell's pooled runs; `rounds` holds each round's samples. `None`
@@ -267,7 +268,9 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
         };
         ((mean - median).abs() > 0.1 * median.abs()).then(|| {
             format!(
-                "{what}: mean {mean:.3} ms is far {place} the median {median:.3} ms ({} values); {why}",
+                "{what}: mean {} is far {place} the median {} ({} values); {why}",
+                latency(mean * 1e3),
+                latency(median * 1e3),
                 values.len()
             )
         })
@@ -532,7 +535,7 @@ mod tests {
         assert_eq!(
             cell.warnings,
             [
-                "prefill: mean 36.667 ms is far above the median 10.000 ms (3 values); some samples may have stalled"
+                "prefill: mean 36.7 ms is far above the median 10.0 ms (3 values); some samples may have stalled"
             ]
         );
     }

@@ -25,6 +25,9 @@ use study::analysis::RunTable;
 use study::whatif::TracedSteps;
 use table::{Record, Spec, Status};
 
+/// Time (ms) that a message other than an error takes the place of the key hints.
+const NOTICE_MS: u64 = 6_000;
+
 /// Length of the message history.
 const MESSAGES: usize = 200;
 
@@ -53,6 +56,8 @@ pub struct Context {
     /// Stored run (full id) that is selected on the runs screen or open on the timeline, whichever was visible last.
     pub seen_run: Option<String>,
     pub notice: Option<Notice>,
+    /// Time of the latest message, in ms of the workbench clock.
+    noticed_ms: u64,
     pub keys: Keymap,
     /// Message history with timestamps (ms), newest last.
     pub messages: VecDeque<(u64, Notice)>,
@@ -161,6 +166,7 @@ impl Context {
             open_trace: None,
             seen_run: None,
             notice: None,
+            noticed_ms: 0,
             keys: Keymap::default(),
             messages: VecDeque::new(),
             mouse: true,
@@ -193,7 +199,7 @@ impl Context {
         self.keys.label(Action::from_act::<S>(act))
     }
 
-    /// Shows a message that the next key press dismisses.
+    /// Shows a message for some seconds, or until the next key press.
     pub fn inform(&mut self, text: impl Into<String>) {
         self.tell(Notice { text: text.into(), error: false });
     }
@@ -220,8 +226,14 @@ impl Context {
         self.log(notice.clone());
         // an open error is not replaced by a plain message
         if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
-            self.notice = Some(notice);
+            (self.notice, self.noticed_ms) = (Some(notice), self.now_ms);
         }
+    }
+
+    /// Remaining time (ms) of the message in the footer; `None` without one, and for errors, which wait for a key.
+    pub fn notice_left_ms(&self) -> Option<u64> {
+        self.notice.as_ref().filter(|notice| !notice.error)?;
+        Some(self.noticed_ms.saturating_add(NOTICE_MS).saturating_sub(self.now_ms))
     }
 
     pub fn request(&mut self, request: Request) {

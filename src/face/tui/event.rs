@@ -188,12 +188,15 @@ impl Loop {
         draw(window, &self.state)
     }
 
-    /// Returns the next message, or a clock tick while a sweep runs. `None` once all senders are gone.
+    /// Returns the next message, or a clock tick while a sweep runs and when the message in the footer goes away. `None`
+    /// once all senders are gone.
     fn receive(&self) -> Option<Message> {
-        if !self.state.cx.sweeps.moving {
-            return self.messages.recv().ok();
-        }
-        match self.messages.recv_timeout(CLOCK) {
+        let tick = match (self.state.cx.sweeps.moving, self.state.cx.notice_left_ms()) {
+            (true, _) => CLOCK,
+            (false, Some(left)) => Duration::from_millis(left),
+            (false, None) => return self.messages.recv().ok(),
+        };
+        match self.messages.recv_timeout(tick) {
             Err(RecvTimeoutError::Timeout) => Some(Message::Clock(self.now())),
             other => other.ok(),
         }

@@ -25,8 +25,13 @@ const LIVE: [Meaning; 2] = [
     ("██▌··", "progress of the run; a part of a column is an eighth", "bar"),
 ];
 
-const RUNS: [Meaning; 3] = [
+const RUNS: [Meaning; 4] = [
     ("●", "a marked run", "selected"),
+    (
+        "~",
+        "samples vary widely: mean and median latency differ by more than 5 %",
+        "noise stall suspicious",
+    ),
     ("↑ ↓", "order of the column: smallest, largest value first", "sort"),
     ("-", "the run has no such value", "missing empty"),
 ];

@@ -46,6 +46,9 @@ const NAME_COLUMNS: usize = 13;
 /// Width of one of two columns.
 const HELP_COLUMN: u16 = 80;
 
+/// Most lines of a note that comes before the keys.
+const NOTE_LINES: usize = 8;
+
 /// Name of actions without a key.
 const NO_KEY: &str = "(palette)";
 
@@ -219,8 +222,12 @@ impl Help {
             entries.into_iter().enumerate().map(block).collect::<Vec<_>>()
         };
         let notes = self.notes.iter().filter(|_| self.search.value().is_empty());
-        let notes = notes.map(|note| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text));
-        let mut blocks = of_group("Notes not shown on this screen", notes.collect());
+        // the keys come before a list such as all details of a run
+        let (lists, notes): (Vec<&ScreenNote>, Vec<&ScreenNote>) =
+            notes.partition(|note| note.text.lines().count() > NOTE_LINES);
+        let rows = |note: &ScreenNote| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text);
+        let mut blocks =
+            of_group("Notes not shown on this screen", notes.into_iter().map(rows).collect());
         for HelpGroup { heading, entries } in found(cx, self.search.value()) {
             let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
                 let name = if name.is_empty() { NO_KEY } else { name.as_str() };
@@ -229,6 +236,8 @@ impl Help {
             };
             blocks.extend(of_group(&heading, entries.into_iter().map(entry).collect()));
         }
+        let lists = lists.into_iter().map(rows).collect();
+        blocks.extend(of_group("Lists not shown on this screen", lists));
         blocks
     }
 

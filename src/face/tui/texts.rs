@@ -211,23 +211,27 @@ impl Overlay for Checklist {
 
     fn hints(&self) -> Hints {
         match self.search.typing {
-            true => &[("Enter", "next match"), ("↓", "stop here"), ("Esc", "end search")],
-            false => self.hints,
+            true => &[("Enter", "end typing: Space toggles, n next"), ("Esc", "drop search")],
+            false if self.search.value().is_empty() => self.hints,
+            false => {
+                &[("Space", "on or off"), ("n", "next match"), ("/", "other search"), ("Esc", "close")]
+            }
         }
     }
 
     fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         if let Some(typed) = self.search.key(key) {
-            // the selection jumps to the match; Enter goes to the next one
-            let from = self.list.selected + usize::from(typed == FilterKeyEffect::Kept);
-            let found = self.find(from).filter(|_| typed != FilterKeyEffect::Moved);
+            // the selection jumps to the match
+            let found = self.find(self.list.selected).filter(|_| typed == FilterKeyEffect::Changed);
             self.list.selected = found.unwrap_or(self.list.selected);
-            self.search.typing |=
-                typed == FilterKeyEffect::Kept && key.code == KeyCode::Enter && found.is_some();
             return Some(self);
         }
         match key.code {
             KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Char('n') if !self.search.value().is_empty() => {
+                let next = self.find(self.list.selected + 1);
+                self.list.selected = next.unwrap_or(self.list.selected);
+            }
             KeyCode::Char('/') => self.search = FilterBox { typing: true, ..FilterBox::default() },
             code if self.list.key(code, self.items.len()) => {}
             code => match (self.change)(state, code, self.list.selected) {

@@ -58,6 +58,9 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
+            if state.cx.notice_left_ms() == Some(0) {
+                state.cx.notice = None;
+            }
             overlay::tick(&mut state.cx);
             return std::mem::take(&mut state.cx.effects);
         }

@@ -109,6 +109,15 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 }
 
 #[test]
+fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
+    let driver = ended_sweep((80, 24));
+    let screen = driver.screen();
+    assert_eq!(screen.lines().filter(|row| row.starts_with('│')).count(), 14, "{screen}");
+    // the selected cell is in view
+    driver.shows("✔ ladder p2p-off");
+}
+
+#[test]
 fn the_smallest_window_keeps_headline_trust_bullets_and_next_keys() {
     let mut driver = ended_sweep((60, 16));
     for kept in [

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
-use super::fixtures::{Driver, record, records, spec};
+use super::fixtures::{Driver, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
@@ -476,7 +476,10 @@ fn options_that_differ_unseen_are_named_and_shared_ones_take_no_column() {
     let screen = driver.screen();
     assert!(screen.contains("\n output 33") || screen.contains("\n output 65"), "{screen}");
     driver.keys("C/output_tokens");
-    driver.press(KeyCode::Down);
+    driver.shows("Enter end typing: Space toggles, n next");
+    // ends the typing on the match, where Space is no letter any more
+    driver.enter();
+    driver.shows("Space on or off  n next match");
     driver.keys(" ");
     driver.press(KeyCode::Esc);
     driver.press(KeyCode::Esc);
@@ -624,6 +627,62 @@ fn values_of_the_details_stand_in_one_column() {
             .collect();
         assert_eq!(found.len(), 1, "{size:?}: {screen}");
     }
+}
+
+#[test]
+fn the_details_tell_medians_from_values_of_the_recorded_sample() {
+    let mut driver = driver((120, 50));
+    driver.keys("/id=20260102-0304-2");
+    driver.enter();
+    driver.state.runs.detail = Some(true);
+    driver.shows("medians [95 % interval] over 8 samples");
+    driver.shows("decode phase of one sample, mean over ranks, 33.5 ms as recorded");
+}
+
+#[test]
+fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
+    let cell = spec("ladder", 2, P2p::On, Backend::Cpu);
+    let mut all = rounds("ladder", &cell, 4.0, 4);
+    let mut driver = Driver::empty(60, 16);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
+    driver.keys("3*");
+    assert!(head(&driver).contains(" round"), "{}", driver.screen());
+    driver.hides("~");
+    // one of the samples stalls
+    let mut samples = all[1].samples.to_vec();
+    samples[0].decode_ms *= 3.0;
+    all[1].samples = samples.into();
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.shows("✔~ladder");
+    driver.shows("~ samples vary widely");
+    // other cells need no round
+    let mut others = Driver::empty(60, 16);
+    let others_runs = vec![rounds("ladder", &cell, 4.0, 4).remove(0)];
+    others.send(Message::Runs(Ok(Arc::new(Snapshot::new(others_runs, Vec::new())))));
+    others.keys("3*");
+    assert!(!head(&others).contains(" round"), "{}", others.screen());
+}
+
+#[test]
+fn an_empty_filter_shows_an_example_until_something_is_typed() {
+    for size in [(80, 24), (120, 40)] {
+        let mut driver = driver(size);
+        driver.hides("ladder tp=8 tpot<20");
+        driver.keys("/");
+        driver.shows("ladder tp=8 tpot<20");
+        driver.keys("p");
+        driver.hides("tp=8 tpot<20");
+    }
+}
+
+#[test]
+fn the_help_begins_with_the_keys_and_ends_with_the_details_of_the_run() {
+    let mut driver = driver((80, 24));
+    driver.keys("d?");
+    driver.shows("On this screen: runs");
+    driver.hides("round: 0 (from 0)");
+    driver.press(KeyCode::End);
+    driver.shows("round: 0 (from 0)");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::fixtures::{Driver, ended, news, record, records, spec};
+use super::fixtures::{Driver, ended, experiment, news, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
@@ -554,6 +554,55 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let record = record("20260102-0304-10", cell, 1000.0).into();
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
     driver.shows("best so far: ladder tp2 1.25x standard");
+    driver.state.live.noise = Some("rounds of ladder vary by 40 %".into());
+    driver.shows("best so far: ladder tp2 1.25x standard (noisy)");
+}
+
+#[test]
+fn standard_is_the_best_where_nothing_beats_it() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 500.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    driver.shows("best so far: standard tp2 800 tok/s");
+}
+
+#[test]
+fn measured_durations_replace_the_prediction_also_after_a_resume() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    // 20 s a run are predicted; the run of standard took 8 s
+    driver.state.live.weigh(vec![20.0, 20.0, 0.0, 0.0]);
+    driver.shows("next: standard tp2 (about 0:08), ladder tp2 (about 0:10)");
+    driver.shows("left about 0:23");
+    let record = record("20260102-0304-10", driver.state.live.cells[1].spec.clone(), 1000.0).into();
+    send(&mut driver, Message::Clock(21_000));
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    // 8 s and 12 s
+    driver.shows("left about 0:20");
+    send(&mut driver, ended(0, true));
+    keys(&mut driver, "r");
+    driver.state.live.weigh(vec![60.0, 60.0, 0.0, 0.0]);
+    let progress = driver.state.live.progress(driver.state.cx.now_ms);
+    let runs = (progress.total - progress.done) as u64;
+    let most = progress.left_ms.expect("an estimate") / runs;
+    assert!((8_000..=12_000).contains(&most), "{progress:?}");
+}
+
+#[test]
+fn a_message_gives_the_key_hints_back_after_some_seconds() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    keys(&mut driver, "a");
+    driver.shows("no result before the sweep has ended");
+    let now = driver.state.cx.now_ms;
+    send(&mut driver, Message::Clock(now + 5_000));
+    driver.shows("no result before the sweep has ended");
+    send(&mut driver, Message::Clock(now + 6_000));
+    driver.hides("no result before the sweep has ended");
+    driver.shows("p pause");
+    // an error waits for a key
+    driver.state.cx.fail("the disk is full");
+    send(&mut driver, Message::Clock(now + 60_000));
+    driver.shows("the disk is full");
 }
 
 #[test]
@@ -601,6 +650,50 @@ fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come(
     driver.shows("▶ 1/16");
 }
 
+/// A resumed sweep that has all rounds of `standard` in the store, and one of two of `ladder`.
+fn resumed() -> Driver {
+    let mut driver = Driver::full(120, 40);
+    let cells = experiment().cells;
+    let mut runs = rounds("standard", &cells[0].spec, 5.0, 4);
+    runs.extend(rounds("ladder", &cells[1].spec, 4.0, 4).into_iter().take(1));
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    keys(&mut driver, "1");
+    driver.state.experiments.list.selected = 0;
+    send(&mut driver, Message::Clock(1_000));
+    press(&mut driver, KeyCode::Enter);
+    driver
+}
+
+/// Row of a text in the window.
+fn row_of(driver: &Driver, text: &str) -> String {
+    let screen = driver.screen();
+    let row = screen.lines().find(|line| line.contains(text));
+    row.map(str::to_owned).unwrap_or_else(|| panic!("{text} is missing:\n{screen}"))
+}
+
+#[test]
+fn finished_cells_of_a_resumed_sweep_keep_all_their_rounds() {
+    let mut driver = resumed();
+    let is_whole = |driver: &Driver| {
+        let row = row_of(driver, "✔ standard tp2");
+        assert!(row.contains("2/2") && row.contains("8/8") && row.contains("stored"), "{row}");
+    };
+    is_whole(&driver);
+    // the sweep reaches the first round of the cell
+    let cell = &driver.state.live.cells[0];
+    let record = Box::new(Record::clone(&cell.rounds[&0]));
+    let numbers = (cell.tokens_per_s, cell.tpot_ms);
+    // 5.03 ms in the first round alone
+    assert!(cell.tpot_ms.is_some_and(|ms| ms > 5.06), "{numbers:?}");
+    send(&mut driver, news(SweepEvent::CellSettled { cell: 0, round: 0, record }));
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 1, round: 1, run: "x".into() }));
+    is_whole(&driver);
+    let cell = &driver.state.live.cells[0];
+    assert_eq!((cell.tokens_per_s, cell.tpot_ms), numbers);
+    let row = row_of(&driver, "▶ ladder tp2");
+    assert!(row.contains("2/2") && row.contains("4/8"), "{row}");
+}
+
 #[test]
 fn a_resumed_repetition_counts_its_own_runs_alone() {
     let mut driver = workbench((80, 24));
@@ -620,7 +713,7 @@ fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
     driver.shows("p pause  c cancel");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
-    assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
+    assert!(driver.screen().contains("‖ pauses after the current run") && driver.state.cx.sweeps.moving);
     send(&mut driver, news(SweepEvent::Paused));
     driver.shows("‖ paused: p resumes");
     driver.shows("p resume  c cancel");
@@ -813,6 +906,16 @@ fn ranks_that_nothing_synchronizes_have_the_time_of_one_rank() {
     send(&mut driver, news(SweepEvent::Run { cell: 2, round: 0, event }));
     driver.shows("ms, ranks not synchronized");
     driver.hides("hidden -");
+}
+
+#[test]
+fn marks_of_lanes_are_explained_in_narrow_windows_too() {
+    for size in [(80, 24), (120, 40)] {
+        let mut driver = live(size, Backend::Sim);
+        press(&mut driver, KeyCode::Home);
+        let screen = driver.screen();
+        assert_eq!(screen.matches("▓▒ hidden ▖▚▜╱ exposed").count(), 1, "{screen}");
+    }
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
     let theme = cx.theme;
     let (word, role) = match (live.ended, live.pause) {
         (None, _) if live.cancelling => ("■ being cancelled".to_owned(), Role::Warn),
-        (None, Pause::Asked) => ("‖ pausing: the run under way ends first".into(), Role::Warn),
+        (None, Pause::Asked) => ("‖ pauses after the current run".into(), Role::Warn),
         (None, Pause::Yes) => (format!("‖ paused: {} resumes", cx.key::<Live>(Act::Pause)), Role::Warn),
         (None, Pause::No) => {
             let word = match live.evaluation.as_ref().map(|evaluation| evaluation.unit) {
@@ -275,7 +275,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
 
 /// True if further rounds of a cell follow.
 fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
-    live.is_running() && cell.round + 1 < live.rounds
+    live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
@@ -293,7 +293,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             };
             (format!("{glyph} {}", live.title(&cell.spec)), style)
         }
-        1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
+        1 => (format!("{}/{}", cell.reached_round(), live.rounds), text),
         2 => {
             let (now, of) = cell.samples;
             let is_running = cell.state == CellState::Running;
@@ -347,7 +347,7 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
         CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
-            format!("round {} of {} done:", cell.round + 1, live.rounds)
+            format!("round {} of {} done:", cell.reached_round(), live.rounds)
         }
         CellState::Done(Status::Ok) => "done:".to_owned(),
         CellState::Done(Status::Oom) => "out of memory:".to_owned(),
@@ -356,15 +356,6 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    let border = Rect { width: area.width.saturating_sub(2), ..area };
-    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
-    if let Some(best) = live.best().filter(|_| live.is_running()) {
-        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
-    }
-    let room = usize::from(border.right().saturating_sub(x + 2));
-    if let Some(legend) = leading_clauses(LEGEND, room, &[" · "]) {
-        put(buf, border, x, y, &format!(" {legend} "), theme.style(Role::Dim));
-    }
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
@@ -374,9 +365,11 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
     let (strip, rest) = cut_top(rest, rows);
-    if let Some((lanes, groups, what)) = lanes {
-        draw_lanes(buf, strip, lanes, groups, &what, theme);
-    }
+    let explains = match lanes {
+        Some((lanes, groups, what)) => draw_lanes(buf, strip, lanes, groups, &what, theme),
+        None => true,
+    };
+    draw_border(buf, area, live, theme, explains);
     let facts = facts(live, cell);
     let free = rest.height.saturating_sub(logged as u16);
     let (place, log) = cut_top(rest, free.min(facts.len() as u16));
@@ -384,6 +377,21 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
         line(buf, place, row, &[(" ", theme.style(Role::Text)), (fact, theme.style(Role::Text))]);
     }
     draw_log(buf, log, live, cx, cell);
+}
+
+/// Writes the best cell and the words of the screen into the bottom border of a cell; before the words the marks of the
+/// lanes, unless these are explained.
+fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains_lanes: bool) {
+    let border = Rect { width: area.width.saturating_sub(2), ..area };
+    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
+    if let Some(best) = live.best().filter(|_| live.is_running()) {
+        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
+    }
+    let room = usize::from(border.right().saturating_sub(x + 2));
+    let legend = if explains_lanes { LEGEND.to_owned() } else { format!("{LANES_KEY} · {LEGEND}") };
+    if let Some(legend) = leading_clauses(&legend, room, &[" · "]) {
+        put(buf, border, x, y, &format!(" {legend} "), theme.style(Role::Dim));
+    }
 }
 
 /// Facts about a cell, most important first: its lead over `standard` in the same setting, its numbers so far, its
@@ -508,7 +516,11 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     Some((first, format!("first decode step, {provenance}")))
 }
 
-/// Draws the lanes of a step, those of [`alike`] ranks once: `groups`.
+/// Marks of the lanes.
+const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
+
+/// Draws the lanes of a step, those of [`alike`] ranks once: `groups`. Returns false if there was no room to explain the
+/// marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
@@ -516,9 +528,9 @@ fn draw_lanes(
     mut groups: Vec<(&StepLanes, Vec<u32>)>,
     what: &str,
     theme: Theme,
-) {
+) -> bool {
     if area.height < 3 {
-        return;
+        return true;
     }
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let end = lanes.iter().map(StepLanes::end).max().unwrap_or(0);
@@ -544,10 +556,10 @@ fn draw_lanes(
         ),
     };
     line(buf, area, 0, &[(&head, text)]);
-    let key = "▓▒ hidden ▖▚▜╱ exposed ";
-    let x = area.right().saturating_sub(key.width() as u16);
-    if area.x + (head.width() as u16) < x {
-        put(buf, area, x, area.y, key, dim);
+    let x = area.right().saturating_sub(LANES_KEY.width() as u16 + 1);
+    let explains = area.x + (head.width() as u16) < x;
+    if explains {
+        put(buf, area, x, area.y, LANES_KEY, dim);
     }
     let name = |(first, others): &(&StepLanes, Vec<u32>)| match others.is_empty() {
         true => format!(" rank {}", first.rank),
@@ -576,6 +588,7 @@ fn draw_lanes(
         });
         shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
     }
+    explains
 }
 
 /// True if the log ends with the reason of a failed or skipped run.

@@ -26,6 +26,11 @@ const SCROLLED: isize = 4;
 /// Height of the body below which the result takes the place of the cells, and names noise in a word above its table.
 const SMALL: u16 = 20;
 
+/// Height of the body from which a third of the rows below a long result list the cells.
+const TALL: u16 = 30;
+/// Rows that list the cells below a long result in a lower window, with the header.
+const FEW_CELLS: u16 = 4;
+
 /// Slots of questions about a sweep.
 const SWEEP_QUESTIONS: [&str; 5] = ["look", "medians", "answer", "work", "noise"];
 
@@ -37,7 +42,7 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause"), "resume stop";
+    Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
@@ -233,7 +238,8 @@ impl Screen for Live {
     fn react(&mut self, news: &News, _cx: &mut Context) {
         let News::Runs { now, .. } = news else { return };
         self.handing = false;
-        if self.awaits_stored {
+        let rereads = std::mem::take(&mut self.rereads_stored) && self.is_running();
+        if self.awaits_stored || rereads {
             self.count_stored(now);
         }
     }
@@ -330,8 +336,9 @@ impl Live {
             // in a small window the result needs the rows of the cells
             true if body.height < SMALL => cut_top(rest, rest.height),
             true => {
-                // leaves room for all cells, but at most a third of the rows
-                let most = rest.height.saturating_sub(cells.min(rest.height / 3)).max(11);
+                // leaves room for all cells, but at most a third of the rows, and few in a window of 24
+                let rows = if body.height < TALL { FEW_CELLS + waiting.min(1) } else { rest.height / 3 };
+                let most = rest.height.saturating_sub(cells.min(rows)).max(11);
                 cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
             }
             false => {
@@ -422,8 +429,9 @@ impl Live {
     }
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
+        let rereads_stored = self.rereads_stored;
         self.start(&experiment, cx.now_ms);
-        self.choice = choice;
+        (self.choice, self.rereads_stored) = (choice, rereads_stored);
         match &cx.stored {
             Some(stored) => self.count_stored(stored),
             None => self.awaits_stored = true,
@@ -433,11 +441,12 @@ impl Live {
         cx.tab = Tab::Live;
         let of = Arc::clone(&experiment);
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
-        let (stored, load) = (cx.stored.clone(), cx.load);
+        // before the sweep itself loads the machine
+        let (stored, load) = (cx.stored.clone(), (cx.load)());
         cx.ask(
             "work",
             move |_| {
-                let history = history(&of.cells, stored.as_deref(), load());
+                let history = history(&of.cells, stored.as_deref(), load);
                 Ok(forecast::work(&of.cells, &history))
             },
             |live: &mut Self, work, cx| live.weigh(cx.ok_or_fail(work).unwrap_or_default()),
@@ -481,6 +490,7 @@ impl Live {
         }
         self.ask_result(cx);
         cx.perform(Effect::Store(StoreTask::Read));
+        self.rereads_stored = true;
         self.next_sweep(ended, cx);
     }
 
@@ -518,17 +528,17 @@ impl Live {
         else {
             return;
         };
-        let (rounds, count) = (cell.rounds.clone(), cell.rounds.len());
+        let (rounds, runs) = (cell.rounds.clone(), cell.run_ids());
         let work = move |_: &_| {
             let rounds: Vec<Record> = rounds.values().map(|record| Record::clone(record)).collect();
             Ok(aggregate(&rounds).pop().and_then(|cell| cell.metrics))
         };
-        cx.follow("medians", &(at, count), work, move |live: &mut Self, metrics, cx| {
+        cx.follow("medians", &(at, runs.clone()), work, move |live: &mut Self, metrics, cx| {
             let metrics = cx.ok_or_fail(metrics).flatten();
             if let Some(cell) = live.cells.get_mut(at) {
                 cell.pooled(metrics.as_ref());
                 // a round that ended in the meantime is pooled next
-                let whole = cell.rounds.len() == count;
+                let whole = cell.run_ids() == runs;
                 live.unpooled.retain(|other| *other != at || !whole);
             }
         });

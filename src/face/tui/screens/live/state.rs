@@ -46,6 +46,9 @@ pub struct Live {
     pub choice: SweepSelection,
     /// True if the sweep began before the stored runs were read, until they are.
     pub awaits_stored: bool,
+    /// True from the end of a sweep until the stored runs are read again: a sweep resumed before does not know the last
+    /// of them.
+    pub rereads_stored: bool,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
     pub queue_list: List,
@@ -59,6 +62,8 @@ pub struct Live {
     /// True if the cells' work is in predicted seconds.
     is_predicted: bool,
     remaining: RemainingTime,
+    /// Durations in seconds of the latest successful runs of this session, by [`Spec::key`]: they outlast the sweep.
+    durations: HashMap<String, f64>,
     pub varied: Varied,
     /// Width of the longest title of a cell, in columns.
     pub widest: usize,
@@ -181,6 +186,8 @@ pub struct LiveCell {
     pub cancelled: bool,
     /// Predicted work of one run.
     work: f64,
+    /// Duration of the latest successful run of this session, in seconds.
+    duration_s: Option<f64>,
     /// Runs executed by this sweep.
     pub executed: u32,
     settled: BTreeSet<u32>,
@@ -245,10 +252,14 @@ impl Live {
             plain.map(|(at, cell)| (settings.words(&cell.spec), at)).collect();
         for cell in &mut self.cells {
             cell.standard = plain.get(&settings.words(&cell.spec)).copied();
+            if !self.durations.is_empty() {
+                cell.duration_s = self.durations.get(&cell.spec.key()).copied();
+            }
         }
     }
 
-    /// Counts the stored runs that the sweep does not start again as done before the sweep reaches them.
+    /// Takes the stored runs that the sweep does not start again before the sweep reaches their rounds, so that a
+    /// resumed sweep shows finished cells as finished.
     pub fn count_stored(&mut self, stored: &Snapshot) {
         let (rounds, choice) = (self.rounds, self.choice);
         self.awaits_stored = false;
@@ -259,10 +270,20 @@ impl Live {
             }
             SweepSelection::Missing | SweepSelection::Failed => run.has_numbers(),
         };
-        for cell in &mut self.cells {
+        for (index, cell) in self.cells.iter_mut().enumerate() {
             let runs = stored.cells.get(&cell.spec.key()).into_iter().flatten();
             let runs = runs.map(|at| &stored.records[*at]).filter(counts);
-            cell.settled.extend(runs.map(|run| run.round).filter(|round| *round < rounds));
+            let before = cell.run_ids();
+            for run in runs.filter(|run| run.round < rounds) {
+                cell.settled.insert(run.round);
+                cell.take_stored(run);
+            }
+            if cell.run_ids() != before {
+                cell.pool_few();
+                if cell.rounds.len() > 1 {
+                    self.unpooled.push(index);
+                }
+            }
         }
     }
 
@@ -272,6 +293,7 @@ impl Live {
             queue: std::mem::take(&mut self.queue),
             in_queue: self.in_queue,
             queue_list: self.queue_list,
+            durations: std::mem::take(&mut self.durations),
             ..Self::default()
         };
     }
@@ -304,20 +326,30 @@ impl Live {
         is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
     }
 
-    /// Best finished cell: `ladder tp2 1.25x standard`, or the one with the most tokens/s before any has its `standard`.
+    /// Best finished cell: `ladder tp2 1.25x standard`. If none is faster than its `standard`, the fastest `standard`;
+    /// before any has its `standard`, the cell with the most tokens/s. Noise is named: `standard tp2 800 tok/s (noisy)`.
     pub fn best(&self) -> Option<String> {
+        /// Least speedup that two decimals show as one.
+        const FASTER: f64 = 1.005;
         let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
-        let finished = self.cells.iter().filter(is_choice);
-        let speedups = finished.clone().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
-        if let Some((cell, speedup)) = speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
-            return Some(format!("{} {speedup:.2}x standard", self.title(&cell.spec)));
+        let finished = || self.cells.iter().filter(is_choice);
+        let noisy = if self.noise.is_some() { " (noisy)" } else { "" };
+        let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
+        let fastest = speedups.max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((cell, speedup)) = fastest.filter(|(_, speedup)| *speedup >= FASTER) {
+            return Some(format!("{} {speedup:.2}x standard{noisy}", self.title(&cell.spec)));
         }
-        let rates = finished.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
+        let is_standard = |cell: &LiveCell| {
+            let standard = cell.standard.and_then(|at| self.cells.get(at));
+            standard.is_some_and(|standard| std::ptr::eq(standard, cell))
+        };
+        let rates = finished().filter(|cell| fastest.is_none() || is_standard(cell));
+        let rates = rates.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
         let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(format!("{} {} tok/s", self.title(&cell.spec), digits(rate)))
+        Some(format!("{} {} tok/s{noisy}", self.title(&cell.spec), digits(rate)))
     }
 
-    /// The next cells to run, at most `most`, with the predicted ms of a run if known.
+    /// The next cells to run, at most `most`, with the estimated ms of a run if known.
     pub fn next_cells(&self, most: usize) -> Vec<(&LiveCell, Option<u64>)> {
         let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
         // a retry does not run all cells that are left
@@ -331,7 +363,8 @@ impl Live {
                 (is_later && cell.can_run() && !cell.cancelled).then_some(cell)
             })
         });
-        let ms = |cell: &LiveCell| self.is_predicted.then_some((cell.work * 1e3) as u64);
+        let pace = self.pace();
+        let ms = |cell: &LiveCell| self.is_predicted.then(|| (cell.run_s(pace) * 1e3) as u64);
         left.take(most).map(|cell| (cell, ms(cell))).collect()
     }
 
@@ -367,6 +400,10 @@ impl Live {
                     cell.settled.extend(0..rounds);
                 } else {
                     cell.settled.insert(round);
+                }
+                // counted at the start of the sweep
+                if cell.rounds.get(&round).is_some_and(|known| known.run == record.run) {
+                    return;
                 }
                 cell.finish(round, record);
                 if cell.rounds.len() > 1 {
@@ -408,6 +445,7 @@ impl Live {
                 }
                 cell.doing = RunProgress::default();
                 cell.settled.remove(&round);
+                cell.drop_round(round);
                 cell.state = CellState::Running;
                 cell.round = round;
                 cell.samples = (0, cell.spec.samples);
@@ -436,8 +474,14 @@ impl Live {
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.executed += 1;
+                if record.status == Status::Ok && !cell.spec.backend.is_simulated() {
+                    cell.duration_s = cell.took_ms.map(|ms| ms as f64 / 1e3);
+                    self.durations.extend(cell.duration_s.map(|seconds| (cell.spec.key(), seconds)));
+                }
+                let before = cell.run_ids();
                 cell.finish(round, record);
-                if cell.rounds.len() > 1 {
+                // the stored runs may have been read after the run was stored
+                if cell.rounds.len() > 1 && cell.run_ids() != before {
                     self.unpooled.push(index);
                 }
                 let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
@@ -497,6 +541,9 @@ impl Live {
         let (worked, left) = (self.worked() + partial, all - finished - partial);
         let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
         let left_s = match self.ended {
+            None if self.is_predicted && self.cells.iter().any(|cell| cell.duration_s.is_some()) => {
+                self.measured_left_s()
+            }
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
         };
@@ -504,6 +551,31 @@ impl Live {
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
         LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
+    }
+
+    /// Remaining time in seconds: runs take as long as the cell's last one, or as predicted at the pace of the other
+    /// cells. `None` if nothing is left.
+    fn measured_left_s(&self) -> Option<f64> {
+        let pace = self.pace();
+        let able = self.cells.iter().filter(|cell| cell.can_run() && !cell.cancelled);
+        let left = |cell: &LiveCell| {
+            let settled = cell.settled.range(..self.rounds).count() as f64;
+            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * cell.run_s(pace)
+        };
+        let left_s: f64 = able.map(left).sum();
+        (left_s > 0.0).then_some(left_s)
+    }
+
+    /// Duration of runs relative to the prediction, from the cells with a run in this session; 1 without evidence.
+    fn pace(&self) -> f64 {
+        let (mut spent, mut predicted, mut others) = (0.0, 0.0, 0.0);
+        for cell in self.cells.iter().filter(|cell| cell.can_run()) {
+            match cell.duration_s {
+                Some(seconds) => (spent, predicted) = (spent + seconds, predicted + cell.work),
+                None => others += cell.work,
+            }
+        }
+        self.remaining.seconds(spent, predicted, others, true).map_or(1.0, |left| left / others)
     }
 
     /// Work of the runs executed by this sweep.
@@ -565,6 +637,48 @@ impl LiveCell {
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
     fn can_run(&self) -> bool {
         !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
+    }
+
+    /// Ids of the finished runs, by round.
+    pub fn run_ids(&self) -> Vec<String> {
+        self.rounds.values().map(|record| record.run.clone()).collect()
+    }
+
+    /// Number of the current round, or of the last one with a run.
+    pub fn reached_round(&self) -> u32 {
+        let last = self.rounds.keys().next_back().copied().unwrap_or(0);
+        if self.state == CellState::Running { self.round + 1 } else { self.round.max(last) + 1 }
+    }
+
+    /// True if some of this many rounds have neither a finished nor a failed run.
+    pub fn awaits_rounds(&self, rounds: u32) -> bool {
+        self.settled.range(..rounds).count() < rounds as usize
+    }
+
+    /// Takes a stored run whose round the sweep has not reached.
+    fn take_stored(&mut self, record: &Record) {
+        let record = Arc::new(record.clone());
+        self.rounds.insert(record.round, Arc::clone(&record));
+        if matches!(self.state, CellState::Queued | CellState::Done(Status::Ok)) {
+            self.state = CellState::Done(record.status);
+            if let Some(metrics) = &record.metrics {
+                self.samples = (metrics.samples, metrics.samples);
+            }
+            self.record = Some(record);
+        }
+    }
+
+    /// Estimated duration of a run in seconds, at a pace relative to the prediction.
+    fn run_s(&self, pace: f64) -> f64 {
+        self.duration_s.unwrap_or(self.work * pace)
+    }
+
+    /// Drops the result of a round that runs again.
+    fn drop_round(&mut self, round: u32) {
+        if let Some(dropped) = self.rounds.remove(&round) {
+            self.record.take_if(|record| record.run == dropped.run);
+            self.pool_few();
+        }
     }
 
     /// Finished share of the current run, 0 to 1.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::order::arrow;
 use super::state::{
-    COLUMNS, EXPOSED, HIDDEN, MODEL, PINNED, PROVENANCE, Runs, SETTING, SHARED, STATUS, TPOT, TTFT,
-    VARIED,
+    COLUMNS, EXPOSED, HIDDEN, MODEL, PINNED, PROVENANCE, ROUND, Runs, SETTING, SHARED, STATUS, TPOT,
+    TTFT, VARIED,
 };
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
@@ -98,7 +98,8 @@ fn pin(
     };
     let tells_apart = |at: &usize| {
         let name = columns[*at].name.as_str();
-        let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING;
+        let is_round = name == ROUND && runs.needs_round;
+        let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING || is_round;
         is_known && !runs.empty.contains(name)
     };
     let order = runs.marked_order().into_iter();
@@ -196,6 +197,10 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
             names.push(name.clone());
         }
     }
+    if runs.needs_round && !names.iter().any(|name| name == ROUND) {
+        let at = names.iter().position(|name| name == "run").unwrap_or(names.len());
+        names.insert(at, ROUND.to_owned());
+    }
     names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
 }
 
@@ -285,6 +290,22 @@ pub fn needs_setting(runs: &Runs, table: &RunTable) -> bool {
         |at: &usize, pair: &[u32]| table.columns()[*at].same(pair[0] as usize, pair[1] as usize);
     rows.windows(2)
         .any(|pair| !is_same(&setting, pair) && options.iter().all(|option| is_same(option, pair)))
+}
+
+/// True if several of the shown runs are rounds of one cell, which only their number distinguishes.
+pub fn needs_round(runs: &Runs, table: &RunTable) -> bool {
+    let Some(round) = table.find(ROUND).and_then(|at| table.columns().get(at)) else { return false };
+    if !round.differs(runs.rows().map(|row| row as usize)) {
+        return false;
+    }
+    let keys: Vec<(usize, bool)> = runs.differing.iter().map(|at| (*at, false)).collect();
+    let mut rows: Vec<u32> = runs.rows().collect();
+    table.sort(&mut rows, &keys);
+    rows.windows(2).any(|pair| {
+        let (a, b) = (pair[0] as usize, pair[1] as usize);
+        let is_same = |at: &usize| table.columns().get(*at).is_none_or(|column| column.same(a, b));
+        !round.same(a, b) && runs.differing.iter().all(is_same)
+    })
 }
 
 /// Columns that are not shown and in which this run differs from another one that looks the same: equal in all options of the

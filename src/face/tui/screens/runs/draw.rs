@@ -7,14 +7,21 @@ use ratatui::text::{self, Span};
 use super::columns::{self, RunColumn};
 use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
 use super::{Act, RunAreas};
-use crate::desk;
+use crate::desk::{self, RunSection};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
+use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
+
+/// Meaning of the mark behind the status of a run.
+const UNSTEADY: &str = "~ samples vary widely";
+
+/// Example in an empty filter while it is typed.
+const EXAMPLE: &str = "ladder tp=8 tpot<20";
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
@@ -114,8 +121,10 @@ fn draw_top(
     let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
     let filter = runs.filter.whole_width(top);
     let is_below = count.width() + taken + filter > top.width.into();
+    let is_empty = runs.filter.typing && runs.filter.value().is_empty();
+    let example = if is_empty { EXAMPLE } else { "" };
     // the scope and the filter come before the model and the row
-    let taken = taken + if is_below { 0 } else { filter };
+    let taken = taken + if is_below { 0 } else { filter + example.width() };
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
     let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
         let key = cx.keys.label(Action::Scope);
@@ -140,7 +149,7 @@ fn draw_top(
         true => cut_left(about, 1).1,
         false => cut_left(first, (x + 2).saturating_sub(first.x)).1,
     };
-    let x = runs.filter.draw(buf, row, theme, "");
+    let x = runs.filter.draw(buf, row, theme, example);
     if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
     {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
@@ -237,6 +246,11 @@ fn about_texts(
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
+    if runs.has_unsteady {
+        // the mark is explained before details of the order
+        let explained: Vec<String> = texts.iter().map(|text| format!("{text}; {UNSTEADY}")).collect();
+        texts.splice(0..0, explained);
+    }
     texts
 }
 
@@ -304,11 +318,15 @@ fn draw_table(
     }
 }
 
-/// Mark and status before the first column.
-fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 2] {
+/// Mark, status, and a sign of samples that vary widely, before the first column.
+fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
     let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
-    let status = format!("{} ", record.status.glyph());
-    [Span::styled(mark, theme.style(Role::Key)), Span::styled(status, theme.status(record.status))]
+    let unsteady = if state::is_unsteady(record) { "~" } else { " " };
+    [
+        Span::styled(mark, theme.style(Role::Key)),
+        Span::styled(record.status.glyph(), theme.status(record.status)),
+        Span::styled(unsteady, theme.style(Role::Warn)),
+    ]
 }
 
 fn cell(
@@ -489,7 +507,22 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
-    head.into_iter().chain(sections.into_iter().flat_map(|section| section.lines)).collect()
+    let lines_of = |section: RunSection| basis(record, &section.title).into_iter().chain(section.lines);
+    head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
+}
+
+/// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
+/// whose decode phase may be longer than the median. `None` for a section without such a basis.
+fn basis(record: &Record, title: &str) -> Option<(String, String)> {
+    let (name, basis) = title.split_once(": ")?;
+    let provenance = format!(" ({})", record.provenance);
+    let mut basis = basis.strip_suffix(&provenance).unwrap_or(basis).to_owned();
+    let Some(overlap) = record.overlap.as_ref().filter(|_| name == "Overlap") else {
+        return Some((name.to_lowercase(), basis));
+    };
+    let decode_ms = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
+    basis += &format!(", {} as recorded", latency(decode_ms * 1e3));
+    Some(("recording".to_owned(), basis))
 }
 
 /// [`described`], wrapped; a continued value has no name.

@@ -10,6 +10,7 @@ use super::columns;
 use super::edits::RunEdit;
 use super::order::{SORT_KEYS, SortOrder};
 use super::recorded::TraceLookup;
+use crate::desk;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
@@ -60,6 +61,9 @@ pub const PROVENANCE: &str = "provenance";
 
 pub const SETTING: &str = "setting";
 
+/// Column shown where only the round tells runs apart.
+pub(super) const ROUND: &str = "round";
+
 /// Columns before the first one's text: the mark and the status of the run.
 pub const STATUS: u16 = 3;
 
@@ -101,6 +105,10 @@ pub struct Runs {
     pub unseen_row: Option<usize>,
     /// True if some of the shown runs look the same without the column of settings.
     pub needs_setting: bool,
+    /// True if some of the shown runs are rounds of one cell.
+    pub needs_round: bool,
+    /// True if samples of some of the shown runs vary widely.
+    pub has_unsteady: bool,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -287,6 +295,7 @@ impl Runs {
         let experiment = only(shown().map(|record| record.experiment.as_deref()));
         let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
         let has_upper_bound = shown().any(is_bound);
+        self.has_unsteady = shown().any(is_unsteady);
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
         (self.provenance, self.model) = (provenance, model);
@@ -328,6 +337,7 @@ impl Runs {
             (!column.field.unit.is_number()).then(|| (column.field.name.to_string(), longest))
         };
         self.longest = self.columns.iter().filter_map(longest).collect();
+        self.needs_round = columns::needs_round(self, table);
         self.needed = columns::needed(self, table);
         self.needs_setting = columns::needs_setting(self, table);
         self.unseen_row = None;
@@ -359,6 +369,11 @@ impl Runs {
         }
         words
     }
+}
+
+/// True if the samples of an executed run vary widely: some stalled.
+pub fn is_unsteady(record: &Record) -> bool {
+    !record.spec.backend.is_simulated() && desk::unsteady_mean_ms(record).is_some()
 }
 
 /// Value that all items have; `None` if they differ or there are none.
