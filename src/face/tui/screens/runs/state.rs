@@ -295,9 +295,10 @@ impl Runs {
         let experiment = only(shown().map(|record| record.experiment.as_deref()));
         let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
         let has_upper_bound = shown().any(is_bound);
-        self.has_unsteady = shown().any(is_unsteady);
+        let has_unsteady = shown().any(is_unsteady);
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
+        self.has_unsteady = has_unsteady;
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
     }
