@@ -775,6 +775,33 @@ fn sliders_over_a_trace_begin_at_what_was_measured() {
     assert!(!answer.strips[0].spans.is_empty() && answer.link.is_none());
 }
 
+/// The decode steps of a measured standard run on eight H100s.
+fn measured() -> TracedSteps {
+    let path = "../../traces/h100-standard-tp8-p2p-off.parquet";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let trace = trace::read(&path).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap()
+}
+
+#[test]
+fn predictions_from_a_trace_tie_within_the_error_that_is_stated() {
+    let traced = measured();
+    let mut slower = traced.base.clone();
+    slower.alpha_us = Some(500.0);
+    let without_gaps = WhatIfVariant { no_launch_gaps: true, ..traced.base.clone() };
+    for (variant, error, band) in [
+        (&traced.base, "2 % mean TPOT error", "2 %"),
+        (&slower, "6 % mean TPOT error", "6 %"),
+        (&without_gaps, "not validated", "5 %"),
+    ] {
+        let answer = traced.answer(variant).unwrap();
+        assert!(answer.error.starts_with(error), "{}", answer.error);
+        let row = answer.row(&"ladder".parse().unwrap()).unwrap();
+        assert_eq!(answer.tie_band([row]).pct(), band);
+    }
+}
+
 /// Ranks of a trace wait for each other, on average over ranks.
 #[test]
 fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {

@@ -143,11 +143,12 @@ impl TracedSteps {
         };
         let rows = shown.par_iter().map(|(architecture, micro_batches)| {
             let choice = self.choice(variant, architecture.clone());
-            let times = self.rewiring.best(&RewireChoice { micro_batches: *micro_batches, ..choice });
+            let choice = RewireChoice { micro_batches: *micro_batches, ..choice };
             WhatIfRow {
                 architecture: architecture.clone(),
                 micro_batches: *micro_batches,
-                numbers: times.map(numbers).map_err(|error| error.to_string()),
+                numbers: self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string()),
+                band: Some(self.rewiring.tie_band(&choice)),
             }
         });
         let mut rows: Vec<WhatIfRow> = rows.collect();

@@ -238,10 +238,13 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let is_unmeasured = |row: &&WhatIfRow| answer.tie_band([*row]) == TieBand::UNKNOWN;
     let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
     let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
-    let reason = match unmeasured.len() {
-        0 => band.reason().to_owned(),
-        all if all == rows.len() => "no speedup measured near this cell".to_owned(),
-        _ => format!("no measured speedup of {}", few_of(&unmeasured)),
+    let is_of_measured_trace = whatif.traced.as_ref().is_some_and(|traced| !traced.is_simulated());
+    let reason = match (unmeasured.len() == rows.len(), is_of_measured_trace) {
+        _ if unmeasured.is_empty() => band.reason().to_owned(),
+        (true, true) => "no validated trace near this one".to_owned(),
+        (true, false) => "no speedup measured near this cell".to_owned(),
+        (false, true) => format!("no validated prediction of {}", few_of(&unmeasured)),
+        (false, false) => format!("no measured speedup of {}", few_of(&unmeasured)),
     };
     let ties = format!("; leads {} are ties: {reason}", band.within());
     clauses.extend((!rows.is_empty()).then_some(ties));
