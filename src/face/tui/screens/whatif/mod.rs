@@ -80,10 +80,7 @@ impl Acts for WhatIf {
             Act::Undo => self.undo(cx),
             Act::Redo => self.redo(cx),
             Act::Pin => {
-                let told = match self.pin() {
-                    Ok(letter) => format!("kept as {letter}"),
-                    Err(why) => why,
-                };
+                let told = self.pin();
                 cx.inform(told);
             }
             Act::Unpin => {
@@ -241,9 +238,19 @@ impl WhatIf {
                 if whatif.started != started {
                     return;
                 }
+                // the same variant may be kept again
+                cx.forget::<Self>("kept");
                 whatif.waiting.retain(|variant| *variant != kept);
+                let is_promised = whatif.promised.contains(&kept);
+                whatif.promised.retain(|variant| *variant != kept);
                 match cx.ok_or_fail(answer) {
-                    Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
+                    Some(answer) => {
+                        whatif.pins.push(Pin { variant: kept, answer });
+                        if is_promised {
+                            cx.inform(format!("kept as {}", letter(whatif.pins.len() - 1)));
+                        }
+                    }
+                    None if is_promised => {}
                     // a missing profile may be back in the next session
                     None => whatif.unanswered.push(kept),
                 }

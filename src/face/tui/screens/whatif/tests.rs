@@ -327,6 +327,25 @@ fn variants_are_kept_beside_each_other_and_exported() {
 }
 
 #[test]
+fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Alpha);
+    for _ in 0..2 {
+        let effects = driver.keys("Lp");
+        driver.shows("kept as A once its answer arrives");
+        assert!(driver.state.whatif.pins.is_empty());
+        driver.answer(effects);
+        driver.shows("kept as A");
+        driver.hides("once its answer arrives");
+        let pins = &driver.state.whatif.pins;
+        assert_eq!((pins.len(), &pins[0].variant), (1, &driver.state.whatif.variant));
+        driver.taps("pP");
+        driver.taps("u");
+        assert!(driver.state.whatif.pins.is_empty());
+    }
+}
+
+#[test]
 fn it_starts_from_the_run_that_is_selected() {
     let mut driver = Driver::full(120, 40);
     driver.state.cx.tab = Tab::Pareto;
