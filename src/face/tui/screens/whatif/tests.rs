@@ -538,6 +538,24 @@ fn the_measurement_of_a_run_stays_beside_its_simulation() {
 }
 
 #[test]
+fn the_step_time_of_a_trace_is_beside_the_simulation_of_its_run() {
+    let run = record("run-1", spec("ladder", 2, P2p::On, Backend::Cuda), 1000.0);
+    let mut driver = on((120, 40));
+    for (provenance, is_shown) in
+        [(table::Provenance::Measured, true), (table::Provenance::Simulated, false)]
+    {
+        let selected = SelectedRun { spec: run.spec.clone(), run: "ladder.parquet".into() };
+        let (selected, measured) = (Box::new(selected), Some((10.9, provenance)));
+        let request = Request::WhatIfRunOfTrace { selected, measured };
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        let screen = driver.screen();
+        assert_eq!(screen.contains("run measured 10.9 ms, simulated "), is_shown, "{screen}");
+        driver.shows("from run ladder.parquet");
+    }
+}
+
+#[test]
 fn stored_runs_of_the_chosen_architecture_are_beside_its_prediction() {
     let [standard, ladder] = [("standard", 800.0), ("ladder", 1000.0)]
         .map(|(name, rate)| record(name, spec(name, 2, P2p::On, Backend::Cuda), rate));
