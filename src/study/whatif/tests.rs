@@ -758,7 +758,7 @@ fn step_ms(answer: &WhatIfAnswer, architecture: &str) -> f64 {
 fn sliders_over_a_trace_begin_at_what_was_measured() {
     let (traced, _) = traced();
     let answer = traced.answer(&traced.base).unwrap();
-    assert_eq!((traced.steps().as_str(), traced.typical), ("10 decode steps", 5));
+    assert_eq!((traced.steps().as_str(), traced.typical), ("10 of 11 decode steps", 5));
     assert!((step_ms(&answer, "standard") / traced.measured_ms - 1.0).abs() < 1e-3);
     assert!(step_ms(&answer, "ladder") < step_ms(&answer, "standard"));
     assert_eq!(answer.arguments, ["rewire", "trace.json", "--architecture", "standard"]);

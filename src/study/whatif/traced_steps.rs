@@ -107,13 +107,17 @@ impl TracedSteps {
         })
     }
 
-    /// Steps that the numbers are medians of: `38 decode steps`.
+    /// Steps that the numbers are medians of: `38 decode steps`, or `39 of 40 decode steps` if some are left out.
     pub fn steps(&self) -> String {
         let kind = match self.rewiring.steps.phase {
             Phase::Prefill => "prefill",
             Phase::Decode => "decode step",
         };
-        counted(self.rewiring.rewired_steps(), kind)
+        let (used, found) = (self.rewiring.rewired_steps(), self.rewiring.steps.len());
+        match used < found {
+            true => format!("{used} of {}", counted(found, kind)),
+            false => counted(used, kind),
+        }
     }
 
     /// Options of the traced run; `None` for other engines' traces.

@@ -672,7 +672,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
         driver.answer(effects);
     };
     open(&mut driver, "first");
-    driver.shows("[predicted from 6 decode steps of first]");
+    driver.shows("[predicted from 6 of 7 decode steps of first]");
     driver.shows(" Fastest");
     driver.shows("step ms  x trace 95 % of steps");
     driver.hides("break-even: ");
@@ -685,7 +685,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     driver.answer(effects);
     driver.hides("of first]");
     open(&mut driver, "second");
-    driver.shows("[predicted from 6 decode steps of second]");
+    driver.shows("[predicted from 6 of 7 decode steps of second]");
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     open(&mut driver, "first");
     driver.shows("your changes to first are back; Delete resets all");
