@@ -156,8 +156,10 @@ fn fastest_in_words(
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
-        let interval =
-            first.speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
+        // steps of a simulation hardly differ
+        let ends = ends.filter(|[low, high]| low != high);
+        let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
         clauses.push(format!(", {speedup:.2}x{interval} the trace"));
         clauses.extend(own);
         clauses.push(format!("; trace {times} {before}"));

@@ -674,6 +674,17 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     open(&mut driver, "first");
     driver.shows("[predicted from 6 of 7 decode steps of first]");
     driver.shows(" Fastest");
+    let whatif = &driver.state.whatif;
+    let headline = super::notes::headline(
+        whatif,
+        whatif.answer.as_ref().expect("it is predicted"),
+        u16::MAX,
+        &driver.state.cx,
+    );
+    assert!(headline.contains("x the trace"), "{headline}");
+    let ends = headline.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let ends = ends.and_then(|(ends, _)| ends.split_once(", "));
+    assert!(ends.is_none_or(|(low, high)| low != high), "{headline}");
     driver.shows("step ms  x trace 95 % of steps");
     driver.hides("break-even: ");
     select(&mut driver, Slider::Alpha);
