@@ -964,6 +964,10 @@ fn an_estimate_of_the_profile_is_marked_and_changes_leave_room_for_the_cell() {
     driver.taps("jk");
     driver.shows("2 changes; ");
     driver.shows("llama-3-70b");
+    // the architecture has a mark, too
+    driver.state.whatif.change(|variant, _| variant.cell.architecture = "parallel".parse().unwrap());
+    driver.taps("jk");
+    driver.shows("3 changes; ");
 }
 
 #[test]
