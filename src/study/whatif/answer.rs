@@ -334,7 +334,7 @@ impl WhatIfAnswer {
             return Some(format!("launch wait of {wait} removed ({remedy})"));
         }
         let first = match self.gains_nothing() {
-            true => "no wiring helps until the wait is gone",
+            true => "no architecture helps until the wait is gone",
             false => "remove the wait first",
         };
         Some(format!("launch-bound: the GPU waits {wait} for launches; {first}: {remove} ({remedy})"))

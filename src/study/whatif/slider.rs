@@ -79,7 +79,7 @@ const CHOICE: [f64; 2] = [0.0, 1.0];
 
 #[rustfmt::skip]
 sliders! {
-    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
+    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "order of modules and all-reduces: staleness and synchronisation";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above the GPUs of a node, all-reduces cross the network";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
     Alpha: "AR latency", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
