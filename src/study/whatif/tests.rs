@@ -802,6 +802,17 @@ fn predictions_from_a_trace_tie_within_the_error_that_is_stated() {
     }
 }
 
+#[test]
+fn exposed_communication_of_the_limit_is_explained() {
+    for traced in [measured(), traced().0] {
+        let answer = traced.answer(&traced.base).unwrap();
+        let limit = answer.row(&Architecture::UpperBound).unwrap().numbers.as_ref().unwrap();
+        let said = answer.assumptions.clone().unwrap_or_default();
+        let wanted = "collectives besides the layers' all-reduces stay exposed: ";
+        assert_eq!(said.contains(wanted), limit.exposed_ms > 0.0, "{said}: {limit:?}");
+    }
+}
+
 /// Ranks of a trace wait for each other, on average over ranks.
 #[test]
 fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
