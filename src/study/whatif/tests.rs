@@ -890,6 +890,35 @@ fn a_trace_on_more_ranks_than_a_node_has_crosses_the_network() {
 }
 
 #[test]
+fn latencies_move_by_about_a_twentieth_and_coarsely_by_a_fifth_to_a_half_to_round_values() {
+    let walk = |from: f64, up: bool, coarse: bool| {
+        let mut variant = WhatIfVariant { alpha_us: Some(from), ..WhatIfVariant::default() };
+        let mut step = || {
+            Slider::Alpha.step(&mut variant, None, up, coarse);
+            variant.alpha_us.unwrap()
+        };
+        [step(), step(), step()]
+    };
+    assert_eq!(walk(62.25, true, false), [65.0, 70.0, 75.0]);
+    assert_eq!(walk(75.0, false, false), [70.0, 65.0, 60.0]);
+    assert_eq!(walk(15.9, true, false), [16.0, 17.0, 18.0]);
+    assert_eq!(walk(62.25, true, true), [80.0, 100.0, 125.0]);
+    assert_eq!(walk(125.0, false, true), [100.0, 80.0, 60.0]);
+    assert_eq!(walk(0.3, true, false), [0.32, 0.34, 0.36]);
+    for coarse in [false, true] {
+        let mut variant = WhatIfVariant { alpha_us: Some(0.1), ..WhatIfVariant::default() };
+        let mut before = 0.1;
+        while Slider::Alpha.step(&mut variant, None, true, coarse) {
+            let now = variant.alpha_us.unwrap();
+            let most = if coarse { 1.5 } else { 1.1 };
+            assert!(now / before > 1.01 && now / before < most, "{before} {now}");
+            before = now;
+        }
+        assert_eq!(before, 2000.0);
+    }
+}
+
+#[test]
 fn a_number_may_be_relative_to_the_present_one() {
     let mut variant = WhatIfVariant { alpha_us: Some(8.0), ..WhatIfVariant::default() };
     for (text, value) in
