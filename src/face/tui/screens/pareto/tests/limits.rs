@@ -144,12 +144,12 @@ fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
     show(&mut driver, "quickstart");
     type_limit(&mut driver, "0.25 s");
     driver.taps("p");
-    driver.shows(" P2P on: ");
+    driver.shows(" P2P off: ");
     show(&mut driver, "other");
-    driver.shows(" P2P on, off: ");
+    driver.shows(" P2P on (p: off, both): ");
     assert_eq!(driver.state.pareto.limit, None);
     show(&mut driver, "quickstart");
-    driver.shows(" P2P on: ");
+    driver.shows(" P2P off: ");
     assert_eq!(driver.state.pareto.limit, Some(250.0));
 }
 
