@@ -360,6 +360,18 @@ fn it_starts_from_the_run_that_is_selected() {
 }
 
 #[test]
+fn it_starts_from_the_selected_experiment_although_a_trace_is_open() {
+    let mut driver = Driver::full(120, 40);
+    driver.taps("1w");
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+    let whatif = &driver.state.whatif;
+    assert!(whatif.traced.is_none(), "{}", driver.screen());
+    assert_eq!(whatif.base_name(), "run of quickstart");
+    let cell = &whatif.base.cell;
+    assert_eq!((cell.architecture.to_string().as_str(), cell.tp), ("ladder", 2));
+}
+
+#[test]
 fn what_cannot_be_simulated_says_so_and_keeps_the_last_numbers() {
     let mut driver = on((120, 40));
     let standard = tpot(&driver.state, "standard");
