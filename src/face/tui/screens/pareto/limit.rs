@@ -394,11 +394,11 @@ struct LimitCell {
     meaning: &'static str,
 }
 
-/// Meanings of the dash and of the texts beside the best points, each once.
+/// Meanings of the texts beside the best points, each once, and of the dash.
 fn meanings(cells: &[LimitCell]) -> String {
     let none = cells.iter().any(|cell| cell.value == NO_POINT).then_some("-: no point");
     let beside = cells.iter().map(|cell| cell.meaning).filter(|meaning| !meaning.is_empty());
-    distinct(none.into_iter().chain(beside)).join("; ")
+    distinct(beside.chain(none)).join("; ")
 }
 
 impl LimitCell {
