@@ -23,7 +23,7 @@ use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use plan::Architecture;
 use study::analysis::RunTable;
 use study::whatif::TracedSteps;
-use table::{Record, Spec, Status};
+use table::{Provenance, Record, Spec, Status};
 
 /// Time (ms) that a message other than an error takes the place of the key hints.
 const NOTICE_MS: u64 = 6_000;
@@ -134,6 +134,11 @@ pub enum Request {
     /// End of the sweep; the error if it could not run.
     SweepEnded(Result<SweepEnd, String>),
     WhatIf(Option<Box<SelectedRun>>),
+    /// Opens the what-if screen on the run of a trace that cannot be rewired, with its measured step time (ms).
+    WhatIfRunOfTrace {
+        selected: Box<SelectedRun>,
+        measured: Option<(f64, Provenance)>,
+    },
     /// Opens the what-if screen on a measured step of the trace with this name, at an architecture if it is not the
     /// traced one.
     WhatIfTraced(Arc<TracedSteps>, String, Option<Architecture>),

@@ -104,6 +104,7 @@ fn palette_of(state: &State) -> Pick {
     let cx = &state.cx;
     let mut items: Vec<Find> = Vec::new();
     items.extend(usable(&cx.keys, cx.tab).map(|bound| action(state, cx.tab, bound)));
+    let own = items.len();
     items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
     for path in cx.recent.clone() {
         let (name, about) = (path.clone(), "trace  opened before".to_owned());
@@ -129,6 +130,7 @@ fn palette_of(state: &State) -> Pick {
     });
     for (at, line) in pick.lines.iter_mut().enumerate() {
         // names of kernels have the words of many actions, such as copy
+        line.is_action = at < own || at >= here;
         line.is_elsewhere = at >= here || line.about.starts_with("operation ");
     }
     pick.basis = Some(PaletteBasis::from_state(state));

@@ -66,6 +66,8 @@ pub(super) struct PickLine {
     /// Other words that find the line, folded: those of the description among them.
     pub also: String,
     pub is_elsewhere: bool,
+    /// True for an action of the palette, of this screen or of another.
+    pub is_action: bool,
     /// True for an action that is not possible now.
     pub is_off: bool,
 }
@@ -73,7 +75,13 @@ pub(super) struct PickLine {
 impl PickLine {
     fn new((name, about): (String, String)) -> Self {
         let (folded, squeezed, also) = (folded(&name), squeezed(&name), folded(&about));
-        Self { name, about, folded, squeezed, also, is_elsewhere: false, is_off: false }
+        let (is_elsewhere, is_action, is_off) = (false, false, false);
+        Self { name, about, folded, squeezed, also, is_elsewhere, is_action, is_off }
+    }
+
+    /// True if the name begins with this whole word.
+    fn begins_with(&self, word: &str) -> bool {
+        self.squeezed.split(|c: char| !c.is_alphanumeric()).next() == Some(word)
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
@@ -659,7 +667,8 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
 /// begin with the first typed word come first, then lines with the most whole words, then names in which a word that
 /// begins with the first typed one comes early; lines found by other words alone come last, after them those of other
-/// screens.
+/// screens. Actions of other screens whose names begin with the first typed word come first if no line of this screen does.
+/// Without a typed word, actions that are not possible come last.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
@@ -678,8 +687,13 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     };
     let is_found = |at: &usize| words.iter().all(|word| has(&lines[*at], word));
     let mut found: Vec<usize> = (0..lines.len()).filter(is_found).collect();
+    let begins_with_first = |line: &PickLine| words.first().is_some_and(|first| line.begins_with(first));
+    let begins_here = found.iter().any(|at| !lines[*at].is_elsewhere && begins_with_first(&lines[*at]));
     found.sort_by_cached_key(|at| {
-        let PickLine { squeezed, is_elsewhere, .. } = &lines[*at];
+        let line = &lines[*at];
+        let PickLine { squeezed, is_elsewhere, .. } = line;
+        let is_raised = line.is_action && !line.is_off && !begins_here && begins_with_first(line);
+        let is_last = words.is_empty() && line.is_off;
         let named = words.iter().all(|word| squeezed.contains(word));
         // `b1` is not the start of `b16`
         let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
@@ -689,7 +703,8 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
             squeezed.split(|c: char| !c.is_alphanumeric()).position(|word| word.starts_with(*first))
         };
         let place = words.first().and_then(begins).unwrap_or(usize::MAX);
-        (*is_elsewhere, !(named || starts), !starts, parts, !contains, place, rank[*at], *at)
+        let first = (is_last, !is_raised);
+        (first, *is_elsewhere, !(named || starts), !starts, parts, !contains, place, rank[*at], *at)
     });
     found
 }
@@ -709,6 +724,18 @@ mod tests {
         let lines = ["frontier over completion latency, or over TPOT", "AR latency", "plate"];
         let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
         assert_eq!(by_letters(&lines, "lat"), [1, 0, 2], "then by how early a word begins with it");
+    }
+
+    #[test]
+    fn an_action_of_another_screen_comes_first_if_it_begins_as_typed() {
+        let lines = ["sort runs by gap closed", "close the lower trace", "close_kernel"];
+        let mut lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
+        lines[1..].iter_mut().for_each(|line| line.is_elsewhere = true);
+        lines[1].is_action = true;
+        assert_eq!(by_letters(&lines, "close"), [1, 0, 2], "operations of a trace stay behind");
+        lines[1].is_off = true;
+        assert_eq!(by_letters(&lines, "close")[0], 0, "it is not possible now");
+        assert_eq!(by_letters(&lines, "").last(), Some(&1));
     }
 
     #[test]

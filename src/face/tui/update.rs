@@ -255,8 +255,11 @@ pub fn act(state: &mut State, action: Action) {
         Action::CopyCommand => figures::copy_command(state),
         Action::On(tab, at) => act_on(state, tab, at),
         Action::WhatIfHere => {
-            let selected = screen.selection(cx).run.map(Box::new);
-            cx.request(Request::WhatIf(selected));
+            let selected = match cx.tab {
+                Tab::Experiments => state.experiments.typical_cell(),
+                _ => screen.selection(cx).run,
+            };
+            state.cx.request(Request::WhatIf(selected.map(Box::new)));
         }
     }
 }

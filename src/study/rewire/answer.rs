@@ -11,7 +11,7 @@ use super::collective::{
 };
 use super::steps::{LayerCollectives, RecordedStep, RecordedSteps, StepSelection, spread};
 use super::wire::{AssignedPlan, ContentionLosses, WiringOptions, middle};
-use crate::validate::{Changes, nearest_error, rewired_error};
+use crate::validate::{Changes, TieBand, nearest_error, rewired_error};
 use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
@@ -232,7 +232,6 @@ impl Rewiring {
     }
 
     fn nearest(&self, choice: &RewireChoice, is_contended: bool) -> String {
-        let changes = self.changed(choice).changes();
         if self.provenance == Provenance::Simulated {
             return match &self.cell {
                 None => "not validated: a simulated trace without its run's options".to_owned(),
@@ -240,11 +239,27 @@ impl Rewiring {
                 Some(cell) => nearest_error(&choice.on(cell)),
             };
         }
+        let changes = Changes { is_contended, ..self.changes(choice) };
+        rewired_error(self.hardware.as_deref(), &changes)
+    }
+
+    fn changes(&self, choice: &RewireChoice) -> Changes {
+        let changes = self.changed(choice).changes();
         let uncovered = match self.steps.ends {
             LayerCollectives::Exchanges => Some("dispatch and combine"),
             LayerCollectives::AllReduces => changes.uncovered,
         };
-        rewired_error(self.hardware.as_deref(), &Changes { uncovered, is_contended, ..changes })
+        Changes { uncovered, ..changes }
+    }
+
+    /// Band within which predictions with this choice tie: at least the error that [`Self::error`] states, or, for a
+    /// simulated run, the band of its cell with that choice.
+    pub(crate) fn tie_band(&self, choice: &RewireChoice) -> TieBand {
+        if self.provenance == Provenance::Simulated {
+            let cell = self.cell.as_ref().filter(|_| choice.host);
+            return cell.map_or(TieBand::UNKNOWN, |cell| TieBand::from_specs([&choice.on(cell)]));
+        }
+        TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice))
     }
 
     /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.

@@ -169,6 +169,15 @@ fn a_rewired_trace_says_the_error_of_its_hardware_or_that_there_is_none() {
     assert_eq!(of(Some("b200_sxm"), false, None), "not validated for this GPU and engine");
     assert_eq!(of(None, false, None), "not validated for this GPU and engine");
     assert_eq!(of(Some("h100_sxm"), true, Some("another TP")), "not validated for another TP");
+    // leads below the stated error are ties
+    let band = |hardware, other_reduces, uncovered| {
+        let changes = Changes { other_reduces, uncovered, is_contended: false };
+        TieBand::of_rewired(Some(hardware), &changes).pct()
+    };
+    let known = [band("H100-SXM", false, None), band("h100_sxm", true, None), band("cpu", false, None)];
+    assert_eq!(known, ["2 %", "6 %", "3 %"]);
+    assert_eq!(band("b200_sxm", false, None), TieBand::UNKNOWN.pct());
+    assert_eq!(band("h100_sxm", true, Some("another TP")), TieBand::UNKNOWN.pct());
 }
 
 /// Rows of a file in the columns of the published ones: groups, engines by version, and rows that cannot run.

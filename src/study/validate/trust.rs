@@ -11,7 +11,6 @@ use std::fmt;
 
 pub(super) use self::known::*;
 use super::set::Measure;
-use crate::analysis::LEAST_DIFFERENCE;
 use base::text::counted;
 use machine::hardware::{Profile, Stack};
 use run::sim::p2p_of;
@@ -384,7 +383,7 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
 }
 
 /// Smallest simulated lead that is called one: the error of simulated ratios near the compared cells, rounded up to a
-/// whole percent; [`Self::UNKNOWN`] if none was measured there, and [`Self::OF_TRACE`] from a trace.
+/// whole percent; [`Self::UNKNOWN`] if none was measured there. From a trace it is the error of the nearest validated traces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TieBand {
     /// Lead, as a share.
@@ -401,17 +400,14 @@ pub(super) enum TieBandBasis {
     Unknown,
     /// First tokens: near the cells, or of a set of similar cells.
     FirstTokens(Option<&'static str>),
-    /// Kernels of the compared step.
-    Kernels,
+    /// Rewired traces that were compared with measured runs.
+    RewiredTraces,
 }
 
 impl TieBand {
     /// Band of cells that no measured speedup covers: twice the mean error of the paper's speedups with each TP held
     /// out (2.5 %), as other models, engines and hardware are farther from the fit.
     pub const UNKNOWN: Self = Self { share: 0.05, basis: TieBandBasis::Unknown };
-
-    /// Band of the architectures predicted from a trace, whose kernel times are given and the same for all.
-    pub const OF_TRACE: Self = Self { share: LEAST_DIFFERENCE, basis: TieBandBasis::Kernels };
 
     /// Band of a simulated cell: of its speedups, or of its first token if it decodes nothing.
     pub fn from_spec(spec: &Spec) -> Self {
@@ -450,6 +446,14 @@ impl TieBand {
         bands.reduce(Self::wider).unwrap_or(Self::UNKNOWN)
     }
 
+    /// Band of predictions from a measured trace: the mean error that [`rewired_error`] states, rounded up to a whole percent.
+    pub(crate) fn of_rewired(hardware: Option<&str>, changes: &Changes) -> Self {
+        known_rewiring(hardware, changes).map_or(Self::UNKNOWN, |known| Self {
+            share: known.pct.ceil() / 100.0,
+            basis: TieBandBasis::RewiredTraces,
+        })
+    }
+
     /// True if the ratio of two throughputs or latencies lies within the band.
     pub fn holds(self, ratio: f64) -> bool {
         ratio.max(1.0 / ratio) - 1.0 < self.share
@@ -461,7 +465,7 @@ impl TieBand {
             TieBandBasis::Speedups => "error of speedups measured near them",
             TieBandBasis::Unknown => "no speedup measured near some of them",
             TieBandBasis::FirstTokens(_) => "error of measured first tokens",
-            TieBandBasis::Kernels => "all share the traced kernels",
+            TieBandBasis::RewiredTraces => "error of predictions from validated traces",
         }
     }
 
@@ -474,7 +478,7 @@ impl TieBand {
             TieBandBasis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
             TieBandBasis::FirstTokens(None) => format!("simulator TTFT error {pct:.0} %"),
             TieBandBasis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
-            TieBandBasis::Kernels => format!("ties within {pct:.1} %"),
+            TieBandBasis::RewiredTraces => format!("prediction error {pct:.0} %"),
         }
     }
 
@@ -505,14 +509,9 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
     if let Changes { uncovered: Some(what), .. } = changes {
         return format!("not validated for {what}");
     }
-    let is = |known: &&KnownError| {
-        known.stack == REWIRE
-            && hardware.is_some_and(|hardware| known.hardware == Profile::canonical_name(hardware))
-            && known.other_reduces == changes.other_reduces
-    };
     let title =
         if changes.other_reduces { "rewired traces with another link" } else { "rewired traces" };
-    let Some(known) = known_errors().iter().find(is) else {
+    let Some(known) = known_rewiring(hardware, changes) else {
         return Trust::NotValidated(NOTHING_MEASURED.into()).to_string();
     };
     let (measure, pct) = (known.measure.title(), known.pct.ceil());
@@ -524,6 +523,16 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
     format!(
         "{pct:.0} % mean {measure} error, not fitted: {title} on {hardware}, emulated link, {contention}"
     )
+}
+
+/// Error of the validated traces nearest to a rewired one; `None` if none covers its hardware and changes.
+fn known_rewiring(hardware: Option<&str>, changes: &Changes) -> Option<&'static KnownError> {
+    let hardware = hardware.filter(|_| changes.uncovered.is_none())?;
+    known_errors().iter().find(|known| {
+        known.stack == REWIRE
+            && known.hardware == Profile::canonical_name(hardware)
+            && known.other_reduces == changes.other_reduces
+    })
 }
 
 /// Changes of a rewired trace that its error depends on.

@@ -510,7 +510,7 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let wait = latency(1e3 * as_traced.launch_gaps.unwrap().ms);
     assert!(found.sentences.concat().contains("(launch-bound)"), "{found:?}");
     let wanted = format!(
-        "launch-bound: the GPU waits {wait} for launches; no wiring helps until the wait is gone: c ("
+        "launch-bound: the GPU waits {wait} for launches; no architecture helps until the wait is gone: c ("
     );
     assert!(line.starts_with(&wanted), "{line}: {wanted}");
     let mut variant = traced.base.clone();
@@ -543,7 +543,7 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
         assert!((known / speedup(&answer, name, 1) - 1.0).abs() < 1e-6, "{name}: {known}");
     }
     assert!(answer.launches_hide_gains().is_none(), "nothing is hidden without them");
-    // with the gaps, every wiring takes as long
+    // with the gaps, every architecture takes as long
     let gains = as_traced.rows.iter().map(|row| row.numbers.as_ref().unwrap().speedup.unwrap());
     assert!(gains.into_iter().all(|speedup| (0.5..1.01).contains(&speedup)));
 }

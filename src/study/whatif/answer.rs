@@ -176,6 +176,8 @@ pub struct WhatIfRow {
     pub micro_batches: u32,
     /// Numbers, or the reason why the row cannot run.
     pub numbers: std::result::Result<SimulatedMetrics, String>,
+    /// Band within which a prediction from a trace ties; `None` for a simulated cell, whose options give it.
+    pub band: Option<TieBand>,
 }
 
 /// Middle decode step of an architecture.
@@ -332,7 +334,7 @@ impl WhatIfAnswer {
             return Some(format!("launch wait of {wait} removed ({remedy})"));
         }
         let first = match self.gains_nothing() {
-            true => "no wiring helps until the wait is gone",
+            true => "no architecture helps until the wait is gone",
             false => "remove the wait first",
         };
         Some(format!("launch-bound: the GPU waits {wait} for launches; {first}: {remove} ({remedy})"))
@@ -400,8 +402,10 @@ impl WhatIfAnswer {
 
     /// Band within which these rows tie.
     pub fn tie_band<'a>(&self, rows: impl IntoIterator<Item = &'a WhatIfRow>) -> TieBand {
-        if self.assumptions.is_some() {
-            return TieBand::OF_TRACE;
+        let rows: Vec<&WhatIfRow> = rows.into_iter().collect();
+        let of_trace = rows.iter().filter_map(|row| row.band).reduce(TieBand::between);
+        if let Some(band) = of_trace {
+            return band;
         }
         let specs: Vec<Spec> = rows.into_iter().map(|row| row.applied_to(&self.spec)).collect();
         TieBand::from_specs(&specs)

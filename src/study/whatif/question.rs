@@ -275,7 +275,8 @@ impl<'a> WhatIfQuestion<'a> {
 
     fn row(&self, architecture: &Architecture, groups: u32) -> (WhatIfRow, Option<StepStrip>) {
         let architecture = architecture.clone();
-        let mut row = WhatIfRow { architecture, micro_batches: groups, numbers: Err(String::new()) };
+        let numbers = Err(String::new());
+        let mut row = WhatIfRow { architecture, micro_batches: groups, numbers, band: None };
         let (numbers, strip) = self
             .numbers(&row.applied_to(&self.spec))
             .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));

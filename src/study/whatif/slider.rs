@@ -79,7 +79,7 @@ const CHOICE: [f64; 2] = [0.0, 1.0];
 
 #[rustfmt::skip]
 sliders! {
-    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
+    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "order of modules and all-reduces: staleness and synchronisation";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above the GPUs of a node, all-reduces cross the network";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
     Alpha: "AR latency", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node";
@@ -409,6 +409,7 @@ impl Slider {
                 _ if self.is_share() => {
                     value + if up { 1.0 } else { -1.0 } * if coarse { 10.0 } else { 1.0 }
                 }
+                (Self::Alpha | Self::NetworkLatency, _) => next_round(value, up, coarse),
                 (Self::Batch, false) | (_, true) => value * if up { 2.0 } else { 0.5 },
                 (Self::Prompt | Self::Output, _) => next_multiple(value, 64.0, up),
                 _ => neighbour(value, up),
@@ -683,6 +684,38 @@ fn neighbour(value: f64, up: bool) -> f64 {
     // at 10 or below, continue with the digits of the lower decade
     let next = if next < 10.0 { 9.9 } else { next };
     format!("{:.2e}", next * power).parse().unwrap_or(value)
+}
+
+/// Next round value of a latency: by about 5 %, or coarsely by 12 to 50 %.
+fn next_round(value: f64, up: bool, coarse: bool) -> f64 {
+    /// Round numbers of a decade, at most a third apart.
+    const COARSE: [f64; 10] = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0];
+    /// Least coarse change.
+    const LEAST: f64 = 1.12;
+    /// Largest fine change of a round value.
+    const MOST: f64 = 0.081;
+    if value <= 0.0 {
+        return if up { 0.1 } else { 0.0 };
+    }
+    let decade = |of: f64| 10f64.powf(of.log10().floor());
+    let next = if coarse {
+        let below = decade(value) / 10.0;
+        let all = [1.0, 10.0, 100.0].into_iter();
+        let mut all = all.flat_map(|by| COARSE.map(|round| below * by * round));
+        let next = match up {
+            true => all.find(|next| *next >= LEAST * value),
+            false => all.rfind(|next| *next <= value / LEAST),
+        };
+        next.unwrap_or(value)
+    } else {
+        let most = MOST * value;
+        let steps = [5.0, 2.0, 1.0].map(|step| step * decade(most));
+        let step = steps.into_iter().find(|step| *step <= most).unwrap_or(steps[2]);
+        let steps = value / step;
+        // tolerate rounding errors in a value that is a multiple already
+        step * if up { (steps + 1e-6).floor() + 1.0 } else { (steps - 1e-6).ceil() - 1.0 }
+    };
+    format!("{next:.3e}").parse().unwrap_or(next)
 }
 
 fn next_multiple(value: f64, of: f64, up: bool) -> f64 {

@@ -758,7 +758,7 @@ fn step_ms(answer: &WhatIfAnswer, architecture: &str) -> f64 {
 fn sliders_over_a_trace_begin_at_what_was_measured() {
     let (traced, _) = traced();
     let answer = traced.answer(&traced.base).unwrap();
-    assert_eq!((traced.steps().as_str(), traced.typical), ("10 decode steps", 5));
+    assert_eq!((traced.steps().as_str(), traced.typical), ("10 of 11 decode steps", 5));
     assert!((step_ms(&answer, "standard") / traced.measured_ms - 1.0).abs() < 1e-3);
     assert!(step_ms(&answer, "ladder") < step_ms(&answer, "standard"));
     assert_eq!(answer.arguments, ["rewire", "trace.json", "--architecture", "standard"]);
@@ -773,6 +773,44 @@ fn sliders_over_a_trace_begin_at_what_was_measured() {
     assert!(said.starts_with("kernel and all-reduce times are those of a simulated run"), "{said}");
     assert!(traced.is_simulated() && answer.launch_gaps.is_none());
     assert!(!answer.strips[0].spans.is_empty() && answer.link.is_none());
+}
+
+/// The decode steps of a measured standard run on eight H100s.
+fn measured() -> TracedSteps {
+    let path = "../../traces/h100-standard-tp8-p2p-off.parquet";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let trace = trace::read(&path).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap()
+}
+
+#[test]
+fn predictions_from_a_trace_tie_within_the_error_that_is_stated() {
+    let traced = measured();
+    let mut slower = traced.base.clone();
+    slower.alpha_us = Some(500.0);
+    let without_gaps = WhatIfVariant { no_launch_gaps: true, ..traced.base.clone() };
+    for (variant, error, band) in [
+        (&traced.base, "2 % mean TPOT error", "2 %"),
+        (&slower, "6 % mean TPOT error", "6 %"),
+        (&without_gaps, "not validated", "5 %"),
+    ] {
+        let answer = traced.answer(variant).unwrap();
+        assert!(answer.error.starts_with(error), "{}", answer.error);
+        let row = answer.row(&"ladder".parse().unwrap()).unwrap();
+        assert_eq!(answer.tie_band([row]).pct(), band);
+    }
+}
+
+#[test]
+fn exposed_communication_of_the_limit_is_explained() {
+    for traced in [measured(), traced().0] {
+        let answer = traced.answer(&traced.base).unwrap();
+        let limit = answer.row(&Architecture::UpperBound).unwrap().numbers.as_ref().unwrap();
+        let said = answer.assumptions.clone().unwrap_or_default();
+        let wanted = "collectives besides the layers' all-reduces stay exposed: ";
+        assert_eq!(said.contains(wanted), limit.exposed_ms > 0.0, "{said}: {limit:?}");
+    }
 }
 
 /// Ranks of a trace wait for each other, on average over ranks.
@@ -849,6 +887,35 @@ fn a_trace_on_more_ranks_than_a_node_has_crosses_the_network() {
     let sliders = Slider::of_trace(Some(&slow.profile_values));
     assert!(sliders.contains(&Slider::NetworkLatency), "{sliders:?}");
     assert!(!Slider::of_trace(Some(&base.profile_values)).contains(&Slider::NetworkLatency));
+}
+
+#[test]
+fn latencies_move_by_about_a_twentieth_and_coarsely_by_a_fifth_to_a_half_to_round_values() {
+    let walk = |from: f64, up: bool, coarse: bool| {
+        let mut variant = WhatIfVariant { alpha_us: Some(from), ..WhatIfVariant::default() };
+        let mut step = || {
+            Slider::Alpha.step(&mut variant, None, up, coarse);
+            variant.alpha_us.unwrap()
+        };
+        [step(), step(), step()]
+    };
+    assert_eq!(walk(62.25, true, false), [65.0, 70.0, 75.0]);
+    assert_eq!(walk(75.0, false, false), [70.0, 65.0, 60.0]);
+    assert_eq!(walk(15.9, true, false), [16.0, 17.0, 18.0]);
+    assert_eq!(walk(62.25, true, true), [80.0, 100.0, 125.0]);
+    assert_eq!(walk(125.0, false, true), [100.0, 80.0, 60.0]);
+    assert_eq!(walk(0.3, true, false), [0.32, 0.34, 0.36]);
+    for coarse in [false, true] {
+        let mut variant = WhatIfVariant { alpha_us: Some(0.1), ..WhatIfVariant::default() };
+        let mut before = 0.1;
+        while Slider::Alpha.step(&mut variant, None, true, coarse) {
+            let now = variant.alpha_us.unwrap();
+            let most = if coarse { 1.5 } else { 1.1 };
+            assert!(now / before > 1.01 && now / before < most, "{before} {now}");
+            before = now;
+        }
+        assert_eq!(before, 2000.0);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::question::{TPS, compare_with, own_link};
 use super::variant::WhatIfVariant;
 use crate::rewire::{LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection};
 use base::error::{Error, Result};
-use base::text::counted;
+use base::text::{counted, latency};
 use machine::hardware::Target;
 use model::Model;
 use plan::{Architecture, Phase};
@@ -107,13 +107,17 @@ impl TracedSteps {
         })
     }
 
-    /// Steps that the numbers are medians of: `38 decode steps`.
+    /// Steps that the numbers are medians of: `38 decode steps`, or `39 of 40 decode steps` if some are left out.
     pub fn steps(&self) -> String {
         let kind = match self.rewiring.steps.phase {
             Phase::Prefill => "prefill",
             Phase::Decode => "decode step",
         };
-        counted(self.rewiring.rewired_steps(), kind)
+        let (used, found) = (self.rewiring.rewired_steps(), self.rewiring.steps.len());
+        match used < found {
+            true => format!("{used} of {}", counted(found, kind)),
+            false => counted(used, kind),
+        }
     }
 
     /// Options of the traced run; `None` for other engines' traces.
@@ -143,11 +147,12 @@ impl TracedSteps {
         };
         let rows = shown.par_iter().map(|(architecture, micro_batches)| {
             let choice = self.choice(variant, architecture.clone());
-            let times = self.rewiring.best(&RewireChoice { micro_batches: *micro_batches, ..choice });
+            let choice = RewireChoice { micro_batches: *micro_batches, ..choice };
             WhatIfRow {
                 architecture: architecture.clone(),
                 micro_batches: *micro_batches,
-                numbers: times.map(numbers).map_err(|error| error.to_string()),
+                numbers: self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string()),
+                band: Some(self.rewiring.tie_band(&choice)),
             }
         });
         let mut rows: Vec<WhatIfRow> = rows.collect();
@@ -158,6 +163,12 @@ impl TracedSteps {
         let [standard, limit] =
             [Architecture::Standard, Architecture::UpperBound].map(|it| step_ms(&it));
         compare_with(&mut rows, standard, limit);
+        let mut assumptions = self.assumptions(variant);
+        let limit = rows.iter().find(|row| row.architecture == Architecture::UpperBound);
+        let exposed_ms = limit.and_then(|row| Some(row.numbers.as_ref().ok()?.exposed_ms));
+        if let Some(ms) = exposed_ms.filter(|ms| *ms > 0.0) {
+            assumptions += &self.exposed_others(ms);
+        }
         let strips = shown.iter().filter(|(architecture, micro_batches)| {
             *micro_batches == 1 && [&Architecture::Standard, chosen].contains(&architecture)
         });
@@ -169,7 +180,7 @@ impl TracedSteps {
             link: None,
             error,
             launch_gaps: None,
-            assumptions: Some(self.assumptions(variant)),
+            assumptions: Some(assumptions),
             strips: strips.collect(),
             rows,
             frontiers: Vec::new(),
@@ -275,6 +286,16 @@ impl TracedSteps {
         option("on-tp", choice.tp.map(|tp| tp.to_string()));
         words.extend((!choice.host).then(|| "--no-launches".to_owned()));
         words
+    }
+
+    /// Assumption about the exposed communication that `upper-bound` has left.
+    fn exposed_others(&self, ms: f64) -> String {
+        let of_layers = match self.rewiring.steps.ends {
+            LayerCollectives::AllReduces => "all-reduces",
+            LayerCollectives::Exchanges => "dispatches and combines",
+        };
+        let exposed = latency(1e3 * ms);
+        format!("; collectives besides the layers' {of_layers} stay exposed: {exposed} a step")
     }
 
     /// Assumptions behind the numbers.

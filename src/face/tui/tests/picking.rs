@@ -481,6 +481,13 @@ fn the_palette_finds_sliders_by_what_they_model_and_says_why_an_action_is_off() 
     driver.press(KeyCode::Esc);
     driver.keys("7:lat");
     assert_eq!(offered(&driver)[0], "AR latency");
+    driver.press(KeyCode::Esc);
+    // without a text, actions that are not possible come last
+    driver.keys(":");
+    let offered = offered(&driver);
+    assert_eq!(offered[0], "type the slider's value");
+    let at = |name: &str| offered.iter().position(|line| line.starts_with(name)).expect(name);
+    assert!(at("of a trace: remove launch gaps") > at("theme: light"), "{offered:?}");
 }
 
 #[test]

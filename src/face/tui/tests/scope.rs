@@ -118,6 +118,14 @@ fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
 }
 
 #[test]
+fn a_narrow_comparison_says_what_the_scope_hides() {
+    let mut driver = driver();
+    driver.taps("6");
+    driver.send(Message::Resize(100, 30));
+    driver.shows("architecture: 3 settings (3 of other experiments: *)");
+}
+
+#[test]
 fn only_its_key_changes_the_scope() {
     let mut driver = driver();
     driver.taps("6/tp:8");

@@ -213,7 +213,8 @@ impl Compare {
         self.select(selected);
         if !is_left && self.shows_pivot() {
             self.held = None;
-            self.list.selected = self.best_row().unwrap_or(self.list.selected);
+            // the first rows are in sight unless that row is too far below
+            (self.list.selected, self.list.offset) = (self.best_row().unwrap_or(self.list.selected), 0);
         }
     }
 

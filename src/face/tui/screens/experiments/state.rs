@@ -1,6 +1,7 @@
 //! State of screen 1: files in `experiments/` of the current directory and built-in experiments, their stored runs, and
 //! edits. A broken file is listed with its error.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use base::error::Result;
 use lab::sweep::Experiment;
+use plan::Architecture;
 use run::Feasibility;
 use table::Spec;
 
@@ -284,6 +286,24 @@ impl Experiments {
     pub fn spec(&self) -> Option<&Spec> {
         let checked = self.draft()?.checked.as_ref()?.experiment.as_ref().ok()?;
         checked.cells.first().map(|cell| &cell.spec)
+    }
+
+    /// Cell of the selected experiment that what-if starts from: one that runs, ladder, the highest TP, in this order; `None`
+    /// until the cells are known.
+    pub fn typical_cell(&self) -> Option<SelectedRun> {
+        let entry = self.selected()?;
+        let checked = self.draft().and_then(|draft| draft.checked.as_ref()?.experiment.as_ref().ok());
+        let cells = match (checked, &entry.experiment) {
+            (Some(experiment), _) => &experiment.cells,
+            (None, Ok(experiment)) => &experiment.cells,
+            (None, Err(_)) => return None,
+        };
+        let cell = cells.iter().min_by_key(|cell| {
+            let runs = matches!(cell.feasibility, Feasibility::Runs);
+            let is_ladder = matches!(cell.spec.architecture, Architecture::Ladder(_));
+            (!runs, !is_ladder, Reverse(cell.spec.tp))
+        })?;
+        Some(SelectedRun { spec: cell.spec.clone(), run: format!("of {}", entry.name) })
     }
 
     pub fn len(&self) -> usize {

@@ -379,9 +379,12 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     cx.lay(Pick::new(title, lines, |_, _| None, take).explained(meanings));
 }
 
+/// Value of a series without a point within a limit.
+const NO_POINT: &str = "-";
+
 /// Best point of a series within a limit.
 struct LimitCell {
-    /// Value of the point; a dash without one.
+    /// Value of the point; [`NO_POINT`] without one.
     value: String,
     /// TP x batch of the point; empty without one.
     label: String,
@@ -391,10 +394,11 @@ struct LimitCell {
     meaning: &'static str,
 }
 
-/// Meanings of the texts beside the best points, each once.
+/// Meanings of the texts beside the best points, each once, and of the dash.
 fn meanings(cells: &[LimitCell]) -> String {
-    let meanings = cells.iter().map(|cell| cell.meaning).filter(|meaning| !meaning.is_empty());
-    distinct(meanings).join("; ")
+    let none = cells.iter().any(|cell| cell.value == NO_POINT).then_some("-: no point");
+    let beside = cells.iter().map(|cell| cell.meaning).filter(|meaning| !meaning.is_empty());
+    distinct(beside.chain(none)).join("; ")
 }
 
 impl LimitCell {
@@ -410,12 +414,12 @@ impl LimitCell {
             (None, Some(missed), _) => (missed, "~: just over the limit"),
             (None, None, Some(best)) if !is_standard => match best.over_standard {
                 Some(_) => ("no ratio".to_owned(), "no ratio: standard's batch differs"),
-                None => ("-".to_owned(), "-: no standard"),
+                None => ("no standard".to_owned(), ""),
             },
             _ => Default::default(),
         };
         Self {
-            value: best.map_or("-".into(), |best| digits(best.y)),
+            value: best.map_or(NO_POINT.into(), |best| digits(best.y)),
             label: best
                 .and_then(|best| pareto.point(&best.run))
                 .map_or_else(String::new, ParetoPoint::label),

@@ -31,6 +31,7 @@ use state::series::glyph;
 use state::window::ZoomWindow;
 use study::analysis::{self, Axes, Axis, Cells};
 use study::answer::headlines_of_all;
+use study::plot::limit_words;
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
@@ -101,7 +102,17 @@ impl Acts for Pareto {
                     Some(_) => {}
                 }
             }
-            Act::CycleX => self.cycle_x(),
+            Act::CycleX => {
+                let limit = self.limit.map(|limit| limit_words(self.axes.x, limit, self.unit()));
+                let before = self.axes.x.measure().words;
+                self.cycle_x();
+                if let Some(limit) = limit.filter(|_| self.limit.is_none()) {
+                    let now = self.axes.x.measure().words;
+                    cx.inform(format!(
+                        "no limit on {now}; the limit on {before} ({limit}) returns with its axis"
+                    ));
+                }
+            }
             Act::CycleY => self.cycle_y(),
             Act::ScaleX | Act::ScaleY => {
                 let scales = &mut self.scales;
@@ -179,6 +190,7 @@ impl Screen for Pareto {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        self.p2p_key = cx.key::<Self>(Act::CycleP2p);
         let Some(runs) = cx.stored.clone() else { return };
         if let Some(record) = self.executed(Some(&runs)) {
             TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);

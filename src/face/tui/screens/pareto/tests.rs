@@ -73,7 +73,7 @@ fn timed(number: usize, spec: Spec, step: f64) -> Record {
     record
 }
 
-/// A workbench at the Pareto screen that has read the grid, on the measured group.
+/// A workbench at the Pareto screen that has read the grid, on the measured group, with both P2P settings.
 fn driver(columns: u16, rows: u16) -> Driver {
     let mut driver = Driver::empty(columns, rows);
     let records = records();
@@ -82,6 +82,7 @@ fn driver(columns: u16, rows: u16) -> Driver {
     driver.answer(effects);
     driver.taps("5");
     driver.state.pareto.choose_group(0);
+    driver.state.pareto.show_p2p(None);
     let effects = driver.send(Message::Resize(columns, rows));
     driver.answer(effects);
     driver
@@ -192,6 +193,45 @@ fn legend_filter_and_p2p_decide_what_is_shown() {
     driver.tap(KeyCode::Enter);
     driver.shows("'nothing-like-it' matches none of 180 runs");
     driver.shows("Esc clears the filter, / changes it");
+}
+
+/// Eight lines of two settings cover each other.
+#[test]
+fn many_series_of_both_p2p_settings_open_with_p2p_on() {
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    let shown = |driver: &Driver, wanted: P2p| {
+        driver.state.pareto.visible().filter(|point| point.spec.p2p == wanted).count()
+    };
+    driver.shows(" P2P on (p: off, both): ● standard  ■ ladder");
+    let on = shown(&driver, P2p::On);
+    assert!(on > 0 && shown(&driver, P2p::Off) == 0);
+    driver.taps("p");
+    driver.shows(" P2P off: ○ standard");
+    assert_eq!(shown(&driver, P2p::On), 0);
+    driver.taps("p");
+    driver.shows(" P2P on, off: ●○ standard");
+    assert_eq!([P2p::On, P2p::Off].map(|p2p| shown(&driver, p2p)), [on, on]);
+    // the choice of both is kept
+    let kept = driver.state.screen(Tab::Pareto).remember().unwrap();
+    let mut again = Driver::empty(120, 40);
+    again.state.pareto.recall(&kept, &mut again.state.cx);
+    let effects = again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    again.answer(effects);
+    again.taps("5");
+    again.shows(" P2P on, off: ●○ standard");
+    // a few series have both settings at once
+    driver = Driver::empty(120, 40);
+    let few = records().into_iter().filter(|record| {
+        ["standard", "ladder"].contains(&record.spec.architecture.to_string().as_str())
+    });
+    let few = few.collect::<Vec<Record>>();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(few, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    driver.shows(" P2P on, off: ●○ standard");
 }
 
 #[test]

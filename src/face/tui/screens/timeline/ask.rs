@@ -313,6 +313,9 @@ pub fn what_if(
         Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
         _ => index.title.clone(),
     };
+    let step = index.typical_step.and_then(|at| index.steps.get(at));
+    let step = step.filter(|step| step.key.phase == Phase::Decode);
+    let measured = step.map(|step| (step.window.width() as f64 / 1e6, index.provenance()));
     let (again, opened) = (Arc::clone(&index), arguments.clone());
     cx.ask(
         PREDICTION,
@@ -328,7 +331,8 @@ pub fn what_if(
                 ));
             }
             (Err(why), Some((spec, run))) => {
-                cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
+                let selected = Box::new(SelectedRun { spec, run });
+                cx.request(Request::WhatIfRunOfTrace { selected, measured });
                 let why = why.lines().next().unwrap_or_default();
                 cx.inform(format!("sliders start from the run's settings: {why}"));
             }

@@ -160,9 +160,12 @@ fn header_pieces(
     };
     let values = whatif.answer.as_ref().map(|answer| &answer.profile_values);
     let changes = values.map_or_else(String::new, |values| whatif.changes(&whatif.variant, values));
-    let changes = match changes.split(", ").count() {
+    // as many as the sliders have marks
+    let marked = whatif.sliders().into_iter();
+    let marked = marked.filter(|slider| slider.is_changed(&whatif.variant, &whatif.base)).count();
+    let changes = match marked {
         _ if changes.is_empty() => Vec::new(),
-        1 => vec![format!("{changes}; ")],
+        ..=1 => vec![format!("{changes}; ")],
         count => vec![format!("{changes}; "), format!("{count} changes; ")],
     };
     let key = cx.key::<WhatIf>(Act::Base);

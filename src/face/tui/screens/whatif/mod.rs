@@ -80,10 +80,7 @@ impl Acts for WhatIf {
             Act::Undo => self.undo(cx),
             Act::Redo => self.redo(cx),
             Act::Pin => {
-                let told = match self.pin() {
-                    Ok(letter) => format!("kept as {letter}"),
-                    Err(why) => why,
-                };
+                let told = self.pin();
                 cx.inform(told);
             }
             Act::Unpin => {
@@ -170,7 +167,34 @@ impl WhatIf {
         cx.inform(format!("frontier over {over}"));
     }
 
-    fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
+    /// Starts from a run, which is that of the open trace if the request comes from there. `of_trace` is the measured step time
+    /// of its trace (ms), for a run that is not stored.
+    fn start_selected(
+        &mut self,
+        selected: &SelectedRun,
+        of_trace: Option<(f64, Provenance)>,
+        cx: &mut Context,
+    ) {
+        self.seeded.clone_from(&cx.open_trace);
+        let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
+        // else the run of another screen
+        let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
+        self.start_from(selected, of_trace, cx);
+        self.follows_trace = is_of_trace && cx.open_trace.is_some();
+        if let Some(replaced) = replaced.filter(|_| self.follows_trace) {
+            cx.inform(format!(
+                "sliders are reset to run {}, of the open trace; before: {replaced}",
+                selected.run
+            ));
+        }
+    }
+
+    fn start_from(
+        &mut self,
+        selected: &SelectedRun,
+        of_trace: Option<(f64, Provenance)>,
+        cx: &mut Context,
+    ) {
         let records = cx.stored.iter().flat_map(|stored| stored.records.iter());
         let is_run = |record: &&Record| record.run == selected.run && record.spec == selected.spec;
         let run = { records }.find(is_run).filter(|run| run.provenance != Provenance::Simulated);
@@ -183,7 +207,8 @@ impl WhatIf {
         }
         let note = self.start(&spec, format!("run {}", selected.run));
         let measured = run.and_then(|run| Some((run.metrics.as_ref()?.tpot_ms.p50, run.provenance)));
-        let measured = measured.filter(|(ms, _)| *ms > 0.0);
+        let of_trace = of_trace.filter(|(_, provenance)| *provenance != Provenance::Simulated);
+        let measured = measured.or(of_trace).filter(|(ms, _)| *ms > 0.0);
         self.measured = measured.filter(|_| note.is_none());
         let machine = if selected.spec.backend == Backend::Cpu { "a CPU" } else { "another GPU" };
         self.measured_elsewhere = measured.filter(|_| note.is_some()).map(|(ms, _)| (ms, machine));
@@ -241,9 +266,19 @@ impl WhatIf {
                 if whatif.started != started {
                     return;
                 }
+                // the same variant may be kept again
+                cx.forget::<Self>("kept");
                 whatif.waiting.retain(|variant| *variant != kept);
+                let is_promised = whatif.promised.contains(&kept);
+                whatif.promised.retain(|variant| *variant != kept);
                 match cx.ok_or_fail(answer) {
-                    Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
+                    Some(answer) => {
+                        whatif.pins.push(Pin { variant: kept, answer });
+                        if is_promised {
+                            cx.inform(format!("kept as {}", letter(whatif.pins.len() - 1)));
+                        }
+                    }
+                    None if is_promised => {}
                     // a missing profile may be back in the next session
                     None => whatif.unanswered.push(kept),
                 }
@@ -291,19 +326,10 @@ impl Screen for WhatIf {
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
             Request::WhatIf(Some(selected)) => {
-                self.seeded.clone_from(&cx.open_trace);
-                let replaced =
-                    (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
-                // else the run of another screen
-                let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
-                self.start_from(&selected, cx);
-                self.follows_trace = is_of_trace && cx.open_trace.is_some();
-                if let Some(replaced) = replaced.filter(|_| self.follows_trace) {
-                    cx.inform(format!(
-                        "sliders are reset to run {}, of the open trace; before: {replaced}",
-                        selected.run
-                    ));
-                }
+                self.start_selected(&selected, None, cx);
+            }
+            Request::WhatIfRunOfTrace { selected, measured } => {
+                self.start_selected(&selected, measured, cx);
             }
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {

@@ -156,8 +156,10 @@ fn fastest_in_words(
         let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
-        let interval =
-            first.speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
+        // steps of a simulation hardly differ
+        let ends = ends.filter(|[low, high]| low != high);
+        let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
         clauses.push(format!(", {speedup:.2}x{interval} the trace"));
         clauses.extend(own);
         clauses.push(format!("; trace {times} {before}"));
@@ -238,10 +240,13 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let is_unmeasured = |row: &&WhatIfRow| answer.tie_band([*row]) == TieBand::UNKNOWN;
     let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
     let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
-    let reason = match unmeasured.len() {
-        0 => band.reason().to_owned(),
-        all if all == rows.len() => "no speedup measured near this cell".to_owned(),
-        _ => format!("no measured speedup of {}", few_of(&unmeasured)),
+    let is_of_measured_trace = whatif.traced.as_ref().is_some_and(|traced| !traced.is_simulated());
+    let reason = match (unmeasured.len() == rows.len(), is_of_measured_trace) {
+        _ if unmeasured.is_empty() => band.reason().to_owned(),
+        (true, true) => "no validated trace near this one".to_owned(),
+        (true, false) => "no speedup measured near this cell".to_owned(),
+        (false, true) => format!("no validated prediction of {}", few_of(&unmeasured)),
+        (false, false) => format!("no measured speedup of {}", few_of(&unmeasured)),
     };
     let ties = format!("; leads {} are ties: {reason}", band.within());
     clauses.extend((!rows.is_empty()).then_some(ties));

@@ -53,8 +53,10 @@ pub struct WhatIf {
     pub started: u64,
     /// Kept variants: A, B, C.
     pub pins: Vec<Pin>,
-    /// Variants kept in the previous session, until they are simulated again.
+    /// Variants kept without an answer, in the previous session or in this one, until they are simulated.
     pub waiting: Vec<WhatIfVariant>,
+    /// Waiting variants that were kept in this session, before their answers.
+    pub promised: Vec<WhatIfVariant>,
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<WhatIfVariant>,
     /// Variants kept for other traces, and for cells while a trace is the base; they return with it.
@@ -379,19 +381,30 @@ impl WhatIf {
         }
     }
 
-    /// Keeps the current variant; returns the reason if it cannot.
-    pub fn pin(&mut self) -> Result<char, String> {
-        let Some(answer) = self.current().cloned() else {
-            return Err("there is no answer to keep yet".into());
-        };
-        if self.pins.len() + self.waiting.len() + self.unanswered.len() >= MOST_PINS {
-            return Err(format!("{MOST_PINS} variants are kept; take one away first"));
-        }
+    /// Keeps the current variant, once its answer arrives if it has none yet. Returns the result in words, or the reason if
+    /// it cannot be kept.
+    pub fn pin(&mut self) -> String {
         if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {
-            return Err(format!("this variant is kept already, as {}", letter(at)));
+            return format!("this variant is kept already, as {}", letter(at));
         }
-        self.pins.push(Pin { variant: self.variant.clone(), answer });
-        Ok(letter(self.pins.len() - 1))
+        if let Some(at) = self.waiting.iter().position(|variant| *variant == self.variant) {
+            return kept_later(self.pins.len() + at);
+        }
+        if self.pins.len() + self.waiting.len() + self.unanswered.len() >= MOST_PINS {
+            return format!("{MOST_PINS} variants are kept; take one away first");
+        }
+        let variant = self.variant.clone();
+        match self.current().cloned() {
+            Some(answer) => {
+                self.pins.push(Pin { variant, answer });
+                format!("kept as {}", letter(self.pins.len() - 1))
+            }
+            None => {
+                self.promised.push(variant.clone());
+                self.waiting.push(variant);
+                kept_later(self.pins.len() + self.waiting.len() - 1)
+            }
+        }
     }
 
     /// Sliders but the architecture in which a variant differs from the base: `AR latency 40 us, TP 4`.
@@ -413,6 +426,11 @@ impl WhatIf {
 /// Name of a base; that of the default one is empty.
 fn shown_name(name: &str) -> &str {
     if name.is_empty() { "the paper's 70B cell" } else { name }
+}
+
+/// Message on a kept variant without an answer.
+fn kept_later(index: usize) -> String {
+    format!("kept as {} once its answer arrives", letter(index))
 }
 
 pub fn letter(index: usize) -> char {

@@ -21,8 +21,8 @@ pub struct KeptPareto {
     group: String,
     /// Newest run at save time; if newer ones exist, the group is not restored.
     newest: Option<String>,
-    /// P2P setting shown, by experiment.
-    p2p_of: BTreeMap<String, P2p>,
+    /// Chosen P2P setting by experiment; null for both.
+    p2p_of: BTreeMap<String, Option<P2p>>,
     hidden: BTreeSet<String>,
     table: Option<bool>,
     /// Typed limits by experiment and by the name of their axis.

@@ -124,8 +124,12 @@ pub struct Pareto {
     pub wanted_group: Option<String>,
     /// Series hidden in the previous session, by label, until found.
     pub wanted_hidden: BTreeSet<String>,
-    /// P2P setting shown of each experiment, by its name, empty for all runs; both are shown without an entry.
-    p2p_of: BTreeMap<String, P2p>,
+    /// Chosen P2P setting of each experiment, `None` for both, by its name, empty for all runs.
+    p2p_of: BTreeMap<String, Option<P2p>>,
+    /// P2P setting shown without a choice; `None` for both.
+    default_p2p: Option<P2p>,
+    /// Key that changes the P2P setting; empty until the screen is shown.
+    pub p2p_key: String,
     pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
@@ -175,6 +179,15 @@ pub struct Pareto {
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
     pub pictures: Pictures,
     pub picture: DisplayedPicture,
+}
+
+/// Most series of both P2P settings that are shown without a choice: more lines cover each other.
+const MOST_SERIES: usize = 5;
+
+/// P2P setting shown of these series without a choice; `None` for both.
+fn default_p2p(entries: &[SeriesEntry]) -> Option<P2p> {
+    let has = |p2p: P2p| entries.iter().any(|entry| entry.series.p2p == p2p);
+    (entries.len() > MOST_SERIES && has(P2p::On) && has(P2p::Off)).then_some(P2p::On)
 }
 
 /// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
@@ -277,6 +290,7 @@ impl Pareto {
         let series: BTreeSet<Series> =
             points.iter().filter(of_group).filter(left).map(ParetoPoint::series).collect();
         self.entries.retain(|entry| series.contains(&entry.series));
+        self.default_p2p = default_p2p(&self.entries);
         let p2p = self.p2p();
         let shown = |(i, p): (usize, &ParetoPoint)| {
             let x = self.axes.coordinates(p)?.0;
@@ -500,7 +514,12 @@ impl Pareto {
 
     /// P2P setting shown; `None` shows both.
     pub fn p2p(&self) -> Option<P2p> {
-        self.p2p_of.get(self.own_experiment()).copied()
+        self.p2p_of.get(self.own_experiment()).copied().unwrap_or(self.default_p2p)
+    }
+
+    /// True if one P2P setting is shown that the user did not choose.
+    pub fn is_p2p_by_default(&self) -> bool {
+        self.default_p2p.is_some() && !self.p2p_of.contains_key(self.own_experiment())
     }
 
     /// Typed limit of the x axis, in its base unit.
@@ -542,19 +561,24 @@ impl Pareto {
     /// Shows another P2P setting, and selects the same cell there.
     pub fn cycle_p2p(&mut self) {
         let own = self.current().cloned();
-        let (experiment, shown) = (self.own_experiment().to_owned(), self.p2p());
-        let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], shown, false);
-        match next {
-            Some(p2p) => _ = self.p2p_of.insert(experiment, p2p),
-            None => _ = self.p2p_of.remove(&experiment),
-        }
-        self.arrange();
+        let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p(), false);
+        self.show_p2p(next);
         if let Some((own, p2p)) = own.zip(next) {
             let series = Series { p2p, ..own.series() };
             let is_same = |point: &ParetoPoint| point.series() == series && point.label() == own.label();
             let found = self.visible().position(is_same);
             self.selected = found.unwrap_or(self.selected);
         }
+    }
+
+    /// Shows one P2P setting, or both.
+    pub fn show_p2p(&mut self, p2p: Option<P2p>) {
+        let experiment = self.own_experiment().to_owned();
+        match p2p == self.default_p2p && p2p.is_none() {
+            true => _ = self.p2p_of.remove(&experiment),
+            false => _ = self.p2p_of.insert(experiment, p2p),
+        }
+        self.arrange();
     }
 
     pub fn choose_group(&mut self, group: usize) {

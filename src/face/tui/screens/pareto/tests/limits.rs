@@ -99,7 +99,9 @@ fn each_axis_has_its_own_limit_in_its_own_unit() {
     let mut driver = driver(120, 40);
     type_limit(&mut driver, "0.25 s");
     driver.shows(" within 250 ms: ");
-    driver.taps("aaa");
+    driver.taps("a");
+    driver.shows("no limit on TPOT; the limit on completion latency (within 250 ms) returns");
+    driver.taps("aa");
     driver.hides(" within 250 ms: ");
     driver.taps("t");
     driver.shows("tokens/s/user at least");
@@ -142,12 +144,12 @@ fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
     show(&mut driver, "quickstart");
     type_limit(&mut driver, "0.25 s");
     driver.taps("p");
-    driver.shows(" P2P on: ");
+    driver.shows(" P2P off: ");
     show(&mut driver, "other");
-    driver.shows(" P2P on, off: ");
+    driver.shows(" P2P on (p: off, both): ");
     assert_eq!(driver.state.pareto.limit, None);
     show(&mut driver, "quickstart");
-    driver.shows(" P2P on: ");
+    driver.shows(" P2P off: ");
     assert_eq!(driver.state.pareto.limit, Some(250.0));
 }
 
@@ -206,6 +208,18 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     type_limit(&mut driver, "300");
     driver.taps("T");
     driver.shows("no ratio: standard's batch differs");
+}
+
+#[test]
+fn a_dash_is_explained_where_a_series_has_no_point_within_the_limit() {
+    let mut driver = driver(200, 60);
+    driver.state.pareto.table = Some(true);
+    type_limit(&mut driver, "150");
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.contains(" ● standard p2p-on  ")).unwrap_or_default();
+    assert!(row.contains(" - "), "standard takes longer: {shown}");
+    driver.shows("-: no point");
+    driver.hides("-: no standard");
 }
 
 #[test]
