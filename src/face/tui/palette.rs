@@ -269,6 +269,7 @@ fn pick_of(
         line.also = format!("{} {also}", line.also);
         line.is_off = is_off;
     }
+    pick.search_again();
     pick
 }
 

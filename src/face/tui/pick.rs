@@ -216,6 +216,12 @@ impl Pick {
         }
     }
 
+    /// Searches again, after lines were changed.
+    pub fn search_again(&mut self) {
+        self.searched = None;
+        self.refresh();
+    }
+
     /// Searches for the input unless it is unchanged.
     fn refresh(&mut self) {
         if self.searched.as_deref() == Some(self.field.value()) {

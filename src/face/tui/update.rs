@@ -366,10 +366,15 @@ fn settle(state: &mut State) {
     overlay::settle(&mut state.cx);
     let body = state.cx.body();
     let (screen, cx) = state.split(state.cx.tab);
-    if let Some(shown) = screen.list(body) {
-        shown.list.fit(shown.len, shown.height());
-    }
+    let fit = |screen: &mut dyn Screen| {
+        if let Some(shown) = screen.list(body) {
+            shown.list.fit(shown.len, shown.height());
+        }
+    };
+    fit(screen);
     screen.settle(body, cx);
+    // the list may have other rows now
+    fit(screen);
 }
 
 /// Input event: a key, a result from a worker, a sweep event.

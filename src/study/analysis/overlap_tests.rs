@@ -121,6 +121,9 @@ impl Case {
             }
             trace.spans.push(one);
         }
+        // all ranks were recorded
+        trace.meta.ranks = self.spans.iter().map(|entry| entry.rank + 1).max().unwrap_or(0);
+        trace.meta.spec.iter_mut().for_each(|spec| spec.tp = trace.meta.ranks);
         trace.meta.import = self.imported.then(Default::default);
         trace
     }

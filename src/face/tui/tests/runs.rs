@@ -843,7 +843,6 @@ fn a_column_is_found_by_typing_its_name() {
     assert!(driver.state.runs.columns.contains(&"memory_bytes_per_rank".into()));
     driver.keys("/tpot");
     driver.enter();
-    driver.press(KeyCode::Esc);
     driver.shows("Space on or off");
     driver.press(KeyCode::Esc);
     driver.hides("Space on or off");

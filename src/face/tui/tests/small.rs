@@ -80,7 +80,7 @@ fn what_the_list_of_runs_cuts_is_in_the_help() {
         let mut driver = Driver::full(60, 16);
         driver.taps(keys);
         let mut help = String::new();
-        for _ in 0..60 {
+        for _ in 0..200 {
             help += &driver.screen();
             driver.taps("j");
         }

@@ -474,7 +474,7 @@ fn what_if_of_the_first_steps_of_a_run_simulates_the_whole_run() {
 
 #[test]
 fn an_open_trace_is_offered_as_base_and_left_again() {
-    let mut driver = with(vec![simulated(|_| {})], (140, 40));
+    let mut driver = with(vec![simulated(|_| {})], (160, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
     driver.shows(" B goes back to ");
