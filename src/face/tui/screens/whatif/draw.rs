@@ -211,8 +211,11 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
         let architecture = &pin.variant.cell.architecture;
         let architecture = Some(architecture).filter(|own| **own != whatif.variant.cell.architecture);
         let architecture = architecture.map_or_else(String::new, |own| format!(" {own}"));
+        let model = &pin.variant.cell.model;
+        let model = Some(model).filter(|own| **own != whatif.variant.cell.model);
+        let model = model.map_or_else(String::new, |own| format!(" {own}"));
         let own = if own.is_empty() { own } else { format!(" {own}") };
-        format!("{now}{}{architecture}{own}", value((at, pin)))
+        format!("{now}{}{model}{architecture}{own}", value((at, pin)))
     });
     let each = each.collect::<Vec<_>>().join("; ");
     let values = pins().map(value).collect::<Vec<_>>().join(", ");

@@ -126,7 +126,8 @@ fn fastest_in_words(
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
     let standard = numbers_of(&Architecture::Standard);
     let over_standard = |numbers: &SimulatedMetrics| match whatif.traced.is_some() {
-        true => standard.map(|standard| standard.tpot_ms / numbers.tpot_ms),
+        // of the same steps, as the column of the table
+        true => Some(numbers.speedup? / standard?.speedup?),
         false => numbers.speedup,
     };
     let range = |all: Vec<f64>, words: &dyn Fn(f64) -> String| {
