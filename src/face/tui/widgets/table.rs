@@ -208,8 +208,8 @@ fn scrolled_to(columns: &[TableColumn], width: u16, scrolled: usize) -> (Vec<usi
     let last = last.unwrap_or(loose.len().saturating_sub(1));
     let left = scrolled.min(last);
     let fits = (left..=loose.len()).rev().find(|to| needed(&loose[left..*to]) <= room).unwrap_or(left);
-    // a window too narrow for any column shows one, cut, unless that pushes a fixed one off
-    let least = usize::from(left > 0 || loose.get(left) > fixed.last());
+    // a window too narrow for any column shows one, cut, unless it has others or that pushes a fixed one off
+    let least = usize::from(left > 0 || fixed.len() < 2 && loose.get(left) > fixed.last());
     let to = fits.max(left + least).min(loose.len());
     let mut shown = fixed;
     shown.extend(&loose[left..to]);
@@ -261,5 +261,7 @@ mod tests {
         assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");
         columns[3].spare = 0;
         assert_eq!(scrolled_to(&columns, 22, 0), (vec![0, 3], 0, 5), "none before a fixed one");
+        (columns[3].spare, columns[1].spare) = (1, 0);
+        assert_eq!(scrolled_to(&columns, 25, 0), (vec![0, 1], 0, 5), "no cut number behind others");
     }
 }
