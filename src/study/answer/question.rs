@@ -247,8 +247,12 @@ impl<'a> ComparisonQuestion<'a> {
         Some((value, pairs))
     }
 
-    /// Share of the gap between standard and upper-bound that the winner (or else the first choice) closes.
+    /// Share of the gap between standard and upper-bound that the winner (or else the first choice) closes; `None` if the
+    /// answer is inconclusive.
     pub fn gap_closed(&self) -> Option<String> {
+        if self.doubt.is_some() {
+            return None;
+        }
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
@@ -357,7 +361,12 @@ impl<'a> ComparisonQuestion<'a> {
             );
         };
         part(values_with(PairVerdict::Chance), "are not significant");
-        part(values_with(PairVerdict::Unknown), "have too few samples for an interval");
+        let (apart, few): (Vec<&Comparison>, Vec<&Comparison>) = pairs()
+            .filter(|pair| pair.verdict == PairVerdict::Unknown)
+            .partition(|pair| pair.rounds_apart > 0);
+        let named = |pairs: Vec<&Comparison>| pairs.into_iter().map(|pair| self.named(pair)).collect();
+        part(named(few), "have too few samples for an interval");
+        part(named(apart), "rest on rounds that were measured apart");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(values_with(PairVerdict::Same), &least);
         if let Some(band) = self.report.band(Some(PairVerdict::TooClose)) {

@@ -201,12 +201,7 @@ fn contradictions_are_named() {
              everything again on an idle machine; new runs replace these."
         )
     );
-    assert!(
-        text.contains(
-            "; unknown in 1 setting, where upper-bound is missing or not clearly faster; above 100 % is noise"
-        ),
-        "14 ms of 18 are beyond the bound's 12 not, but 15 of 20 are beyond 21: {text}"
-    );
+    assert!(!text.contains("of the gap"), "an inconclusive answer closes none: {text}");
     assert!(
         text.contains("P2P off is faster than on in 2 pairs: check the links that stand for them."),
         "{text}"
@@ -753,7 +748,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     let answer = one(&quickstart([85.7, 54.0, 50.0], [70.4, 58.7, 52.0]));
     assert!(
         answer.headline.starts_with(
-            "Inconclusive, run again on an idle machine: standard decodes 1.22x faster without P2P than with it, on a link \
+            "Inconclusive, run again on an idle machine: standard decodes faster without P2P than with it, on a link \
              that is no faster"
         ),
         "{}",
@@ -819,7 +814,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
         [standard, cell(&name("ladder"), &LADDER, p2p, 60.0)].concat()
     });
     let headline = one(&[on.clone(), off.clone()].concat()).headline;
-    assert!(headline.contains("standard decodes 1.23x faster without P2P than with it"), "{headline}");
+    assert!(headline.contains("standard decodes faster without P2P than with it"), "{headline}");
     let headline = one(&[set(on, "Ring"), set(off, "Tree")].concat()).headline;
     assert!(headline.starts_with("Ladder is 1.17x ["), "{headline}");
     // the same rounds decide a larger difference

@@ -107,7 +107,7 @@ words! {
         TooClose = "too close",
         /// Not significant after adjustment for the number of comparisons; it may be chance.
         Chance = "not significant",
-        /// Too few samples.
+        /// Too few samples or rounds, or rounds that were measured apart.
         Unknown = "unknown",
     }
 }
@@ -126,7 +126,7 @@ impl PairVerdict {
         matches!(self, Self::Same | Self::TooClose)
     }
 
-    /// Mark in tables and on maps: `≈` without a clear difference, `?` with too few samples.
+    /// Mark in tables and on maps: `≈` without a clear difference, `?` if unknown.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Same | Self::TooClose | Self::Chance => "≈",
@@ -211,6 +211,15 @@ impl Comparison {
 
     /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
     /// and large enough to matter.
+    /// Reason of [`PairVerdict::Unknown`].
+    pub fn why_unknown(&self) -> &'static str {
+        match self.baseline_side.rounds.min(self.side.rounds) {
+            _ if self.rounds_apart > 0 => "measured apart",
+            2 => "too few rounds",
+            _ => "too few samples",
+        }
+    }
+
     pub(super) fn judge(&self) -> PairVerdict {
         let exact = self.is_simulated();
         match self.differs_adjusted {

@@ -81,12 +81,16 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
     let judge = |at: &usize| {
         let cell = &cells[*at];
         let limits = limits.filter(|_| limit(at).is_none() && !has_no_gap);
+        let is_apart = limits.is_some_and(|(standard, bound)| {
+            ComparedRounds::new(&[standard, cell, bound]).are_too_few()
+        });
+        let limits = limits.filter(|_| !is_apart);
         let shared = limits.map(|(standard, bound)| with_shared_rounds([standard, cell, bound]));
         let share = match &shared {
             Some(shared) if shared.iter().any(|cell| matches!(cell, Cow::Owned(_))) => {
                 hidden_shares(&shared.each_ref().map(|cell| &cell.record))[1]
             }
-            _ => cell.hidden_share.filter(|_| !has_no_gap),
+            _ => cell.hidden_share.filter(|_| !has_no_gap && !is_apart),
         };
         let limits = limits.filter(|_| share.is_some());
         let interval =

@@ -252,9 +252,12 @@ fn verdict_words(pair: &Comparison) -> String {
         PairVerdict::Same => "negligible difference",
         PairVerdict::TooClose => "too close to call",
         PairVerdict::Chance => "not significant",
-        PairVerdict::Unknown => "too few samples",
+        PairVerdict::Unknown => pair.why_unknown(),
     };
-    format!("{} {words}", pair.verdict.mark())
+    // the interval is not corrected for the number of comparisons
+    let p = pair.adjusted_p.filter(|_| pair.verdict == PairVerdict::Chance && pair.differs);
+    let p = p.map_or_else(String::new, |p| format!(" (corrected p {p:.2})"));
+    format!("{} {words}{p}", pair.verdict.mark())
 }
 
 /// Samples and rounds of the two sides; `None` for simulations, which repeat exactly.

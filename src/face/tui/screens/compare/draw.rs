@@ -349,6 +349,7 @@ fn content(
                 let word = match tied {
                     PairVerdict::Same => "same",
                     PairVerdict::Chance => "not significant",
+                    PairVerdict::Unknown if pair.rounds_apart > 0 => "apart",
                     PairVerdict::Unknown => "few",
                     _ => "close",
                 };

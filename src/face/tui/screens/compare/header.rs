@@ -189,8 +189,7 @@ fn hidden_by_scope(hidden: usize, cx: &Context, width: u16) -> String {
     let key = cx.keys.label(Action::Scope);
     match (hidden, width) {
         (0, _) | (_, ..80) => String::new(),
-        (_, ..110) => format!(" ({hidden} of other experiments: {key})"),
-        _ => format!(" ({hidden} of other experiments hidden: {key})"),
+        _ => format!(" ({key}: {hidden} more in other experiments)"),
     }
 }
 

@@ -124,9 +124,13 @@ impl MarkMeanings {
             }
         };
         let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
-        let long = ["fastest", &tie, "too few samples", limit, published];
-        let brief = ["fastest", &tie, "few samples", "noisy limit", "not as published"];
-        let terse = ["fastest", "tie", "few", "noisy", "not as published"];
+        let [unknown, few] = match report.pairs.iter().any(|pair| pair.rounds_apart > 0) {
+            true => ["too few samples, or measured apart", "few samples, or apart"],
+            false => ["too few samples", "few samples"],
+        };
+        let long = ["fastest", &tie, unknown, limit, published];
+        let brief = ["fastest", &tie, few, "noisy limit", "not as published"];
+        let terse = ["fastest", "tie", "unknown", "noisy", "not as published"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
             let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
             let used = all.filter(|(mark, _)| marks.contains(mark));
