@@ -278,12 +278,20 @@ fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
     live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
+/// True if runs of a cell are left that the user cancelled.
+fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
+    cell.cancelled && cell.awaits_rounds(live.rounds)
+}
+
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
     let text = theme.style(Role::Text);
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
     match column {
         0 => {
             let (glyph, style) = match cell.state {
+                CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+                    (Status::Interrupted.glyph(), theme.style(Role::Warn))
+                }
                 CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
                 CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
                 CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
@@ -346,6 +354,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
+        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+            "cancelled:".to_owned()
+        }
         CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
             format!("round {} of {} done:", cell.reached_round(), live.rounds)
         }

@@ -14,7 +14,7 @@ use run::Feasibility;
 use run::{RunEvent, StepLanes};
 use study::analysis::{Axis, Varied};
 use study::answer::Answer;
-use table::{Metrics, Record, Spec, Status, limit, steps_ms};
+use table::{Metrics, Overlap, Record, Spec, Status, limit, steps_ms};
 
 /// Maximum log lines kept per cell.
 const LOG_LINES: usize = 200;
@@ -629,9 +629,10 @@ impl LiveCell {
         Self { spec: spec.clone(), state, note, samples, work: 1.0, ..Self::default() }
     }
 
-    /// Exposed communication of the latest finished round, in percent of the decode phase.
+    /// Exposed communication, averaged over the finished rounds, in percent of the decode phase.
     pub fn exposed_pct(&self) -> Option<f64> {
-        self.rounds.values().next_back()?.overlap.as_ref()?.exposed_pct()
+        let overlaps: Vec<Overlap> = self.rounds.values().filter_map(|record| record.overlap).collect();
+        Overlap::mean(&overlaps)?.exposed_pct()
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
