@@ -120,6 +120,13 @@ impl TracedSteps {
         }
     }
 
+    /// Median time of one of the layers' all-reduces, with the wait for the last rank (us); `None` without any.
+    pub fn all_reduce_us(&self) -> Option<f64> {
+        let count = 2 * self.rewiring.steps.layers;
+        let has_some = self.rewiring.steps.ends == LayerCollectives::AllReduces && count > 0;
+        has_some.then(|| self.rewiring.all_reduce_us() / f64::from(count))
+    }
+
     /// Options of the traced run; `None` for other engines' traces.
     pub fn run(&self) -> Option<&Spec> {
         self.rewiring.cell()
@@ -319,7 +326,9 @@ impl TracedSteps {
             false => profile.as_str(),
         };
         if choice.alpha_us.or(choice.network_alpha_us).is_some() {
-            words.push("the link's new latency changes each traced all-reduce by the difference".into());
+            let words_of = "the link's new latency changes each traced all-reduce by the difference, and shortens it by no \
+                            more than the modelled ratio";
+            words.push(words_of.into());
         }
         let is_scaled = choice.gb_s.or(choice.network_gb_s).is_some();
         if choice.collective.is_some() || choice.p2p.is_some() || is_scaled {

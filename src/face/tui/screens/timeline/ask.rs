@@ -20,7 +20,7 @@ use crate::face::tui::task::Stop;
 use base::error::Result;
 use plan::{Architecture, Phase};
 use study::analysis;
-use table::Spec;
+use table::{Backend, Spec};
 use trace::import;
 use trace::overlap::{Selection, overlap};
 
@@ -330,6 +330,14 @@ pub fn what_if(
                     "what-if keeps the simulated cell; the open trace cannot be used: {first}"
                 ));
             }
+            // the simulation of another machine says nothing about this trace
+            (Err(why), Some((spec, _))) if spec.backend == Backend::Cpu && asked => {
+                let first = why.lines().next().unwrap_or_default();
+                let more =
+                    "its machine has no profile to simulate; open a trace of standard of the same cell";
+                cx.fail(format!("{first}\n{more}"));
+            }
+            (Err(_), Some((spec, _))) if spec.backend == Backend::Cpu => {}
             (Err(why), Some((spec, run))) => {
                 let selected = Box::new(SelectedRun { spec, run });
                 cx.request(Request::WhatIfRunOfTrace { selected, measured });

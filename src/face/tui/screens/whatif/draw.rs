@@ -220,10 +220,7 @@ fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     let each = each.collect::<Vec<_>>().join("; ");
     let values = pins().map(value).collect::<Vec<_>>().join(", ");
     let letters: String = pins().map(|(at, _)| letter(at)).collect();
-    let forms = [format!("kept {each}  "), format!("kept {values}  "), format!("kept: {letters}  ")];
-    // the value of one is worth more than the name of the trace
-    let count = if whatif.traced.is_some() && whatif.pins.len() == 1 { 2 } else { 3 };
-    forms.into_iter().take(count).collect()
+    vec![format!("kept {each}  "), format!("kept {values}  "), format!("kept: {letters}  ")]
 }
 
 fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf) {

@@ -61,7 +61,7 @@ impl Acts for WhatIf {
         match act {
             Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
             Act::ResetAll => self.variant != self.base,
-            Act::Undo => self.edits() > 0,
+            Act::Undo => self.can_undo(),
             Act::Strip => !self.lacks_strip_rows,
             Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
             _ => true,
@@ -84,8 +84,9 @@ impl Acts for WhatIf {
                 cx.inform(told);
             }
             Act::Unpin => {
-                cx.inform(match self.pins.pop() {
-                    Some(_) => format!("dropped {}", letter(self.pins.len())),
+                let undo = cx.key::<Self>(Act::Undo);
+                cx.inform(match self.unpin() {
+                    Some(letter) => format!("dropped {letter}; {undo} keeps it again"),
                     None => "no variant is kept".into(),
                 });
             }
@@ -112,6 +113,9 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     fn undo(&mut self, cx: &mut Context) {
+        if let Some(letter) = self.undo_unpin() {
+            return cx.inform(format!("undone: {letter} is kept again"));
+        }
         let undone = self.travel(true).map(|words| {
             let kept = self.pins.len().checked_sub(1).map(letter);
             let kept = kept.map_or(String::new(), |last| {

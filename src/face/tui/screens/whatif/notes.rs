@@ -481,7 +481,13 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     match slider {
         Slider::Architecture => about_architecture(&answer.spec.architecture),
         Slider::Alpha | Slider::Bandwidth if whatif.traced.is_some() => {
-            format!("{about}{estimate}{}", stretch(whatif, answer))
+            let own = whatif.traced.as_ref().and_then(|traced| traced.all_reduce_us());
+            let own = own.map_or_else(String::new, |us| {
+                let source =
+                    if answer.spec.link.is_emulated() { "the emulated link" } else { "the profile" };
+                format!("; the base is {source}'s, a traced all-reduce takes {}", latency(us))
+            });
+            format!("{about}{own}{estimate}{}", stretch(whatif, answer))
         }
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {

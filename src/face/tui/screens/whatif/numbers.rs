@@ -242,7 +242,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
                 match changes.as_str() {
                     "" => cell,
-                    changes => format!("{cell}: {changes}"),
+                    changes => format!("{changes}; {cell}"),
                 }
             }
         }

@@ -40,6 +40,8 @@ pub struct WhatIf {
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
+    /// Variants that are no longer kept, each with the number of changes at that time; undoing brings them back.
+    dropped: Vec<(usize, Pin)>,
     pub list: List,
     pub base_answer: Option<Arc<WhatIfAnswer>>,
     base_error: Option<String>,
@@ -177,7 +179,7 @@ impl WhatIf {
         let Some(at) = self.earlier.iter().position(is_back) else { return false };
         let TraceChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
         (self.variant, self.undo, self.redo) = (variant, undo, redo);
-        true
+        self.variant != self.base
     }
 
     /// Name of the trace that the sliders change, if any.
@@ -313,6 +315,26 @@ impl WhatIf {
         self.redo.clear();
         self.undo.push(before);
         true
+    }
+
+    /// Drops the variant kept last; returns its letter.
+    pub fn unpin(&mut self) -> Option<char> {
+        let pin = self.pins.pop()?;
+        self.dropped.push((self.undo.len(), pin));
+        Some(letter(self.pins.len()))
+    }
+
+    /// Keeps the variant again that was dropped after the last change, if one was; returns its letter.
+    pub fn undo_unpin(&mut self) -> Option<char> {
+        let changes = self.undo.len();
+        let (_, pin) = self.dropped.pop_if(|(at, _)| *at >= changes)?;
+        self.pins.push(pin);
+        Some(letter(self.pins.len() - 1))
+    }
+
+    /// True if there is a change, or a dropped variant, to undo.
+    pub fn can_undo(&self) -> bool {
+        !self.undo.is_empty() || !self.dropped.is_empty()
     }
 
     /// Number of changes to undo.

@@ -339,8 +339,10 @@ fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
         driver.hides("once its answer arrives");
         let pins = &driver.state.whatif.pins;
         assert_eq!((pins.len(), &pins[0].variant), (1, &driver.state.whatif.variant));
-        driver.taps("pP");
-        driver.taps("u");
+        driver.taps("pPu");
+        driver.shows("undone: A is kept again");
+        assert_eq!(driver.state.whatif.pins.len(), 1);
+        driver.taps("uP");
         assert!(driver.state.whatif.pins.is_empty());
     }
 }
