@@ -36,12 +36,17 @@ const RUNS: [Meaning; 4] = [
     ("-", "the run has no such value", "missing empty"),
 ];
 
-const PARETO: [Meaning; 6] = [
+const PARETO: [Meaning; 7] = [
     ("● ○", "P2P on, off; each architecture has its own shape", "filled hollow legend"),
     ("• ◦", "small: dominated, as another run beats it in latency and throughput", "point"),
     ("[ ]", "the selected point; ▶ and ▲ mark its values on the axes", "cursor"),
     ("8x16", "TP x batch: 8 GPUs, 16 sequences", "label"),
-    ("~8x4", "table: this point just misses the limit", "near"),
+    (
+        "≈ ±",
+        "best point: ties within the simulator's error; measured 95 % intervals overlap",
+        "tie close",
+    ),
+    ("~8x4", "table: this point is just over the limit", "near"),
     ("1.17×", "table: times the best of standard, at the same batch and P2P", "speedup"),
 ];
 
@@ -49,7 +54,7 @@ const COMPARE: [Meaning; 9] = [
     ("★", "fastest of its row", "winner best"),
     ("≈", "a tie: within the simulator's error, or not significant", "close same"),
     ("†", "differs from the published speedup", "paper arxiv"),
-    ("?", "too few samples for a verdict", "few unknown"),
+    ("?", "no verdict: too few samples, or rounds measured apart", "few unknown"),
     ("!", "the upper bound is slower than a choice: noise", "warning"),
     ("▲ ▼", "faster, slower than the baseline; in a header: order of the column", "verdict sort"),
     ("·", "no significant difference", "noise chance"),

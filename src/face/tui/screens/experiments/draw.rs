@@ -20,7 +20,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
 use base::text::duration;
-use lab::sweep::forecast::{Forecast, ForecastBasis};
+use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
 use table::Provenance;
 
@@ -621,11 +621,6 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
-/// `at most` if no stored run of this machine can scale the times: the nominal CPU is a slow one.
-fn about(forecast: &Forecast) -> &'static str {
-    if forecast.rests_on.contains_key(&ForecastBasis::Nominal) { "at most" } else { "about" }
-}
-
 /// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.
 fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
@@ -640,7 +635,7 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
     let about = match forecast.seconds {
         None => String::new(),
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", {} {}", about(forecast), duration(seconds)),
+        Some(seconds) => format!(", about {}", duration(seconds)),
     };
     match forecast.left() {
         0 if forecast.runs == 0 => "no cell can run".into(),

@@ -10,7 +10,7 @@ use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
 use study::plot::{limit_words, number};
-use table::P2p;
+use table::{P2p, Provenance};
 
 /// Number of round limits in the table; a window shows those that fit.
 const ROUND: usize = 7;
@@ -156,7 +156,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
     // a tie's number is almost the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
-    texts.extend(tied.map(|rival| format!("{name} {unit} (≈ {})", rival.architecture)));
+    texts.extend(tied.map(|rival| format!("{name} {unit} ({}{})", tie(point), rival.architecture)));
     texts.extend([format!("{name} {unit}"), name]);
     let mut bounds = vec![named_bound];
     if width < 100 {
@@ -168,6 +168,12 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let fits = |(bound, text): &(&String, &String)| bound.width() + text.width() <= width.into();
     let (bound, text) = pairs.clone().find(fits).or_else(|| pairs.last())?;
     Some((bound.clone(), text.clone()))
+}
+
+/// Mark of a rival that ties with this point. Measured ones have intervals that overlap; their ratio, paired by round, may
+/// still show a lead.
+fn tie(point: &ParetoPoint) -> &'static str {
+    if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
 }
 
 /// `standard` in the cell of the best point, unless it is that point or ties with it: `standard there 245`.
@@ -194,7 +200,7 @@ fn standard_there(
 /// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
 fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [String; 2] {
     let limit = pareto.limit.unwrap_or(f64::NAN);
-    let tied = if rival.is_tied { "≈ " } else { "" };
+    let tied = if rival.is_tied { tie(winner) } else { "" };
     let label = pareto.point(&rival.run).map(ParetoPoint::label);
     let label = label.filter(|label| *label != winner.label());
     let label = label.map_or_else(String::new, |label| format!(" {label}:"));

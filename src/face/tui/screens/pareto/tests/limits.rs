@@ -34,7 +34,7 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         type_limit(&mut driver, "6.5");
         // the winner, and a rival whose interval overlaps
         driver.shows(" 6.5 ms: ladder 8x4 p2p-on, 80.6 tok");
-        driver.shows("(≈ desync:4");
+        driver.shows("(± desync:4");
         driver.shows("┊");
         let screen = driver.screen();
         let answer = screen.lines().nth(1).unwrap_or_default();
