@@ -215,7 +215,7 @@ impl Answer {
             details.extend(warning);
         }
         if is_of_architectures {
-            let shares = [question.exposed(), question.equal(), question.gap_closed()];
+            let shares = [question.idle(), question.exposed(), question.equal(), question.gap_closed()];
             bullets.extend(shares.into_iter().flatten());
         }
         bullets.extend(question.published().into_iter().chain(unfinished.others));

@@ -14,7 +14,7 @@ use crate::analysis::{
     PublishedValue, Varied, beaten_limit, fastest, inconclusive, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, grouped, mean, median};
-use base::text::{capitalized, counted, joined_with_and};
+use base::text::{capitalized, counted, joined_with_and, latency};
 use plan::Architecture;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
@@ -228,11 +228,42 @@ impl<'a> ComparisonQuestion<'a> {
         if pairs.iter().any(|pair| base(pair).is_none() || own(pair).is_none()) {
             return None;
         }
+        let hides = match pairs.iter().all(|pair| pair.side.overlap_pct.is_some()) {
+            true => {
+                format!(", which hides {} of all its communication", shares(&|p| p.side.overlap_pct))
+            }
+            false => String::new(),
+        };
         Some(format!(
-            "Exposed communication (nothing computes beside it): {} of {}'s step, {} of {value}'s.",
+            "Exposed communication (nothing computes beside it): {} of {}'s step, {} of {value}'s{hides}.",
             shares(&base),
             self.baseline(pairs[0]),
             shares(&own)
+        ))
+    }
+
+    /// Measured settings in which the winner (or else the first choice) saves mostly idle time.
+    pub fn idle(&self) -> Option<String> {
+        let (value, pairs) = self.named_first()?;
+        let saves = |pair: &Comparison| {
+            let (from, to) = (&pair.baseline_side, &pair.side);
+            let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
+            (!pair.is_simulated() && all > 0.0 && 2.0 * idle > all).then_some([idle, all])
+        };
+        let (pair, [idle, all]) = pairs.iter().find_map(|pair| Some((*pair, saves(pair)?)))?;
+        let count = pairs.iter().filter(|pair| saves(pair).is_some()).count();
+        let place = match (pairs.len(), count) {
+            (1, _) => String::new(),
+            (_, 1) => format!(" at {}", self.settings.words(&pair.side.spec)),
+            (_, count) => {
+                format!(" in {count} settings, such as {}", self.settings.words(&pair.side.spec))
+            }
+        };
+        Some(format!(
+            "Most of what {value} saves{place} is idle time ({} of {}), in which ranks neither compute nor communicate: the \
+             machine may explain it, not the architecture.",
+            latency(1e3 * idle.min(all)),
+            latency(1e3 * all)
         ))
     }
 

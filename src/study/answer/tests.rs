@@ -166,6 +166,29 @@ fn ratios_that_the_prefill_does_not_explain_are_put_down_to_noise() {
     assert!(text(&noisy).contains("of medians of noisy rounds"), "{}", text(&noisy));
 }
 
+/// Standard idles for 2 ms more than it communicates longer.
+#[test]
+fn a_gain_that_is_mostly_idle_time_is_put_down_to_the_machine() {
+    let text = |idle_ms: f64| {
+        let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+        for record in &mut records {
+            let is_standard = record.spec.architecture == Architecture::Standard;
+            record.overlap = Some(Overlap {
+                comm_ms: 4.0,
+                exposed_comm_ms: if is_standard { 4.0 } else { 3.0 },
+                overlap_pct: None,
+                compute_ms: 10.0,
+                idle_ms: if is_standard { idle_ms } else { 0.0 },
+                split: None,
+            });
+        }
+        said(&one(&records)).join(" ")
+    };
+    let idle = "Most of what ladder saves";
+    assert!(text(9.0).contains(idle), "{}", text(9.0));
+    assert!(!text(0.5).contains(idle), "{}", text(0.5));
+}
+
 #[test]
 fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
     let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 19.0, 20.0]);
@@ -182,7 +205,8 @@ fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
     }
     let answer = one(&records);
     let exposed = "Exposed communication (nothing computes beside it): 30.0 % (P2P on) and 30.0 % (P2P off) of \
-                   standard's step, 10.0 % (P2P on) and 10.0 % (P2P off) of ladder's.";
+                   standard's step, 10.0 % (P2P on) and 10.0 % (P2P off) of ladder's, which hides 75.0 % (P2P on) and \
+                   75.0 % (P2P off) of all its communication.";
     assert!(answer.bullets.iter().any(|bullet| bullet == exposed), "{:?}", answer.bullets);
     let table = answer.table.csv(Sourced::NoRuns);
     assert_eq!(table.matches("too slow: noise").count(), 1, "{table}");

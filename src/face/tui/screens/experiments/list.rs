@@ -11,6 +11,12 @@ const TITLE: &str =
 
 const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
+const LADDER_IN_SHORT: &str =
+    "Ladder's next block does not wait for the all-reduce, and computes beside it";
+
+/// Least width for [`LADDER_IN_SHORT`].
+pub(super) const LADDER_COLUMNS: u16 = 79;
+
 /// Introduction and first keys to press; once runs are stored, the keys alone.
 pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context) {
     let (theme, is_first_use) = (cx.theme, experiments.is_first_use);
@@ -24,8 +30,13 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
         line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
         top += 1;
     }
-    if area.width >= 120 && area.height > 2 {
-        line(buf, area, 1, &[(" ", text), (LADDER, theme.style(Role::Dim))]);
+    let ladder = match area.width {
+        120.. if area.height > 2 => Some(LADDER),
+        LADDER_COLUMNS..120 if area.height > 3 => Some(LADDER_IN_SHORT),
+        _ => None,
+    };
+    if let Some(ladder) = ladder {
+        line(buf, area, 1, &[(" ", text), (ladder, theme.style(Role::Dim))]);
         top += 1;
     }
     let act = |act| cx.key::<Experiments>(act);

@@ -357,6 +357,7 @@ impl Experiments {
             20.. if !self.is_first_use => 1,
             _ if !self.is_first_use => 0,
             30.. if body.width >= 120 => 3,
+            20.. if (list::LADDER_COLUMNS..120).contains(&body.width) => 4,
             18.. if body.width < 120 => 3,
             13.. => 2,
             _ => 0,
