@@ -181,7 +181,7 @@ impl Answer {
             return Self {
                 headline,
                 provenance: Some(provenance),
-                basis: basis(records, &cells, &varied, host, None),
+                basis: basis(records, &cells, &varied, host, (None, false)),
                 noise: noise(records, &varied, None),
                 bullets,
                 details: Vec::from_iter(unfinished.reasons),
@@ -192,7 +192,8 @@ impl Answer {
         bullets.extend(measured_apart(&report));
         let question = ComparisonQuestion::new(&axis, &report, &settings);
         let lead = question.lead();
-        let basis = basis(records, &cells, &varied, host, lead);
+        let is_apart = report.pairs.iter().any(|pair| pair.rounds_apart > 0);
+        let basis = basis(records, &cells, &varied, host, (lead, is_apart));
         let mut details = Vec::new();
         let is_of_architectures = axis == Axis::ARCHITECTURE;
         if is_of_architectures && has(&Axis::Division) {
@@ -249,13 +250,13 @@ impl Answer {
     }
 }
 
-/// Basis of an answer with this pair in its headline.
+/// Basis of an answer with this pair in its headline; true if rounds of a pair were measured apart.
 fn basis(
     records: &[Record],
     cells: &Cells,
     varied: &Varied,
     host: Option<&str>,
-    lead: Option<&Comparison>,
+    (lead, is_apart): (Option<&Comparison>, bool),
 ) -> String {
     let samples = match (cells.samples().min(), cells.samples().max()) {
         // simulations repeat exactly
@@ -271,7 +272,7 @@ fn basis(
                 false => format!("{least} to {most} samples"),
             };
             // a finished sweep has as many of each cell
-            let preliminary = match least < most {
+            let preliminary = match least < most || is_apart {
                 true => " (preliminary: compared in the rounds that both have)",
                 false => "",
             };

@@ -348,10 +348,10 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Throughput without P2P relative to P2P, by architecture; and a warning if it is higher.
     pub fn without_p2p(&self) -> (Option<String>, Option<String>) {
-        let off =
-            self.report.pairs.iter().filter(|pair| {
-                pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
-            });
+        let off = self.report.pairs.iter().filter(|pair| {
+            let is_choice = !pair.side.spec.architecture.is_limit();
+            pair.side.spec.p2p == P2p::Off && is_choice && pair.rounds_apart == 0
+        });
         let mut by = grouped(off.map(|pair| (pair.side.spec.architecture_label(), pair)));
         let faster: Vec<&Comparison> = by
             .iter()

@@ -283,7 +283,7 @@ fn side_columns(pair: &Comparison) -> [TableColumn; 8] {
     let with_interval = |title: &str, interval: fn(&Side) -> Option<[f64; 2]>, spare: u8| {
         let has_interval = sides.iter().any(|side| interval(side).is_some());
         let (title, width) = match has_interval {
-            true => (format!("{title} [95 % CI]"), 20),
+            true => (format!("{title} [95 % CI]"), 23),
             false => (title.to_owned(), 10),
         };
         TableColumn { title: title.into(), ..TableColumn::number("", width, spare) }

@@ -337,7 +337,8 @@ impl Live {
         let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
         let fastest = speedups.max_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((cell, speedup)) = fastest.filter(|(_, speedup)| *speedup >= FASTER) {
-            return Some(format!("{} {speedup:.2}x standard{noisy}", self.title(&cell.spec)));
+            let measure = if self.latency() == "TTFT" { "" } else { "'s tok/s" };
+            return Some(format!("{} {speedup:.2}x standard{measure}{noisy}", self.title(&cell.spec)));
         }
         let is_standard = |cell: &LiveCell| {
             let standard = cell.standard.and_then(|at| self.cells.get(at));

@@ -304,11 +304,15 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
     if point.is_limit() {
         return (": a limit".into(), ", not a choice".into());
     }
-    let by =
-        point.dominated_by.as_ref().and_then(|run| pareto.point(run)).map_or_else(String::new, |by| {
-            let is_shown = pareto.visible().any(|p| p.run == by.run);
-            format!(" (by {}{})", by.cell_label(), if is_shown { "" } else { ", not shown" })
-        });
+    let by = point.dominated_by.as_ref().and_then(|run| pareto.point(run));
+    let is_shown = |by: &&ParetoPoint| pareto.visible().any(|point| point.run == by.run);
+    if let Some(by) = by.filter(|by| point.on_series_frontier && !is_shown(by)) {
+        let more = format!(", best of its series{close}");
+        return (format!(": dominated by {}, not shown", named(by)), more);
+    }
+    let by = by.map_or_else(String::new, |by| {
+        format!(" (by {}{})", by.cell_label(), if is_shown(&by) { "" } else { ", not shown" })
+    });
     match point.on_series_frontier {
         true => (": best of its series".into(), format!(", dominated overall{by}{close}")),
         false => (": dominated".into(), format!("{by}{close}")),

@@ -40,6 +40,11 @@ impl Pareto {
     /// Limits x on the axis shown, or removes the limit, and selects the winner within it.
     pub fn set_limit(&mut self, limit: Option<f64>) {
         self.type_limit(limit);
+        self.select_within();
+    }
+
+    /// Selects the winner within the limit.
+    pub(super) fn select_within(&mut self) {
         self.find_within();
         let winner = self.best_within.first().map(|winner| winner.run.clone());
         winner.iter().for_each(|run| _ = self.select(run));

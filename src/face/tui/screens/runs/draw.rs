@@ -1,5 +1,6 @@
 //! Drawing of screen 3, the stored runs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ratatui::text::{self, Span};
@@ -544,6 +545,8 @@ struct ColumnChoice {
     names: Vec<String>,
     /// Number of visible columns, which are the first in `names`.
     shown: usize,
+    /// Columns whose value all listed runs share.
+    same: HashSet<String>,
 }
 
 impl ColumnChoice {
@@ -551,6 +554,8 @@ impl ColumnChoice {
         let item = |(at, name): (usize, &String)| {
             let (mark, role) = match at < self.shown {
                 _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
+                // shown once the runs differ in it
+                true if self.same.contains(name) => ("[same]", Role::Text),
                 true => ("[x]", Role::Text),
                 false => ("[ ]", Role::Dim),
             };
@@ -562,7 +567,7 @@ impl ColumnChoice {
 
     /// Handles a key at a column; returns the new selection, or `None` if the key is not handled.
     fn key(&mut self, code: KeyCode, at: usize) -> Option<usize> {
-        let Self { names, shown } = self;
+        let Self { names, shown, .. } = self;
         let is_movable = |at: usize| names.get(at).is_some_and(|name| !PINNED.contains(&name.as_str()));
         match code {
             KeyCode::Char(' ') | KeyCode::Enter if is_movable(at) => {
@@ -632,7 +637,7 @@ impl Runs {
         let shown = names.len();
         let others = table.shown().map(|column| column.field.name.to_string());
         names.extend(others.filter(|name| !self.columns.contains(name)));
-        let mut choice = ColumnChoice { names, shown };
+        let mut choice = ColumnChoice { names, shown, same: self.empty.clone() };
         let items = choice.items(cx);
         let hints = &[
             ("Space", "on or off"),

@@ -42,11 +42,11 @@ acts! {
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", Some("CUDA graph");
     Type: "type", "Enter", "type the slider's value", Some("type"), "enter edit number";
-    ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
-    ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
-    Undo: "undo", "u", "undo the last change", Some("undo"), "revert back";
-    Redo: "redo", "ctrl-r", "redo", None;
     Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep"), "remember save variant";
+    ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
+    Undo: "undo", "u", "undo the last change", Some("undo"), "revert back";
+    ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
+    Redo: "redo", "ctrl-r", "redo", None;
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");

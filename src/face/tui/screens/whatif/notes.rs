@@ -391,6 +391,9 @@ pub fn draw_notes(
     let theme = cx.theme;
     for PlacedSentence { sentence, area, row, rows } in placed(areas, whatif, answer, cx) {
         for (at, words) in rows.iter().enumerate() {
+            let is_last = row + at as u16 + 1 == area.height && at + 1 < rows.len();
+            let more = if is_last { format!("{words} …") } else { String::new() };
+            let words = if is_last { &more } else { words };
             let (head, words) = match words.split_at_checked(sentence.head.len()) {
                 Some(split) if at == 0 => split,
                 _ => ("", words.as_str()),

@@ -798,7 +798,7 @@ fn the_footer_offers_resets_and_undo_once_a_slider_is_changed() {
     driver.hides("reset");
     select(&mut driver, Slider::Alpha);
     driver.taps("l");
-    driver.shows("Enter type  0 reset  Delete reset all");
+    driver.shows("Enter type  p keep  0 reset  u undo");
 }
 
 #[test]

@@ -558,7 +558,7 @@ impl Pareto {
         self.arrange();
     }
 
-    /// Shows another P2P setting, and selects the same cell there.
+    /// Shows another P2P setting, and selects the same cell there; if that is beyond the limit, the best one within it.
     pub fn cycle_p2p(&mut self) {
         let own = self.current().cloned();
         let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p(), false);
@@ -568,6 +568,12 @@ impl Pareto {
             let is_same = |point: &ParetoPoint| point.series() == series && point.label() == own.label();
             let found = self.visible().position(is_same);
             self.selected = found.unwrap_or(self.selected);
+        }
+        let x = self.current().and_then(|point| Some(self.axes.coordinates(point)?.0));
+        let is_beyond =
+            |(x, limit): (f64, f64)| if self.axes.x.is_more_better() { x < limit } else { x > limit };
+        if x.zip(self.limit).is_some_and(is_beyond) {
+            self.select_within();
         }
     }
 

@@ -10,6 +10,7 @@ use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
+use study::analysis::ParetoPoint;
 use table::P2p;
 
 /// Types a limit of x.
@@ -92,6 +93,13 @@ fn the_best_point_without_p2p_is_in_the_answer_and_the_selection_stays_on_its_ce
     let now = &driver.state.pareto.current().unwrap().spec;
     assert_eq!((now.p2p, now.tp, now.batch), (P2p::Off, own.tp, own.batch));
     assert_eq!(now.architecture, own.architecture);
+    // the same cell without P2P is beyond this limit
+    driver.taps("p");
+    type_limit(&mut driver, "250");
+    driver.taps("p");
+    let pareto = &driver.state.pareto;
+    let x = |point: &ParetoPoint| pareto.axes.coordinates(point).unwrap().0;
+    assert!(pareto.current().is_some_and(|point| x(point) <= 250.0), "{}", driver.screen());
 }
 
 #[test]
