@@ -283,28 +283,28 @@ pub fn needs_setting(runs: &Runs, table: &RunTable) -> bool {
     let Some(setting) = table.find(SETTING) else { return false };
     let shown = wanted(runs, table).map(|(column, _)| column);
     let options: Vec<usize> = shown.filter(|at| runs.differing.contains(at)).collect();
-    let keys: Vec<(usize, bool)> = options.iter().map(|at| (*at, false)).collect();
-    let mut rows: Vec<u32> = runs.rows().collect();
-    table.sort(&mut rows, &keys);
-    let is_same =
-        |at: &usize, pair: &[u32]| table.columns()[*at].same(pair[0] as usize, pair[1] as usize);
-    rows.windows(2)
-        .any(|pair| !is_same(&setting, pair) && options.iter().all(|option| is_same(option, pair)))
+    differ_only_in(runs, table, setting, &options)
 }
 
 /// True if several of the shown runs are rounds of one cell, which only their number distinguishes.
 pub fn needs_round(runs: &Runs, table: &RunTable) -> bool {
-    let Some(round) = table.find(ROUND).and_then(|at| table.columns().get(at)) else { return false };
-    if !round.differs(runs.rows().map(|row| row as usize)) {
+    let Some(round) = table.find(ROUND) else { return false };
+    differ_only_in(runs, table, round, &runs.differing)
+}
+
+/// True if some of the shown runs differ in a column although they are equal in these options.
+fn differ_only_in(runs: &Runs, table: &RunTable, column: usize, options: &[usize]) -> bool {
+    let Some(column) = table.columns().get(column) else { return false };
+    if !column.differs(runs.rows().map(|row| row as usize)) {
         return false;
     }
-    let keys: Vec<(usize, bool)> = runs.differing.iter().map(|at| (*at, false)).collect();
+    let keys: Vec<(usize, bool)> = options.iter().map(|at| (*at, false)).collect();
     let mut rows: Vec<u32> = runs.rows().collect();
     table.sort(&mut rows, &keys);
     rows.windows(2).any(|pair| {
         let (a, b) = (pair[0] as usize, pair[1] as usize);
-        let is_same = |at: &usize| table.columns().get(*at).is_none_or(|column| column.same(a, b));
-        !round.same(a, b) && runs.differing.iter().all(is_same)
+        let is_same = |at: &usize| table.columns().get(*at).is_none_or(|option| option.same(a, b));
+        !column.same(a, b) && options.iter().all(is_same)
     })
 }
 
