@@ -66,7 +66,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::CopyNumbers => copy(info::item_text(view), cx),
         Act::WholeName if !matches!(view.panel, Some(TimelinePanel::Operations(_))) => {
             match name(view) {
-                // a list has the place of the details
+                // a list covers the details
                 Some(name) if view.panel.is_some() => cx.inform(name),
                 Some(_) => view.names_in_full = !view.names_in_full,
                 None => cx.inform(NO_NAME),
@@ -75,7 +75,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::ToggleRank if matches!(view.panel, Some(TimelinePanel::Verdict { .. })) => {
             match view.go_to_cause() {
                 Ok(gap) => {
-                    // the details of the operation take its place
+                    // show the details of the operation instead
                     view.panel = None;
                     gap.into_iter().for_each(|gap| cx.inform(gap));
                 }

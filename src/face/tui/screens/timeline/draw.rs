@@ -467,7 +467,7 @@ fn label(pane: &Pane, line: TraceLine) -> String {
     }
 }
 
-/// Label of a lane; of a stream with what it mostly runs.
+/// Label of a lane. The label of a stream names the class of most of its work.
 fn lane_label(index: &TraceIndex, row: usize) -> String {
     let row = &index.rows[row];
     let label = row.label.clone();

@@ -51,7 +51,7 @@ pub fn draw_stretches(
             2 => String::new(),
             3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
             4 => longest(index, family),
-            // apart from the number before it
+            // a gap after the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
             7 => family.peer_wait_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
@@ -98,7 +98,7 @@ fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
 
 /// Columns for this width, and their places in [`STRETCH_COLUMNS`]. The name of the collective keeps its room.
 fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usize], Vec<TableColumn>) {
-    // of a run of our own, that they are unknown is an answer
+    // in traces of ladderscope's own runs, the columns stay even if the waits are unknown
     let shows_waits =
         index.trace.meta.spec.is_some() || shown.families().any(|family| family.peer_wait_us.is_some());
     let picked: &[usize] = match (width, shown.sorted.column) {

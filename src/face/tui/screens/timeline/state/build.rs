@@ -243,15 +243,15 @@ impl TraceIndex {
     }
 }
 
-/// Arrivals of the last rank at the collectives, sends and receives that an imported trace has of all their ranks, by span.
-/// The ranks of an opened trace have one clock.
+/// Arrival of the last rank at each collective, send and receive whose ranks an imported trace has all recorded; sorted by
+/// span. The clocks of the ranks are already aligned.
 fn arrivals(trace: &Trace) -> Vec<Arrival> {
     if trace.meta.import.is_none() || trace.meta.ranks < 2 {
         return Vec::new();
     }
     let matching = CollectiveMatching::from_trace(trace);
     let mut arrivals = Vec::new();
-    // of a rank that was not recorded, nobody knows when it arrived
+    // a rank that was not recorded may arrive last
     for collective in matching.collectives().filter(|collective| !collective.is_partial) {
         let starts = collective.places.iter().map(|place| trace.spans[*place].start_ns);
         let Some(last) = starts.max() else { continue };

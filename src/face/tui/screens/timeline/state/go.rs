@@ -314,7 +314,7 @@ impl TimelineView {
                 }
                 view.pane_mut().point_at(from);
                 view.follow();
-                // the gap in the middle, with the work before and behind it
+                // center the gap, with the work before and after it
                 let half = (length / 2).max(1);
                 view.time = from.saturating_add(half);
                 let to = from.saturating_add(length).saturating_add(half);

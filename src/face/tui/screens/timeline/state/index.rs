@@ -83,7 +83,7 @@ pub struct TraceIndex {
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
     pub(super) classes: Vec<SpanClass>,
-    /// Arrivals at collectives that an imported trace has of all their ranks, by span.
+    /// Arrivals at collectives of an imported trace that recorded all their ranks, sorted by span.
     pub(super) arrivals: Vec<Arrival>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
     /// Matched collectives of a mixture, once needed.

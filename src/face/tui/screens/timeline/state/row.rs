@@ -52,7 +52,7 @@ impl SpanClass {
 pub struct Spans<'a> {
     pub all: &'a [Span],
     pub classes: &'a [SpanClass],
-    /// Arrivals that the trace does not record, ascending by span: the spans of all ranks of a collective show them.
+    /// Arrivals derived from the spans of all ranks of a collective where the trace records none; sorted by span.
     pub arrivals: &'a [Arrival],
     /// True if ranks were not recorded, so that no recorded arrival is known to be the last one.
     pub lacks_ranks: bool,
@@ -160,7 +160,7 @@ pub struct SpanRow {
     sums: Vec<Sums>,
     /// Classes present: compute, comm, memory.
     pub has: [bool; WAITING],
-    /// Class that takes most of its time; `None` without spans.
+    /// Class that covers most of the row's busy time; `None` without spans.
     pub main: Option<SpanClass>,
 }
 

@@ -138,7 +138,7 @@ pub struct TimelineView {
     pub anchor: Anchor,
     /// Span of the other trace (an index) with the operation under the cursor, since the last change.
     pub counterpart: Option<usize>,
-    /// Query that it answers: a search reads all spans of a step.
+    /// Query that `counterpart` answers; cached because a search reads all spans of a step.
     pub(super) counterpart_of: Option<CounterpartQuery>,
 }
 
