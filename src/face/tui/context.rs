@@ -25,7 +25,7 @@ use study::analysis::RunTable;
 use study::whatif::TracedSteps;
 use table::{Provenance, Record, Spec, Status};
 
-/// Time (ms) that a message other than an error takes the place of the key hints.
+/// Time (ms) after which a message that is no error gives way to the key hints.
 const NOTICE_MS: u64 = 6_000;
 
 /// Length of the message history.

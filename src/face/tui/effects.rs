@@ -19,7 +19,7 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::{Experiment, SweepSelection};
 
-/// Maximum time to wait for a file when the workbench is left; a network file system may hang.
+/// Maximum time to wait for a file when the workbench quits; a network file system may hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Performer {
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
-    /// Files that are written in the background.
+    /// Threads that write files.
     writing: Vec<JoinHandle<()>>,
     questions: Questions,
     runs: Worker,
@@ -104,7 +104,7 @@ impl Performer {
     }
 
     /// Cancels running work; waits for it to be stored if `patience` is set, and for files that are being written. Returns
-    /// true if it waited for a file, whose message nobody has read.
+    /// true if it waited for a file, whose message is still in the channel.
     pub fn finish(mut self, patience: bool) -> bool {
         self.cancel.all();
         if let (true, Some(sweep)) = (patience, self.sweep) {
@@ -142,8 +142,8 @@ impl Performer {
         let answers = self.answers.clone();
         self.writing.retain(|file| !file.is_finished());
         self.writing.push(std::thread::spawn(move || {
-            let told = guarded(work).unwrap_or_else(Err);
-            let _ = answers.send(Message::Notified(told));
+            let result = guarded(work).unwrap_or_else(Err);
+            let _ = answers.send(Message::Notified(result));
         }));
     }
 

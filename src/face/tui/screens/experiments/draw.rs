@@ -245,8 +245,8 @@ fn low_card(answer: &Answer, width: usize, room: usize) -> Vec<(String, Role)> {
     lines
 }
 
-/// Lines of a text of a card, at most `most`: its first clauses. A headline or a warning of which too few fit is cut after a
-/// word, a bullet that does not fit whole is left out.
+/// Lines of a text of a card, at most `most`: its first clauses. If these fill too few rows, a headline or a warning is cut
+/// after a word instead. A bullet that does not fit whole is left out.
 fn low_lines(line: CardLine, text: &str, width: usize, most: usize) -> Vec<(String, Role)> {
     let is_enough = |kept: &&str| match line {
         CardLine::Basis(_) => true,
@@ -534,7 +534,7 @@ fn draw_bottom(
     }
 }
 
-/// [`forecast_texts`], wrapped; of a text that `most` rows would cut, the first clauses.
+/// [`forecast_texts`], wrapped; a text longer than `most` rows is shortened to its first clauses.
 fn forecast_lines(
     cx: &Context,
     draft: &Draft,

@@ -21,7 +21,7 @@ use study::analysis::{RunTable, RunTableColumn};
 /// Meaning of the mark behind the status of a run.
 const UNSTEADY: &str = "~ samples vary widely";
 
-/// Example in an empty filter while it is typed.
+/// Example that an empty filter shows while it has the focus.
 const EXAMPLE: &str = "ladder tp=8 tpot<20";
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
@@ -662,7 +662,7 @@ fn title_of(name: &str, cx: &Context) -> Option<String> {
     let table = &cx.stored.as_ref()?.table;
     let column = table.columns().get(table.find(name)?)?;
     let (title, short) = (columns::name(column), column.field.short());
-    // a title that can be typed needs no other name
+    // if the title itself can be typed, the short name adds nothing
     let typed =
         if short == name || column.field.is(title) { String::new() } else { format!("  ({short})") };
     Some(format!("{title}{typed}"))
