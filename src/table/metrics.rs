@@ -89,7 +89,7 @@ fn by_round(
 pub struct CellRuns<'a> {
     /// Oldest first.
     pub runs: Vec<&'a Record>,
-    /// Number of runs with numbers in repetitions that are later than the counted one, and not complete yet.
+    /// Number of runs with numbers in incomplete repetitions after the counted one.
     pub unfinished: usize,
 }
 

@@ -520,7 +520,8 @@ impl Verdict {
         parts.into_iter().flatten().collect()
     }
 
-    /// Best remedies, a line each under what they compare with, the error of the predictions, and what predicts others.
+    /// Best remedies, a line each under the step they are compared with; then the error of the predictions, and the command or
+    /// key that compares other architectures.
     fn remedy_lines(&self, reader: VerdictPlace<'_>) -> Vec<String> {
         let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
         let limit = self.remedies.iter().find(is_limit);
