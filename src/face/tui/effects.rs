@@ -1,6 +1,7 @@
 //! Executes the effects requested by `update` (files, sweeps, analyses), each on its own thread. Results
 //! come back as messages; nothing here touches the state.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,10 +119,14 @@ impl Performer {
         if is_written() {
             return false;
         }
-        eprintln!("writing the export…");
+        // a closed stderr is no reason to fail
+        let _ = writeln!(std::io::stderr(), "writing the export…");
         let asked = Instant::now();
         while !is_written() && asked.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if !is_written() {
+            let _ = writeln!(std::io::stderr(), "gave up after a minute: the file is not complete");
         }
         true
     }

@@ -187,7 +187,8 @@ impl Screen for Timeline {
         let Some(counted) = &view.docked.counted else { return Vec::new() };
         let (pane, table) = (counted.pane, &counted.table);
         let room = 2 * lists::SHORT_NAME as u16;
-        let names = lists::distinct_names(&table.rows, &view.docked.suffixes, room);
+        let all = (0..table.rows.len()).collect();
+        let names = lists::distinct_names(&table.rows, &view.docked.suffixes, all, room);
         let find = |((row, span), name): ((&NameRow, &usize), String)| {
             let (about, span) = (format!("operation  {}", lists::time_of(row.total_us)), *span);
             let find = Find::new(name, about, move |timeline: &mut Self, _| {

@@ -92,6 +92,7 @@ fn operation_table(
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = TableRows::new(&table.list, table.order.len());
     let columns = operation_columns(table, basis(&counted.table).1);
+    let visible = || table.order.iter().skip(table.list.offset).take(area.height.into()).copied();
     let mut names: Option<Vec<String>> = None;
     table::draw(buf, area, theme, &columns, list, |row, column, width| {
         let at = table.order[row];
@@ -109,19 +110,23 @@ fn operation_table(
                 let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
-            _ => names.get_or_insert_with(|| distinct_names(rows, &table.suffixes, width))[at].clone(),
+            _ => names.get_or_insert_with(|| {
+                distinct_names(rows, &table.suffixes, visible().collect(), width)
+            })[at]
+                .clone(),
         };
         Line::from(text)
     });
 }
 
-/// Shortened names of all rows, in this many columns. Where two are equal, the end of each begins where the full names
-/// differ.
-pub fn distinct_names(rows: &[NameRow], suffixes: &[String], width: u16) -> Vec<String> {
-    let suffix = |at: usize| suffixes.get(at).map_or("", String::as_str);
-    let all = rows.iter().enumerate().map(|(at, row)| named(&row.name, suffix(at), width));
-    let mut shown: Vec<String> = all.collect();
-    tell_apart(rows, (0..rows.len()).collect(), &mut shown, width);
+/// Shortened names of the rows with these indices, in this many columns; those of other rows are empty. Where two are equal,
+/// the end of each begins where the full names differ.
+pub fn distinct_names(rows: &[NameRow], suffixes: &[String], of: Vec<usize>, width: u16) -> Vec<String> {
+    let mut shown = vec![String::new(); rows.len()];
+    for &at in &of {
+        shown[at] = named(&rows[at].name, suffixes.get(at).map_or("", String::as_str), width);
+    }
+    tell_apart(rows, of, &mut shown, width);
     shown
 }
 
