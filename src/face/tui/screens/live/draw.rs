@@ -278,7 +278,7 @@ fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
     live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
-/// True if runs of a cell are left that the user cancelled.
+/// True if the user cancelled the cell before all of its rounds ran.
 fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
     cell.cancelled && cell.awaits_rounds(live.rounds)
 }
@@ -390,8 +390,8 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     draw_log(buf, log, live, cx, cell);
 }
 
-/// Writes the best cell and the words of the screen into the bottom border of a cell; before the words the marks of the
-/// lanes, unless these are explained.
+/// Writes the best cell and the legend into the bottom border of a cell. The legend starts with the marks of the lanes,
+/// unless the lanes explain them.
 fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains_lanes: bool) {
     let border = Rect { width: area.width.saturating_sub(2), ..area };
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
@@ -530,8 +530,8 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, those of [`alike`] ranks once: `groups`. Returns false if there was no room to explain the
-/// marks of the lanes.
+/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the marks of the
+/// lanes do not fit next to the heading.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,

@@ -150,7 +150,7 @@ impl Acts for Live {
         match act {
             Act::Pause if !self.is_running() => Some("start queue"),
             Act::Pause if self.pause != Pause::No => Some("resume"),
-            // a paused sweep has a key that resumes it
+            // only one hint may say resume: a paused sweep has that of the pause key
             Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
             Act::Queue if self.in_queue => Some("back to cells"),
             Act::Result if self.shows_answer() => Some("back to cell"),
@@ -593,7 +593,7 @@ impl Live {
         };
         match () {
             () if self.was_interrupted() => {
-                // resumes a repetition as one: as `Missing` it would find the runs that it has to repeat
+                // keeps `Again`: `Missing` would skip the cells whose earlier runs the user asked to repeat
                 let choice = match self.choice {
                     SweepSelection::Again(_) => self.choice,
                     SweepSelection::Missing | SweepSelection::Failed => SweepSelection::Missing,

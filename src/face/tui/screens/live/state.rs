@@ -46,8 +46,7 @@ pub struct Live {
     pub choice: SweepSelection,
     /// True if the sweep began before the stored runs were read, until they are.
     pub awaits_stored: bool,
-    /// True from the end of a sweep until the stored runs are read again: a sweep resumed before does not know the last
-    /// of them.
+    /// True from the end of a sweep until the stored runs are read again: a sweep resumed earlier misses the latest runs.
     pub rereads_stored: bool,
     pub queue: Vec<QueuedSweep>,
     pub in_queue: bool,
@@ -62,7 +61,7 @@ pub struct Live {
     /// True if the cells' work is in predicted seconds.
     is_predicted: bool,
     remaining: RemainingTime,
-    /// Durations in seconds of the latest successful runs of this session, by [`Spec::key`]: they outlast the sweep.
+    /// Durations in seconds of the latest successful runs of this session, by [`Spec::key`], across sweeps.
     durations: HashMap<String, f64>,
     pub varied: Varied,
     /// Width of the longest title of a cell, in columns.
@@ -245,7 +244,7 @@ impl Live {
             ..std::mem::take(self)
         };
         self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
-        // cells of a sweep differ only in what varies
+        // cells of a sweep differ only in the varied axes
         let settings = self.varied.without(&Axis::ARCHITECTURE);
         let plain = self.cells.iter().enumerate().filter(|(_, cell)| limit(&cell.spec) == Some(0));
         let plain: HashMap<String, usize> =
@@ -402,7 +401,7 @@ impl Live {
                 } else {
                     cell.settled.insert(round);
                 }
-                // counted at the start of the sweep
+                // already taken from the stored runs
                 if cell.rounds.get(&round).is_some_and(|known| known.run == record.run) {
                     return;
                 }
@@ -512,15 +511,15 @@ impl Live {
         until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
     }
 
-    /// True if the sweep ended with runs left, also if only single cells were cancelled. False if runs failed: these are
-    /// retried first.
+    /// True if the sweep ended with runs left, including those of single cancelled cells. Failed runs are retried first, so
+    /// cancelled cells do not count if any run failed.
     pub fn was_interrupted(&self) -> bool {
-        let is_left = |cell: &LiveCell| cell.can_run() && cell.settled.len() < self.rounds as usize;
+        let is_left = |cell: &LiveCell| cell.can_run() && cell.awaits_rounds(self.rounds);
         let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);
         self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
     }
 
-    /// Finished runs of all runs: `3/9`, or `…/9` while stored runs that may be among them are not read.
+    /// Finished and total runs: `3/9`, or `…/9` until the stored runs are read.
     pub fn count_words(&self, progress: &LiveProgress) -> String {
         match progress.done {
             0 if self.awaits_stored && self.is_running() => format!("…/{}", progress.total),
@@ -554,8 +553,8 @@ impl Live {
         LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
     }
 
-    /// Remaining time in seconds: runs take as long as the cell's last one, or as predicted at the pace of the other
-    /// cells. `None` if nothing is left.
+    /// Remaining time in seconds, from the cell's last run, or from its prediction scaled by [`Self::pace`]. `None` if
+    /// nothing is left.
     fn measured_left_s(&self) -> Option<f64> {
         let pace = self.pace();
         let able = self.cells.iter().filter(|cell| cell.can_run() && !cell.cancelled);

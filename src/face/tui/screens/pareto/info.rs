@@ -256,7 +256,7 @@ pub fn headline(pareto: &Pareto, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
     let text = without_intervals(pareto.headline());
-    // a setting that all shown cells have is not in it
+    // the headline omits settings that all shown cells share
     let text = match pareto.p2p().filter(|_| !text.contains("P2P")) {
         Some(p2p) if !text.is_empty() => format!("P2P {}: {text}", p2p.as_str()),
         _ => text,

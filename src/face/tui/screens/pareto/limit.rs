@@ -159,7 +159,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
-    // a tie's number is almost the winner's
+    // a tied rival's number is close to the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
     texts.extend(tied.map(|rival| format!("{name} {unit} ({}{})", tie(point), rival.architecture)));
     texts.extend([format!("{name} {unit}"), name]);
@@ -175,8 +175,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
-/// Mark of a rival that ties with this point. Measured ones have intervals that overlap; their ratio, paired by round, may
-/// still show a lead.
+/// Mark of a rival that ties with this point. The intervals of measured points overlap, but their ratio, paired by round,
+/// may still show a lead.
 fn tie(point: &ParetoPoint) -> &'static str {
     if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
 }

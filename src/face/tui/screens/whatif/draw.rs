@@ -39,11 +39,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
         if !answer.strips.is_empty() && !areas.strip.is_empty() {
-            let step = whatif
-                .traced
-                .as_ref()
-                .map(|traced| format!("typical step {} replayed: ", traced.typical));
-            let label = step.unwrap_or_default();
+            let traced = whatif.traced.as_ref();
+            let label = traced.map_or_else(String::new, |traced| {
+                format!("typical step {} replayed: ", traced.typical)
+            });
             draw_strip(buf, areas.strip, theme, (&label, answer.strips.as_slice()), whole_step);
         }
     }
@@ -160,7 +159,7 @@ fn header_pieces(
     };
     let values = whatif.answer.as_ref().map(|answer| &answer.profile_values);
     let changes = values.map_or_else(String::new, |values| whatif.changes(&whatif.variant, values));
-    // as many as the sliders have marks
+    // counts the marks of the sliders: `changes` omits the architecture
     let marked = whatif.sliders().into_iter();
     let marked = marked.filter(|slider| slider.is_changed(&whatif.variant, &whatif.base)).count();
     let changes = match marked {

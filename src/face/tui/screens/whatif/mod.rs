@@ -171,8 +171,8 @@ impl WhatIf {
         cx.inform(format!("frontier over {over}"));
     }
 
-    /// Starts from a run, which is that of the open trace if the request comes from there. `of_trace` is the measured step time
-    /// of its trace (ms), for a run that is not stored.
+    /// Starts from a run. On the timeline and on this screen, that is the run of the open trace. `of_trace` is the measured
+    /// step time of the trace (ms), for a run that is not stored.
     fn start_selected(
         &mut self,
         selected: &SelectedRun,
@@ -181,7 +181,7 @@ impl WhatIf {
     ) {
         self.seeded.clone_from(&cx.open_trace);
         let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
-        // else the run of another screen
+        // other screens ask for their own selected run
         let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
         self.start_from(selected, of_trace, cx);
         self.follows_trace = is_of_trace && cx.open_trace.is_some();

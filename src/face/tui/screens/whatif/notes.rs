@@ -126,7 +126,7 @@ fn fastest_in_words(
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
     let standard = numbers_of(&Architecture::Standard);
     let over_standard = |numbers: &SimulatedMetrics| match whatif.traced.is_some() {
-        // of the same steps, as the column of the table
+        // a ratio of two speedups over the same steps, as in the table
         true => Some(numbers.speedup? / standard?.speedup?),
         false => numbers.speedup,
     };

@@ -50,9 +50,9 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
         ("95 % of steps", 14, of_trace && (least(76) || least(58) && is_base)),
-        // bars show it from 64 columns on, but a trace has intervals in their place
+        // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars
         (exposed.0, exposed.1, of_trace || !least(64) || least(100)),
-        // all are equal to the base
+        // at the base of a trace, every change is zero
         ("change", 8, least(51) && !(of_trace && is_base)),
         ("hidden", 8, least(43)),
         ("gap", 7, least(66)),

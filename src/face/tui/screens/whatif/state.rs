@@ -40,7 +40,7 @@ pub struct WhatIf {
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
-    /// Variants that are no longer kept, each with the number of changes at that time; undoing brings them back.
+    /// Dropped variants, oldest first, each with the length of `undo` when it was dropped; undo restores them.
     dropped: Vec<(usize, Pin)>,
     pub list: List,
     pub base_answer: Option<Arc<WhatIfAnswer>>,
@@ -57,7 +57,7 @@ pub struct WhatIf {
     pub pins: Vec<Pin>,
     /// Variants kept without an answer, in the previous session or in this one, until they are simulated.
     pub waiting: Vec<WhatIfVariant>,
-    /// Waiting variants that were kept in this session, before their answers.
+    /// Waiting variants that the user kept in this session; a message follows when their answers arrive.
     pub promised: Vec<WhatIfVariant>,
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<WhatIfVariant>,
@@ -324,7 +324,7 @@ impl WhatIf {
         Some(letter(self.pins.len()))
     }
 
-    /// Keeps the variant again that was dropped after the last change, if one was; returns its letter.
+    /// Restores the variant that was dropped last, unless a slider changed since; returns its letter.
     pub fn undo_unpin(&mut self) -> Option<char> {
         let changes = self.undo.len();
         let (_, pin) = self.dropped.pop_if(|(at, _)| *at >= changes)?;
@@ -413,7 +413,7 @@ impl WhatIf {
             return kept_later(self.pins.len() + at);
         }
         if self.pins.len() + self.waiting.len() + self.unanswered.len() >= MOST_PINS {
-            return format!("{MOST_PINS} variants are kept; take one away first");
+            return format!("{MOST_PINS} variants are kept; drop one first");
         }
         let variant = self.variant.clone();
         match self.current().cloned() {

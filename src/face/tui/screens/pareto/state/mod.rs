@@ -124,9 +124,9 @@ pub struct Pareto {
     pub wanted_group: Option<String>,
     /// Series hidden in the previous session, by label, until found.
     pub wanted_hidden: BTreeSet<String>,
-    /// Chosen P2P setting of each experiment, `None` for both, by its name, empty for all runs.
+    /// P2P setting that the user chose, `None` for both, by [`Pareto::own_experiment`].
     p2p_of: BTreeMap<String, Option<P2p>>,
-    /// P2P setting shown without a choice; `None` for both.
+    /// Default P2P setting; `None` shows both.
     default_p2p: Option<P2p>,
     /// Key that changes the P2P setting; empty until the screen is shown.
     pub p2p_key: String,
@@ -181,10 +181,10 @@ pub struct Pareto {
     pub picture: DisplayedPicture,
 }
 
-/// Most series of both P2P settings that are shown without a choice: more lines cover each other.
+/// Maximum number of series for which both P2P settings are shown by default: more lines cover each other.
 const MOST_SERIES: usize = 5;
 
-/// P2P setting shown of these series without a choice; `None` for both.
+/// Default P2P setting for these series; `None` shows both.
 fn default_p2p(entries: &[SeriesEntry]) -> Option<P2p> {
     let has = |p2p: P2p| entries.iter().any(|entry| entry.series.p2p == p2p);
     (entries.len() > MOST_SERIES && has(P2p::On) && has(P2p::Off)).then_some(P2p::On)
@@ -507,7 +507,7 @@ impl Pareto {
         (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
-    /// Experiment that the P2P setting and the limits are of; empty if all runs are shown.
+    /// Key of the P2P settings and the limits: the name of the shown experiment, empty if all runs are shown.
     fn own_experiment(&self) -> &str {
         self.filter.experiment().unwrap_or_default()
     }
@@ -517,7 +517,7 @@ impl Pareto {
         self.p2p_of.get(self.own_experiment()).copied().unwrap_or(self.default_p2p)
     }
 
-    /// True if one P2P setting is shown that the user did not choose.
+    /// True if only one P2P setting is shown, by default.
     pub fn is_p2p_by_default(&self) -> bool {
         self.default_p2p.is_some() && !self.p2p_of.contains_key(self.own_experiment())
     }
@@ -580,9 +580,9 @@ impl Pareto {
     /// Shows one P2P setting, or both.
     pub fn show_p2p(&mut self, p2p: Option<P2p>) {
         let experiment = self.own_experiment().to_owned();
-        match p2p == self.default_p2p && p2p.is_none() {
-            true => _ = self.p2p_of.remove(&experiment),
-            false => _ = self.p2p_of.insert(experiment, p2p),
+        match (p2p, self.default_p2p) {
+            (None, None) => _ = self.p2p_of.remove(&experiment),
+            _ => _ = self.p2p_of.insert(experiment, p2p),
         }
         self.arrange();
     }
