@@ -326,8 +326,8 @@ impl WhatIf {
 
     /// Restores the variant that was dropped last, unless a slider changed since; returns its letter.
     pub fn undo_unpin(&mut self) -> Option<char> {
-        let changes = self.undo.len();
-        let (_, pin) = self.dropped.pop_if(|(at, _)| *at >= changes)?;
+        let (changes, has_room) = (self.undo.len(), self.pins.len() < MOST_PINS);
+        let (_, pin) = self.dropped.pop_if(|(at, _)| *at >= changes && has_room)?;
         self.pins.push(pin);
         Some(letter(self.pins.len() - 1))
     }
