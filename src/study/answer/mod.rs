@@ -250,7 +250,7 @@ impl Answer {
     }
 }
 
-/// Basis of an answer with this pair in its headline; true if rounds of a pair were measured apart.
+/// Basis of an answer with the pair `lead` in its headline; `is_apart` is true if rounds of any pair were measured apart.
 fn basis(
     records: &[Record],
     cells: &Cells,

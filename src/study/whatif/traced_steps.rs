@@ -40,8 +40,8 @@ pub struct TracedSteps {
 }
 
 impl TracedSteps {
-    /// Prepares the steps of a phase of a trace. `layers` and `tp` are for traces that do not tell. `arguments` name the
-    /// trace and, if the trace does not, its machine.
+    /// Prepares the steps of a phase of a trace. `layers` and `tp` are for traces that do not record them. `arguments`
+    /// name the trace and, if the trace does not, its machine.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl TracedSteps {
         let rewiring = Rewiring::new(trace, &asked, &setting)?;
         let tp = rewiring.tp.ok_or_else(|| {
             Error::input_help(
-                "the trace does not tell its tensor-parallel size, which the link's times depend on",
+                "the trace does not record its tensor-parallel size, which the latency of all-reduces depends on",
                 "pass it to `ladderscope rewire TRACE --tp N`, or open the traces of all ranks",
             )
         })?;
@@ -326,9 +326,9 @@ impl TracedSteps {
             false => profile.as_str(),
         };
         if choice.alpha_us.or(choice.network_alpha_us).is_some() {
-            let words_of = "the link's new latency changes each traced all-reduce by the difference, and shortens it by no \
+            let rule = "the link's new latency changes each traced all-reduce by the difference, and shortens it by no \
                             more than the modelled ratio";
-            words.push(words_of.into());
+            words.push(rule.into());
         }
         let is_scaled = choice.gb_s.or(choice.network_gb_s).is_some();
         if choice.collective.is_some() || choice.p2p.is_some() || is_scaled {

@@ -209,9 +209,7 @@ impl Comparison {
         self.is_simulated() && above.is_some_and(|above| above.contention_ms >= 0.95 * above.decode_ms)
     }
 
-    /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
-    /// and large enough to matter.
-    /// Reason of [`PairVerdict::Unknown`].
+    /// Reason for [`PairVerdict::Unknown`].
     pub fn why_unknown(&self) -> &'static str {
         match self.baseline_side.rounds.min(self.side.rounds) {
             _ if self.rounds_apart > 0 => "measured apart",
@@ -220,6 +218,8 @@ impl Comparison {
         }
     }
 
+    /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
+    /// and large enough to matter.
     pub(super) fn judge(&self) -> PairVerdict {
         let exact = self.is_simulated();
         match self.differs_adjusted {
@@ -243,8 +243,8 @@ pub struct MeasureComparison {
     pub ratio: Option<f64>,
 }
 
-/// One cell of a pair, with its communication cost, of the rounds that both cells have if they share any. Lane times cover the decode phase of one sample, per rank, averaged
-/// over ranks (ms); null if nothing was recorded.
+/// One cell of a pair, with its communication cost, from the rounds in which the two are compared. Lane times cover the
+/// decode phase of one sample, per rank, averaged over ranks (ms); null if nothing was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Side {
     #[serde(skip)]

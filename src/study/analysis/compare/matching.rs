@@ -74,18 +74,16 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
     let last = |wanted| setting.iter().rfind(|at| limit(at) == Some(wanted)).map(|at| &cells[*at]);
     let limits = last(0).zip(last(1));
     let has_no_gap = limits.is_some_and(|(standard, bound)| {
-        let [a, b] = shared_rounds([standard, bound], |spec, sample| median(&steps_ms(spec, sample)));
+        let [a, b] = step_medians([standard, bound]);
         let gap = resample([&a, &b], |[standard, bound]| standard - bound);
         gap.and_then(interval95).is_some_and(|[low, _]| low <= 0.0)
     });
     let judge = |at: &usize| {
         let cell = &cells[*at];
         let limits = limits.filter(|_| limit(at).is_none() && !has_no_gap);
-        let is_apart = limits.is_some_and(|(standard, bound)| {
-            ComparedRounds::new(&[standard, cell, bound]).are_too_few()
-        });
-        let limits = limits.filter(|_| !is_apart);
-        let shared = limits.map(|(standard, bound)| with_shared_rounds([standard, cell, bound]));
+        let compared = limits.map(|(standard, bound)| with_shared_rounds([standard, cell, bound]));
+        let is_apart = compared.as_ref().is_some_and(|(rounds, _)| rounds.are_too_few());
+        let shared = compared.filter(|_| !is_apart).map(|(_, narrowed)| narrowed);
         let share = match &shared {
             Some(shared) if shared.iter().any(|cell| matches!(cell, Cow::Owned(_))) => {
                 hidden_shares(&shared.each_ref().map(|cell| &cell.record))[1]
@@ -378,7 +376,9 @@ impl<'a> Pair<'a> {
     pub fn ratio(&self) -> Ratio {
         let cells = [self.other, self.baseline];
         let throughput = |cell: &PooledCell, ms| tokens_per_s(&cell.record.spec, ms);
-        let [other, baseline] = shared_rounds(cells, |_, sample| Some(completion_ms(sample)));
+        let compared = ComparedRounds::new(&cells);
+        let [other, baseline] =
+            samples_of_rounds(&compared, cells, |_, sample| Some(completion_ms(sample)));
         let pooled = |rounds: &[Vec<f64>]| median(&rounds.concat());
         let speedup = match (pooled(&other), pooled(&baseline)) {
             (Some(a), Some(b)) => throughput(cells[0], a) / throughput(cells[1], b),
@@ -386,7 +386,7 @@ impl<'a> Pair<'a> {
         };
         let simulated = cells.map(|cell| cell.record.provenance == Provenance::Simulated);
         let exact = simulated == [true, true];
-        let resampled = if simulated == [false, false] && !ComparedRounds::new(&cells).are_too_few() {
+        let resampled = if simulated == [false, false] && !compared.are_too_few() {
             resample([&other, &baseline], |[a, b]| throughput(cells[0], a) / throughput(cells[1], b))
         } else {
             None
@@ -408,7 +408,7 @@ impl<'a> Pair<'a> {
 /// Interval of a cell's gap closed, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
 /// with few samples or if the gap between the limits may be 0.
 pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
-    let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));
+    let [a, b, c] = step_medians(cells);
     let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
     resample([&a, &b, &c], share).and_then(interval95)
 }
@@ -438,8 +438,8 @@ impl ComparedRounds {
     }
 }
 
-/// True if one of the cells ran another round of an experiment between this round of the first and of the last of them, as
-/// after a resume.
+/// True if one of the cells ran another round of an experiment between the first and the last run of this round, as after
+/// a resume.
 fn is_apart(cells: &[&PooledCell], round: u32) -> bool {
     let runs = || cells.iter().flat_map(|cell| &cell.runs).filter(|run| run.experiment.is_some());
     let of_round = || runs().filter(|run| run.round == round).map(|run| run.created.as_str());
@@ -447,28 +447,36 @@ fn is_apart(cells: &[&PooledCell], round: u32) -> bool {
     runs().any(|run| run.round != round && first < run.created.as_str() && run.created.as_str() < last)
 }
 
-/// Measured cells with the rounds in which they are compared; whole if they have none in common.
+/// Rounds in which cells are compared, and measured cells with these rounds only; whole if they have none in common.
 pub(super) fn with_shared_rounds<const SIDES: usize>(
     cells: [&PooledCell; SIDES],
-) -> [Cow<'_, PooledCell>; SIDES] {
+) -> (ComparedRounds, [Cow<'_, PooledCell>; SIDES]) {
     let is_measured = cells.iter().all(|cell| cell.record.provenance != Provenance::Simulated);
-    let ComparedRounds { rounds, .. } = ComparedRounds::new(&cells);
-    let is_compared = |round: &u32| rounds.contains(round);
-    cells.map(|cell| {
+    let compared = ComparedRounds::new(&cells);
+    let is_compared = |round: &u32| compared.rounds.contains(round);
+    let narrowed = cells.map(|cell| {
         let is_whole = !is_measured || cell.rounds.keys().all(is_compared);
         let narrowed = if is_whole { None } else { cell.of_rounds(is_compared) };
         narrowed.map_or(Cow::Borrowed(cell), Cow::Owned)
-    })
+    });
+    (compared, narrowed)
 }
 
-/// One number per sample, by cell and round, for rounds in which they are compared. Skips rounds with a sample that has no
-/// number.
-fn shared_rounds<const SIDES: usize>(
+/// Median step latency of each sample (ms), by cell and round.
+fn step_medians<const SIDES: usize>(cells: [&PooledCell; SIDES]) -> [Vec<Vec<f64>>; SIDES] {
+    let compared = ComparedRounds::new(&cells);
+    samples_of_rounds(&compared, cells, |spec, sample| median(&steps_ms(spec, sample)))
+}
+
+/// One number per sample, by cell and round, for the rounds in which the cells are compared. Skips rounds with a sample
+/// that has no number.
+fn samples_of_rounds<const SIDES: usize>(
+    compared: &ComparedRounds,
     cells: [&PooledCell; SIDES],
     number: impl Fn(&Spec, &Sample) -> Option<f64>,
 ) -> [Vec<Vec<f64>>; SIDES] {
     let mut by_side = [(); SIDES].map(|()| Vec::new());
-    for round in &ComparedRounds::new(&cells).rounds {
+    for round in &compared.rounds {
         let numbers = cells.map(|cell| -> Option<Vec<f64>> {
             cell.rounds.get(round)?.iter().map(|sample| number(&cell.record.spec, sample)).collect()
         });

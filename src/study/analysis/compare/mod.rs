@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 
 use self::comparison::LEVEL;
-use self::matching::{ComparedRounds, Ratio, cells, with_shared_rounds};
+use self::matching::{Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
@@ -236,8 +236,8 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
 
 impl Pair<'_> {
     fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
-        // of the same rounds as the ratio
-        let [baseline_cell, cell] = &with_shared_rounds([self.baseline, self.other]);
+        // all numbers come from the same rounds as the ratio
+        let (compared, [baseline_cell, cell]) = &with_shared_rounds([self.baseline, self.other]);
         let (baseline, other) = (&baseline_cell.record, &cell.record);
         let Ratio { speedup, ci95, p, least_p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
@@ -251,7 +251,6 @@ impl Pair<'_> {
                 rounds[0], rounds[1]
             )));
         }
-        let compared = ComparedRounds::new(&[self.baseline, self.other]);
         if !compared.apart.is_empty() {
             let what = match compared.apart == compared.rounds {
                 true => "none was measured side by side, so the machine may have changed between them",
@@ -302,7 +301,7 @@ impl Pair<'_> {
             rounds_apart: compared.apart.len(),
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
             above_upper_bound: self.upper_bound.and_then(|limit| {
-                let [cell, limit] = &with_shared_rounds([self.other, limit]);
+                let (_, [cell, limit]) = &with_shared_rounds([self.other, limit]);
                 Difference::new(cell.decoding(), limit.decoding())
             }),
             baseline_side,

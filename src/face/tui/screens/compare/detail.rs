@@ -533,7 +533,7 @@ fn differences([baseline, value]: &[String; 2], pair: &Comparison) -> Vec<String
     saved.into_iter().chain(above).chain(longer_comm([baseline, value], pair)).collect()
 }
 
-/// Least ratio of the communication of two cells that needs an explanation.
+/// Minimum ratio of two communication times that needs an explanation.
 const LONGER: f64 = 1.05;
 
 /// Reason why a cell that hides more communication spends more time in it.
@@ -541,10 +541,10 @@ fn longer_comm([baseline, value]: [&String; 2], pair: &Comparison) -> Option<Str
     let (from, to) = (&pair.baseline_side, &pair.side);
     let ratio = to.comm_ms? / from.comm_ms?;
     let hides_more = to.overlap_pct? > from.overlap_pct?;
-    let or_waits = if pair.is_simulated() { "" } else { ", or ranks wait longer in it" };
+    let or_waits = if pair.is_simulated() { "" } else { ", or its ranks wait longer for each other" };
     (hides_more && ratio.is_finite() && ratio >= LONGER).then(|| {
         format!(
-            "communication takes {value} {ratio:.2}x as long as {baseline}: kernels beside an all-reduce slow it \
+            "{value} communicates {ratio:.2}x as long as {baseline}: kernels that run beside an all-reduce slow it \
              down{or_waits}"
         )
     })

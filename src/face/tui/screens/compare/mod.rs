@@ -455,7 +455,7 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             Act::PickOrder => {
-                // found by the name of the measure, too
+                // typing the name of the measure finds the column, too
                 let about = |order: Order| if order == Order::Hidden { "overlap" } else { "" };
                 let line = |order: Order| (order.name().to_owned(), about(order).to_owned());
                 ("sort by", Order::all().map(line).collect())
