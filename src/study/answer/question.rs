@@ -260,9 +260,9 @@ impl<'a> ComparisonQuestion<'a> {
             }
         };
         Some(format!(
-            "Most of what {value} saves{place} is idle time ({} of {}), in which ranks neither compute nor communicate: the \
-             machine may explain it, not the architecture.",
-            latency(1e3 * idle.min(all)),
+            "With {value}{place}, idle time falls by {} and decoding by {}: idle ranks neither compute nor communicate, so the \
+             machine may explain most of the gain, not the architecture.",
+            latency(1e3 * idle),
             latency(1e3 * all)
         ))
     }

@@ -333,7 +333,7 @@ fn mark_meanings(map: &HeatMap, compare: &Compare, tie: &str) -> String {
         compare.value == HeatValue::Speedup
             && pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark)
     };
-    let used = [("≈", tie), ("?", "too few samples")].into_iter().filter(|(mark, _)| is_used(mark));
+    let used = [("≈", tie), ("?", compare.marks.unknown)].into_iter().filter(|(mark, _)| is_used(mark));
     used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect()
 }
 

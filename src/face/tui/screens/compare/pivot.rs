@@ -93,6 +93,8 @@ pub fn value_at(
 pub struct MarkMeanings {
     /// Rule for `≈`, as on the result card: within the simulator's error, or not significant.
     pub tie: String,
+    /// Meaning of `?`.
+    pub unknown: &'static str,
     /// Legends of the pivot, the longest first.
     legends: Vec<String>,
 }
@@ -146,7 +148,7 @@ impl MarkMeanings {
             legend("", brief),
             legend("", terse),
         ];
-        Self { tie, legends }
+        Self { tie, unknown, legends }
     }
 
     /// Legend of the pivot, shortened to the width. In a narrow window the common settings follow it in the same row.
