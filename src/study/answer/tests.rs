@@ -184,7 +184,7 @@ fn a_gain_that_is_mostly_idle_time_is_put_down_to_the_machine() {
         }
         said(&one(&records)).join(" ")
     };
-    let idle = "With ladder in 2 settings, such as P2P on, idle time falls by ";
+    let idle = "With ladder at p2p-on, idle time falls by 9.00 ms and decoding by 12.0 ms: idle ranks ";
     assert!(text(9.0).contains(idle), "{}", text(9.0));
     assert!(!text(0.5).contains(idle), "{}", text(0.5));
 }
