@@ -121,11 +121,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let recording = RecordingDirectory::create(directory, window, args.limit)?;
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| stderr::warn(warning));
-    let mut child = start_program(args, variables)?;
+    let mut program = start_program(args, variables)?;
     stderr::note(&format!("recording into {}", recording.directory.display()));
     let mut progress = RecordingProgress::new(&recording);
     let mut explained = false;
-    let status = wait(&mut child, &mut || {
+    let status = wait(&mut program, &mut || {
         progress.show();
         // CMD may be a server that never ends: explain the window when it is over
         let control = recording.control().ok();
@@ -146,13 +146,19 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(exit_code(status))
 }
 
-fn start_program(args: &Args, variables: Variables) -> Result<Child> {
+/// Starts the program, with the signals to pass on to it: a signal that came before its handler would end this process and
+/// leave the program behind.
+fn start_program(args: &Args, variables: Variables) -> Result<(Child, Signals)> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Error::input("no program to record"));
     };
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);
-    command.spawn().map_err(|error| Error::input(start_problem(&program.to_string_lossy(), &error)))
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2]).map_err(waiting)?;
+    let child = command
+        .spawn()
+        .map_err(|error| Error::input(start_problem(&program.to_string_lossy(), &error)))?;
+    Ok((child, signals))
 }
 
 /// Reason and remedy if the program does not start.
@@ -180,13 +186,14 @@ fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(1)
 }
 
+fn waiting(error: std::io::Error) -> Error {
+    Error::failed(format!("waiting for the program: {error}"))
+}
+
 /// Waits for the program, and passes signals on to it. `watch` is called about every 100 ms.
-fn wait(child: &mut Child, watch: &mut dyn FnMut()) -> Result<ExitStatus> {
-    let failed = |error| Error::failed(format!("waiting for the program: {error}"));
-    let handled = [SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2];
-    let mut signals = Signals::new(handled).map_err(failed)?;
+fn wait((child, signals): &mut (Child, Signals), watch: &mut dyn FnMut()) -> Result<ExitStatus> {
     loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
+        if let Some(status) = child.try_wait().map_err(waiting)? {
             return Ok(status);
         }
         for signal in signals.pending() {
