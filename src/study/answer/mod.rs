@@ -340,8 +340,8 @@ fn measured_apart(report: &ComparisonReport) -> Option<String> {
     let apart = report.pairs.iter().filter(|pair| pair.rounds_apart > 0).count();
     (apart > 0).then(|| {
         format!(
-            "In {apart} of {} rounds were measured apart, as after a resume: they do not count, or leave the comparison \
-             undecided; run all again to compare them.",
+            "Rounds measured apart, as after a resume, do not count: {apart} of {} affected. Run all again to compare \
+             them.",
             counted(report.pairs.len(), "comparison")
         )
     })

@@ -242,13 +242,14 @@ impl<'a> ComparisonQuestion<'a> {
         ))
     }
 
-    /// Measured settings in which the winner (or else the first choice) saves mostly idle time.
+    /// Measured settings in which the winner's gain is mostly idle time.
     pub fn idle(&self) -> Option<String> {
         let (value, pairs) = self.named_first()?;
         let saves = |pair: &Comparison| {
             let (from, to) = (&pair.baseline_side, &pair.side);
             let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
-            (!pair.is_simulated() && all > 0.0 && 2.0 * idle > all).then_some([idle, all])
+            let is_gain = !pair.is_simulated() && pair.verdict == PairVerdict::Faster;
+            (is_gain && 2.0 * idle > all).then_some([idle, all])
         };
         let (pair, [idle, all]) = pairs.iter().find_map(|pair| Some((*pair, saves(pair)?)))?;
         let count = pairs.iter().filter(|pair| saves(pair).is_some()).count();
@@ -260,10 +261,10 @@ impl<'a> ComparisonQuestion<'a> {
             }
         };
         Some(format!(
-            "With {value}{place}, idle time falls by {} and decoding by {}: idle ranks neither compute nor communicate, so the \
-             machine may explain most of the gain, not the architecture.",
-            latency(1e3 * idle),
-            latency(1e3 * all)
+            "Mostly idle time: with {value}{place}, decoding falls by {} and idle time (neither compute nor communication) \
+             by {}, so the machine may explain the gain, not the architecture.",
+            latency(1e3 * all),
+            latency(1e3 * idle)
         ))
     }
 

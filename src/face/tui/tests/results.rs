@@ -118,29 +118,29 @@ fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
 }
 
 #[test]
-fn the_smallest_window_keeps_headline_trust_bullets_and_next_keys() {
+fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
     let mut driver = ended_sweep((60, 16));
     for kept in [
         "Ladder is 1.25x [1.24, 1.28] (P2P on)",
         "emulated-link, 9 samples a cell",
-        "• P2P off vs on, tokens/s: ladder 0.89x",
         "6 compare  5 pareto  3 runs",
         "more lines",
     ] {
         driver.shows(kept);
     }
-    press(&mut driver, KeyCode::PageDown);
     let screen = driver.screen();
     assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
-    // noise has the end of the row of trust, and its paragraph follows the bullets
+    press(&mut driver, KeyCode::PageDown);
+    driver.shows("• P2P off vs on, tokens/s: ladder 0.89x");
+    // noise has a word in the row of trust, and its paragraph ends the card
     let noise = "Noisy: rounds of ladder took 4 to 9 ms. Run everything again on an idle machine.";
     let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
     answer.noise = Some(noise.to_owned());
-    let lines = result_lines(&[answer], 56, true);
+    let lines = result_lines(&[answer], 56);
     let place = |text: &str| lines.iter().position(|(line, _)| line.contains(text)).expect("a line");
     let trust = &lines[place("emulated-link")].0;
     assert_eq!(trust, "emulated-link, 9 samples a cell, noisy (below)");
-    let parts = ["noisy (below)", "• P2P", "! Noisy: rounds", "tok/s vs standard"].map(place);
+    let parts = ["noisy (below)", "tok/s vs standard", "• P2P", "! Noisy: rounds"].map(place);
     assert!(parts.is_sorted(), "{lines:?}");
     // columns that do not fit are counted with the screen that has them
     let told = &driver.state.live.wrapped.1;
@@ -148,6 +148,24 @@ fn the_smallest_window_keeps_headline_trust_bullets_and_next_keys() {
         told.iter().any(|(text, _)| text.contains("more columns: screen compare has all")),
         "{told:?}"
     );
+}
+
+#[test]
+fn the_details_of_a_result_are_behind_a_key() {
+    let mut driver = ended_sweep((120, 40));
+    let details = ["Quality of ladder was not evaluated", "6 cells: tiny"];
+    details.iter().for_each(|text| driver.hides(text));
+    driver.shows("d details");
+    keys(&mut driver, "d");
+    details.iter().for_each(|text| driver.shows(text));
+    driver.shows("details of hide");
+    driver.hides("tok/s vs standard");
+    keys(&mut driver, "d");
+    driver.shows("tok/s vs standard");
+    // while the selected cell is shown there are none
+    press(&mut driver, KeyCode::Up);
+    keys(&mut driver, "d");
+    driver.shows("only of a result");
 }
 
 #[test]
@@ -219,9 +237,7 @@ fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
         driver.shows("Ladder is 1.25x [1.24, 1.28] (P2P on)");
         let screen = driver.screen();
         // a card leaves the cells to the grid below it
-        for part in ["tok/s vs standard", "Quality of ladder was not evaluated", "6 cells: tiny"] {
-            assert_eq!(screen.contains(part), is_whole, "{part}: {screen}");
-        }
+        assert_eq!(screen.contains("tok/s vs standard"), is_whole, "{screen}");
         // nothing of the card is hidden behind a note, and the grid has its rows
         assert!(!is_whole || !screen.contains(" note: ?") && screen.contains(" question "), "{screen}");
     }
@@ -299,9 +315,8 @@ fn the_answer_to_an_older_sweep_is_not_told_of_a_newer_one() {
 
 #[test]
 fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
-    let mut driver = ended_sweep((80, 24));
+    let mut driver = ended_sweep((60, 16));
     let last = driver.state.live.wrapped.1.last().unwrap().0.trim().to_owned();
-    assert!(last.starts_with("Quality of ladder"), "{last}");
     let screen = driver.screen();
     assert!(screen.contains("[ ] scroll") && screen.contains("more lines"), "{screen}");
     assert!(!screen.contains(&last), "{screen}");

@@ -1,5 +1,5 @@
-//! Result card: headline, provenance, noise and bullets of an answer, and the keys of the screens with its details; the
-//! whole result has a table and details too.
+//! Result card: headline, trust, table, bullets and noise of an answer, and the keys of the screens with more of it; its
+//! details have lines of their own.
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -29,7 +29,7 @@ pub fn card_lines<'a>(
     lines
 }
 
-/// Row of a low window that says how far to trust a result: the first clauses that fit, and the noise.
+/// Row on how far to trust a result: the first clauses that fit, and the word for noise.
 fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     let noisy = if is_noisy { ", noisy (below)" } else { "" };
     let end = if is_noisy { noisy } else { " …" };
@@ -40,26 +40,17 @@ fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     }
 }
 
-/// Lines of the result: headline, trust, noise and speedups first, then the rest. In a low window, trust and noise have one
-/// row, and the bullets come before the whole texts of both and the speedups.
-pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
+/// Lines of the result: headline, trust in a row, table, bullets and noise. The rest is in [`detail_lines`].
+pub fn result_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        let (trust, scope) = answer.trust_and_scope();
-        let basis = CardLine::Basis(answer.provenance);
         let noise = answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
-        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
-        let bullets = card_lines(bullets, width);
-        lines.extend(card_lines([(CardLine::Headline, answer.headline.as_str())], width));
-        if is_low {
-            let badge = badge(trust, noise.is_some(), width);
-            lines.extend(card_lines([(basis, badge.as_str())], width));
-            lines.extend_from_slice(&bullets);
-            let trust = (!badge.starts_with(trust)).then_some((basis, trust));
-            lines.extend(card_lines(noise.into_iter().chain(trust), width));
-        } else {
-            lines.extend(card_lines([(basis, trust)].into_iter().chain(noise), width));
-        }
+        let badge = badge(answer.trust_and_scope().0, noise.is_some(), width);
+        let head = [
+            (CardLine::Headline, answer.headline.as_str()),
+            (CardLine::Basis(answer.provenance), badge.as_str()),
+        ];
+        lines.extend(card_lines(head, width));
         let table = answer.table.fitted(width);
         let rule = table.text.lines().position(|line| line.starts_with('─'));
         for (at, line) in table.text.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
@@ -77,12 +68,24 @@ pub fn result_lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(Stri
             let text = format!("… {}: screen {} has all", more.join("; "), Tab::Compare.title());
             lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
         }
-        if !is_low {
-            lines.extend(bullets);
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        lines.extend(card_lines(bullets.chain(noise), width));
+    }
+    lines
+}
+
+/// Lines of the details of a result: its trust and cells in full, then all that its card leaves out.
+pub fn detail_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for answer in answers {
+        if answers.len() > 1 {
+            lines.extend(card_lines([(CardLine::Headline, answer.headline.as_str())], width));
         }
-        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
-            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
-        }
+        let (trust, scope) = answer.trust_and_scope();
+        let basis = [trust, scope].into_iter().filter(|text| !text.is_empty());
+        let basis = basis.map(|text| (CardLine::Bullet, text));
+        let details = answer.details.iter().map(|text| (CardLine::Bullet, text.as_str()));
+        lines.extend(card_lines(basis.chain(details), width));
     }
     lines
 }
@@ -98,14 +101,14 @@ pub fn legend(buf: &mut Buffer, area: Rect, x: u16, cx: &Context) {
     }
 }
 
-/// Writes into the bottom border of a result's frame the keys of the screens that show more of it; returns the next free
-/// column.
-pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) -> u16 {
+/// Writes into the bottom border of a result's frame the keys of its own parts and of the screens that show more of it;
+/// returns the next free column.
+pub fn more_keys(buf: &mut Buffer, area: Rect, own: &[(String, &str)], cx: &Context) -> u16 {
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
-    for tab in NEXT_SCREENS {
-        let key = format!(" {}", cx.keys.label(Action::Show(tab)));
-        x = put(buf, area, x, y, &key, cx.theme.style(Role::Key));
-        x = put(buf, area, x, y, &format!(" {} ", tab.title()), cx.theme.style(Role::Dim));
+    let screens = NEXT_SCREENS.map(|tab| (cx.keys.label(Action::Show(tab)), tab.title()));
+    for (key, title) in own.iter().cloned().chain(screens) {
+        x = put(buf, area, x, y, &format!(" {key}"), cx.theme.style(Role::Key));
+        x = put(buf, area, x, y, &format!(" {title} "), cx.theme.style(Role::Dim));
     }
     x
 }

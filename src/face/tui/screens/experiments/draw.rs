@@ -18,7 +18,7 @@ use super::{Act, Experiments, list};
 use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::result_card::{card_lines, next_screens, result_lines};
+use crate::face::tui::widgets::result_card::{card_lines, more_keys, result_lines};
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
@@ -59,7 +59,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let inner = frame(buf, areas.editor, &title, theme);
     let checked = experiments.draft().and_then(|draft| draft.checked.as_ref());
     if checked.is_some_and(|checked| !checked.answers.is_empty()) && areas.editor.width >= 40 {
-        next_screens(buf, areas.editor, cx);
+        more_keys(buf, areas.editor, &[], cx);
     }
     let border = Rect { width: areas.editor.width.saturating_sub(2), ..areas.editor };
     folded_notes(buf, cut_bottom(border, 1).1, &notes(experiments, areas.editor, cx), cx);
@@ -214,11 +214,9 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
         lines
     };
     if is_answered && height >= TALL {
-        let whole = with(&|answer| result_lines(std::slice::from_ref(answer), width, false));
+        let whole = with(&|answer| result_lines(std::slice::from_ref(answer), width));
         let room = usize::from(height).saturating_sub(below);
-        // details, which are dim, may be cut
-        let least = whole.iter().rposition(|(_, role)| *role != Role::Dim);
-        if least.is_some_and(|least| least < room) {
+        if whole.len() <= room {
             return Head { lines: whole, has_question, room: Some(room) };
         }
     }

@@ -23,7 +23,7 @@ use table::{Record, Status, aggregate};
 /// Rows that a key scrolls the result or the log.
 const SCROLLED: isize = 4;
 
-/// Height of the body below which the result takes the place of the cells, and names noise in a word above its table.
+/// Height of the body below which the result takes the place of the cells.
 const SMALL: u16 = 20;
 
 /// Height of the body from which a third of the rows below a long result list the cells.
@@ -51,6 +51,7 @@ acts! {
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
     Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
+    Details: "details", "d", "show the details of the result, or its card", None, "more whole explain";
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
     Remove: "remove", "D Delete", "queue: remove the sweep", None, "delete rm";
@@ -101,6 +102,14 @@ impl Acts for Live {
                     "no result before the sweep has ended; earlier results: screen {screen}"
                 ));
             }
+            Act::Details if self.can(act) => {
+                self.show_details = !self.show_details;
+                self.result_scroll = 0;
+            }
+            Act::Details => {
+                let result = cx.key::<Self>(Act::Result);
+                cx.inform(format!("only of a result: {result} shows it once the sweep has ended"));
+            }
             Act::LogUp => self.scroll(SCROLLED),
             Act::LogDown => self.scroll(-SCROLLED),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
@@ -142,6 +151,7 @@ impl Acts for Live {
             Act::RetryFailed => self.was_interrupted() || self.has_failures(),
             Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
             Act::Result => self.answers.is_some() && !self.cells.is_empty(),
+            Act::Details => self.shows_answer(),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
         }
     }
@@ -208,7 +218,7 @@ impl Screen for Live {
             );
         }
         self.ask_earlier(cx);
-        self.tell(areas.detail, body.height < SMALL);
+        self.wrap_result(areas.detail);
         self.share(cx);
     }
 

@@ -9,7 +9,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::result_card::{legend, next_screens, result_lines};
+use crate::face::tui::widgets::result_card::{detail_lines, legend, more_keys, result_lines};
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
@@ -37,7 +37,7 @@ impl Live {
         };
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
             live.answers = cx.ok_or_fail(answers);
-            live.show_cell = false;
+            (live.show_cell, live.show_details) = (false, false);
             live.select_lead();
             (live.wrapped, live.result_scroll) = Default::default();
         });
@@ -73,11 +73,12 @@ impl Live {
         !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
     }
 
-    /// Wraps the result to the width of the area if needed, and clamps its scroll position.
-    pub(super) fn tell(&mut self, detail: Rect, is_low: bool) {
-        let size = (detail.width.saturating_sub(4), is_low);
-        if let Some(answers) = self.answers.as_ref().filter(|_| self.wrapped.0 != size) {
-            self.wrapped = (size, result_lines(answers, size.0.into(), size.1));
+    /// Wraps the result or its details to the width of the area if needed, and clamps the scroll position.
+    pub(super) fn wrap_result(&mut self, detail: Rect) {
+        let key = (detail.width.saturating_sub(4), self.show_details);
+        if let Some(answers) = self.answers.as_ref().filter(|_| self.wrapped.0 != key) {
+            let lines = if self.show_details { detail_lines } else { result_lines };
+            self.wrapped = (key, lines(answers, key.0.into()));
         }
         let rows = usize::from(detail.height.saturating_sub(2));
         self.result_scroll = self.result_scroll.min(self.wrapped.1.len().saturating_sub(rows));
@@ -116,8 +117,11 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         keys = format!(" ({up} {down} scroll, {page} a page)");
     }
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
-    let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
-    let x = next_screens(buf, area, cx);
+    let part = if live.show_details { "details" } else { "result" };
+    let inner = frame(buf, area, &format!("{part} of {name}{keys}"), cx.theme);
+    let (key, other) =
+        (cx.key::<Live>(Act::Details), if live.show_details { "result" } else { "details" });
+    let x = more_keys(buf, area, &[(key, other)], cx);
     if lines.iter().any(|(words, role)| *role == Role::Title && words.contains(" gap %")) {
         legend(buf, area, x, cx);
     }

@@ -76,11 +76,13 @@ pub struct Live {
     pub answers: Option<Vec<Answer>>,
     /// Experiment whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
-    /// Wrapped lines of the result, the width they are wrapped to, and true if they are for a low window.
+    /// Wrapped lines of the result, the width they are wrapped to, and true if they are its details.
     pub wrapped: ((u16, bool), Vec<(String, Role)>),
     pub result_scroll: usize,
     /// True to show the selected cell instead of the result.
     pub show_cell: bool,
+    /// True if the details of the result take the place of its card.
+    pub show_details: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
