@@ -92,13 +92,13 @@ impl OmittedRows {
         (self.cells > 0).then_some(more)
     }
 
-    /// Words before the values that the table's rows share: `3 of 20 settings by gain, all with`.
+    /// Words before the values that the table's rows share: `3 of 20 settings, the largest gains; all with`.
     fn common_head(self, rows: usize) -> String {
         let Self { cells, settings, all_settings, .. } = self;
         match (settings, cells) {
             (0, 0) => format!("all {rows} cells:"),
             (0, cells) => format!("{rows} of {} cells, all with", rows + cells),
-            _ => format!("{} of {all_settings} settings by gain, all with", all_settings - settings),
+            _ => format!("{} of {all_settings} settings, the largest gains; all with", all_settings - settings),
         }
     }
 }

@@ -431,7 +431,7 @@ fn a_sweep_of_latencies_gives_the_minimum_at_which_conversion_pays_off() {
     let table = answer.table.csv(Sourced::NoRuns);
     assert_eq!((answer.table.len(), answer.left_out.cells), (12, 4), "{table}");
     assert_eq!(answer.left_out.words().as_deref(), Some("1 more setting"));
-    assert_eq!(answer.left_out.common_head(12), "3 of 4 settings by gain, all with");
+    assert_eq!(answer.left_out.common_head(12), "3 of 4 settings, the largest gains; all with");
     assert!(
         table.lines().nth(1).is_some_and(|row| row.starts_with("100us+300GB/s,standard,")),
         "{table}"
