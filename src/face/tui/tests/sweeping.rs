@@ -589,6 +589,34 @@ fn measured_durations_replace_the_prediction_also_after_a_resume() {
 }
 
 #[test]
+fn the_remaining_time_follows_runs_that_are_slower_than_in_an_earlier_sweep() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    let run_ended = |driver: &mut Driver, cell: usize, round: u32, now_ms: u64| {
+        send(driver, Message::Clock(now_ms));
+        let record = record("x", driver.state.live.cells[cell].spec.clone(), 800.0).into();
+        send(driver, news(SweepEvent::RunEnded { cell, round, record }));
+    };
+    let run_started = |cell: usize| news(SweepEvent::RunStarted { cell, round: 1, run: "x".to_owned() });
+    // standard took 8 s, ladder takes 12 s
+    run_ended(&mut driver, 1, 0, 21_000);
+    send(&mut driver, ended(0, true));
+    keys(&mut driver, "r");
+    driver.state.live.weigh(vec![60.0, 60.0, 0.0, 0.0]);
+    // now a run takes three times as long
+    send(&mut driver, run_started(0));
+    run_ended(&mut driver, 0, 1, 45_000);
+    let left_ms = |driver: &Driver, now_ms| {
+        let progress = driver.state.live.progress(now_ms);
+        (progress.left_ms.expect("an estimate"), (progress.total - progress.done) as u64)
+    };
+    let (left, runs) = left_ms(&driver, 45_000);
+    assert!((24_000..=32_000).contains(&(left / runs)), "{left} ms for {runs} runs");
+    // an active run takes at least as long as it already does
+    send(&mut driver, run_started(1));
+    assert!(left_ms(&driver, 145_000).0 >= 100_000);
+}
+
+#[test]
 fn a_message_gives_the_key_hints_back_after_some_seconds() {
     let mut driver = Driver::full(80, 24).with_sweep();
     keys(&mut driver, "a");

@@ -185,7 +185,10 @@ pub struct LiveCell {
     pub cancelled: bool,
     /// Predicted work of one run.
     work: f64,
-    /// Duration of the latest successful run of this session, in seconds.
+    /// Duration of the latest successful run in earlier sweeps of this session, in seconds; predicts better than the
+    /// simulator.
+    earlier_s: Option<f64>,
+    /// Duration of the latest successful run of this sweep, in seconds.
     duration_s: Option<f64>,
     /// Runs executed by this sweep.
     pub executed: u32,
@@ -252,7 +255,7 @@ impl Live {
         for cell in &mut self.cells {
             cell.standard = plain.get(&settings.words(&cell.spec)).copied();
             if !self.durations.is_empty() {
-                cell.duration_s = self.durations.get(&cell.spec.key()).copied();
+                cell.earlier_s = self.durations.get(&cell.spec.key()).copied();
             }
         }
     }
@@ -542,7 +545,7 @@ impl Live {
         let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
         let left_s = match self.ended {
             None if self.is_predicted && self.cells.iter().any(|cell| cell.duration_s.is_some()) => {
-                self.measured_left_s()
+                self.measured_left_s(now_ms)
             }
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
@@ -553,20 +556,22 @@ impl Live {
         LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
     }
 
-    /// Remaining time in seconds, from the cell's last run, or from its prediction scaled by [`Self::pace`]. `None` if
-    /// nothing is left.
-    fn measured_left_s(&self) -> Option<f64> {
+    /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
+    /// An active run that already takes longer counts instead. `None` if nothing is left.
+    fn measured_left_s(&self, now_ms: u64) -> Option<f64> {
         let pace = self.pace();
         let able = self.cells.iter().filter(|cell| cell.can_run() && !cell.cancelled);
         let left = |cell: &LiveCell| {
             let settled = cell.settled.range(..self.rounds).count() as f64;
-            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * cell.run_s(pace)
+            let active_s = cell.since_ms.map_or(0.0, |since| now_ms.saturating_sub(since) as f64 / 1e3);
+            let run_s = cell.run_s(pace).max(active_s);
+            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * run_s
         };
         let left_s: f64 = able.map(left).sum();
         (left_s > 0.0).then_some(left_s)
     }
 
-    /// Duration of runs relative to the prediction, from the cells with a run in this session; 1 without evidence.
+    /// Duration of runs relative to the prediction, from the cells with a run in this sweep; 1 without evidence.
     fn pace(&self) -> f64 {
         let (mut spent, mut predicted, mut others) = (0.0, 0.0, 0.0);
         for cell in self.cells.iter().filter(|cell| cell.can_run()) {
@@ -583,13 +588,14 @@ impl Live {
         self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
     }
 
-    /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted.
+    /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted. Earlier
+    /// runs of this session replace the prediction.
     pub fn weigh(&mut self, work: Vec<f64>) {
         let is_executed = |cell: &LiveCell| !cell.spec.backend.is_simulated();
         self.is_predicted = !work.is_empty() && self.cells.iter().any(is_executed);
         self.remaining = RemainingTime::default();
         for (cell, work) in self.cells.iter_mut().zip(work) {
-            cell.work = work;
+            cell.work = cell.earlier_s.filter(|_| self.is_predicted).unwrap_or(work);
         }
     }
 
