@@ -674,7 +674,7 @@ fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come(
     driver.hides("0/16");
     let stored = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![stored], Vec::new())))));
-    driver.shows("  1/16 runs");
+    driver.shows("  1/16 runs, 1 already stored");
     driver.shows("▶ 1/16");
 }
 
@@ -720,6 +720,22 @@ fn finished_cells_of_a_resumed_sweep_keep_all_their_rounds() {
     assert_eq!((cell.tokens_per_s, cell.tpot_ms), numbers);
     let row = row_of(&driver, "▶ ladder tp2");
     assert!(row.contains("2/2") && row.contains("4/8"), "{row}");
+}
+
+#[test]
+fn the_header_tells_runs_of_the_sweep_from_stored_ones() {
+    let mut driver = resumed();
+    driver.shows("3/4 runs, 3 already stored");
+    // the last one runs here
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 1, round: 1, run: "x".into() }));
+    let last = record("x", driver.state.live.cells[1].spec.clone(), 1000.0);
+    let event = SweepEvent::RunEnded { cell: 1, round: 1, record: last.clone().into() };
+    send(&mut driver, news(event));
+    driver.shows("4/4 runs, 3 already stored");
+    // or in another process
+    let mut driver = resumed();
+    send(&mut driver, news(SweepEvent::CellSettled { cell: 1, round: 1, record: last.into() }));
+    driver.shows("4/4 runs, 4 already stored");
 }
 
 #[test]

@@ -175,9 +175,12 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
     let runs = if progress.total == 1 { "run" } else { "runs" };
-    let mut numbers = format!("  {} {runs}{unable}", live.count_words(&progress));
-    if let Some(left) = progress.left_ms {
-        numbers.push_str(&format!("  left about {}", clock(left)));
+    let count = format!("  {} {runs}", live.count_words(&progress));
+    let stored = format!(", {} already stored", progress.stored);
+    let left = progress.left_ms.map(|left| format!("  left about {}", clock(left))).unwrap_or_default();
+    let mut numbers = format!("{count}{stored}{unable}{left}");
+    if progress.stored == 0 || numbers.width() + LEAST_BAR >= width {
+        numbers = format!("{count}{unable}{left}");
     }
     // whole or not at all, the note before less important numbers
     let note = live.note.as_ref().map(|note| format!("  {note}"));

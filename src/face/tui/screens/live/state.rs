@@ -193,6 +193,8 @@ pub struct LiveCell {
     /// Runs executed by this sweep.
     pub executed: u32,
     settled: BTreeSet<u32>,
+    /// Rounds whose runs the sweep found in the store, run before or by another process.
+    stored: BTreeSet<u32>,
     pub bad: BTreeMap<u32, Status>,
 }
 
@@ -200,6 +202,8 @@ pub struct LiveCell {
 pub struct LiveProgress {
     /// Runs with a result, as the list of experiments counts them.
     pub done: usize,
+    /// Part of `done` that this sweep found in the store.
+    pub stored: usize,
     /// All runs: runnable cells times rounds.
     pub total: usize,
     pub unable: usize,
@@ -278,6 +282,7 @@ impl Live {
             let before = cell.run_ids();
             for run in runs.filter(|run| run.round < rounds) {
                 cell.settled.insert(run.round);
+                cell.stored.insert(run.round);
                 cell.take_stored(run);
             }
             if cell.run_ids() != before {
@@ -404,6 +409,9 @@ impl Live {
                 } else {
                     cell.settled.insert(round);
                 }
+                if record.has_numbers() {
+                    cell.stored.insert(round);
+                }
                 // already taken from the stored runs
                 if cell.rounds.get(&round).is_some_and(|known| known.run == record.run) {
                     return;
@@ -448,6 +456,7 @@ impl Live {
                 }
                 cell.doing = RunProgress::default();
                 cell.settled.remove(&round);
+                cell.stored.remove(&round);
                 cell.drop_round(round);
                 cell.state = CellState::Running;
                 cell.round = round;
@@ -537,6 +546,7 @@ impl Live {
         let settled = |cell: &LiveCell| cell.settled.range(..self.rounds).count();
         let bad = |cell: &LiveCell| cell.bad.range(..self.rounds).count();
         let done = able().map(|cell| settled(cell).saturating_sub(bad(cell))).sum();
+        let stored = able().map(|cell| cell.stored.range(..self.rounds).count()).sum();
         let failed: f64 = able().map(|cell| cell.work * bad(cell).min(settled(cell)) as f64).sum();
         let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
         let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
@@ -553,7 +563,7 @@ impl Live {
         let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
-        LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
+        LiveProgress { done, stored, total, unable, fraction, failed: share(failed), left_ms }
     }
 
     /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
