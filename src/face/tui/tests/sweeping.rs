@@ -872,6 +872,20 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
 }
 
 #[test]
+fn a_sweep_from_the_queue_says_where_the_result_of_the_previous_one_is() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = live(size, Backend::Cpu);
+        keys(&mut driver, "1r2");
+        driver.shows("Q queue: hide");
+        send(&mut driver, ended(0, false));
+        // it outlasts the message in the footer
+        driver.state.cx.notice = None;
+        driver.shows(" hide finished: its result is on screen 1\n");
+        driver.hides("Q queue");
+    }
+}
+
+#[test]
 fn what_failed_is_run_again() {
     let mut driver = live((80, 24), Backend::Cpu);
     send(&mut driver, ended(1, false));

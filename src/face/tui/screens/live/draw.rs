@@ -249,10 +249,14 @@ pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<ScreenNote> {
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let label = |act| cx.key::<Live>(act);
-    let [first, others @ ..] = &live.queue[..] else { return };
     if !live.in_queue {
-        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        let text = format!(" {} queue: {}{more}", label(Act::Queue), first.title());
+        let waiting = live.queue.split_first().map(|(first, others)| {
+            let more =
+                if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            format!("{} queue: {}{more}", label(Act::Queue), first.title())
+        });
+        let parts: Vec<String> = live.previous.iter().cloned().chain(waiting).collect();
+        let text = format!(" {}", parts.join(" · "));
         return line(buf, area, 0, &[(&text, theme.style(Role::Dim))]);
     }
     let title = format!(

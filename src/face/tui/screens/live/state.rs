@@ -49,6 +49,8 @@ pub struct Live {
     /// True from the end of a sweep until the stored runs are read again: a sweep resumed earlier misses the latest runs.
     pub rereads_stored: bool,
     pub queue: Vec<QueuedSweep>,
+    /// Place of the previous sweep's result, if this sweep started from the queue.
+    pub previous: Option<String>,
     pub in_queue: bool,
     pub queue_list: List,
     /// Log lines scrolled off below.
@@ -303,6 +305,11 @@ impl Live {
             durations: std::mem::take(&mut self.durations),
             ..Self::default()
         };
+    }
+
+    /// Rows of the closed queue: one line while it has something to say.
+    pub fn queue_line(&self) -> u16 {
+        u16::from(!self.queue.is_empty() || self.previous.is_some())
     }
 
     pub fn is_running(&self) -> bool {
