@@ -977,6 +977,39 @@ fn marks_of_lanes_are_explained_in_narrow_windows_too() {
 }
 
 #[test]
+fn the_smallest_window_has_the_lanes_of_the_step_with_their_marks() {
+    let mut driver = Driver::full(60, 16).with_sweep();
+    let lanes = |rank| StepLanes {
+        rank,
+        compute: vec![[0, 9_000_000], [13_000_000, 22_000_000]],
+        comm: vec![[7_000_000, 13_000_000]],
+    };
+    let event =
+        RunEvent::Step { done: 20, of: 32, steps: 4, ms: 120.0, lanes: vec![lanes(0), lanes(1)] };
+    send(&mut driver, news(SweepEvent::Run { cell: 1, round: 0, event }));
+    let shows_lanes = |driver: &Driver| {
+        for said in [
+            "sample 3/4 · decode step 20/32",
+            "30.0 ms per step",
+            " decode step 20: ▓▒ hidden 33.3 %, ▖▚▜╱ exposed 4.00 ms",
+            "r0 = r1 compute █",
+            "comm ·",
+        ] {
+            driver.shows(said);
+        }
+    };
+    shows_lanes(&driver);
+    driver.shows("decode tok/s");
+    // one row less
+    keys(&mut driver, "1");
+    driver.enter();
+    keys(&mut driver, "2");
+    driver.shows("queue: quickstart");
+    shows_lanes(&driver);
+    driver.hides("decode tok/s");
+}
+
+#[test]
 fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
     for size in [(120, 40), (80, 24), (60, 16)] {
         let mut driver = live(size, Backend::Sim);

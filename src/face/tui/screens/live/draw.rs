@@ -348,6 +348,9 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 /// Maximum rows kept for the log below the lanes.
 const LOG_ROWS: usize = 2;
 
+/// Rows of the lanes of one rank with their heading.
+const LEAST_LANES: u16 = 3;
+
 /// Maximum number of next cells named in the details of a cell.
 const MOST_NEXT: usize = 3;
 
@@ -374,13 +377,20 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    let (top, rest) = cut_top(inner, 2);
-    numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
-    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS);
-    let room = rest.height.saturating_sub(logged as u16);
+    // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
+    let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
+        true => LEAST_LANES,
+        false => 0,
+    };
+    let (top, rest) = cut_top(inner, (inner.height - least).min(2));
+    numbers(buf, top, cell, theme);
+    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS) as u16;
+    let logged = logged.min(rest.height - least);
+    let room = rest.height - logged;
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
+    let lanes = lanes.filter(|_| room >= LEAST_LANES);
     let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
@@ -389,7 +399,7 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     };
     draw_border(buf, area, live, theme, explains);
     let facts = facts(live, cell);
-    let free = rest.height.saturating_sub(logged as u16);
+    let free = rest.height.saturating_sub(logged);
     let (place, log) = cut_top(rest, free.min(facts.len() as u16));
     for (row, fact) in (0..place.height).zip(&facts) {
         line(buf, place, row, &[(" ", theme.style(Role::Text)), (fact, theme.style(Role::Text))]);
@@ -537,8 +547,8 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the marks of the
-/// lanes do not fit next to the heading.
+/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the heading
+/// has no room for the marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
@@ -547,9 +557,6 @@ fn draw_lanes(
     what: &str,
     theme: Theme,
 ) -> bool {
-    if area.height < 3 {
-        return true;
-    }
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let end = lanes.iter().map(StepLanes::end).max().unwrap_or(0);
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
@@ -561,22 +568,30 @@ fn draw_lanes(
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
-    let head = match is_apart {
+    let hidden = percent(hidden);
+    let heads = match is_apart {
         // each rank is at another step by the clock
         true => {
             let longest = lanes.iter().map(duration).max().unwrap_or(0);
-            format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))
+            vec![format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))]
         }
-        false => format!(
-            " {what}: {}, hidden {}, exposed {exposed_text}/rank{more}",
-            ns(i64::from(end)),
-            percent(hidden)
-        ),
+        false => {
+            let step = what.split(',').next().unwrap_or_default();
+            vec![
+                format!(
+                    " {what}: {}, hidden {hidden}, exposed {exposed_text}/rank{more}",
+                    ns(i64::from(end))
+                ),
+                // explains the marks in a narrow window
+                format!(" {step}: ▓▒ hidden {hidden}, ▖▚▜╱ exposed {exposed_text}"),
+            ]
+        }
     };
-    line(buf, area, 0, &[(&head, text)]);
+    let head = first_fitting(&heads, area.width);
+    line(buf, area, 0, &[(head, text)]);
     let x = area.right().saturating_sub(LANES_KEY.width() as u16 + 1);
-    let explains = area.x + (head.width() as u16) < x;
-    if explains {
+    let is_beside = area.x + (head.width() as u16) < x;
+    if is_beside {
         put(buf, area, x, area.y, LANES_KEY, dim);
     }
     let name = |(first, others): &(&StepLanes, Vec<u32>)| match others.is_empty() {
@@ -606,7 +621,7 @@ fn draw_lanes(
         });
         shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
     }
-    explains
+    is_beside || head.contains('╱')
 }
 
 /// True if the log ends with the reason of a failed or skipped run.
