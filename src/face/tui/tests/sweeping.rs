@@ -12,7 +12,7 @@ use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::ExperimentEntry;
-use crate::face::tui::screens::live::state::{CellPreview, CellState, Pause};
+use crate::face::tui::screens::live::state::{CellPreview, CellState, LiveCell, Pause};
 use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
@@ -541,6 +541,46 @@ fn a_running_cell_is_described_and_compared_with_its_standard() {
     ] {
         driver.shows(said);
     }
+}
+
+#[test]
+fn empty_rows_below_a_cell_compare_the_cells_so_far() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    driver.shows("TPOT so far (╱ exposed communication)");
+    driver.shows("ms  exposed  tok/s vs standard");
+    let bar = |driver: &Driver, cell: &str| {
+        let screen = driver.screen();
+        let is_bar = |line: &&str| line.starts_with('│') && line.contains(cell) && line.contains('█');
+        let row = screen.lines().find(is_bar).unwrap_or_else(|| panic!("{cell} has no bar:\n{screen}"));
+        (row.matches('█').count(), row.matches('╱').count(), row.to_owned())
+    };
+    let standard = bar(&driver, "… standard tp2");
+    assert_eq!((standard.0, standard.1), (60, 5), "{}", standard.2);
+    assert!(standard.2.contains("5.00    7.5 %"), "{}", standard.2);
+    // its samples so far do not say how much is exposed
+    let running = bar(&driver, "▶ ladder tp2");
+    assert_eq!((running.0, running.1), (52, 0), "{}", running.2);
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 1000.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    let ladder = bar(&driver, "… ladder tp2");
+    assert_eq!((ladder.0, ladder.1), (48, 4), "{}", ladder.2);
+    assert!(ladder.2.contains("4.00    7.5 %              1.25x"), "{}", ladder.2);
+    Driver::full(80, 24).with_sweep().hides("tok/s vs standard");
+}
+
+#[test]
+fn a_chart_without_room_for_all_cells_has_those_in_the_setting_of_the_selected_one() {
+    let mut driver = workbench((80, 24));
+    keys(&mut driver, "r");
+    let live = &mut driver.state.live;
+    live.cells.iter_mut().for_each(|cell| cell.tpot_ms = Some(1.0));
+    live.list.selected = live.cells.len() - 2;
+    let setting = |cell: &LiveCell| (cell.spec.tp, cell.spec.batch);
+    let selected = setting(live.selected().unwrap());
+    let shown: Vec<_> = live.latencies(5).into_iter().map(|(cell, _)| setting(cell)).collect();
+    let first = setting(&live.cells[0]);
+    assert_eq!(shown, [selected, selected, selected, selected, first]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause};
-use super::{Act, result};
+use super::{Act, chart, result};
 use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
@@ -290,24 +290,27 @@ fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
     cell.cancelled && cell.awaits_rounds(live.rounds)
 }
 
+/// Title of a cell after the glyph of its state.
+pub fn marked_title(live: &Live, cell: &LiveCell, theme: Theme) -> (String, Style) {
+    let (glyph, style) = match cell.state {
+        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+            (Status::Interrupted.glyph(), theme.style(Role::Warn))
+        }
+        CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
+        CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
+        CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
+            (CellState::Queued.glyph(), theme.style(Role::Text))
+        }
+        CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
+    };
+    (format!("{glyph} {}", live.title(&cell.spec)), style)
+}
+
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
     let text = theme.style(Role::Text);
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
     match column {
-        0 => {
-            let (glyph, style) = match cell.state {
-                CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
-                    (Status::Interrupted.glyph(), theme.style(Role::Warn))
-                }
-                CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
-                CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
-                CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
-                    (CellState::Queued.glyph(), theme.style(Role::Text))
-                }
-                CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
-            };
-            (format!("{glyph} {}", live.title(&cell.spec)), style)
-        }
+        0 => marked_title(live, cell, theme),
         1 => (format!("{}/{}", cell.reached_round(), live.rounds), text),
         2 => {
             let (now, of) = cell.samples;
@@ -377,6 +380,11 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
+    // the reason of a failure needs the rows
+    let spare = if has_reason(cell) { 0 } else { inner.height.saturating_sub(details_rows(cell)) };
+    let charted = chart::cells(live, spare);
+    let (inner, place) = cut_bottom(inner, chart::rows(&charted));
+    chart::draw(buf, place, live, &charted, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
     // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
     let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
@@ -405,6 +413,15 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
         line(buf, place, row, &[(" ", theme.style(Role::Text)), (fact, theme.style(Role::Text))]);
     }
     draw_log(buf, log, live, cx, cell);
+}
+
+/// Rows of the numbers, lanes, facts and log of a cell. Includes lanes that the next step may report, so that the chart
+/// below does not move, but of few ranks.
+fn details_rows(cell: &LiveCell) -> u16 {
+    const NUMBERS: u16 = 2;
+    const FACTS: u16 = 4;
+    const MOST_RANKS: usize = 4;
+    NUMBERS + 1 + 2 * drawn_ranks(cell).min(MOST_RANKS) as u16 + FACTS + LOG_ROWS as u16
 }
 
 /// Writes the best cell and the legend into the bottom border of a cell. The legend starts with the marks of the lanes,
@@ -505,7 +522,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     pieces(buf, area, 1, &second);
 }
 
-fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
+pub fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     let all: Vec<(&str, Style)> = all.iter().map(|(text, style)| (text.as_str(), *style)).collect();
     line(buf, area, row, &all);
 }

@@ -1,5 +1,6 @@
 //! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
+mod chart;
 mod draw;
 mod progress;
 mod result;

@@ -324,6 +324,21 @@ impl Live {
         }
     }
 
+    /// Cells with a latency in ms as in the table, at most `most`, in grid order. If not all fit, those in the selected
+    /// cell's setting come first.
+    pub fn latencies(&self, most: usize) -> Vec<(&LiveCell, f64)> {
+        let is_ttft = self.latency() == "TTFT";
+        let of = |cell: &LiveCell| if is_ttft { cell.ttft_ms } else { cell.tpot_ms };
+        let mut all: Vec<(&LiveCell, f64)> =
+            self.cells.iter().filter_map(|cell| Some((cell, of(cell)?))).collect();
+        if all.len() > most {
+            let setting = self.selected().and_then(|cell| cell.standard);
+            all.sort_by_key(|(cell, _)| setting.is_none() || cell.standard != setting);
+            all.truncate(most);
+        }
+        all
+    }
+
     /// Title of a cell: the settings that vary within the sweep.
     pub fn title(&self, spec: &Spec) -> String {
         if self.varied.is_empty() { spec.label() } else { self.varied.words(spec) }
