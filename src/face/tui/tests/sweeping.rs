@@ -12,7 +12,7 @@ use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::ExperimentEntry;
-use crate::face::tui::screens::live::state::{CellPreview, CellState, Pause};
+use crate::face::tui::screens::live::state::{CellPreview, CellState, LiveCell, Pause};
 use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
@@ -544,6 +544,46 @@ fn a_running_cell_is_described_and_compared_with_its_standard() {
 }
 
 #[test]
+fn empty_rows_below_a_cell_compare_the_cells_so_far() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    driver.shows("TPOT so far (╱ exposed communication)");
+    driver.shows("ms  exposed  tok/s vs standard");
+    let bar = |driver: &Driver, cell: &str| {
+        let screen = driver.screen();
+        let is_bar = |line: &&str| line.starts_with('│') && line.contains(cell) && line.contains('█');
+        let row = screen.lines().find(is_bar).unwrap_or_else(|| panic!("{cell} has no bar:\n{screen}"));
+        (row.matches('█').count(), row.matches('╱').count(), row.to_owned())
+    };
+    let standard = bar(&driver, "… standard tp2");
+    assert_eq!((standard.0, standard.1), (60, 5), "{}", standard.2);
+    assert!(standard.2.contains("5.00    7.5 %"), "{}", standard.2);
+    // its samples so far do not say how much is exposed
+    let running = bar(&driver, "▶ ladder tp2");
+    assert_eq!((running.0, running.1), (52, 0), "{}", running.2);
+    let cell = driver.state.live.cells[1].spec.clone();
+    let record = record("20260102-0304-10", cell, 1000.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
+    let ladder = bar(&driver, "… ladder tp2");
+    assert_eq!((ladder.0, ladder.1), (48, 4), "{}", ladder.2);
+    assert!(ladder.2.contains("4.00    7.5 %              1.25x"), "{}", ladder.2);
+    Driver::full(80, 24).with_sweep().hides("tok/s vs standard");
+}
+
+#[test]
+fn a_chart_without_room_for_all_cells_has_those_in_the_setting_of_the_selected_one() {
+    let mut driver = workbench((80, 24));
+    keys(&mut driver, "r");
+    let live = &mut driver.state.live;
+    live.cells.iter_mut().for_each(|cell| cell.tpot_ms = Some(1.0));
+    live.list.selected = live.cells.len() - 2;
+    let setting = |cell: &LiveCell| (cell.spec.tp, cell.spec.batch);
+    let selected = setting(live.selected().unwrap());
+    let shown: Vec<_> = live.latencies(5).into_iter().map(|(cell, _)| setting(cell)).collect();
+    let first = setting(&live.cells[0]);
+    assert_eq!(shown, [selected, selected, selected, selected, first]);
+}
+
+#[test]
 fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let mut driver = Driver::full(60, 16).with_sweep();
     driver.shows("1/4 runs");
@@ -586,6 +626,34 @@ fn measured_durations_replace_the_prediction_also_after_a_resume() {
     let runs = (progress.total - progress.done) as u64;
     let most = progress.left_ms.expect("an estimate") / runs;
     assert!((8_000..=12_000).contains(&most), "{progress:?}");
+}
+
+#[test]
+fn the_remaining_time_follows_runs_that_are_slower_than_in_an_earlier_sweep() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    let run_ended = |driver: &mut Driver, cell: usize, round: u32, now_ms: u64| {
+        send(driver, Message::Clock(now_ms));
+        let record = record("x", driver.state.live.cells[cell].spec.clone(), 800.0).into();
+        send(driver, news(SweepEvent::RunEnded { cell, round, record }));
+    };
+    let run_started = |cell: usize| news(SweepEvent::RunStarted { cell, round: 1, run: "x".to_owned() });
+    // standard took 8 s, ladder takes 12 s
+    run_ended(&mut driver, 1, 0, 21_000);
+    send(&mut driver, ended(0, true));
+    keys(&mut driver, "r");
+    driver.state.live.weigh(vec![60.0, 60.0, 0.0, 0.0]);
+    // now a run takes three times as long
+    send(&mut driver, run_started(0));
+    run_ended(&mut driver, 0, 1, 45_000);
+    let left_ms = |driver: &Driver, now_ms| {
+        let progress = driver.state.live.progress(now_ms);
+        (progress.left_ms.expect("an estimate"), (progress.total - progress.done) as u64)
+    };
+    let (left, runs) = left_ms(&driver, 45_000);
+    assert!((24_000..=32_000).contains(&(left / runs)), "{left} ms for {runs} runs");
+    // an active run takes at least as long as it already does
+    send(&mut driver, run_started(1));
+    assert!(left_ms(&driver, 145_000).0 >= 100_000);
 }
 
 #[test]
@@ -646,7 +714,7 @@ fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come(
     driver.hides("0/16");
     let stored = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![stored], Vec::new())))));
-    driver.shows("  1/16 runs");
+    driver.shows("  1/16 runs, 1 already stored");
     driver.shows("▶ 1/16");
 }
 
@@ -692,6 +760,22 @@ fn finished_cells_of_a_resumed_sweep_keep_all_their_rounds() {
     assert_eq!((cell.tokens_per_s, cell.tpot_ms), numbers);
     let row = row_of(&driver, "▶ ladder tp2");
     assert!(row.contains("2/2") && row.contains("4/8"), "{row}");
+}
+
+#[test]
+fn the_header_tells_runs_of_the_sweep_from_stored_ones() {
+    let mut driver = resumed();
+    driver.shows("3/4 runs, 3 already stored");
+    // the last one runs here
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 1, round: 1, run: "x".into() }));
+    let last = record("x", driver.state.live.cells[1].spec.clone(), 1000.0);
+    let event = SweepEvent::RunEnded { cell: 1, round: 1, record: last.clone().into() };
+    send(&mut driver, news(event));
+    driver.shows("4/4 runs, 3 already stored");
+    // or in another process
+    let mut driver = resumed();
+    send(&mut driver, news(SweepEvent::CellSettled { cell: 1, round: 1, record: last.into() }));
+    driver.shows("4/4 runs, 4 already stored");
 }
 
 #[test]
@@ -828,6 +912,20 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
 }
 
 #[test]
+fn a_sweep_from_the_queue_says_where_the_result_of_the_previous_one_is() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = live(size, Backend::Cpu);
+        keys(&mut driver, "1r2");
+        driver.shows("Q queue: hide");
+        send(&mut driver, ended(0, false));
+        // it outlasts the message in the footer
+        driver.state.cx.notice = None;
+        driver.shows(" hide finished: its result is on screen 1\n");
+        driver.hides("Q queue");
+    }
+}
+
+#[test]
 fn what_failed_is_run_again() {
     let mut driver = live((80, 24), Backend::Cpu);
     send(&mut driver, ended(1, false));
@@ -916,6 +1014,39 @@ fn marks_of_lanes_are_explained_in_narrow_windows_too() {
         let screen = driver.screen();
         assert_eq!(screen.matches("▓▒ hidden ▖▚▜╱ exposed").count(), 1, "{screen}");
     }
+}
+
+#[test]
+fn the_smallest_window_has_the_lanes_of_the_step_with_their_marks() {
+    let mut driver = Driver::full(60, 16).with_sweep();
+    let lanes = |rank| StepLanes {
+        rank,
+        compute: vec![[0, 9_000_000], [13_000_000, 22_000_000]],
+        comm: vec![[7_000_000, 13_000_000]],
+    };
+    let event =
+        RunEvent::Step { done: 20, of: 32, steps: 4, ms: 120.0, lanes: vec![lanes(0), lanes(1)] };
+    send(&mut driver, news(SweepEvent::Run { cell: 1, round: 0, event }));
+    let shows_lanes = |driver: &Driver| {
+        for said in [
+            "sample 3/4 · decode step 20/32",
+            "30.0 ms per step",
+            " decode step 20: ▓▒ hidden 33.3 %, ▖▚▜╱ exposed 4.00 ms",
+            "r0 = r1 compute █",
+            "comm ·",
+        ] {
+            driver.shows(said);
+        }
+    };
+    shows_lanes(&driver);
+    driver.shows("decode tok/s");
+    // one row less
+    keys(&mut driver, "1");
+    driver.enter();
+    keys(&mut driver, "2");
+    driver.shows("queue: quickstart");
+    shows_lanes(&driver);
+    driver.hides("decode tok/s");
 }
 
 #[test]

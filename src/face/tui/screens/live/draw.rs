@@ -2,7 +2,7 @@
 
 use super::progress::{alike, communication, coverage, duration, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause};
-use super::{Act, result};
+use super::{Act, chart, result};
 use crate::face::tui::format::{clock, si, unable_word};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::{self, Shares};
@@ -175,9 +175,12 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
     let runs = if progress.total == 1 { "run" } else { "runs" };
-    let mut numbers = format!("  {} {runs}{unable}", live.count_words(&progress));
-    if let Some(left) = progress.left_ms {
-        numbers.push_str(&format!("  left about {}", clock(left)));
+    let count = format!("  {} {runs}", live.count_words(&progress));
+    let stored = format!(", {} already stored", progress.stored);
+    let left = progress.left_ms.map(|left| format!("  left about {}", clock(left))).unwrap_or_default();
+    let mut numbers = format!("{count}{stored}{unable}{left}");
+    if progress.stored == 0 || numbers.width() + LEAST_BAR >= width {
+        numbers = format!("{count}{unable}{left}");
     }
     // whole or not at all, the note before less important numbers
     let note = live.note.as_ref().map(|note| format!("  {note}"));
@@ -246,10 +249,14 @@ pub fn notes(live: &Live, cx: &Context, width: u16) -> Vec<ScreenNote> {
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let label = |act| cx.key::<Live>(act);
-    let [first, others @ ..] = &live.queue[..] else { return };
     if !live.in_queue {
-        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        let text = format!(" {} queue: {}{more}", label(Act::Queue), first.title());
+        let waiting = live.queue.split_first().map(|(first, others)| {
+            let more =
+                if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            format!("{} queue: {}{more}", label(Act::Queue), first.title())
+        });
+        let parts: Vec<String> = live.previous.iter().cloned().chain(waiting).collect();
+        let text = format!(" {}", parts.join(" · "));
         return line(buf, area, 0, &[(&text, theme.style(Role::Dim))]);
     }
     let title = format!(
@@ -283,24 +290,27 @@ fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
     cell.cancelled && cell.awaits_rounds(live.rounds)
 }
 
+/// Title of a cell after the glyph of its state.
+pub fn marked_title(live: &Live, cell: &LiveCell, theme: Theme) -> (String, Style) {
+    let (glyph, style) = match cell.state {
+        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+            (Status::Interrupted.glyph(), theme.style(Role::Warn))
+        }
+        CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
+        CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
+        CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
+            (CellState::Queued.glyph(), theme.style(Role::Text))
+        }
+        CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
+    };
+    (format!("{glyph} {}", live.title(&cell.spec)), style)
+}
+
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
     let text = theme.style(Role::Text);
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
     match column {
-        0 => {
-            let (glyph, style) = match cell.state {
-                CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
-                    (Status::Interrupted.glyph(), theme.style(Role::Warn))
-                }
-                CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
-                CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
-                CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
-                    (CellState::Queued.glyph(), theme.style(Role::Text))
-                }
-                CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
-            };
-            (format!("{glyph} {}", live.title(&cell.spec)), style)
-        }
+        0 => marked_title(live, cell, theme),
         1 => (format!("{}/{}", cell.reached_round(), live.rounds), text),
         2 => {
             let (now, of) = cell.samples;
@@ -341,6 +351,9 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
 /// Maximum rows kept for the log below the lanes.
 const LOG_ROWS: usize = 2;
 
+/// Rows of the lanes of one rank with their heading.
+const LEAST_LANES: u16 = 3;
+
 /// Maximum number of next cells named in the details of a cell.
 const MOST_NEXT: usize = 3;
 
@@ -367,13 +380,25 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    let (top, rest) = cut_top(inner, 2);
-    numbers(buf, top, cell, theme);
+    // the reason of a failure needs the rows
+    let spare = if has_reason(cell) { 0 } else { inner.height.saturating_sub(details_rows(cell)) };
+    let charted = chart::cells(live, spare);
+    let (inner, place) = cut_bottom(inner, chart::rows(&charted));
+    chart::draw(buf, place, live, &charted, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
-    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS);
-    let room = rest.height.saturating_sub(logged as u16);
+    // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
+    let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
+        true => LEAST_LANES,
+        false => 0,
+    };
+    let (top, rest) = cut_top(inner, (inner.height - least).min(2));
+    numbers(buf, top, cell, theme);
+    let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS) as u16;
+    let logged = logged.min(rest.height - least);
+    let room = rest.height - logged;
     // a heading, and two rows for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
+    let lanes = lanes.filter(|_| room >= LEAST_LANES);
     let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
@@ -382,12 +407,21 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     };
     draw_border(buf, area, live, theme, explains);
     let facts = facts(live, cell);
-    let free = rest.height.saturating_sub(logged as u16);
+    let free = rest.height.saturating_sub(logged);
     let (place, log) = cut_top(rest, free.min(facts.len() as u16));
     for (row, fact) in (0..place.height).zip(&facts) {
         line(buf, place, row, &[(" ", theme.style(Role::Text)), (fact, theme.style(Role::Text))]);
     }
     draw_log(buf, log, live, cx, cell);
+}
+
+/// Rows of the numbers, lanes, facts and log of a cell. Includes lanes that the next step may report, so that the chart
+/// below does not move, but of few ranks.
+fn details_rows(cell: &LiveCell) -> u16 {
+    const NUMBERS: u16 = 2;
+    const FACTS: u16 = 4;
+    const MOST_RANKS: usize = 4;
+    NUMBERS + 1 + 2 * drawn_ranks(cell).min(MOST_RANKS) as u16 + FACTS + LOG_ROWS as u16
 }
 
 /// Writes the best cell and the legend into the bottom border of a cell. The legend starts with the marks of the lanes,
@@ -488,7 +522,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     pieces(buf, area, 1, &second);
 }
 
-fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
+pub fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     let all: Vec<(&str, Style)> = all.iter().map(|(text, style)| (text.as_str(), *style)).collect();
     line(buf, area, row, &all);
 }
@@ -530,8 +564,8 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the marks of the
-/// lanes do not fit next to the heading.
+/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the heading
+/// has no room for the marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
@@ -540,9 +574,6 @@ fn draw_lanes(
     what: &str,
     theme: Theme,
 ) -> bool {
-    if area.height < 3 {
-        return true;
-    }
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let end = lanes.iter().map(StepLanes::end).max().unwrap_or(0);
     let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
@@ -554,22 +585,30 @@ fn draw_lanes(
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
-    let head = match is_apart {
+    let hidden = percent(hidden);
+    let heads = match is_apart {
         // each rank is at another step by the clock
         true => {
             let longest = lanes.iter().map(duration).max().unwrap_or(0);
-            format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))
+            vec![format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))]
         }
-        false => format!(
-            " {what}: {}, hidden {}, exposed {exposed_text}/rank{more}",
-            ns(i64::from(end)),
-            percent(hidden)
-        ),
+        false => {
+            let step = what.split(',').next().unwrap_or_default();
+            vec![
+                format!(
+                    " {what}: {}, hidden {hidden}, exposed {exposed_text}/rank{more}",
+                    ns(i64::from(end))
+                ),
+                // explains the marks in a narrow window
+                format!(" {step}: ▓▒ hidden {hidden}, ▖▚▜╱ exposed {exposed_text}"),
+            ]
+        }
     };
-    line(buf, area, 0, &[(&head, text)]);
+    let head = first_fitting(&heads, area.width);
+    line(buf, area, 0, &[(head, text)]);
     let x = area.right().saturating_sub(LANES_KEY.width() as u16 + 1);
-    let explains = area.x + (head.width() as u16) < x;
-    if explains {
+    let is_beside = area.x + (head.width() as u16) < x;
+    if is_beside {
         put(buf, area, x, area.y, LANES_KEY, dim);
     }
     let name = |(first, others): &(&StepLanes, Vec<u32>)| match others.is_empty() {
@@ -599,7 +638,7 @@ fn draw_lanes(
         });
         shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
     }
-    explains
+    is_beside || head.contains('╱')
 }
 
 /// True if the log ends with the reason of a failed or skipped run.

@@ -1,5 +1,6 @@
 //! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
+mod chart;
 mod draw;
 mod progress;
 mod result;
@@ -341,38 +342,37 @@ impl Live {
         };
         let (top, rest) = cut_top(body, head);
         let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
-        let (waiting, room) = (self.queue.len() as u16, rest.height.saturating_sub(4));
+        let (waiting, line) = (self.queue.len() as u16, self.queue_line());
+        let room = rest.height.saturating_sub(4);
         let (detail, table) = match self.shows_answer() {
             // in a small window the result needs the rows of the cells
             true if body.height < SMALL => cut_top(rest, rest.height),
             true => {
                 // leaves room for all cells, but at most a third of the rows, and few in a window of 24
-                let rows = if body.height < TALL { FEW_CELLS + waiting.min(1) } else { rest.height / 3 };
+                let rows = if body.height < TALL { FEW_CELLS + line } else { rest.height / 3 };
                 let most = rest.height.saturating_sub(cells.min(rows)).max(11);
                 cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
             }
             false => {
                 // the frame, numbers, two lanes a rank and the log need these rows; spare rows go to them, too
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
-                let others = cells.saturating_add(waiting.min(1));
+                let others = cells.saturating_add(line);
                 let most = match body.height {
-                    // the frame, the numbers and a line of the log, dropped for a warning
-                    ..SMALL => rest.height.saturating_sub(others).max(5 - warned),
+                    // the frame, the step and the lanes of a rank; one row less below a warning
+                    ..SMALL => rest.height.saturating_sub(others).max(6 - warned),
                     SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };
                 let least = (body.height / 2).clamp(11, 26).min(most).min(room);
-                let queue = if self.in_queue { waiting.saturating_add(2) } else { waiting.min(1) };
+                let queue = if self.in_queue { waiting.saturating_add(2) } else { line };
                 let (table, detail) =
                     cut_top(rest, cells.saturating_add(queue).min(rest.height.saturating_sub(least)));
                 (detail, table)
             }
         };
-        let queue = match waiting {
-            0 => 0,
-            // one line until the user opens the queue
-            _ if !self.in_queue => 1,
-            waiting => (waiting + 2).min(table.height / 2).max(3),
+        let queue = match self.in_queue && waiting > 0 {
+            false => line,
+            true => (waiting + 2).min(table.height / 2).max(3),
         };
         let (table, queue) = cut_bottom(table, queue);
         LiveAreas { top, table, queue, detail }
@@ -504,8 +504,8 @@ impl Live {
         self.next_sweep(ended, cx);
     }
 
-    /// Starts the next queued sweep, unless the user cancelled the previous one. Its header says where the result of the
-    /// previous one is.
+    /// Starts the next queued sweep, unless the user cancelled the previous one. A line above its
+    /// cell says where the result of the previous one is.
     fn next_sweep(&mut self, ended: SweepEnd, cx: &mut Context) {
         if self.queue.is_empty() {
             return;
@@ -519,11 +519,13 @@ impl Live {
         let QueuedSweep { experiment, choice } = self.queue.remove(0);
         self.begin(experiment, choice, cx);
         cx.tab = screen;
-        let note = format!("result of {name}: screen {}", cx.keys.label(Action::Show(Tab::Experiments)));
+        let word = if ended.failed == 0 { "finished" } else { "ended with failures" };
+        let key = cx.keys.label(Action::Show(Tab::Experiments));
+        let previous = format!("{name} {word}: its result is on screen {key}");
         if ended.failed == 0 {
-            cx.inform(note.as_str());
+            cx.inform(previous.as_str());
         }
-        self.note = Some(note);
+        self.previous = Some(previous);
     }
 
     fn cancel(&mut self, cx: &mut Context) {

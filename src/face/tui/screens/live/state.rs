@@ -49,6 +49,8 @@ pub struct Live {
     /// True from the end of a sweep until the stored runs are read again: a sweep resumed earlier misses the latest runs.
     pub rereads_stored: bool,
     pub queue: Vec<QueuedSweep>,
+    /// Place of the previous sweep's result, if this sweep started from the queue.
+    pub previous: Option<String>,
     pub in_queue: bool,
     pub queue_list: List,
     /// Log lines scrolled off below.
@@ -187,11 +189,16 @@ pub struct LiveCell {
     pub cancelled: bool,
     /// Predicted work of one run.
     work: f64,
-    /// Duration of the latest successful run of this session, in seconds.
+    /// Duration of the latest successful run in earlier sweeps of this session, in seconds; predicts better than the
+    /// simulator.
+    earlier_s: Option<f64>,
+    /// Duration of the latest successful run of this sweep, in seconds.
     duration_s: Option<f64>,
     /// Runs executed by this sweep.
     pub executed: u32,
     settled: BTreeSet<u32>,
+    /// Rounds whose runs the sweep found in the store, run before or by another process.
+    stored: BTreeSet<u32>,
     pub bad: BTreeMap<u32, Status>,
 }
 
@@ -199,6 +206,8 @@ pub struct LiveCell {
 pub struct LiveProgress {
     /// Runs with a result, as the list of experiments counts them.
     pub done: usize,
+    /// Part of `done` that this sweep found in the store.
+    pub stored: usize,
     /// All runs: runnable cells times rounds.
     pub total: usize,
     pub unable: usize,
@@ -254,7 +263,7 @@ impl Live {
         for cell in &mut self.cells {
             cell.standard = plain.get(&settings.words(&cell.spec)).copied();
             if !self.durations.is_empty() {
-                cell.duration_s = self.durations.get(&cell.spec.key()).copied();
+                cell.earlier_s = self.durations.get(&cell.spec.key()).copied();
             }
         }
     }
@@ -277,6 +286,7 @@ impl Live {
             let before = cell.run_ids();
             for run in runs.filter(|run| run.round < rounds) {
                 cell.settled.insert(run.round);
+                cell.stored.insert(run.round);
                 cell.take_stored(run);
             }
             if cell.run_ids() != before {
@@ -299,6 +309,11 @@ impl Live {
         };
     }
 
+    /// Rows of the closed queue: one line while it has something to say.
+    pub fn queue_line(&self) -> u16 {
+        u16::from(!self.queue.is_empty() || self.previous.is_some())
+    }
+
     pub fn is_running(&self) -> bool {
         self.experiment.is_some() && self.ended.is_none()
     }
@@ -309,6 +324,21 @@ impl Live {
             true => "TTFT",
             false => "TPOT",
         }
+    }
+
+    /// Cells with a latency in ms as in the table, at most `most`, in grid order. If not all fit, those in the selected
+    /// cell's setting come first.
+    pub fn latencies(&self, most: usize) -> Vec<(&LiveCell, f64)> {
+        let is_ttft = self.latency() == "TTFT";
+        let of = |cell: &LiveCell| if is_ttft { cell.ttft_ms } else { cell.tpot_ms };
+        let mut all: Vec<(&LiveCell, f64)> =
+            self.cells.iter().filter_map(|cell| Some((cell, of(cell)?))).collect();
+        if all.len() > most {
+            let setting = self.selected().and_then(|cell| cell.standard);
+            all.sort_by_key(|(cell, _)| setting.is_none() || cell.standard != setting);
+            all.truncate(most);
+        }
+        all
     }
 
     /// Title of a cell: the settings that vary within the sweep.
@@ -403,6 +433,9 @@ impl Live {
                 } else {
                     cell.settled.insert(round);
                 }
+                if record.has_numbers() {
+                    cell.stored.insert(round);
+                }
                 // already taken from the stored runs
                 if cell.rounds.get(&round).is_some_and(|known| known.run == record.run) {
                     return;
@@ -447,6 +480,7 @@ impl Live {
                 }
                 cell.doing = RunProgress::default();
                 cell.settled.remove(&round);
+                cell.stored.remove(&round);
                 cell.drop_round(round);
                 cell.state = CellState::Running;
                 cell.round = round;
@@ -536,6 +570,7 @@ impl Live {
         let settled = |cell: &LiveCell| cell.settled.range(..self.rounds).count();
         let bad = |cell: &LiveCell| cell.bad.range(..self.rounds).count();
         let done = able().map(|cell| settled(cell).saturating_sub(bad(cell))).sum();
+        let stored = able().map(|cell| cell.stored.range(..self.rounds).count()).sum();
         let failed: f64 = able().map(|cell| cell.work * bad(cell).min(settled(cell)) as f64).sum();
         let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
         let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
@@ -544,7 +579,7 @@ impl Live {
         let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
         let left_s = match self.ended {
             None if self.is_predicted && self.cells.iter().any(|cell| cell.duration_s.is_some()) => {
-                self.measured_left_s()
+                self.measured_left_s(now_ms)
             }
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
@@ -552,23 +587,25 @@ impl Live {
         let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
-        LiveProgress { done, total, unable, fraction, failed: share(failed), left_ms }
+        LiveProgress { done, stored, total, unable, fraction, failed: share(failed), left_ms }
     }
 
-    /// Remaining time in seconds, from the cell's last run, or from its prediction scaled by [`Self::pace`]. `None` if
-    /// nothing is left.
-    fn measured_left_s(&self) -> Option<f64> {
+    /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
+    /// An active run that already takes longer counts instead. `None` if nothing is left.
+    fn measured_left_s(&self, now_ms: u64) -> Option<f64> {
         let pace = self.pace();
         let able = self.cells.iter().filter(|cell| cell.can_run() && !cell.cancelled);
         let left = |cell: &LiveCell| {
             let settled = cell.settled.range(..self.rounds).count() as f64;
-            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * cell.run_s(pace)
+            let active_s = cell.since_ms.map_or(0.0, |since| now_ms.saturating_sub(since) as f64 / 1e3);
+            let run_s = cell.run_s(pace).max(active_s);
+            (f64::from(self.rounds) - settled - cell.partial()).max(0.0) * run_s
         };
         let left_s: f64 = able.map(left).sum();
         (left_s > 0.0).then_some(left_s)
     }
 
-    /// Duration of runs relative to the prediction, from the cells with a run in this session; 1 without evidence.
+    /// Duration of runs relative to the prediction, from the cells with a run in this sweep; 1 without evidence.
     fn pace(&self) -> f64 {
         let (mut spent, mut predicted, mut others) = (0.0, 0.0, 0.0);
         for cell in self.cells.iter().filter(|cell| cell.can_run()) {
@@ -585,13 +622,14 @@ impl Live {
         self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
     }
 
-    /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted.
+    /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted. Earlier
+    /// runs of this session replace the prediction.
     pub fn weigh(&mut self, work: Vec<f64>) {
         let is_executed = |cell: &LiveCell| !cell.spec.backend.is_simulated();
         self.is_predicted = !work.is_empty() && self.cells.iter().any(is_executed);
         self.remaining = RemainingTime::default();
         for (cell, work) in self.cells.iter_mut().zip(work) {
-            cell.work = work;
+            cell.work = cell.earlier_s.filter(|_| self.is_predicted).unwrap_or(work);
         }
     }
 
