@@ -204,7 +204,7 @@ impl Screen for Compare {
             ScreenInput::Close if std::mem::take(&mut self.flags) => {}
             ScreenInput::Close if self.map.is_some() => self.show(self.view),
             ScreenInput::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
-            ScreenInput::Close if self.filter.drop_text() => self.arrange(),
+            ScreenInput::Close if self.filter.drop_text() => self.narrow(),
             ScreenInput::Close => self.marked.clear(),
             _ => return false,
         }
@@ -264,7 +264,6 @@ impl Screen for Compare {
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
-        self.follow(cx.seen_run.as_ref());
         if let Some(of) = self.answer_of() {
             let asked = of.clone();
             let work = move |_: &_| {
@@ -492,7 +491,7 @@ impl Compare {
 
     fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
         (self.asked.axis, self.asked.baseline) = (axis, baseline);
-        (self.slice, self.cursor, self.list, self.column) = (0, (0, 0), List::default(), None);
+        self.start_over();
     }
 }
 

@@ -190,30 +190,64 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
 }
 
 #[test]
-fn the_cursor_follows_the_run_that_was_seen_last_and_keeps_its_column() {
-    let mut driver = on(grid().to_vec(), (120, 40));
-    let see = |driver: &mut Driver, architecture: &str| {
-        driver.taps("3");
-        driver.tap(KeyCode::Esc);
-        driver.taps(&format!("/arch:{architecture} tp:2 batch:4 p2p-off"));
-        driver.tap(KeyCode::Enter);
-        driver.taps("6");
-    };
+fn the_cursor_stays_on_its_pair_while_other_screens_are_visited() {
     let selected = |driver: &Driver| {
         let pair = driver.state.compare.selected().unwrap();
-        (pair.value.clone(), pair.side.spec.tp, pair.side.spec.batch, pair.side.spec.p2p)
+        (pair.baseline_run.clone(), pair.run.clone())
     };
-    see(&mut driver, "upper-bound");
-    assert_eq!(selected(&driver), ("upper-bound".into(), 2, 4, P2p::Off));
-    driver.tap(KeyCode::Down);
-    let below = selected(&driver);
-    assert_eq!(below.0, "upper-bound", "the column stays");
-    assert_ne!((below.1, below.2, below.3), (2, 4, P2p::Off));
-    // the selection of the user stays until another run is seen
-    driver.taps("36");
-    assert_eq!(selected(&driver), below);
-    see(&mut driver, "standard");
-    assert_eq!(selected(&driver), ("ladder".into(), 2, 4, P2p::Off), "the fastest against it");
+    // the headline's pair, and one that the user chose
+    for keys in ["", "ggjl"] {
+        let mut driver = on(grid().to_vec(), (120, 40));
+        driver.taps(keys);
+        let before = selected(&driver);
+        for screen in ["3", "4", "5", "7"] {
+            driver.taps(screen);
+            driver.tap(KeyCode::Down);
+            driver.taps("6");
+            assert_eq!(selected(&driver), before, "after screen {screen}: {}", driver.screen());
+        }
+    }
+}
+
+#[test]
+fn another_round_keeps_the_cursor_on_its_pair() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ggjjjl");
+    let before = driver.state.compare.selected().unwrap().clone();
+    let mut records = grid().to_vec();
+    records.extend(grid().iter().cloned().map(|mut record| {
+        record.run.push_str("-again");
+        record
+    }));
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    let after = driver.state.compare.selected().unwrap();
+    assert_ne!(after.run, before.run, "a cell has the name of its last run");
+    assert_eq!((&after.value, &after.side.spec), (&before.value, &before.side.spec));
+}
+
+#[test]
+fn other_pairs_open_at_the_top_on_the_headlines_row() {
+    for views in ["", "t"] {
+        let mut driver = on(grid().to_vec(), (120, 24));
+        driver.taps(views);
+        driver.tap(KeyCode::End);
+        let other = compared();
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(other, Vec::new())))));
+        driver.answer(effects);
+        let compare = &driver.state.compare;
+        assert_eq!(compare.list.offset, 0, "{}", driver.screen());
+        assert_eq!(compare.selected().unwrap().value, "ladder", "{}", driver.screen());
+    }
+    // a cursor that nobody moved follows the headline
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let batch = |driver: &Driver| driver.state.compare.selected().unwrap().side.spec.batch;
+    assert_eq!(batch(&driver), 1);
+    driver.taps("/batch:4");
+    driver.enter();
+    assert_eq!(batch(&driver), 4, "{}", driver.screen());
+    driver.tap(KeyCode::Esc);
+    assert_eq!(batch(&driver), 1, "{}", driver.screen());
 }
 
 #[test]
