@@ -282,6 +282,7 @@ impl Compare {
         let selected = self.selected_at();
         (self.map, self.view) = (None, view);
         if let Some(at) = selected {
+            self.held = Some(self.pairs()[at].value.clone());
             self.select(at);
         }
     }

@@ -282,6 +282,17 @@ fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
 }
 
 #[test]
+fn a_pair_of_the_list_stays_selected_on_the_map_and_in_the_pivot() {
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
+    driver.taps("ggj");
+    let run = driver.state.compare.selected().unwrap().run.clone();
+    for _ in 0..2 {
+        driver.taps("t");
+        assert_eq!(driver.state.compare.selected().unwrap().run, run, "{}", driver.screen());
+    }
+}
+
+#[test]
 fn the_pivot_is_exported_with_a_row_per_setting() {
     let mut driver = on(compared(), (80, 24));
     let csv = |driver: &Driver| {
