@@ -8,6 +8,7 @@ use super::compared::{AxisComparison, FilteredPairs, KeptCells, PairRow};
 use super::draw::PairSettings;
 use super::pivot::MarkMeanings;
 use crate::face::tui::prelude::*;
+use base::statistics::extent;
 use study::analysis::filter::Filter;
 use study::analysis::{
     Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
@@ -168,6 +169,8 @@ pub struct Compare {
     pub narrowed: Option<PairSettings>,
     pub counts: Counts,
     pub scope_counts: ScopeCounts,
+    /// Minimum and maximum of each [`HeatValue`] over the pairs in scope, so that a shade means the same in all slices.
+    pub ranges: [Option<[f64; 2]>; HeatValue::ALL.len()],
     pub marks: MarkMeanings,
     /// Indices in the report of the flags on cells of the filtered pairs.
     pub flagged: Vec<usize>,
@@ -469,7 +472,7 @@ impl Compare {
         let Some(compared) = self.compared().cloned() else {
             (self.kept, self.pivot, self.shown, self.narrowed) = Default::default();
             (self.counts, self.scope_counts, self.flagged, self.map) = Default::default();
-            (self.why_none, self.marks) = Default::default();
+            (self.why_none, self.marks, self.ranges) = Default::default();
             return;
         };
         let pairs = &compared.report.pairs;
@@ -493,6 +496,8 @@ impl Compare {
             _ => Pivot::new(&compared.report, &scoped).rows.len(),
         };
         self.scope_counts = ScopeCounts { pairs: scoped.len(), settings };
+        self.ranges =
+            HeatValue::ALL.map(|value| extent(scoped.iter().filter_map(|at| value.number(&pairs[*at]))));
         self.why_none = if kept.is_empty() { self.why_all_hidden(&compared) } else { String::new() };
         let mut shown = kept.clone();
         self.sort(&mut shown, |at| Some(*at));
