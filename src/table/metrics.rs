@@ -130,13 +130,14 @@ impl<'a> CellRuns<'a> {
         // the last one with the most rounds
         let newest =
             |of: &[HashSet<u32>]| (0..of.len()).max_by_key(|at| of[*at].len()).unwrap_or_default();
+        let newest: BTreeMap<&str, usize> =
+            rounds.iter().map(|(experiment, of)| (*experiment, newest(of))).collect();
         let mut counted = Self { runs: Vec::new(), unfinished: 0 };
         for (run, repetition) in runs.into_iter().zip(repetitions) {
             let counts = match repetition {
                 None => true,
                 Some((experiment, at)) => {
-                    let of = &rounds[experiment];
-                    let newest = newest(of);
+                    let (of, newest) = (&rounds[experiment], newest[experiment]);
                     counted.unfinished += usize::from(at > newest && run.has_numbers());
                     // a failure of a round without numbers stays
                     at == newest || !run.has_numbers() && !of[newest].contains(&run.round)
