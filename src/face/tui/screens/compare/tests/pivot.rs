@@ -123,6 +123,21 @@ fn numbers_below_one_another_are_aligned() {
 }
 
 #[test]
+fn the_lengths_of_the_bars_differ_as_the_sentence_says() {
+    let driver = on(grid().to_vec(), (120, 40));
+    let number = |line: &str, unit: &str| -> f64 {
+        let (before, _) = line.split_once(unit).unwrap();
+        before.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    let screen = driver.screen();
+    let bars = screen.lines().filter(|line| line.contains(" ms decode"));
+    let bars: Vec<f64> = bars.map(|line| number(line, " ms decode")).collect();
+    let difference = number(&line_of(&driver, " longer than ladder"), " ms longer than");
+    assert_eq!(bars.len(), 2, "{screen}");
+    assert!((bars[0] - bars[1] - difference).abs() < 0.02, "{screen}");
+}
+
+#[test]
 fn enter_without_a_trace_says_why_and_what_to_do() {
     let mut records = compared();
     records.iter_mut().for_each(|record| record.trace = None);
