@@ -349,6 +349,9 @@ struct CompareAreas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
+/// Height of the pair details beside the pivot, where their sentences wrap.
+const MOST_DETAIL: u16 = DETAIL + 5;
+
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
 
@@ -364,10 +367,23 @@ const BESIDE_ROWS: usize = 5;
 /// Frame and header of the values at a setting.
 const HEAD_OF_SETTING: usize = 3;
 
+/// Least width of the pair details beside the pivot.
+const LEAST_BESIDE: u16 = 100;
+
+/// Room right of the pivot for the numbers of hidden rows.
+const HIDDEN_ROWS: u16 = 10;
+
 impl Compare {
     fn areas(&self, body: Rect) -> CompareAreas {
         let above_status = self.answer_rows(body).len() as u16 + u16::from(self.has_counts());
         let (title, rest) = cut_top(body, above_status + 1 + u16::from(self.has_legend(body)));
+        if let Some(width) = self.pivot_width_beside_details(body) {
+            let (table, beside) = cut_left(rest, width);
+            let setting = (self.pivot.values.len() + HEAD_OF_SETTING) as u16;
+            let has_setting = self.pivot.values.len() > 1 && beside.height >= setting + DETAIL;
+            let (setting, below) = cut_top(beside, if has_setting { setting } else { 0 });
+            return CompareAreas { title, table, setting, detail: cut_top(below, MOST_DETAIL).0 };
+        }
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
@@ -384,6 +400,13 @@ impl Compare {
         let setting = if has_setting { values + HEAD_OF_SETTING } else { 0 };
         let (table, setting) = cut_bottom(table, setting as u16);
         CompareAreas { title, table, setting, detail }
+    }
+
+    /// Width of the pivot in a window that is wide enough for the pair details beside it.
+    fn pivot_width_beside_details(&self, body: Rect) -> Option<u16> {
+        let compared = self.compared().filter(|_| self.shows_pivot() && !self.pivot.rows.is_empty())?;
+        let width = pivot::needed_width(self, compared, body.width) + HIDDEN_ROWS;
+        (width + LEAST_BESIDE <= body.width).then_some(width)
     }
 
     /// True if a row below the status row explains the marks.

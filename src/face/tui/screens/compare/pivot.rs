@@ -76,6 +76,13 @@ pub fn layout(compare: &Compare, compared: &AxisComparison, area: Rect) -> Table
     table::lay_out(&columns, area, Some(scrolled(compare, &columns, area.width)))
 }
 
+/// Columns that the whole table needs; `width` if it ends in text or does not fit.
+pub fn needed_width(compare: &Compare, compared: &AxisComparison, width: u16) -> u16 {
+    let layout = layout(compare, compared, Rect::new(0, 0, width, 1));
+    let last = layout.places.last().filter(|_| layout.right == 0);
+    last.map_or(width, |place| place.x + place.width)
+}
+
 /// Compared value at a position of the window.
 pub fn value_at(
     compare: &Compare,

@@ -356,6 +356,20 @@ fn a_tall_window_shows_all_values_at_the_selected_setting() {
 }
 
 #[test]
+fn a_wide_window_has_the_details_beside_the_pivot() {
+    let titles = |driver: &Driver| line_of(driver, "standard TPOT ms");
+    for rows in [24, 40, 60] {
+        let mut driver = on(grid().to_vec(), (200, rows));
+        assert!(titles(&driver).contains("╭ all values at tp4 b1 p2p-off"), "{}", driver.screen());
+        driver.shows("architecture: ladder against standard");
+        driver.tap(KeyCode::Down);
+        assert!(titles(&driver).contains("╭ all values at tp4 b4 p2p-on"), "{}", driver.screen());
+    }
+    let narrow = titles(&on(grid().to_vec(), (140, 60)));
+    assert!(!narrow.contains('╭'), "{narrow}");
+}
+
+#[test]
 fn the_validation_of_simulated_cells_is_shown_where_rows_are_empty() {
     let mut driver = on(grid().to_vec(), (140, 60));
     driver.taps("/tp8");
