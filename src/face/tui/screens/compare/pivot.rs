@@ -122,14 +122,16 @@ impl MarkMeanings {
             marks.extend((0..row.pairs.len()).map(|column| row.marks(report, column)));
         }
         let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
-        let [whole, ratio, short] = match report.latency() {
+        let [whole, ratio, brief_ratio, short] = match report.latency() {
             "TTFT" => {
                 let ratio = format!("TTFT speedup over {baseline}");
-                [ratio.clone(), ratio, "TTFT speedup".to_owned()]
+                let whole = format!("1.10x: {ratio}");
+                [whole.clone(), whole, ratio, "TTFT speedup".to_owned()]
             }
             _ => {
-                let ratio = format!("x tokens/s of {baseline}");
-                [format!("{ratio}, prefill included"), ratio, "x tokens/s".to_owned()]
+                let ratio = format!("1.10x: 1.10 times the tokens/s of {baseline}");
+                let brief = format!("x tokens/s of {baseline}");
+                [format!("{ratio}, prefill included"), ratio, brief, "x tokens/s".to_owned()]
             }
         };
         let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
@@ -151,6 +153,7 @@ impl MarkMeanings {
             legend(&whole, long),
             legend(&ratio, long),
             legend(&ratio, brief),
+            legend(&brief_ratio, brief),
             legend(&short, brief),
             legend("", brief),
             legend("", terse),
