@@ -402,7 +402,7 @@ impl Compare {
         }
     }
 
-    /// Selects the first row of another comparison, which its headline replaces.
+    /// Resets the cursor and the slice for another comparison, whose headline then places the cursor.
     pub fn start_over(&mut self) {
         (self.slice, self.cursor, self.list, self.column) = (0, (0, 0), List::default(), None);
         self.opened_on = self.selected_at();
