@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use base::text::{binary_size, counted, digits, latency, si};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
-use table::{MEASURES, Measure, MeasureScope, Record, Status};
+use table::{MEASURES, Measure, MeasureScope, Record, Status, is_unsteady};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunSection {
@@ -158,12 +158,12 @@ fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
     section
 }
 
-/// Mean completion latency (ms) of the samples if it differs from the median by more than 5 %: some sample stalled.
+/// Mean completion latency (ms) of the samples if it is [unsteady](is_unsteady) against the median.
 pub fn unsteady_mean_ms(record: &Record) -> Option<f64> {
     let times: Vec<f64> = record.samples.iter().map(|s| s.prefill_ms + s.decode_ms).collect();
     let metrics = record.metrics.as_ref().filter(|_| !times.is_empty())?;
     let mean = times.iter().sum::<f64>() / times.len() as f64;
-    ((mean / metrics.completion_ms - 1.0).abs() > 0.05).then_some(mean)
+    is_unsteady(mean, metrics.completion_ms).then_some(mean)
 }
 
 fn mean_aside(record: &Record) -> String {

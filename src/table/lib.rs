@@ -19,8 +19,8 @@ pub use environment::Environment;
 pub use field::{Field, FieldSearch, FieldSource, Unit, fields};
 pub use measures::{Better, IntervalColumns, MEASURES, Measure, MeasureScope, measure};
 pub use metrics::{
-    CellRuns, aggregate, completion_ms, disturbed, hidden_share, hidden_shares, host, limit, metrics,
-    overhead, recorder, stalls, steps_ms, tokens_per_s,
+    CellRuns, aggregate, completion_ms, disturbed, hidden_share, hidden_shares, host, is_unsteady,
+    limit, metrics, overhead, recorder, stalls, steps_ms, tokens_per_s,
 };
 pub use options::{
     AboutCollective, BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p,

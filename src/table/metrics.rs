@@ -130,13 +130,14 @@ impl<'a> CellRuns<'a> {
         // the last one with the most rounds
         let newest =
             |of: &[HashSet<u32>]| (0..of.len()).max_by_key(|at| of[*at].len()).unwrap_or_default();
+        let newest: BTreeMap<&str, usize> =
+            rounds.iter().map(|(experiment, of)| (*experiment, newest(of))).collect();
         let mut counted = Self { runs: Vec::new(), unfinished: 0 };
         for (run, repetition) in runs.into_iter().zip(repetitions) {
             let counts = match repetition {
                 None => true,
                 Some((experiment, at)) => {
-                    let of = &rounds[experiment];
-                    let newest = newest(of);
+                    let (of, newest) = (&rounds[experiment], newest[experiment]);
                     counted.unfinished += usize::from(at > newest && run.has_numbers());
                     // a failure of a round without numbers stays
                     at == newest || !run.has_numbers() && !of[newest].contains(&run.round)
@@ -250,7 +251,12 @@ pub fn host(record: &Record) -> Option<String> {
     }
 }
 
-/// Warnings for medians and means that differ by more than 10 %: stalls and unsteady clocks must stay visible.
+/// True if a mean and its median differ by more than 10 %: some samples stalled, or the clocks were unsteady.
+pub fn is_unsteady(mean: f64, median: f64) -> bool {
+    (mean - median).abs() > 0.1 * median.abs()
+}
+
+/// Warnings for [unsteady](is_unsteady) medians: stalls and unsteady clocks must stay visible.
 pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
     let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
     let numbers = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
@@ -266,7 +272,7 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
             true => ("above", "some samples may have stalled"),
             false => ("below", "fewer than half of the samples are much faster"),
         };
-        ((mean - median).abs() > 0.1 * median.abs()).then(|| {
+        is_unsteady(mean, median).then(|| {
             format!(
                 "{what}: mean {} is far {place} the median {} ({} values); {why}",
                 latency(mean * 1e3),
@@ -529,6 +535,7 @@ mod tests {
 
     #[test]
     fn stalls_are_said_not_dropped() {
+        assert!(is_unsteady(11.1, 10.0) && is_unsteady(8.9, 10.0) && !is_unsteady(10.9, 10.0));
         let stalled = record("r", |_| (), 0, &[(10.0, 1.0), (10.0, 1.0), (90.0, 1.0)]);
         let cell = &aggregate(&[stalled])[0];
         assert_eq!(cell.metrics.as_ref().unwrap().prefill_ms, 10.0);

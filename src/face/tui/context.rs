@@ -53,8 +53,6 @@ pub struct Context {
     pub typed_path: Option<TypedPath>,
     /// Title of the trace on the timeline.
     pub open_trace: Option<String>,
-    /// Stored run (full id) that is selected on the runs screen or open on the timeline, whichever was visible last.
-    pub seen_run: Option<String>,
     pub notice: Option<Notice>,
     /// Time of the latest message, in ms of the workbench clock.
     noticed_ms: u64,
@@ -169,7 +167,6 @@ impl Context {
             folder: None,
             typed_path: None,
             open_trace: None,
-            seen_run: None,
             notice: None,
             noticed_ms: 0,
             keys: Keymap::default(),

@@ -29,7 +29,7 @@ const RUNS: [Meaning; 4] = [
     ("●", "a marked run", "selected"),
     (
         "~",
-        "samples vary widely: mean and median latency differ by more than 5 %",
+        "samples vary widely: mean and median latency differ by more than 10 %",
         "noise stall suspicious",
     ),
     ("↑ ↓", "order of the column: smallest, largest value first", "sort"),

@@ -93,7 +93,7 @@ fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
         ("3", false) => "18 of 18 runs",
         ("5", true) => "9 of 18 points  [later]",
         ("5", false) => "[all runs]",
-        (_, true) => "architecture: 3 settings (*: 3 more in other experiments)",
+        (_, true) => "architecture: 3 settings (3 more in other experiments: * shows all)",
         (_, false) => "architecture: 6 settings",
     };
     for path in ["356", "653", "5363"] {
@@ -122,7 +122,7 @@ fn a_narrow_comparison_says_what_the_scope_hides() {
     let mut driver = driver();
     driver.taps("6");
     driver.send(Message::Resize(100, 30));
-    driver.shows("architecture: 3 settings (*: 3 more in other experiments)");
+    driver.shows("architecture: 3 settings (3 more in other experiments: * shows all)");
 }
 
 #[test]

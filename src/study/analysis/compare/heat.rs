@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Axis, Comparison, ComparisonReport, PairVerdict, in_order};
 use crate::analysis::Varied;
-use base::statistics::{distinct, extent};
+use base::statistics::distinct;
 use run::{Feasibility, GridContext, feasibility};
 use table::{Record, Spec, Status};
 
@@ -122,11 +122,12 @@ impl HeatValue {
         }
     }
 
-    pub fn number(self, cell: &HeatCell) -> Option<f64> {
+    /// Number of a pair: the ratio, or the value of the compared side.
+    pub fn number(self, pair: &Comparison) -> Option<f64> {
         match self {
-            Self::Speedup => Some(cell.speedup),
-            Self::ExposedPct => cell.exposed_pct[1],
-            Self::GapClosed => cell.hidden_share[1],
+            Self::Speedup => Some(pair.speedup),
+            Self::ExposedPct => pair.side.exposed_pct,
+            Self::GapClosed => pair.side.hidden_share,
         }
     }
 
@@ -249,11 +250,6 @@ impl HeatMap {
 
     pub fn cell(&self, row: usize, column: usize) -> Option<&HeatCell> {
         self.cells.iter().find(|cell| cell.place == (row, column))
-    }
-
-    /// Minimum and maximum of the finite numbers shown.
-    pub fn range(&self, value: HeatValue) -> Option<[f64; 2]> {
-        extent(self.cells.iter().filter_map(|cell| value.number(cell)))
     }
 }
 

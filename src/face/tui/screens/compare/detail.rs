@@ -429,12 +429,16 @@ fn draw_bars(
     };
     let phases = [baseline, own];
     let parts = phase_parts(pair, phases.iter().all(|phase| phase.is_split));
-    let longest_ms = baseline.total_ms().max(own.total_ms());
+    let totals_ms = [baseline.total_ms(), own.total_ms()];
+    let longest_ms = totals_ms[0].max(totals_ms[1]);
     if longest_ms <= 0.0 {
         return;
     }
+    // with enough digits that their difference is that of the sentences below
+    let (unit, unit_ms) = unit_of(longest_ms);
+    let decimals = shared_decimals(totals_ms.map(|ms| ms / unit_ms));
     let lengths = [0, 1].map(|row| {
-        let length = ns((phases[row].total_ms() * 1e6) as i64);
+        let length = format!("{:.decimals$} {unit}", totals_ms[row] / unit_ms);
         // unlike the medians of the headline
         let stalls = match sides[row].rounds {
             2.. if !phases[row].is_split && areas.bars.width >= WIDE => ", stalls included",

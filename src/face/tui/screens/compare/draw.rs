@@ -5,7 +5,8 @@ use unicode_width::UnicodeWidthStr;
 use super::compared::{AxisComparison, PairRow, one_of};
 use super::detail::PairDetails;
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
-use super::{Act, Compare, CompareAreas, heat, pivot};
+use super::heat::{self, MapLegend};
+use super::{Act, Compare, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
@@ -113,12 +114,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     }
     let places = compare.areas(body);
     header::draw(buf, places.title, compare, cx, (compared, body));
+    let map_legend =
+        compare.map.as_ref().map(|map| MapLegend::new(map, compare, places.table.width, cx));
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if compare.kept.is_empty() {
         none_left(buf, places.table, compare, theme);
-    } else if let Some(map) = &compare.map {
-        heat::draw_map(buf, places.table, (map, compare, compared), cx);
+    } else if let Some((map, legend)) = compare.map.as_ref().zip(map_legend.as_ref()) {
+        heat::draw_map(buf, places.table, (map, compare, compared), legend, theme);
     } else if compare.shows_pivot() {
         pivot::draw(buf, places.table, compare, compared, theme);
         setting(buf, places.setting, compare, compared, theme);
@@ -136,10 +139,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else if let Some(selected) = compare.selected() {
         let details = PairDetails::new(&compared.axis, selected);
         let notes = notes_with(compare, body, cx, Some(&details));
-        let marks = marks_in_frame(compare, body, cx);
+        let marks = marks_in_frame(compare, body, map_legend.as_ref());
         details.draw(buf, places.detail, (notes.as_slice(), marks), cx);
     } else if let Some(why) = compare.why_no_pair() {
-        let marks = marks_in_frame(compare, body, cx).unwrap_or_default();
+        let marks = marks_in_frame(compare, body, map_legend.as_ref()).unwrap_or_default();
         let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
         empty(buf, above, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
         line(buf, cut_left(last, 2).1, 0, &[(&marks, theme.style(Role::Dim))]);
@@ -147,12 +150,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
 }
 
 /// Meaning of the marks of the pivot or the map for the frame below it, if they have no room for it and it fits there.
-fn marks_in_frame(compare: &Compare, body: Rect, cx: &Context) -> Option<String> {
-    let CompareAreas { table, detail, .. } = compare.areas(body);
+fn marks_in_frame(compare: &Compare, body: Rect, map_legend: Option<&MapLegend>) -> Option<String> {
+    let detail = compare.areas(body).detail;
     let room = detail.width.saturating_sub(5);
-    let legend = match &compare.map {
+    let legend = match map_legend {
         _ if detail.height < 3 || compare.flags => return None,
-        Some(map) => heat::marks_beside_scale(map, compare, table.width, cx),
+        Some(legend) => legend.marks.clone(),
         None if compare.shows_pivot() && !compare.has_legend(body) => {
             compare.marks.legend(room).to_owned()
         }
@@ -207,7 +210,7 @@ fn notes_with(
     if compare.shows_pivot() {
         let is_folded = match has_legend {
             true => compare.marks.legend(body.width).width() > width,
-            false => marks_in_frame(compare, body, cx).is_none(),
+            false => marks_in_frame(compare, body, None).is_none(),
         };
         let all = compare.marks.legend(u16::MAX).trim();
         notes.push(ScreenNote::new(format!("marks: {all}"), is_folded));

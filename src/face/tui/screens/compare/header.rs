@@ -94,7 +94,7 @@ impl StatusTexts {
             (whole.counts, whole.flags, whole.hidden) = Default::default();
             return whole;
         }
-        // the name of the scope comes before what it hides and the words of the flags
+        // the name of the scope comes before what it hides
         match whole.room(width) > compare.filter.chip_width() {
             true => whole,
             false => Self::with(compare, compared, cx, width, false),
@@ -118,8 +118,8 @@ impl StatusTexts {
         };
         let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
         let counts = status_counts(compare, compared, cx, width, counts_hidden);
-        let chip = if counts_hidden { 0 } else { compare.filter.chip_width() + 1 };
-        let used = label.width() + counts.width() + hidden.width() + chip;
+        // the name of the scope and what it hides come before the words of the flags
+        let used = label.width() + counts.width() + hidden.width() + compare.filter.chip_width() + 1;
         let flags = match compare.flagged.len() {
             0 => String::new(),
             count => {
@@ -157,7 +157,7 @@ fn status_counts(
         let has_filter = compare.filter.typing || !compare.filter.value().is_empty();
         let hidden = match has_filter || !counts_hidden {
             true => String::new(),
-            false => hidden_by_scope(compared.settings.saturating_sub(all), cx, width),
+            false => hidden_by_scope(compared.settings.saturating_sub(all), cx),
         };
         let by = if width < 80 { String::new() } else { format!("{}: ", compared.report.by) };
         words.push(format!("{by}{settings}{hidden}"));
@@ -185,11 +185,11 @@ fn status_counts(
 }
 
 /// Remark on settings or comparisons that the scope hides, with the key that shows them.
-fn hidden_by_scope(hidden: usize, cx: &Context, width: u16) -> String {
+fn hidden_by_scope(hidden: usize, cx: &Context) -> String {
     let key = cx.keys.label(Action::Scope);
-    match (hidden, width) {
-        (0, _) | (_, ..80) => String::new(),
-        _ => format!(" ({key}: {hidden} more in other experiments)"),
+    match hidden {
+        0 => String::new(),
+        _ => format!(" ({hidden} more in other experiments: {key} shows all)"),
     }
 }
 
@@ -225,7 +225,8 @@ fn draw_status(
     free
 }
 
-/// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
+/// Axis, baseline, and numbers of comparisons: of those that the scope hides, if they fit, of those that differ, and of
+/// those that still do after the correction.
 pub fn compared_counts(
     compare: &Compare,
     compared: &AxisComparison,
@@ -242,11 +243,17 @@ pub fn compared_counts(
         Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
         _ => format!("; {}", adjusted(compare, report)),
     };
-    [" by ".into(), report.by.clone(), " against ".into(), baseline, made(compare, cx, width), adjusted]
+    let of = [" by ".to_owned(), report.by.clone(), " against ".to_owned(), baseline];
+    let room = usize::from(width).saturating_sub(of.iter().map(|text| text.width()).sum());
+    let hidden = hidden_by_scope(compare.pairs().len().saturating_sub(compare.scope_counts.pairs), cx);
+    let all = made(compare, &hidden);
+    let made = if all.width() <= room { all } else { made(compare, "") };
+    let [by, axis, against, baseline] = of;
+    [by, axis, against, baseline, made, adjusted]
 }
 
-/// Number of comparisons and of those that differ, among the filtered pairs.
-fn made(compare: &Compare, cx: &Context, width: u16) -> String {
+/// Number of comparisons and of those that differ, among the filtered pairs; `hidden` remarks on others.
+fn made(compare: &Compare, hidden: &str) -> String {
     let (Counts { pairs: shown, differ, simulated, simulated_differ, .. }, all) =
         (compare.counts, compare.scope_counts.pairs);
     // simulated pairs differ by more than the simulator's error; no test applies to them
@@ -257,7 +264,6 @@ fn made(compare: &Compare, cx: &Context, width: u16) -> String {
             differ - simulated_differ
         ),
     };
-    let hidden = hidden_by_scope(compare.pairs().len().saturating_sub(all), cx, width);
     let all = counted(all, "comparison");
     match shown < compare.scope_counts.pairs {
         true => format!(": {shown} of {all}{hidden}, {differ}"),

@@ -100,18 +100,17 @@ pub fn draw_map(
     buf: &mut Buffer,
     area: Rect,
     (map, compare, compared): (&HeatMap, &Compare, &AxisComparison),
-    cx: &Context,
+    legend: &MapLegend,
+    theme: Theme,
 ) {
-    let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     draw_title(buf, area, map, compare, compared, theme);
-    line(buf, area, 1, &[(&legend(map, compare, area.width, cx), dim)]);
+    line(buf, area, 1, &[(&legend.row, dim)]);
     let grid = MapGrid::new(area, map, compare.cursor.1);
     put(buf, area, area.x + 1, area.y + 2, &cut(&corner(map), grid.labels - 2), title);
     for (column, x) in grid.columns(map) {
         put(buf, area, x, area.y + 2, &grid.right_aligned(&map.columns[column]), title);
     }
-    let scale = Scale::new(map, compare.value);
     for row in 0..map.rows.len() {
         put(buf, area, area.x + 1, grid.y(row), &cut(&row_label(map, row), grid.labels - 2), title);
         for (column, x) in grid.columns(map) {
@@ -122,7 +121,7 @@ pub fn draw_map(
                 Some(cell) => {
                     // as far right as the label of the column
                     let place = cut_left(place, grid.cell - CELL).1;
-                    draw_cell(buf, place, (cell, scale), selected, compare, theme);
+                    draw_cell(buf, place, (cell, legend.scale), selected, compare, theme);
                 }
                 None => {
                     let why = grid.right_aligned(compare.why_none(row, column));
@@ -193,7 +192,8 @@ fn draw_cell(
 ) {
     let value = compare.value;
     let pair = compare.pairs().get(cell.pair);
-    let shade = value.number(cell).zip(scale).map(|(number, scale)| SHADES[scale.shade(number, value)]);
+    let number = pair.and_then(|pair| value.number(pair));
+    let shade = number.zip(scale).map(|(number, scale)| SHADES[scale.shade(number, value)]);
     let role = match value {
         HeatValue::Speedup if !cell.differs => Role::Dim,
         HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,
@@ -207,7 +207,7 @@ fn draw_cell(
         _ => "+",
     };
     let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| pair.verdict.mark());
-    let number = value.number(cell).map_or_else(|| "-".to_owned(), |number| with_unit(value, number));
+    let number = number.map_or_else(|| "-".to_owned(), |number| with_unit(value, number));
     let text = format!("{:>NUMBER$}{mark}", format!("{tie}{number}"));
     put(buf, place, place.x + SHADE, place.y, &text, selected.unwrap_or(theme.style(Role::Text)));
 }
@@ -240,11 +240,6 @@ enum Scale {
 }
 
 impl Scale {
-    /// Scale of a map's numbers; `None` if they all round to the same one, and the map has no shades.
-    fn new(map: &HeatMap, value: HeatValue) -> Option<Self> {
-        map.range(value).filter(|range| !is_one(value, *range)).map(|range| Self::over(value, range))
-    }
-
     fn over(value: HeatValue, [low, high]: [f64; 2]) -> Self {
         let share_of = |least: f64| Self::Share { low: low.min(0.0), high: high.max(least) };
         match value {
@@ -304,27 +299,49 @@ fn distance(ratio: f64) -> f64 {
     ratio.max(f64::MIN_POSITIVE).ln().abs()
 }
 
-/// Key of the slices, scale of the shades and meaning of the marks; remarks that do not fit are left out.
-fn legend(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
-    let slices = &compare.slices_shown;
-    let at = slices.iter().position(|(slice, _)| *slice == compare.slice).unwrap_or_default();
-    let slice = match slices.len() {
-        ..2 => String::new(),
-        all => format!(" {}: slice {} of {all} ", cx.key::<Compare>(Act::PickSlice), at + 1),
-    };
-    let scale =
-        |is_short: bool| slice.clone() + &scale_words(map.range(compare.value), compare.value, is_short);
-    let [long, short] = [scale(false), scale(true)];
-    let [with_band, brief] =
-        [compare.marks.tie.as_str(), "tie"].map(|tie| mark_meanings(map, compare, tie));
-    let texts = [
-        format!("{long}{with_band}"),
-        format!("{short}{with_band}"),
-        format!("{short}{brief}"),
-        short,
-        scale_words(map.range(compare.value), compare.value, true),
-    ];
-    first_fitting(&texts, width).to_owned()
+/// Explanation of the shades and marks of a map.
+pub struct MapLegend {
+    /// Scale of the numbers of all slices; `None` if they all round to the same one, and the map has no shades.
+    scale: Option<Scale>,
+    /// Key of the slices, scale, and meanings of the marks if they fit.
+    row: String,
+    /// Meanings of the marks, if the row has no room for them.
+    pub marks: String,
+}
+
+impl MapLegend {
+    pub fn new(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> Self {
+        let (value, slices) = (compare.value, &compare.slices_shown);
+        let range = compare.ranges[value as usize];
+        let scale = range.filter(|range| !is_one(value, *range)).map(|range| Scale::over(value, range));
+        let at = slices.iter().position(|(slice, _)| *slice == compare.slice).unwrap_or_default();
+        let (slice, [same, all]) = match slices.len() {
+            ..2 => (String::new(), ["", ""]),
+            count => {
+                let slice =
+                    format!(" {}: slice {} of {count} ", cx.key::<Compare>(Act::PickSlice), at + 1);
+                (slice, [", the same in all slices", ", all slices"])
+            }
+        };
+        let [long, short] = [false, true].map(|is_short| scale_words(range, value, is_short));
+        let [marks, brief] =
+            [compare.marks.tie.as_str(), "tie"].map(|tie| mark_meanings(map, compare, tie));
+        let with_marks = [
+            format!("{slice}{long}{same}{marks}"),
+            format!("{slice}{long}{all}{marks}"),
+            format!("{slice}{short}{all}{marks}"),
+            format!("{slice}{short}{all}{brief}"),
+            format!("{slice}{short}{brief}"),
+        ];
+        let fits = |text: &&String| text.width() <= width.into();
+        match with_marks.iter().find(fits) {
+            Some(row) => Self { scale, row: row.clone(), marks: String::new() },
+            None => {
+                let row = first_fitting(&[format!("{slice}{short}"), short], width).to_owned();
+                Self { scale, row, marks }
+            }
+        }
+    }
 }
 
 /// Meanings of the marks on a map, of which ratios alone have some.
@@ -335,15 +352,6 @@ fn mark_meanings(map: &HeatMap, compare: &Compare, tie: &str) -> String {
     };
     let used = [("≈", tie), ("?", compare.marks.unknown)].into_iter().filter(|(mark, _)| is_used(mark));
     used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect()
-}
-
-/// Meanings of the marks, if the row of the scale has no room for them; empty otherwise.
-pub fn marks_beside_scale(map: &HeatMap, compare: &Compare, width: u16, cx: &Context) -> String {
-    let scale = legend(map, compare, width, cx);
-    match scale.contains("≈ ") || scale.contains("? ") {
-        true => String::new(),
-        false => mark_meanings(map, compare, &compare.marks.tie),
-    }
 }
 
 fn scale_words(range: Option<[f64; 2]>, value: HeatValue, is_short: bool) -> String {

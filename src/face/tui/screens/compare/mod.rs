@@ -204,7 +204,7 @@ impl Screen for Compare {
             ScreenInput::Close if std::mem::take(&mut self.flags) => {}
             ScreenInput::Close if self.map.is_some() => self.show(self.view),
             ScreenInput::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
-            ScreenInput::Close if self.filter.drop_text() => self.arrange(),
+            ScreenInput::Close if self.filter.drop_text() => self.narrow(),
             ScreenInput::Close => self.marked.clear(),
             _ => return false,
         }
@@ -264,7 +264,6 @@ impl Screen for Compare {
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
-        self.follow(cx.seen_run.as_ref());
         if let Some(of) = self.answer_of() {
             let asked = of.clone();
             let work = move |_: &_| {
@@ -350,6 +349,9 @@ struct CompareAreas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
+/// Height of the pair details beside the pivot, where their sentences wrap.
+const MOST_DETAIL: u16 = DETAIL + 5;
+
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
 
@@ -365,10 +367,23 @@ const BESIDE_ROWS: usize = 5;
 /// Frame and header of the values at a setting.
 const HEAD_OF_SETTING: usize = 3;
 
+/// Least width of the pair details beside the pivot.
+const LEAST_BESIDE: u16 = 100;
+
+/// Room right of the pivot for the numbers of hidden rows.
+const HIDDEN_ROWS: u16 = 10;
+
 impl Compare {
     fn areas(&self, body: Rect) -> CompareAreas {
         let above_status = self.answer_rows(body).len() as u16 + u16::from(self.has_counts());
         let (title, rest) = cut_top(body, above_status + 1 + u16::from(self.has_legend(body)));
+        if let Some(width) = self.pivot_width_beside_details(body) {
+            let (table, beside) = cut_left(rest, width);
+            let setting = (self.pivot.values.len() + HEAD_OF_SETTING) as u16;
+            let has_setting = self.pivot.values.len() > 1 && beside.height >= setting + DETAIL;
+            let (setting, below) = cut_top(beside, if has_setting { setting } else { 0 });
+            return CompareAreas { title, table, setting, detail: cut_top(below, MOST_DETAIL).0 };
+        }
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
@@ -385,6 +400,13 @@ impl Compare {
         let setting = if has_setting { values + HEAD_OF_SETTING } else { 0 };
         let (table, setting) = cut_bottom(table, setting as u16);
         CompareAreas { title, table, setting, detail }
+    }
+
+    /// Width of the pivot in a window that is wide enough for the pair details beside it.
+    fn pivot_width_beside_details(&self, body: Rect) -> Option<u16> {
+        let compared = self.compared().filter(|_| self.shows_pivot() && !self.pivot.rows.is_empty())?;
+        let width = pivot::needed_width(self, compared, body.width) + HIDDEN_ROWS;
+        (width + LEAST_BESIDE <= body.width).then_some(width)
     }
 
     /// True if a row below the status row explains the marks.
@@ -492,7 +514,7 @@ impl Compare {
 
     fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
         (self.asked.axis, self.asked.baseline) = (axis, baseline);
-        (self.slice, self.cursor, self.list, self.column) = (0, (0, 0), List::default(), None);
+        self.start_over();
     }
 }
 

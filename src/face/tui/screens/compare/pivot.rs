@@ -76,6 +76,13 @@ pub fn layout(compare: &Compare, compared: &AxisComparison, area: Rect) -> Table
     table::lay_out(&columns, area, Some(scrolled(compare, &columns, area.width)))
 }
 
+/// Columns that the whole table needs; `width` if it ends in text or does not fit.
+pub fn needed_width(compare: &Compare, compared: &AxisComparison, width: u16) -> u16 {
+    let layout = layout(compare, compared, Rect::new(0, 0, width, 1));
+    let last = layout.places.last().filter(|_| layout.right == 0);
+    last.map_or(width, |place| place.x + place.width)
+}
+
 /// Compared value at a position of the window.
 pub fn value_at(
     compare: &Compare,
@@ -115,14 +122,16 @@ impl MarkMeanings {
             marks.extend((0..row.pairs.len()).map(|column| row.marks(report, column)));
         }
         let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
-        let [whole, ratio, short] = match report.latency() {
+        let [whole, ratio, brief_ratio, short] = match report.latency() {
             "TTFT" => {
                 let ratio = format!("TTFT speedup over {baseline}");
-                [ratio.clone(), ratio, "TTFT speedup".to_owned()]
+                let whole = format!("1.10x: {ratio}");
+                [whole.clone(), whole, ratio, "TTFT speedup".to_owned()]
             }
             _ => {
-                let ratio = format!("x tokens/s of {baseline}");
-                [format!("{ratio}, prefill included"), ratio, "x tokens/s".to_owned()]
+                let ratio = format!("1.10x: 1.10 times the tokens/s of {baseline}");
+                let brief = format!("x tokens/s of {baseline}");
+                [format!("{ratio}, prefill included"), ratio, brief, "x tokens/s".to_owned()]
             }
         };
         let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
@@ -144,6 +153,7 @@ impl MarkMeanings {
             legend(&whole, long),
             legend(&ratio, long),
             legend(&ratio, brief),
+            legend(&brief_ratio, brief),
             legend(&short, brief),
             legend("", brief),
             legend("", terse),

@@ -8,12 +8,12 @@ use super::compared::{AxisComparison, FilteredPairs, KeptCells, PairRow};
 use super::draw::PairSettings;
 use super::pivot::MarkMeanings;
 use crate::face::tui::prelude::*;
+use base::statistics::extent;
 use study::analysis::filter::Filter;
 use study::analysis::{
     Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
     Reasons, compared_rows, slices_over,
 };
-use table::Spec;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -159,8 +159,9 @@ pub struct Compare {
     pub column: Option<String>,
     /// Value that the cursor keeps from row to row without a selected one.
     held: Option<String>,
-    /// [`Context::seen_run`] whose pair was selected last.
-    followed: Option<String>,
+    /// Pair, an index into the report, that the screen put the cursor on; `None` without one. A cursor on another pair was
+    /// put there by the user and stays there.
+    opened_on: Option<usize>,
     /// Filtered pairs and the findings on them; `None` until computed.
     pub answer: Option<(PartOf<FilteredPairs>, ComparisonFindings)>,
     pub shown: Vec<PairRow>,
@@ -168,6 +169,8 @@ pub struct Compare {
     pub narrowed: Option<PairSettings>,
     pub counts: Counts,
     pub scope_counts: ScopeCounts,
+    /// Minimum and maximum of each [`HeatValue`] over the pairs in scope, so that a shade means the same in all slices.
+    pub ranges: [Option<[f64; 2]>; HeatValue::ALL.len()],
     pub marks: MarkMeanings,
     /// Indices in the report of the flags on cells of the filtered pairs.
     pub flagged: Vec<usize>,
@@ -199,29 +202,58 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Shows a comparison or its error, keeping the selection if possible.
+    /// Shows a comparison or its error.
     pub fn set(&mut self, result: Result<Arc<AxisComparison>, String>) {
-        let selected = self.selected().map(runs_of);
+        let moved = self.moved_to().and_then(|at| self.pairs().get(at)).cloned();
         self.compared = Some(result);
-        self.arrange_around(selected);
-    }
-
-    /// Filters the pairs and keeps this one selected, or else selects the headline's.
-    fn arrange_around(&mut self, selected: Option<(String, String)>) {
-        self.arrange();
-        let is_left = self.kept.iter().any(|at| Some(runs_of(&self.pairs()[*at])) == selected);
-        self.select(selected);
-        if !is_left && self.shows_pivot() {
-            self.held = None;
-            // the first rows are in sight unless that row is too far below
-            (self.list.selected, self.list.offset) = (self.best_row().unwrap_or(self.list.selected), 0);
-        }
+        let moved = moved.and_then(|pair| self.position_of(&pair));
+        self.arrange_around(moved);
     }
 
     /// Filters the pairs after the scope or the text of the filter changed.
     pub fn narrow(&mut self) {
-        let selected = self.selected().map(runs_of);
-        self.arrange_around(selected);
+        let moved = self.moved_to();
+        self.arrange_around(moved);
+    }
+
+    /// Pair, an index into the report, that the user moved the cursor to; `None` if it is where the screen put it.
+    fn moved_to(&self) -> Option<usize> {
+        self.selected_at().filter(|at| Some(*at) != self.opened_on)
+    }
+
+    /// Index in the report of a pair of an earlier report.
+    fn position_of(&self, pair: &Comparison) -> Option<usize> {
+        let (pairs, runs) = (self.pairs(), runs_of(pair));
+        let is_of_cells = |other: &Comparison| {
+            other.provenance == pair.provenance
+                && other.side.spec == pair.side.spec
+                && other.baseline_side.spec == pair.baseline_side.spec
+        };
+        // a further round names a cell by another run
+        let of_cells = || pairs.iter().position(is_of_cells);
+        pairs.iter().position(|other| runs_of(other) == runs).or_else(of_cells)
+    }
+
+    /// Filters the pairs and keeps the cursor on the pair that the user moved it to, if that is left.
+    fn arrange_around(&mut self, moved: Option<usize>) {
+        self.arrange();
+        match moved.filter(|at| self.kept.contains(at)) {
+            Some(at) => {
+                self.held = Some(self.pairs()[at].value.clone());
+                self.select(at);
+            }
+            None => self.select_headline(),
+        }
+    }
+
+    /// Selects the pair of the headline, or else the first row. The first rows are in sight unless its row is too far below.
+    fn select_headline(&mut self) {
+        (self.list, self.held) = (List::default(), None);
+        let row = self.best_row().and_then(|row| self.pivot.rows.get(row));
+        if let Some(at) = row.and_then(|row| row.pairs[row.best]) {
+            self.select(at);
+        }
+        self.opened_on = self.selected_at();
     }
 
     /// Row of the headline: the largest lead of the value that is fastest in most rows.
@@ -238,21 +270,24 @@ impl Compare {
         leads.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     }
 
-    /// Selects the row of a pair, if it is shown.
-    fn select(&mut self, runs: Option<(String, String)>) {
-        let is = |at: usize| Some(runs_of(&self.pairs()[at])) == runs;
+    /// Selects the row of a pair, an index into the report, or its cell of the map, if it is shown.
+    fn select(&mut self, pair: usize) {
         let at = match self.view {
-            TableView::Pivot => self.pivot.rows.iter().position(|row| row.known().any(is)),
-            TableView::Pairs => self.shown.iter().position(|row| row.all().any(is)),
+            _ if self.map.is_some() => return self.open_map_on(Some(pair)),
+            TableView::Pivot => self.pivot.rows.iter().position(|row| row.known().any(|at| at == pair)),
+            TableView::Pairs => self.shown.iter().position(|row| row.all().any(|at| at == pair)),
         };
         self.list.selected = at.unwrap_or(self.list.selected);
     }
 
     /// Leaves the map, or changes the table, and keeps the selected pair.
     pub fn show(&mut self, view: TableView) {
-        let selected = self.selected().map(runs_of);
+        let selected = self.selected_at();
         (self.map, self.view) = (None, view);
-        self.select(selected);
+        if let Some(at) = selected {
+            self.held = Some(self.pairs()[at].value.clone());
+            self.select(at);
+        }
     }
 
     pub fn shows_pivot(&self) -> bool {
@@ -290,42 +325,15 @@ impl Compare {
         }
     }
 
-    /// Selects the pair of the run that the user saw last, once after it changed.
-    pub fn follow(&mut self, seen_run: Option<&String>) {
-        let Some(compared) = self.compared().cloned() else { return };
-        if self.followed.as_ref() == seen_run {
-            return;
-        }
-        self.followed = seen_run.cloned();
-        // a pair names the last of its pooled runs
-        let Some(record) = seen_run.and_then(|run| compared.runs.find(run)) else { return };
-        let (seen, key, pairs) = (&record.spec, record.spec.key(), &compared.report.pairs);
-        // keys are slow to make
-        let is_seen = |spec: &Spec| (spec.tp, spec.batch) == (seen.tp, seen.batch) && spec.key() == key;
-        let mut kept = self.kept.iter().copied();
-        let own = kept.clone().find(|at| is_seen(&pairs[*at].side.spec));
-        let of_baseline = || kept.find(|at| is_seen(&pairs[*at].baseline_side.spec));
-        let Some(at) = own.or_else(of_baseline) else { return };
-        // a baseline is in the pairs of all values
-        self.held = own.map(|at| pairs[at].value.clone());
-        if own.is_some() && self.column.take().is_some() {
-            // the order may have been by that column
-            self.arrange();
-        }
-        self.select(Some(runs_of(&pairs[at])));
-        if self.map.is_some() {
-            self.open_map_on(Some(at));
-        }
-    }
-
     /// Selects a value of the pivot; `None` the best of each row.
     pub fn choose(&mut self, value: Option<String>) {
-        let row = self.selected_row().and_then(|row| row.known().next());
-        let runs = row.map(|at| runs_of(&self.pairs()[at]));
+        let of_row = self.selected_row().and_then(|row| row.known().next());
         (self.column, self.held) = (value, None);
         // the order may be by this column
         self.arrange();
-        self.select(runs);
+        if let Some(at) = of_row {
+            self.select(at);
+        }
     }
 
     pub fn move_column(&mut self, by: isize) {
@@ -379,14 +387,25 @@ impl Compare {
 
     /// Selected pair: in the pivot, in the list, or under the map cursor.
     pub fn selected(&self) -> Option<&Comparison> {
+        self.pairs().get(self.selected_at()?)
+    }
+
+    /// Index in the report of the [selected](Self::selected) pair.
+    fn selected_at(&self) -> Option<usize> {
         match &self.map {
-            Some(map) => self.pairs().get(map.cell(self.cursor.0, self.cursor.1)?.pair),
+            Some(map) => Some(map.cell(self.cursor.0, self.cursor.1)?.pair),
             None if self.view == TableView::Pivot => {
                 let row = self.selected_row()?;
-                self.pairs().get(row.pairs[self.column_of(row)]?)
+                row.pairs[self.column_of(row)]
             }
-            None => self.pairs().get(self.shown.get(self.list.selected)?.pair),
+            None => Some(self.shown.get(self.list.selected)?.pair),
         }
+    }
+
+    /// Resets the cursor and the slice for another comparison, whose headline then places the cursor.
+    pub fn start_over(&mut self) {
+        (self.slice, self.cursor, self.list, self.column) = (0, (0, 0), List::default(), None);
+        self.opened_on = self.selected_at();
     }
 
     /// Runs of the selected pair with timelines: recorded or simulated ones, the baseline last.
@@ -453,7 +472,7 @@ impl Compare {
         let Some(compared) = self.compared().cloned() else {
             (self.kept, self.pivot, self.shown, self.narrowed) = Default::default();
             (self.counts, self.scope_counts, self.flagged, self.map) = Default::default();
-            (self.why_none, self.marks) = Default::default();
+            (self.why_none, self.marks, self.ranges) = Default::default();
             return;
         };
         let pairs = &compared.report.pairs;
@@ -477,6 +496,8 @@ impl Compare {
             _ => Pivot::new(&compared.report, &scoped).rows.len(),
         };
         self.scope_counts = ScopeCounts { pairs: scoped.len(), settings };
+        self.ranges =
+            HeatValue::ALL.map(|value| extent(scoped.iter().filter_map(|at| value.number(&pairs[*at]))));
         self.why_none = if kept.is_empty() { self.why_all_hidden(&compared) } else { String::new() };
         let mut shown = kept.clone();
         self.sort(&mut shown, |at| Some(*at));
@@ -594,8 +615,7 @@ impl Compare {
 
     /// Opens the map on the selected pair.
     pub fn open_map_on_selected(&mut self) {
-        let runs = self.selected().map(runs_of);
-        self.open_map_on(self.pairs().iter().position(|pair| Some(runs_of(pair)) == runs));
+        self.open_map_on(self.selected_at());
     }
 
     /// Opens the map on a pair, an index into the report.

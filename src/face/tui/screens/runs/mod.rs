@@ -207,7 +207,6 @@ impl Screen for Runs {
             self.unseen_row = row;
         }
         if let Some(record) = self.selected(stored.as_ref()) {
-            cx.seen_run = Some(record.run.clone());
             TraceLookup::ask::<Self>(record, cx, |runs| &mut runs.trace);
         }
         if !self.shows_detail(cx.size.0) {

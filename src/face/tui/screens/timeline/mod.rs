@@ -145,9 +145,6 @@ impl Screen for Timeline {
             view.panes[0].index.title.rsplit("  ").next().unwrap_or_default().to_owned()
         };
         cx.open_trace = self.view.as_ref().map(title);
-        if let Some(run) = self.view.as_ref().and_then(|view| view.panes[0].index.source()) {
-            cx.seen_run = Some(run);
-        }
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
         let rows = usize::from(lists::rows(areas.panel, view).height);

@@ -167,3 +167,19 @@ fn a_map_of_one_tp_and_batch_is_over_the_settings_that_vary() {
     driver.tap(KeyCode::Right);
     assert_eq!(driver.state.compare.selected().map(|pair| pair.side.spec.prompt_tokens), Some(2048));
 }
+
+#[test]
+fn a_shade_means_the_same_in_all_slices() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("v");
+    let scale = |driver: &Driver| {
+        let legend = line_of(driver, ": slice ");
+        let (scale, _) = legend.split_once(", the same in all slices").expect("it is said");
+        scale.split_once("··").expect("it has shades").1.to_owned()
+    };
+    let (slice, of_ladder) = (driver.state.compare.slice, scale(&driver));
+    driver.taps("cupper");
+    driver.tap(KeyCode::Enter);
+    assert_ne!(driver.state.compare.slice, slice, "{}", driver.screen());
+    assert_eq!(scale(&driver), of_ladder, "{}", driver.screen());
+}

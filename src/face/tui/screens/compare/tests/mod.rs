@@ -293,9 +293,9 @@ fn runs_of_other_experiments_are_counted_apart() {
     }
     // the newest run decides the experiment
     let mut driver = on([other, compared()].concat(), (120, 40));
-    driver.shows("1 setting (*: 1 more in other experiments)");
+    driver.shows("1 setting (1 more in other experiments: * shows all)");
     driver.taps("t");
-    driver.shows(": 4 comparisons (*: 4 more in other experiments), ");
+    driver.shows(": 4 comparisons (4 more in other experiments: * shows all), ");
     driver.taps("*");
     driver.shows(": 8 comparisons, ");
 }

@@ -106,7 +106,7 @@ fn a_baseline_that_is_no_name_is_shown_with_its_option() {
     driver.taps("ap2p");
     driver.tap(KeyCode::Enter);
     driver.shows("P2P on TPOT ms");
-    driver.shows("x tokens/s of P2P on");
+    driver.shows("1.10x: 1.10 times the tokens/s of P2P on");
     driver.shows("p2p: P2P off against P2P on");
     driver.shows("│P2P off ");
 }
@@ -120,6 +120,21 @@ fn numbers_below_one_another_are_aligned() {
     let point = |line: &str| line.find('.').unwrap();
     assert_eq!(point(&side("standard")), point(&side("upper-bound")), "{}", driver.screen());
     assert!(side("upper-bound").contains(" 0.000 "), "{}", driver.screen());
+}
+
+#[test]
+fn the_lengths_of_the_bars_differ_as_the_sentence_says() {
+    let driver = on(grid().to_vec(), (120, 40));
+    let number = |line: &str, unit: &str| -> f64 {
+        let (before, _) = line.split_once(unit).unwrap();
+        before.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    let screen = driver.screen();
+    let bars = screen.lines().filter(|line| line.contains(" ms decode"));
+    let bars: Vec<f64> = bars.map(|line| number(line, " ms decode")).collect();
+    let difference = number(&line_of(&driver, " longer than ladder"), " ms longer than");
+    assert_eq!(bars.len(), 2, "{screen}");
+    assert!((bars[0] - bars[1] - difference).abs() < 0.02, "{screen}");
 }
 
 #[test]
@@ -190,30 +205,64 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
 }
 
 #[test]
-fn the_cursor_follows_the_run_that_was_seen_last_and_keeps_its_column() {
-    let mut driver = on(grid().to_vec(), (120, 40));
-    let see = |driver: &mut Driver, architecture: &str| {
-        driver.taps("3");
-        driver.tap(KeyCode::Esc);
-        driver.taps(&format!("/arch:{architecture} tp:2 batch:4 p2p-off"));
-        driver.tap(KeyCode::Enter);
-        driver.taps("6");
-    };
+fn the_cursor_stays_on_its_pair_while_other_screens_are_visited() {
     let selected = |driver: &Driver| {
         let pair = driver.state.compare.selected().unwrap();
-        (pair.value.clone(), pair.side.spec.tp, pair.side.spec.batch, pair.side.spec.p2p)
+        (pair.baseline_run.clone(), pair.run.clone())
     };
-    see(&mut driver, "upper-bound");
-    assert_eq!(selected(&driver), ("upper-bound".into(), 2, 4, P2p::Off));
-    driver.tap(KeyCode::Down);
-    let below = selected(&driver);
-    assert_eq!(below.0, "upper-bound", "the column stays");
-    assert_ne!((below.1, below.2, below.3), (2, 4, P2p::Off));
-    // the selection of the user stays until another run is seen
-    driver.taps("36");
-    assert_eq!(selected(&driver), below);
-    see(&mut driver, "standard");
-    assert_eq!(selected(&driver), ("ladder".into(), 2, 4, P2p::Off), "the fastest against it");
+    // the headline's pair, and one that the user chose
+    for keys in ["", "ggjl"] {
+        let mut driver = on(grid().to_vec(), (120, 40));
+        driver.taps(keys);
+        let before = selected(&driver);
+        for screen in ["3", "4", "5", "7"] {
+            driver.taps(screen);
+            driver.tap(KeyCode::Down);
+            driver.taps("6");
+            assert_eq!(selected(&driver), before, "after screen {screen}: {}", driver.screen());
+        }
+    }
+}
+
+#[test]
+fn another_round_keeps_the_cursor_on_its_pair() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ggjjjl");
+    let before = driver.state.compare.selected().unwrap().clone();
+    let mut records = grid().to_vec();
+    records.extend(grid().iter().cloned().map(|mut record| {
+        record.run.push_str("-again");
+        record
+    }));
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    let after = driver.state.compare.selected().unwrap();
+    assert_ne!(after.run, before.run, "a cell has the name of its last run");
+    assert_eq!((&after.value, &after.side.spec), (&before.value, &before.side.spec));
+}
+
+#[test]
+fn other_pairs_open_at_the_top_on_the_headlines_row() {
+    for views in ["", "t"] {
+        let mut driver = on(grid().to_vec(), (120, 24));
+        driver.taps(views);
+        driver.tap(KeyCode::End);
+        let other = compared();
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(other, Vec::new())))));
+        driver.answer(effects);
+        let compare = &driver.state.compare;
+        assert_eq!(compare.list.offset, 0, "{}", driver.screen());
+        assert_eq!(compare.selected().unwrap().value, "ladder", "{}", driver.screen());
+    }
+    // a cursor that nobody moved follows the headline
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let batch = |driver: &Driver| driver.state.compare.selected().unwrap().side.spec.batch;
+    assert_eq!(batch(&driver), 1);
+    driver.taps("/batch:4");
+    driver.enter();
+    assert_eq!(batch(&driver), 4, "{}", driver.screen());
+    driver.tap(KeyCode::Esc);
+    assert_eq!(batch(&driver), 1, "{}", driver.screen());
 }
 
 #[test]
@@ -245,6 +294,17 @@ fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
     driver.taps("t");
     assert!(driver.state.compare.shows_pivot() && same(&driver));
     driver.shows("setting");
+}
+
+#[test]
+fn a_pair_of_the_list_stays_selected_on_the_map_and_in_the_pivot() {
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
+    driver.taps("ggj");
+    let run = driver.state.compare.selected().unwrap().run.clone();
+    for _ in 0..2 {
+        driver.taps("t");
+        assert_eq!(driver.state.compare.selected().unwrap().run, run, "{}", driver.screen());
+    }
 }
 
 #[test]
@@ -293,6 +353,20 @@ fn a_tall_window_shows_all_values_at_the_selected_setting() {
     driver.shows("all values at tp4 b4 p2p-on");
     driver.taps("t");
     driver.hides("all values at");
+}
+
+#[test]
+fn a_wide_window_has_the_details_beside_the_pivot() {
+    let titles = |driver: &Driver| line_of(driver, "standard TPOT ms");
+    for rows in [24, 40, 60] {
+        let mut driver = on(grid().to_vec(), (200, rows));
+        assert!(titles(&driver).contains("╭ all values at tp4 b1 p2p-off"), "{}", driver.screen());
+        driver.shows("architecture: ladder against standard");
+        driver.tap(KeyCode::Down);
+        assert!(titles(&driver).contains("╭ all values at tp4 b4 p2p-on"), "{}", driver.screen());
+    }
+    let narrow = titles(&on(grid().to_vec(), (140, 60)));
+    assert!(!narrow.contains('╭'), "{narrow}");
 }
 
 #[test]
