@@ -583,7 +583,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
         // an older forecast counts other runs than the list
         let text = match is_running {
             true => Some(running_text(forecast, cx)),
-            false => draft.is_checked().then(|| runs_text(forecast, cx)),
+            false => draft.is_checked().then(|| runs_text(forecast, draft, cx)),
         };
         texts.extend(text.map(|text| styled(text, Role::Text)));
     }
@@ -597,9 +597,8 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
         let text = format!("{provenance} ({})", meaning(provenance));
         texts.push(styled(text, Role::of_provenance(provenance)));
     }
-    let shared = draft.checked.as_ref().and_then(|checked| checked.shared.clone());
     let basis = forecast.and_then(Forecast::basis);
-    texts.extend(shared.into_iter().chain(basis).map(|text| styled(text, Role::Dim)));
+    texts.extend(basis.map(|text| styled(text, Role::Dim)));
     for note in &experiment.notes {
         texts.push(styled(format!("! {note}"), Role::Warn));
     }
@@ -621,8 +620,9 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
-/// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.
-fn runs_text(forecast: &Forecast, cx: &Context) -> String {
+/// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left, about 15 s (18 cells)`;
+/// `40 of 80 runs stored by paper-70b; r runs the other 40, about 15 s (80 cells)`.
+fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
     let rounds =
         if forecast.rounds == 1 { String::new() } else { format!(" x {} rounds", forecast.rounds) };
@@ -637,15 +637,27 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
         Some(seconds) => format!(", about {}", duration(seconds)),
     };
-    match forecast.left() {
-        0 if forecast.runs == 0 => "no cell can run".into(),
-        0 => format!("all {} stored ({grid}) · {all}: run again", counted(forecast.runs, "run")),
-        _ if forecast.stored == 0 => {
-            format!("{run}: {} ({grid}){about}", counted(forecast.runs, "run"))
+    let counts = draft.stored();
+    // a user never ran these, so that nothing is resumed
+    let by_others = draft.checked.as_ref().and_then(|checked| checked.others.as_ref()).map(|names| {
+        match counts.own {
+            0 => format!("stored by {names}"),
+            _ => format!("stored, {} of them by {names}", counts.done - counts.own),
         }
-        left => format!(
-            "{run}: resume, {left} of {} runs left ({grid}){about} · {all}: run all again",
-            forecast.runs
+    });
+    let (runs, stored) = (counted(forecast.runs, "run"), forecast.stored);
+    match (forecast.left(), by_others) {
+        (0, _) if forecast.runs == 0 => "no cell can run".into(),
+        (0, by_others) => {
+            let stored = by_others.unwrap_or_else(|| "stored".into());
+            format!("all {runs} {stored} ({grid}) · {all} runs them again")
+        }
+        _ if stored == 0 => format!("{run}: {runs} ({grid}){about}"),
+        (left, None) => {
+            format!("{run}: resume, {left} of {runs} left{about} ({grid}) · {all} runs all again")
+        }
+        (left, Some(by_others)) => format!(
+            "{stored} of {runs} {by_others}; {run} runs the other {left}{about} ({grid}) · {all} runs all again"
         ),
     }
 }
