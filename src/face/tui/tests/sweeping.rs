@@ -181,6 +181,18 @@ fn a_value_typed_at_the_end_of_a_list_is_in_view_in_the_smallest_window() {
 }
 
 #[test]
+fn in_a_low_grid_all_axes_come_before_headings_and_settings() {
+    let mut driver = workbench((60, 16));
+    let grid = |driver: &Driver| driver.screen().lines().any(|line| line.contains("││ grid"));
+    assert!(!grid(&driver), "{}", driver.screen());
+    for axis in ["architecture", "tp             2  3  8", "batch          1  16  4096", "↓ "] {
+        driver.shows(axis);
+    }
+    send(&mut driver, Message::Resize(120, 40));
+    assert!(grid(&driver), "{}", driver.screen());
+}
+
+#[test]
 fn the_footer_says_what_keys_do_in_the_grid_and_in_the_list() {
     let mut driver = workbench((120, 40));
     driver.shows("→ edit");

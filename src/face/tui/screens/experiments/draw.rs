@@ -122,9 +122,9 @@ const LOW: u16 = 16;
 const LOW_HEADLINES: usize = 3;
 const LOW_FORECAST: u16 = 4;
 
-/// Rows for the stored results in a low editor: what the forecast, a heading and two axes leave.
+/// Rows for the stored results in a low editor: what the forecast and four axes leave.
 const fn low_rows(height: u16) -> u16 {
-    height.saturating_sub(LOW_FORECAST + 3)
+    height.saturating_sub(LOW_FORECAST + 4)
 }
 
 /// Rows of the editor from which whole results may have room.
@@ -282,16 +282,32 @@ fn fitting_clauses<'a>(
     }
 }
 
-/// Line of a row, counting headings.
-fn line_of(draft: &Draft, row: usize) -> usize {
-    let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
-    row + 1 + usize::from(row >= axes)
+/// Rows of a grid from which the axes have a heading; in fewer, they come first.
+const HEADED: usize = 6;
+
+fn axes(draft: &Draft) -> usize {
+    draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count()
+}
+
+/// Rows of the heading above the axes; without axes, it says how to add one.
+fn heading_rows(draft: &Draft, height: usize) -> usize {
+    usize::from(height >= HEADED || axes(draft) == 0)
+}
+
+/// Lines of a grid of this height: rows and headings.
+fn grid_lines(draft: &Draft, height: usize) -> usize {
+    heading_rows(draft, height) + draft.rows.len() + 1
+}
+
+/// Line of a row in a grid of this height, counting headings.
+fn line_of(draft: &Draft, row: usize, height: usize) -> usize {
+    row + heading_rows(draft, height) + usize::from(row >= axes(draft))
 }
 
 /// Scrolls to keep the selected row in view, with the heading if it is the first row.
 pub fn fit(draft: &mut Draft, height: usize) {
-    let (at, lines) = (line_of(draft, draft.list.selected), draft.rows.len() + 2);
     let height = height.max(1);
+    let (at, lines) = (line_of(draft, draft.list.selected, height), grid_lines(draft, height));
     let offset = draft.list.offset.min(at.saturating_sub(1)).max((at + 1).saturating_sub(height));
     draft.list.offset = offset.min(lines.saturating_sub(height));
 }
@@ -342,7 +358,8 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
         return None;
     }
     let wanted = draft.list.offset + usize::from(at.y - rows.y);
-    let row = (0..draft.rows.len()).find(|row| line_of(draft, *row) == wanted)?;
+    let height = usize::from(rows.height);
+    let row = (0..draft.rows.len()).find(|row| line_of(draft, *row, height) == wanted)?;
     let x = values_x(draft, rows);
     let column = if draft.list.selected == row { draft.column } else { 0 };
     let (shown, ..) = chips(draft.rows.get(row)?, column, column, x, rows.right());
@@ -375,7 +392,7 @@ fn draw_editor(
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
     // on the rule below the grid
     let (above, rows) = (draft.list.offset, usize::from(parts.rows.height));
-    let below = (draft.rows.len() + 2).saturating_sub(above + rows);
+    let below = grid_lines(draft, rows).saturating_sub(above + rows);
     let ruled = Rect { height: parts.rows.height + 1, ..parts.rows };
     hidden_rows(buf, ruled, above, below, cx.theme);
 }
@@ -388,9 +405,9 @@ fn draw_rows(
     draft: &Draft,
 ) {
     let (theme, area) = (cx.theme, parts.rows);
-    let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
+    let (axes, height) = (axes(draft), usize::from(area.height));
     let y_of = |at: usize| {
-        let row = at.checked_sub(draft.list.offset).filter(|row| *row < usize::from(area.height))?;
+        let row = at.checked_sub(draft.list.offset).filter(|row| *row < height)?;
         Some(area.y + row as u16)
     };
     let heading = |buf: &mut Buffer, at: usize, text: &str, more: &str| {
@@ -403,10 +420,13 @@ fn draw_rows(
         return;
     }
     let none = format!("(one cell; {} adds an axis)", cx.key::<Experiments>(Act::AddAxis));
-    heading(buf, 0, "grid", if axes == 0 { &none } else { "" });
-    heading(buf, axes + 1, "same for all cells", "");
+    let top = heading_rows(draft, height);
+    if top > 0 {
+        heading(buf, 0, "grid", if axes == 0 { &none } else { "" });
+    }
+    heading(buf, top + axes, "same for all cells", "");
     for (index, row) in draft.rows.iter().enumerate() {
-        let Some(y) = y_of(line_of(draft, index)) else { continue };
+        let Some(y) = y_of(line_of(draft, index, height)) else { continue };
         let area = Rect { y, height: 1, ..area };
         let is_selected = experiments.editing && draft.list.selected == index;
         let is_above = row.name == "question" && parts.head.has_question && !is_selected;
