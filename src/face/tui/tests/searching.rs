@@ -115,7 +115,7 @@ fn a_key_pressed_while_experiments_load_takes_effect_then() {
     assert!(driver.state.experiments.early.take().is_some());
     let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
     driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
-    driver.enter();
+    driver.keys("r");
     driver.shows("your key acts in a moment");
     driver.taps("x");
     assert!(driver.state.cx.overlays.is_empty(), "later keys wait behind it");

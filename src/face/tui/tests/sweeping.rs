@@ -262,6 +262,21 @@ fn a_value_that_no_cell_can_have_is_refused_and_can_be_corrected() {
 }
 
 #[test]
+fn enter_asks_before_a_long_sweep_with_what_it_runs_and_how_long_that_takes() {
+    let mut driver = workbench((80, 24));
+    let is_sweep = |effect: &Effect| matches!(effect, Effect::Sweep(_));
+    assert!(!press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
+    driver.shows("Run hide: 16 runs, about 2 min 05 s, simulated?");
+    assert!(!keys(&mut driver, "n").iter().any(is_sweep));
+    driver.hides("Run hide");
+    // a moment needs no question
+    let draft = driver.state.experiments.draft_mut().expect("an experiment is selected");
+    draft.checked.as_mut().and_then(|checked| checked.forecast.as_mut()).expect("one").seconds =
+        Some(1.0);
+    assert!(press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
+}
+
+#[test]
 fn the_edited_experiment_runs_as_it_is_shown() {
     let mut driver = workbench((80, 24));
     at_tp(&mut driver);
@@ -672,7 +687,7 @@ fn resumed() -> Driver {
     keys(&mut driver, "1");
     driver.state.experiments.list.selected = 0;
     send(&mut driver, Message::Clock(1_000));
-    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "r");
     driver
 }
 
