@@ -39,7 +39,7 @@ acts! {
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
-    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
+    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
