@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::overlay::{Folder, Overlay, whole_body};
+use super::overlay::{Folder, Overlay, is_no_text, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
 use super::prelude::*;
 use super::trace_picker::counterpart_rank;
@@ -571,6 +571,7 @@ impl Overlay for Pick {
             KeyCode::PageDown => self.selected += PAGE,
             KeyCode::Tab => self.complete(),
             _ if self.field.key(key) => (self.selected, self.error, self.awaited) = (0, None, false),
+            code if is_no_text(code) => state.cx.say_what_closes(),
             _ => {}
         }
         Some(self)
