@@ -77,6 +77,7 @@ mod palette;
 mod pick;
 mod pictures;
 mod preview;
+mod ranking;
 mod scope;
 mod screen;
 mod screens;
