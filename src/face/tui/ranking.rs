@@ -30,9 +30,14 @@ impl PickLine {
         Self { name, about, folded, squeezed, also, is_elsewhere, is_action, is_off }
     }
 
+    /// Name as searched, without the kind of the line: `compare` of `screen: compare`.
+    fn without_kind(&self) -> &str {
+        self.squeezed.strip_prefix("screen: ").unwrap_or(&self.squeezed)
+    }
+
     /// True if the name begins with this whole word.
     fn begins_with(&self, word: &str) -> bool {
-        self.squeezed.split(|c: char| !c.is_alphanumeric()).next() == Some(word)
+        self.without_kind().split(|c: char| !c.is_alphanumeric()).next() == Some(word)
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
@@ -131,7 +136,9 @@ pub fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
         let named = words.iter().all(|word| squeezed.contains(word));
         // `b1` is not the start of `b16`
         let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
-        let starts = words.first().is_some_and(|first| squeezed.starts_with(first));
+        let starts = words
+            .first()
+            .is_some_and(|first| squeezed.starts_with(first) || line.without_kind().starts_with(first));
         let contains = squeezed.contains(&typed);
         let begins = |first: &&str| {
             squeezed.split(|c: char| !c.is_alphanumeric()).position(|word| word.starts_with(*first))
@@ -158,6 +165,17 @@ mod tests {
         let lines = ["frontier over completion latency, or over TPOT", "AR latency", "plate"];
         let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
         assert_eq!(by_letters(&lines, "lat"), [1, 0, 2], "then by how early a word begins with it");
+    }
+
+    #[test]
+    fn a_screen_comes_before_actions_of_other_screens_that_begin_with_its_name() {
+        let lines =
+            ["compare two marked runs side by side", "compare by the next axis", "screen: compare"];
+        let mut lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
+        lines.iter_mut().for_each(|line| line.is_action = true);
+        lines[..2].iter_mut().for_each(|line| line.is_elsewhere = true);
+        assert_eq!(by_letters(&lines, "compare")[0], 2);
+        assert_eq!(by_letters(&lines, "screen")[0], 2);
     }
 
     #[test]
