@@ -71,7 +71,7 @@ fn run(workbench: &mut Workbench, experiment: &str) {
     // experiments of the directory stand in the list behind the built-in ones
     for _ in 0..40 {
         if workbench.contents().contains(&format!("╭ {experiment}")) {
-            workbench.press("\r");
+            workbench.press("r");
             return;
         }
         // on a busy machine the screen follows late: a second key must not go past what is looked for

@@ -13,7 +13,11 @@ use table::{MEASURES, Status};
 type Meaning = (&'static str, &'static str, &'static str);
 
 const EXPERIMENTS: [Meaning; 5] = [
-    ("3/18", "runs that are stored, of those that the experiment has", "count progress"),
+    (
+        "3/18",
+        "stored runs of these cells (by this or another experiment), of all",
+        "count progress others",
+    ),
     ("▶", "the experiment runs now", "running"),
     ("…", "it waits in the queue of sweeps", "queued"),
     ("✘", "invalid file, with the reason next to it", "error invalid"),

@@ -40,13 +40,18 @@ impl HelpEntry {
     }
 }
 
-/// Columns of keys, marks and terms; a longer name takes more.
-const NAME_COLUMNS: usize = 13;
+/// Keys of the screen that come before its notes, one row each.
+const MAIN_KEYS: usize = 5;
+
+/// Columns of keys, marks and terms in help of this width; a longer name takes more.
+const fn name_columns(width: usize) -> usize {
+    if width < 70 { 10 } else { 13 }
+}
 
 /// Width of one of two columns.
 const HELP_COLUMN: u16 = 80;
 
-/// Most lines of a note that comes before the keys.
+/// Most lines of a note that comes before the other keys.
 const NOTE_LINES: usize = 8;
 
 /// Name of actions without a key.
@@ -96,14 +101,12 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     groups
 }
 
-/// Help on one screen: its main keys, its other keys, its marks, then keys of all screens and terms.
+/// Help on one screen: its [`MAIN_KEYS`], its other keys, its marks, then keys of all screens and terms.
 fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
-    let own = |hinted: bool| {
-        let is_own = move |bound: &&BoundAction| {
-            bound.scope == BindingScope::On(tab) && bound.row.hint.is_some() == hinted
-        };
-        keys.all().iter().filter(is_own)
-    };
+    let is_own = |bound: &&BoundAction| bound.scope == BindingScope::On(tab);
+    let mut own: Vec<&BoundAction> = keys.all().iter().filter(is_own).collect();
+    own.sort_by_key(|bound| bound.row.hint.is_none());
+    let (main, others) = own.split_at(own.len().min(MAIN_KEYS));
     let everywhere = |kind: u8| {
         let of = move |bound: &&BoundAction| match bound.action {
             _ if bound.scope != BindingScope::Anywhere => false,
@@ -114,8 +117,8 @@ fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
         keys.all().iter().filter(of)
     };
     vec![
-        group(format!("On this screen: {}", tab.title()), own(true)),
-        group("Also on this screen".into(), own(false)),
+        group(format!("On this screen: {}", tab.title()), main.iter().copied()),
+        group("Also on this screen".into(), others.iter().copied()),
         HelpGroup { heading: "Marks on this screen".into(), entries: marks(tab, theme) },
         group("Everywhere (unless the screen uses the key itself)".into(), everywhere(0)),
         group("Screens".into(), everywhere(1)),
@@ -164,6 +167,12 @@ fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
     let begins = |entry: &HelpEntry| folded(&entry.name).starts_with(without_value(first));
     groups.sort_by_key(|group| !group.entries.iter().any(begins));
     groups
+}
+
+/// First clauses of a description that fit into a row, or its first words.
+fn in_one_row(text: &str, room: usize) -> String {
+    let clauses = leading_clauses(text, room, &["; ", ": ", ", ", " ("]);
+    clauses.map_or_else(|| words_or_cut(text, room as u16), str::to_owned)
 }
 
 /// Divides blocks into two columns of about equal height: between two groups if both fit then.
@@ -221,21 +230,29 @@ impl Help {
             };
             entries.into_iter().enumerate().map(block).collect::<Vec<_>>()
         };
-        let notes = self.notes.iter().filter(|_| self.search.value().is_empty());
-        // the keys come before a list such as all details of a run
+        let entries = |HelpGroup { heading, entries }: HelpGroup, is_short: bool| {
+            let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
+                let name = if name.is_empty() { NO_KEY } else { name.as_str() };
+                let of = |name: &str| format!("  {name:<columns$} ", columns = name_columns(width));
+                let before = of(name);
+                let room = width.saturating_sub(before.width());
+                let text = if is_short { in_one_row(&text, room) } else { text };
+                wrapped([before, of("")], role, &text)
+            };
+            of_group(&heading, entries.into_iter().map(entry).collect())
+        };
+        let is_search = !self.search.value().is_empty();
+        let mut groups = found(cx, self.search.value()).into_iter();
+        let main = groups.next().into_iter().flat_map(|group| entries(group, !is_search));
+        let mut blocks: Vec<HelpBlock> = main.collect();
+        let notes = self.notes.iter().filter(|_| !is_search);
+        // all keys come before a list such as all details of a run
         let (lists, notes): (Vec<&ScreenNote>, Vec<&ScreenNote>) =
             notes.partition(|note| note.text.lines().count() > NOTE_LINES);
         let rows = |note: &ScreenNote| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text);
-        let mut blocks =
-            of_group("Notes not shown on this screen", notes.into_iter().map(rows).collect());
-        for HelpGroup { heading, entries } in found(cx, self.search.value()) {
-            let entry = |HelpEntry { name, role, text, .. }: HelpEntry| {
-                let name = if name.is_empty() { NO_KEY } else { name.as_str() };
-                let of = |name: &str| format!("  {name:<NAME_COLUMNS$} ");
-                wrapped([of(name), of("")], role, &text)
-            };
-            blocks.extend(of_group(&heading, entries.into_iter().map(entry).collect()));
-        }
+        let notes = notes.into_iter().map(rows).collect();
+        blocks.extend(of_group("Notes not shown on this screen", notes));
+        blocks.extend(groups.flat_map(|group| entries(group, false)));
         let lists = lists.into_iter().map(rows).collect();
         blocks.extend(of_group("Lists not shown on this screen", lists));
         blocks
@@ -341,6 +358,20 @@ mod tests {
                 let [left, right] = [page.columns[0].len(), page.columns[1].len()];
                 assert!(left.abs_diff(right) <= tallest, "{tab:?}: {left} and {right} rows");
             }
+        }
+    }
+
+    #[test]
+    fn the_first_page_of_the_smallest_window_has_five_keys_of_the_screen_in_a_row_each() {
+        for tab in Tab::ALL {
+            let mut driver = Driver::full(60, 16);
+            driver.state.cx.tab = tab;
+            let note = ScreenNote::new("a note that has no room on the screen", true);
+            let blocks = Help::with(vec![note]).blocks(&driver.state.cx, 58);
+            let rows: Vec<&HelpRow> = blocks.iter().flat_map(|block| &block.rows).collect();
+            assert!(rows[0].text.starts_with("On this screen: "), "{tab:?}");
+            assert!(rows[1..=MAIN_KEYS].iter().all(|row| !row.before.trim().is_empty()), "{tab:?}");
+            assert!(rows[MAIN_KEYS + 1].text.starts_with("Notes not shown"), "{tab:?}: {rows:?}");
         }
     }
 

@@ -9,7 +9,7 @@
 //! scope     runs that the result screens show: of one experiment, or all
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
-//! pick      searchable picker
+//! pick      searchable picker; ranking orders its lines
 //! palette   picker of actions, items of all screens, traces and themes
 //! trace_picker  pickers of trace files and stored runs; recording a program
 //! history   undo and redo of the session's changes on all screens
@@ -77,6 +77,7 @@ mod palette;
 mod pick;
 mod pictures;
 mod preview;
+mod ranking;
 mod scope;
 mod screen;
 mod screens;

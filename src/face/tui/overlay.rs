@@ -218,6 +218,11 @@ impl Context {
     }
 }
 
+/// True for a key that no line of text uses; others may change nothing, as at the end of a line.
+pub fn is_no_text(code: KeyCode) -> bool {
+    matches!(code, KeyCode::F(_) | KeyCode::Insert | KeyCode::BackTab)
+}
+
 /// Consumes the input, or returns the reason it cannot.
 pub type Take = Box<dyn Fn(&mut State, &str) -> Result<(), String>>;
 
@@ -382,6 +387,8 @@ impl Overlay for Prompt {
                 self.set_format(next);
             }
             _ if self.field.key(key) => self.error = None,
+            KeyCode::PageUp | KeyCode::PageDown => state.cx.say_what_closes(),
+            code if is_no_text(code) => state.cx.say_what_closes(),
             _ => {}
         }
         Some(self)

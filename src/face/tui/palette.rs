@@ -218,7 +218,9 @@ fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &BoundAction
 }
 
 /// Words in names and descriptions, with other words that find them.
-const SYNONYMS: [(&str, &str); 11] = [
+const SYNONYMS: [(&str, &str); 13] = [
+    ("screen: compare", "who wins winner winners fastest faster speedup versus vs significant"),
+    ("screen: live", "progress running result"),
     ("tpot", "itl latency inter-token decode"),
     ("ttft", "latency prefill"),
     ("tok/s", "throughput tokens"),
@@ -344,9 +346,13 @@ mod tests {
             ("exit", Action::Quit),
             ("clipboard", Action::CopyCommand),
             ("shortcuts", Action::Help),
+            ("who wins", Action::Show(Tab::Compare)),
+            ("winner", Action::Show(Tab::Compare)),
+            ("pareto", Action::Show(Tab::Pareto)),
         ] {
             assert_eq!(first(Tab::Runs, typed), Some(action), "{typed}");
         }
+        assert_eq!(first(Tab::Experiments, "compare"), Some(Action::Show(Tab::Compare)));
     }
 
     #[test]

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher};
-
-use super::overlay::{Folder, Overlay, whole_body};
+use super::overlay::{Folder, Overlay, is_no_text, whole_body};
 use super::palette::{NOT_FOUND, PALETTE, PaletteBasis};
 use super::prelude::*;
+use super::ranking::{PickLine, by_letters, by_words};
 use super::trace_picker::counterpart_rank;
 use super::widgets::field::TextField;
 use super::widgets::list::PAGE;
@@ -54,41 +52,6 @@ pub struct Pick {
     meanings: String,
 }
 
-/// Line of a picker: the searched name, and its description.
-#[derive(Clone, Debug)]
-pub(super) struct PickLine {
-    pub name: String,
-    pub about: String,
-    /// Name in lower case, for searches of whole words.
-    folded: String,
-    /// Name as searched: `all-reduce`, `all_reduce` and `AllReduce` are one.
-    squeezed: String,
-    /// Other words that find the line, folded: those of the description among them.
-    pub also: String,
-    pub is_elsewhere: bool,
-    /// True for an action of the palette, of this screen or of another.
-    pub is_action: bool,
-    /// True for an action that is not possible now.
-    pub is_off: bool,
-}
-
-impl PickLine {
-    fn new((name, about): (String, String)) -> Self {
-        let (folded, squeezed, also) = (folded(&name), squeezed(&name), folded(&about));
-        let (is_elsewhere, is_action, is_off) = (false, false, false);
-        Self { name, about, folded, squeezed, also, is_elsewhere, is_action, is_off }
-    }
-
-    /// True if the name begins with this whole word.
-    fn begins_with(&self, word: &str) -> bool {
-        self.squeezed.split(|c: char| !c.is_alphanumeric()).next() == Some(word)
-    }
-
-    pub fn is_same(&self, other: &Self) -> bool {
-        (&self.name, &self.about) == (&other.name, &other.about)
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub enum PickSearch {
     #[default]
@@ -121,15 +84,6 @@ struct FittedLine {
     column: u16,
     /// Whole text if a part is cut.
     whole: Option<String>,
-}
-
-/// Name of a line at this index.
-struct Named<'a>(usize, &'a str);
-
-impl AsRef<str> for Named<'_> {
-    fn as_ref(&self) -> &str {
-        self.1
-    }
 }
 
 impl Pick {
@@ -571,6 +525,7 @@ impl Overlay for Pick {
             KeyCode::PageDown => self.selected += PAGE,
             KeyCode::Tab => self.complete(),
             _ if self.field.key(key) => (self.selected, self.error, self.awaited) = (0, None, false),
+            code if is_no_text(code) => state.cx.say_what_closes(),
             _ => {}
         }
         Some(self)
@@ -619,146 +574,4 @@ impl Overlay for Pick {
 fn in_common<'a>(a: &'a str, b: &'a str) -> &'a str {
     let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
     &a[..same.map(|(letter, _)| letter.len_utf8()).sum()]
-}
-
-/// Typed words without articles and `of`, or all if no others are left.
-fn without_articles(typed: &str) -> String {
-    let words = typed.split_whitespace();
-    let kept: Vec<&str> = words.filter(|word| !["the", "a", "an", "of"].contains(word)).collect();
-    if kept.is_empty() { typed.to_owned() } else { kept.join(" ") }
-}
-
-/// Text without case, hyphens and underscores.
-fn squeezed(text: &str) -> String {
-    folded(text).replace('-', "")
-}
-
-/// Lines that [`by_words`] finds; if there are none, those whose names have the letters of each word in order and near
-/// one another.
-fn by_letters(lines: &[PickLine], typed: &str) -> Vec<usize> {
-    let mut found = by_words(lines, typed);
-    if found.is_empty() {
-        let typed_letters = folded(typed);
-        let words: Vec<Vec<char>> =
-            typed_letters.split_whitespace().map(|word| word.chars().collect()).collect();
-        found = likest(lines, typed);
-        found.retain(|at| {
-            let name: Vec<char> = lines[*at].folded.chars().collect();
-            words.iter().all(|word| has_near(&name, word))
-        });
-    }
-    found
-}
-
-/// True if a part of `name` that begins with a word of it and is at most twice as long as `word` has its letters in
-/// order: any long name of a kernel has those of most words.
-fn has_near(name: &[char], word: &[char]) -> bool {
-    let begins = |at: usize| at == 0 || !name[at - 1].is_alphanumeric();
-    (0..name.len()).filter(|from| begins(*from)).any(|from| {
-        let mut part = name[from..].iter().take(2 * word.len());
-        word.iter().all(|letter| part.any(|other| other == letter))
-    })
-}
-
-/// Lines whose names have the letters of each word in order, the best first.
-fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
-    let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
-    let names = lines.iter().enumerate().map(|(at, line)| Named(at, &line.name));
-    let found = pattern.match_list(names, &mut Matcher::new(Config::DEFAULT));
-    let found = found.into_iter().map(|(named, _)| named.0);
-    let (here, elsewhere): (Vec<_>, Vec<_>) = found.partition(|at| !lines[*at].is_elsewhere);
-    [here, elsewhere].concat()
-}
-
-/// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin with the first typed word come first, then lines with the most whole words, then names in which a word that
-/// begins with the first typed one comes early; lines found by other words alone come last, after them those of other
-/// screens. Actions of other screens whose names begin with the first typed word come first if no line of this screen does.
-/// Without a typed word, actions that are not possible come last.
-fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
-    /// Least letters that may begin another word; fewer have to be the whole word.
-    const LEAST: usize = 3;
-    let typed = &without_articles(typed.trim_end_matches([' ', '=']));
-    let mut rank = vec![usize::MAX; lines.len()];
-    likest(lines, typed).into_iter().enumerate().for_each(|(place, at)| rank[at] = place);
-    let typed = squeezed(typed);
-    let words: Vec<&str> = typed.split_whitespace().collect();
-    let has = |line: &PickLine, word: &str| {
-        let begins = |other: &str| other == word || word.len() >= LEAST && other.starts_with(word);
-        line.squeezed.contains(word) || line.also.split([' ', '-']).any(begins)
-    };
-    let has_whole = |line: &PickLine, word: &str| {
-        let is_word = |text: &str| text.split([' ', '-', '_', ':', '/']).any(|part| part == word);
-        is_word(&line.folded) || is_word(&line.also)
-    };
-    let is_found = |at: &usize| words.iter().all(|word| has(&lines[*at], word));
-    let mut found: Vec<usize> = (0..lines.len()).filter(is_found).collect();
-    let begins_with_first = |line: &PickLine| words.first().is_some_and(|first| line.begins_with(first));
-    let begins_here = found.iter().any(|at| !lines[*at].is_elsewhere && begins_with_first(&lines[*at]));
-    found.sort_by_cached_key(|at| {
-        let line = &lines[*at];
-        let PickLine { squeezed, is_elsewhere, .. } = line;
-        let is_raised = line.is_action && !line.is_off && !begins_here && begins_with_first(line);
-        let is_last = words.is_empty() && line.is_off;
-        let named = words.iter().all(|word| squeezed.contains(word));
-        // `b1` is not the start of `b16`
-        let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
-        let starts = words.first().is_some_and(|first| squeezed.starts_with(first));
-        let contains = squeezed.contains(&typed);
-        let begins = |first: &&str| {
-            squeezed.split(|c: char| !c.is_alphanumeric()).position(|word| word.starts_with(*first))
-        };
-        let place = words.first().and_then(begins).unwrap_or(usize::MAX);
-        let first = (is_last, !is_raised);
-        (first, *is_elsewhere, !(named || starts), !starts, parts, !contains, place, rank[*at], *at)
-    });
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_begins_as_typed_comes_first() {
-        let lines = ["only these runs", "open a trace", "runs: sort", "rewire"];
-        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
-        assert_eq!(by_letters(&lines, "runs"), [2, 0]);
-        assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
-        assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
-        assert_eq!(by_letters(&lines, "trace open"), [1], "in any order");
-        let lines = ["frontier over completion latency, or over TPOT", "AR latency", "plate"];
-        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
-        assert_eq!(by_letters(&lines, "lat"), [1, 0, 2], "then by how early a word begins with it");
-    }
-
-    #[test]
-    fn an_action_of_another_screen_comes_first_if_it_begins_as_typed() {
-        let lines = ["sort runs by gap closed", "close the lower trace", "close_kernel"];
-        let mut lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
-        lines[1..].iter_mut().for_each(|line| line.is_elsewhere = true);
-        lines[1].is_action = true;
-        assert_eq!(by_letters(&lines, "close"), [1, 0, 2], "operations of a trace stay behind");
-        lines[1].is_off = true;
-        assert_eq!(by_letters(&lines, "close")[0], 0, "it is not possible now");
-        assert_eq!(by_letters(&lines, "").last(), Some(&1));
-    }
-
-    #[test]
-    fn hyphens_and_underscores_are_ignored_and_scattered_letters_find_nothing() {
-        let kernel =
-            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, float>>(float const*)";
-        let lines = ["all-reduce", "L*/mlp/all_reduce", "ncclDevKernel_AllReduce_Sum_bf16", kernel];
-        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
-        for typed in ["allreduce", "all_reduce", "all-reduce"] {
-            let mut found = by_letters(&lines, typed);
-            found.sort_unstable();
-            assert_eq!(found, [0, 1, 2], "{typed}");
-        }
-        assert_eq!(by_letters(&lines, "rdckrnl"), [3], "abbreviations are found");
-        for typed in ["vertical", "overlap"] {
-            assert_eq!(likest(&lines, typed), [3], "{typed}");
-            assert!(by_letters(&lines, typed).is_empty(), "{typed}");
-        }
-    }
 }

@@ -69,11 +69,9 @@ impl Overlay for TextView {
             KeyCode::Esc | KeyCode::Char('q') => return None,
             // the help opens above this text
             KeyCode::Char('?') => act(state, Action::Help),
-            KeyCode::Enter => {
-                if let Some((_, enter)) = self.enter {
-                    enter(state);
-                    return None;
-                }
+            KeyCode::Enter if self.enter.is_some() => {
+                self.enter.into_iter().for_each(|(_, enter)| enter(state));
+                return None;
             }
             _ => state.cx.say_what_closes(),
         }

@@ -500,7 +500,7 @@ impl Driver {
         self.state.cx.tab = Tab::Experiments;
         self.state.experiments.list.selected = 0;
         self.send(Message::Clock(1_000));
-        self.enter();
+        self.keys("r");
         let settled = |cell: usize, status: Status, why: &str| {
             let mut record = record("-", experiment().cells[cell].spec.clone(), 1.0);
             (record.status, record.reason, record.metrics) = (status, Some(why.into()), None);

@@ -259,7 +259,7 @@ fn choosing_an_experiment_on_screen_1_changes_the_scope() {
     // so does running one
     driver.taps("1");
     driver.tap(KeyCode::Up);
-    driver.enter();
+    driver.keys("r");
     driver.taps("3");
     driver.shows("[one]");
 }

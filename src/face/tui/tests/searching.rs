@@ -74,6 +74,24 @@ fn slash_finds_an_item_of_a_screen_without_a_filter() {
 }
 
 #[test]
+fn a_key_without_a_meaning_in_an_overlay_says_so() {
+    let typing = [KeyCode::F(6), KeyCode::Insert, KeyCode::BackTab];
+    // palette, a line of text, help, the file
+    for (opened, keys) in
+        [(":", typing), ("x", typing), ("?", [KeyCode::Enter; 3]), ("e", [KeyCode::Enter; 3])]
+    {
+        for key in keys {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("1{opened}"));
+            assert_eq!(driver.state.cx.overlays.len(), 1, "{opened}");
+            driver.press(key);
+            assert_eq!(driver.state.cx.overlays.len(), 1, "{opened} {key:?}");
+            driver.shows("Esc closes this first");
+        }
+    }
+}
+
+#[test]
 fn hints_and_lines_of_a_picker_can_be_clicked() {
     let mut driver = Driver::full(100, 24);
     driver.keys("3");
@@ -115,7 +133,7 @@ fn a_key_pressed_while_experiments_load_takes_effect_then() {
     assert!(driver.state.experiments.early.take().is_some());
     let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
     driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
-    driver.enter();
+    driver.keys("r");
     driver.shows("your key acts in a moment");
     driver.taps("x");
     assert!(driver.state.cx.overlays.is_empty(), "later keys wait behind it");

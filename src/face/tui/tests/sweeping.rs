@@ -181,6 +181,18 @@ fn a_value_typed_at_the_end_of_a_list_is_in_view_in_the_smallest_window() {
 }
 
 #[test]
+fn in_a_low_grid_all_axes_come_before_headings_and_settings() {
+    let mut driver = workbench((60, 16));
+    let grid = |driver: &Driver| driver.screen().lines().any(|line| line.contains("││ grid"));
+    assert!(!grid(&driver), "{}", driver.screen());
+    for axis in ["architecture", "tp             2  3  8", "batch          1  16  4096", "↓ "] {
+        driver.shows(axis);
+    }
+    send(&mut driver, Message::Resize(120, 40));
+    assert!(grid(&driver), "{}", driver.screen());
+}
+
+#[test]
 fn the_footer_says_what_keys_do_in_the_grid_and_in_the_list() {
     let mut driver = workbench((120, 40));
     driver.shows("→ edit");
@@ -247,6 +259,21 @@ fn a_value_that_no_cell_can_have_is_refused_and_can_be_corrected() {
     driver.shows("✘ ");
     driver.hides("hide.toml:");
     assert_eq!(text(&driver), before);
+}
+
+#[test]
+fn enter_asks_before_a_long_sweep_with_what_it_runs_and_how_long_that_takes() {
+    let mut driver = workbench((80, 24));
+    let is_sweep = |effect: &Effect| matches!(effect, Effect::Sweep(_));
+    assert!(!press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
+    driver.shows("Run hide: 16 runs, about 2 min 05 s, simulated?");
+    assert!(!keys(&mut driver, "n").iter().any(is_sweep));
+    driver.hides("Run hide");
+    // a moment needs no question
+    let draft = driver.state.experiments.draft_mut().expect("an experiment is selected");
+    draft.checked.as_mut().and_then(|checked| checked.forecast.as_mut()).expect("one").seconds =
+        Some(1.0);
+    assert!(press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
 }
 
 #[test]
@@ -728,7 +755,7 @@ fn resumed() -> Driver {
     keys(&mut driver, "1");
     driver.state.experiments.list.selected = 0;
     send(&mut driver, Message::Clock(1_000));
-    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "r");
     driver
 }
 
@@ -1166,12 +1193,15 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     stored(&mut driver, vec![of_other.clone()]);
     // as many as are not left to run
     driver.shows("1/16");
-    driver.shows("resume, 15 of 16 runs left");
-    driver.shows("1 of 1 stored run from quickstart: the same cells");
+    driver.shows("by others 1/16");
+    driver.shows("1 of 16 runs stored by quickstart; r runs the other 15,");
+    driver.hides("r: resume");
     let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
     stored(&mut driver, vec![of_other, own]);
     driver.shows("1/16");
-    driver.hides("the same cells");
+    driver.hides("by quickstart");
+    driver.hides("by others");
+    driver.shows("resume, 15 of 16 runs left");
 }
 
 #[test]

@@ -11,7 +11,6 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
 use base::checksum;
 use base::error::Error;
-use base::text::counted;
 use lab::sweep::document::{Document, DocumentEntry, EntryKind};
 use lab::sweep::edit::{ExperimentEdit, Revisions};
 use lab::sweep::forecast::{CellHistory, Forecast, RunHistory, forecast};
@@ -92,8 +91,8 @@ pub struct CheckedDraft {
     /// Why results would be noisy if the sweep started now.
     pub noise: Option<String>,
     pub stored: StoredCounts,
-    /// Stored runs of the same cells in other experiments, in words; `None` without any.
-    pub shared: Option<String>,
+    /// Other experiments that ran stored runs of these cells, in words; `None` without any.
+    pub others: Option<String>,
 }
 
 /// Separator between an experiment's name and the hash of unsaved edits.
@@ -336,7 +335,7 @@ pub fn check(
 ) -> CheckedDraft {
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
     let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
-    let (mut own, mut shared) = (StoredCounts::default(), None);
+    let (mut counts, mut names) = (StoredCounts::default(), None);
     let mut keys: Arc<[String]> = Arc::default();
     if let Ok(experiment) = &experiment {
         keys = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
@@ -346,8 +345,8 @@ pub fn check(
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, &keys, stored)).unwrap_or_default();
-        let (counts, others) = StoredCounts::new(experiment, &keys, stored);
-        (own, shared) = (counts, shared_runs(counts, &others));
+        let (found, others) = StoredCounts::new(experiment, &keys, stored);
+        (counts, names) = (found, other_experiments(found, &others));
     }
     CheckedDraft {
         serial,
@@ -356,28 +355,26 @@ pub fn check(
         forecast: planned,
         answers: answered,
         noise,
-        stored: own,
-        shared,
+        stored: counts,
+        others: names,
     }
 }
 
-/// Maximum experiments named whose runs are shared.
+/// Maximum other experiments that are named.
 const MOST_NAMED: usize = 2;
 
-/// Stored runs that other experiments ran: `40 of 40 stored runs from paper-70b: the same cells`.
-fn shared_runs(stored: StoredCounts, others: &BTreeSet<&str>) -> Option<String> {
-    let shared = stored.done - stored.own;
+/// Experiments that ran the stored runs of the same cells: `paper-70b`, `moe, p2p and 2 more`.
+fn other_experiments(stored: StoredCounts, others: &BTreeSet<&str>) -> Option<String> {
     let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
     let more = match others.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let place = match named.is_empty() {
-        true => "no experiment".to_owned(),
+    let names = match named.is_empty() {
+        true => "single runs".to_owned(),
         false => named.join(", ") + &more,
     };
-    let of = counted(stored.done, "stored run");
-    (shared > 0).then(|| format!("{shared} of {of} from {place}: the same cells"))
+    (stored.done > stored.own).then_some(names)
 }
 
 fn answers(experiment: &Experiment, keys: &[String], stored: &Snapshot) -> Vec<Answer> {

@@ -122,9 +122,9 @@ const LOW: u16 = 16;
 const LOW_HEADLINES: usize = 3;
 const LOW_FORECAST: u16 = 4;
 
-/// Rows for the stored results in a low editor: what the forecast, a heading and two axes leave.
+/// Rows for the stored results in a low editor: what the forecast and four axes leave.
 const fn low_rows(height: u16) -> u16 {
-    height.saturating_sub(LOW_FORECAST + 3)
+    height.saturating_sub(LOW_FORECAST + 4)
 }
 
 /// Rows of the editor from which whole results may have room.
@@ -280,16 +280,32 @@ fn fitting_clauses<'a>(
     }
 }
 
-/// Line of a row, counting headings.
-fn line_of(draft: &Draft, row: usize) -> usize {
-    let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
-    row + 1 + usize::from(row >= axes)
+/// Rows of a grid from which the axes have a heading; in fewer, they come first.
+const HEADED: usize = 6;
+
+fn axes(draft: &Draft) -> usize {
+    draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count()
+}
+
+/// Rows of the heading above the axes; without axes, it says how to add one.
+fn heading_rows(draft: &Draft, height: usize) -> usize {
+    usize::from(height >= HEADED || axes(draft) == 0)
+}
+
+/// Lines of a grid of this height: rows and headings.
+fn grid_lines(draft: &Draft, height: usize) -> usize {
+    heading_rows(draft, height) + draft.rows.len() + 1
+}
+
+/// Line of a row in a grid of this height, counting headings.
+fn line_of(draft: &Draft, row: usize, height: usize) -> usize {
+    row + heading_rows(draft, height) + usize::from(row >= axes(draft))
 }
 
 /// Scrolls to keep the selected row in view, with the heading if it is the first row.
 pub fn fit(draft: &mut Draft, height: usize) {
-    let (at, lines) = (line_of(draft, draft.list.selected), draft.rows.len() + 2);
     let height = height.max(1);
+    let (at, lines) = (line_of(draft, draft.list.selected, height), grid_lines(draft, height));
     let offset = draft.list.offset.min(at.saturating_sub(1)).max((at + 1).saturating_sub(height));
     draft.list.offset = offset.min(lines.saturating_sub(height));
 }
@@ -340,7 +356,8 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
         return None;
     }
     let wanted = draft.list.offset + usize::from(at.y - rows.y);
-    let row = (0..draft.rows.len()).find(|row| line_of(draft, *row) == wanted)?;
+    let height = usize::from(rows.height);
+    let row = (0..draft.rows.len()).find(|row| line_of(draft, *row, height) == wanted)?;
     let x = values_x(draft, rows);
     let column = if draft.list.selected == row { draft.column } else { 0 };
     let (shown, ..) = chips(draft.rows.get(row)?, column, column, x, rows.right());
@@ -373,7 +390,7 @@ fn draw_editor(
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
     // on the rule below the grid
     let (above, rows) = (draft.list.offset, usize::from(parts.rows.height));
-    let below = (draft.rows.len() + 2).saturating_sub(above + rows);
+    let below = grid_lines(draft, rows).saturating_sub(above + rows);
     let ruled = Rect { height: parts.rows.height + 1, ..parts.rows };
     hidden_rows(buf, ruled, above, below, cx.theme);
 }
@@ -386,9 +403,9 @@ fn draw_rows(
     draft: &Draft,
 ) {
     let (theme, area) = (cx.theme, parts.rows);
-    let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
+    let (axes, height) = (axes(draft), usize::from(area.height));
     let y_of = |at: usize| {
-        let row = at.checked_sub(draft.list.offset).filter(|row| *row < usize::from(area.height))?;
+        let row = at.checked_sub(draft.list.offset).filter(|row| *row < height)?;
         Some(area.y + row as u16)
     };
     let heading = |buf: &mut Buffer, at: usize, text: &str, more: &str| {
@@ -401,10 +418,13 @@ fn draw_rows(
         return;
     }
     let none = format!("(one cell; {} adds an axis)", cx.key::<Experiments>(Act::AddAxis));
-    heading(buf, 0, "grid", if axes == 0 { &none } else { "" });
-    heading(buf, axes + 1, "same for all cells", "");
+    let top = heading_rows(draft, height);
+    if top > 0 {
+        heading(buf, 0, "grid", if axes == 0 { &none } else { "" });
+    }
+    heading(buf, top + axes, "same for all cells", "");
     for (index, row) in draft.rows.iter().enumerate() {
-        let Some(y) = y_of(line_of(draft, index)) else { continue };
+        let Some(y) = y_of(line_of(draft, index, height)) else { continue };
         let area = Rect { y, height: 1, ..area };
         let is_selected = experiments.editing && draft.list.selected == index;
         let is_above = row.name == "question" && parts.head.has_question && !is_selected;
@@ -581,7 +601,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
         // an older forecast counts other runs than the list
         let text = match is_running {
             true => Some(running_text(forecast, cx)),
-            false => draft.is_checked().then(|| runs_text(forecast, cx)),
+            false => draft.is_checked().then(|| runs_text(forecast, draft, cx)),
         };
         texts.extend(text.map(|text| styled(text, Role::Text)));
     }
@@ -595,9 +615,8 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &ExperimentEntry) -> Vec<(
         let text = format!("{provenance} ({})", meaning(provenance));
         texts.push(styled(text, Role::of_provenance(provenance)));
     }
-    let shared = draft.checked.as_ref().and_then(|checked| checked.shared.clone());
     let basis = forecast.and_then(Forecast::basis);
-    texts.extend(shared.into_iter().chain(basis).map(|text| styled(text, Role::Dim)));
+    texts.extend(basis.map(|text| styled(text, Role::Dim)));
     for note in &experiment.notes {
         texts.push(styled(format!("! {note}"), Role::Warn));
     }
@@ -619,8 +638,9 @@ fn meaning(provenance: Provenance) -> &'static str {
     }
 }
 
-/// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left (18 cells), about 15 s`.
-fn runs_text(forecast: &Forecast, cx: &Context) -> String {
+/// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left, about 15 s (18 cells)`;
+/// `40 of 80 runs stored by paper-70b; r runs the other 40, about 15 s (80 cells)`.
+fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
     let rounds =
         if forecast.rounds == 1 { String::new() } else { format!(" x {} rounds", forecast.rounds) };
@@ -635,15 +655,27 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
         Some(seconds) => format!(", about {}", duration(seconds)),
     };
-    match forecast.left() {
-        0 if forecast.runs == 0 => "no cell can run".into(),
-        0 => format!("all {} stored ({grid}) · {all}: run again", counted(forecast.runs, "run")),
-        _ if forecast.stored == 0 => {
-            format!("{run}: {} ({grid}){about}", counted(forecast.runs, "run"))
+    let counts = draft.stored();
+    // a user never ran these, so that nothing is resumed
+    let by_others = draft.checked.as_ref().and_then(|checked| checked.others.as_ref()).map(|names| {
+        match counts.own {
+            0 => format!("stored by {names}"),
+            _ => format!("stored, {} of them by {names}", counts.done - counts.own),
         }
-        left => format!(
-            "{run}: resume, {left} of {} runs left ({grid}){about} · {all}: run all again",
-            forecast.runs
+    });
+    let (runs, stored) = (counted(forecast.runs, "run"), forecast.stored);
+    match (forecast.left(), by_others) {
+        (0, _) if forecast.runs == 0 => "no cell can run".into(),
+        (0, by_others) => {
+            let stored = by_others.unwrap_or_else(|| "stored".into());
+            format!("all {runs} {stored} ({grid}) · {all} runs them again")
+        }
+        _ if stored == 0 => format!("{run}: {runs} ({grid}){about}"),
+        (left, None) => {
+            format!("{run}: resume, {left} of {runs} left{about} ({grid}) · {all} runs all again")
+        }
+        (left, Some(by_others)) => format!(
+            "{stored} of {runs} {by_others}; {run} runs the other {left}{about} ({grid}) · {all} runs all again"
         ),
     }
 }

@@ -82,6 +82,9 @@ fn stored_elsewhere(experiments: &Experiments, cx: &Context) -> usize {
     if experiments.has_none_stored() { runs } else { 0 }
 }
 
+/// Least width of a list for the remark that other experiments ran the stored runs.
+const REMARK_COLUMNS: u16 = 36;
+
 /// Draws the experiments by name, those that are read with their stored runs.
 pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
@@ -152,8 +155,12 @@ fn draw_entry(
         Some(draft) => draft.stored(),
         None => experiments.stored_of(row),
     };
-    let counts =
-        if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
+    let is_by_others = stored.done > 0 && stored.own == 0 && area.width >= REMARK_COLUMNS;
+    let remark = if is_by_others { "by others " } else { "" };
+    let counts = match stored.runs {
+        0 => String::new(),
+        runs => format!("{remark}{}/{runs}", stored.done),
+    };
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());

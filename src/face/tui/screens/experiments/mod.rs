@@ -3,22 +3,20 @@
 mod draft;
 mod draw;
 mod list;
+mod running;
 pub mod state;
 mod typing;
-
-use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use jiff::Timestamp;
 
 use self::draft::{Draft, RowKind, check};
 pub use self::draft::{history, is_edited};
+use self::state::ExperimentEntry;
 pub use self::state::Experiments;
-use self::state::{ExperimentEntry, StoredCounts};
 use self::typing::{EditTarget, Save};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::texts::TextView;
 use crate::face::tui::widgets::wrap::wrap_long_words;
 use lab::sweep::edit::ExperimentEdit;
@@ -34,14 +32,14 @@ const DROPPED: &str = "the key before was dropped: it waited for the experiments
 const PAPER: &str = "paper-70b";
 
 acts! {
-    Run: "run", "r", "run the experiment, or queue it while a sweep runs", Some("run"), "start launch sweep execute";
+    Run: "run", "r", "run it, or queue it while a sweep runs", Some("run"), "start launch sweep execute";
     RunAll: "run-all", "R", "run all cells again, stored ones too", None, "rerun restart repeat";
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
-    Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
+    Choose: "choose", "Enter", "run (asks first if long); in the grid: edit", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
     AddValue: "add-value", "a", "add values to the axis", Some("add value");
-    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("add axis"), "option parameter environment nccl";
+    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis"), "option parameter environment nccl";
     Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
@@ -106,7 +104,7 @@ impl Acts for Experiments {
             Act::Run => self.run(SweepSelection::Missing, cx),
             Act::RunAll => self.run(SweepSelection::Again(Timestamp::now()), cx),
             Act::Paper => self.run_paper(cx),
-            Act::Choose if !editing => self.run(SweepSelection::Missing, cx),
+            Act::Choose if !editing => self.choose(cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
                 Some(why) => cx.inform(format!("cannot edit here: {why}")),
                 None => self.editing = true,
@@ -521,38 +519,6 @@ impl Experiments {
         at.is_some()
     }
 
-    /// Starts the paper's 70B sweep, whatever is selected and whatever edits it has.
-    fn run_paper(&mut self, cx: &mut Context) {
-        let is_unread = self.entries.is_none() && self.names.is_empty();
-        match self.show(PAPER) {
-            _ if is_unread => self.early = Some(Act::Paper),
-            true if self.selected().is_none() => self.early = Some(Act::Paper),
-            true => self.run_file(SweepSelection::Missing, cx),
-            false => cx.inform(format!("there is no experiment {PAPER}")),
-        }
-    }
-
-    /// Starts the selected experiment with its edits, queued behind a running sweep.
-    fn run(&self, choice: SweepSelection, cx: &mut Context) {
-        let Some(entry) = self.selected() else { return };
-        let Some(draft) = self.draft().filter(|draft| draft.revisions.is_edited()) else {
-            return self.run_file(choice, cx);
-        };
-        // runs of unsaved edits do not count as the file's
-        let experiment = draft.experiment().map(|mut experiment| {
-            Arc::make_mut(&mut experiment).name = draft.edited_name(&entry.name);
-            experiment
-        });
-        start(experiment, self.shown(), draft.stored(), choice, cx);
-    }
-
-    /// Starts the selected experiment as its file has it, without edits.
-    fn run_file(&self, choice: SweepSelection, cx: &mut Context) {
-        let Some(entry) = self.selected() else { return };
-        let experiment = entry.experiment.clone().map(Arc::from);
-        start(experiment, Some(entry.shown()), self.stored_of(self.list.selected), choice, cx);
-    }
-
     fn save(&mut self, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else { return };
         let Some(draft) = self.draft() else { return };
@@ -618,27 +584,6 @@ impl Experiments {
                 });
             }
         }
-    }
-}
-
-/// Starts an experiment, or shows its result if all its runs are stored. `shown` becomes the scope of the result screens.
-fn start(
-    experiment: Result<Arc<Experiment>, String>,
-    shown: Option<ShownExperiment>,
-    stored: StoredCounts,
-    choice: SweepSelection,
-    cx: &mut Context,
-) {
-    let experiment = match experiment {
-        Ok(experiment) => experiment,
-        Err(error) => return cx.fail(error),
-    };
-    if let Some(shown) = shown {
-        cx.scope.show_listed(shown);
-    }
-    match choice == SweepSelection::Missing && stored.is_complete() {
-        true => cx.request(Request::StoredResult(experiment.name.clone())),
-        false => cx.request(Request::Sweep { experiment, choice }),
     }
 }
 
