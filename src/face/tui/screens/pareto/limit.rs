@@ -24,9 +24,7 @@ impl Pareto {
         let mut limits = distinct(typed.into_iter().chain(round));
         limits.sort_by(f64::total_cmp);
         let rows = |limits: &[f64]| analysis::at_limits(shown.iter().copied(), self.axes, limits);
-        // every point is within this one
-        let widest = if self.axes.x.is_more_better() { 0.0 } else { f64::INFINITY };
-        let limit = typed.unwrap_or(widest);
+        let limit = typed.unwrap_or(self.axes.x.widest());
         let best = analysis::best_within(&shown, &rows(&[limit]), self.axes, limit);
         (self.limit, self.limits, self.best_within) = (typed, rows(&limits), best);
     }

@@ -570,9 +570,7 @@ impl Pareto {
             self.selected = found.unwrap_or(self.selected);
         }
         let x = self.current().and_then(|point| Some(self.axes.coordinates(point)?.0));
-        let is_beyond =
-            |(x, limit): (f64, f64)| if self.axes.x.is_more_better() { x < limit } else { x > limit };
-        if x.zip(self.limit).is_some_and(is_beyond) {
+        if x.zip(self.limit).is_some_and(|(x, limit)| !self.axes.x.keeps(x, limit)) {
             self.select_within();
         }
     }
