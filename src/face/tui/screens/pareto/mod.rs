@@ -190,7 +190,6 @@ impl Screen for Pareto {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        self.p2p_key = cx.key::<Self>(Act::CycleP2p);
         let Some(runs) = cx.stored.clone() else { return };
         if let Some(record) = self.executed(Some(&runs)) {
             TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);

@@ -205,7 +205,7 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
     let shown = |driver: &Driver, wanted: P2p| {
         driver.state.pareto.visible().filter(|point| point.spec.p2p == wanted).count()
     };
-    driver.shows(" P2P on (p: off, both): ● standard  ■ ladder");
+    driver.shows(" P2P on (off hidden): ● standard  ■ ladder");
     let on = shown(&driver, P2p::On);
     assert!(on > 0 && shown(&driver, P2p::Off) == 0);
     driver.taps("p");

@@ -128,8 +128,6 @@ pub struct Pareto {
     p2p_of: BTreeMap<String, Option<P2p>>,
     /// Default P2P setting; `None` shows both.
     default_p2p: Option<P2p>,
-    /// Key that changes the P2P setting; empty until the screen is shown.
-    pub p2p_key: String,
     pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,

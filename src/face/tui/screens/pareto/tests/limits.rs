@@ -154,7 +154,7 @@ fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
     driver.taps("p");
     driver.shows(" P2P off: ");
     show(&mut driver, "other");
-    driver.shows(" P2P on (p: off, both): ");
+    driver.shows(" P2P on (off hidden): ");
     assert_eq!(driver.state.pareto.limit, None);
     show(&mut driver, "quickstart");
     driver.shows(" P2P off: ");
