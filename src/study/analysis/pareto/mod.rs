@@ -438,7 +438,7 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
                 "|x standard",
                 &|r| match r.best.as_ref().map(|b| (b.over_same_batch(), b.over_standard)) {
                     // a ratio across batch sizes is no speedup
-                    Some((None, Some(_))) => Shown::text("other batch, no ratio"),
+                    Some((None, Some(_))) => Shown::text("different batch: no ratio"),
                     over => Shown::number(over.and_then(|(same, _)| same), 3),
                 },
             ),

@@ -397,7 +397,7 @@ struct LimitCell {
     value: String,
     /// TP x batch of the point; empty without one.
     label: String,
-    /// Ratio to standard's best point, or why there is none; empty for `standard` itself, and for a series without a point.
+    /// Ratio to standard's best point of the same batch, or else a point just over the limit; may be empty.
     beside: String,
     /// Meaning of `beside`, if it needs one.
     meaning: &'static str,
@@ -418,14 +418,11 @@ impl LimitCell {
         let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
         let is_standard = entry.series.architecture == Architecture::Standard;
         let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
-        let (beside, meaning) = match (over, missed, best) {
-            (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
-            (None, Some(missed), _) => (missed, "~: just over the limit"),
-            (None, None, Some(best)) if !is_standard => match best.over_standard {
-                Some(_) => ("no ratio".to_owned(), "no ratio: standard's batch differs"),
-                None => ("no standard".to_owned(), ""),
-            },
-            _ => Default::default(),
+        let (beside, meaning) = match (over, missed) {
+            (Some(over), _) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
+            (None, Some(missed)) => (missed, "~: just over the limit"),
+            // across batch sizes a ratio is no speedup, and both labels show the batch
+            (None, None) => Default::default(),
         };
         Self {
             value: best.map_or(NO_POINT.into(), |best| digits(best.y)),
