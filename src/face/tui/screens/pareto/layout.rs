@@ -8,8 +8,8 @@
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
-//! | best tokens/s/GPU within 10 ms         30 ms        |   table at limits, if there is room
-//! | ◆ ladder p2p-on          12.9 8x1     278 8x64      |
+//! | best tokens/s/GPU within 30 ms                      |   table of all series, if there is room
+//! | ◆ ladder p2p-on          278 8x64  at 29.8 ms       |
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
@@ -49,7 +49,7 @@ pub struct ParetoAreas {
     pub group: Rect,
     pub legend: Rect,
     pub plot: Rect,
-    /// Best points of all series within the limit and round ones; empty if it does not fit.
+    /// Best points of all series within the limit; empty if it does not fit.
     pub table: Rect,
     pub info: Rect,
 }

@@ -154,7 +154,7 @@ pub struct Pareto {
     pub limit: Option<f64>,
     /// Best choice of each architecture within the limit, or of all points; the winner first.
     pub best_within: Vec<BestWithin>,
-    /// Best points of each series within the limit, and within round ones.
+    /// Best point of each series within the limit, or of all points.
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
