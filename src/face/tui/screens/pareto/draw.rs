@@ -259,6 +259,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     }
 }
 
+/// Suffix of points with rounds that were not measured side by side with the others.
+pub const APART: &str = "!";
+
 #[derive(Clone, Debug)]
 pub struct PlottedPoint {
     /// Index into the shown points.
@@ -280,6 +283,7 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<PlottedPoint> {
         |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
             let place = pareto.axes.coordinates(point).filter(|place| plot.contains(*place))?;
             let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
+            let suffix = if point.is_apart { APART } else { suffix };
             Some(PlottedPoint {
                 index,
                 cell: plot.cell(place),

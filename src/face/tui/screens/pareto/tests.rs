@@ -287,6 +287,40 @@ fn the_headline_compares_the_same_cells_as_compare() {
     assert!(compared.contains(claim), "{claim}: {compared}");
 }
 
+/// Round 0 of a ladder cell was cancelled, and resumed after round 1.
+#[test]
+fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
+    let of_round = |round: u32| {
+        let mut records = records();
+        records.retain(|record| record.spec.backend == Backend::Cpu);
+        for record in &mut records {
+            record.round = round;
+            record.run.push_str(&format!("-{round}"));
+            record.created = format!("2026-01-02T03:0{round}:05Z");
+        }
+        records
+    };
+    let mut all = [of_round(0), of_round(1)].concat();
+    let opened = |records: Vec<Record>| {
+        let mut driver = Driver::empty(120, 40);
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+        driver.answer(effects);
+        driver.taps("5");
+        driver
+    };
+    let mut driver = opened(all.clone());
+    driver.hides("measured apart");
+    let label = "ladder tp8 b1 p2p-on";
+    let resumed = all.iter_mut().find(|record| record.spec.label() == label).expect(label);
+    resumed.created = "2026-01-02T03:09:05Z".into();
+    driver = opened(all);
+    driver.shows("[emulated-link] ! measured apart: run all again (1, then R)");
+    let at = driver.state.pareto.visible().position(|point| point.is_apart).expect(label);
+    driver.state.pareto.selected = at;
+    driver.shows(&format!("{label}: on the frontier"));
+    driver.shows(", measured apart from the others");
+}
+
 #[test]
 fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);
