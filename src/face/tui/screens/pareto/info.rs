@@ -61,7 +61,7 @@ const NARROW: u16 = 100;
 
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
 fn fitting_clauses(text: &str, width: u16) -> &str {
-    let ends = [", ", "; ", ": ", " (", " at ", " than "];
+    let ends = [", ", "; ", ": ", " (", " at "];
     leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
 }
 
@@ -252,17 +252,12 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 
 /// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
 /// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
-/// batch just meets the limit. If points were measured apart, their ranks are not comparable,
-/// which comes first.
+/// batch just meets the limit; the legend has the P2P setting. If points were measured apart, that comes first, because their
+/// ranks may be those of the machine.
 pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
     let text = without_intervals(pareto.headline());
-    // the headline omits settings that all shown cells share
-    let text = match pareto.p2p().filter(|_| !text.contains("P2P")) {
-        Some(p2p) if !text.is_empty() => format!("P2P {}: {text}", p2p.as_str()),
-        _ => text,
-    };
     let text = match pareto.visible().any(|point| point.is_apart) {
         true => format!("{}; {text}", apart(cx)),
         false => text,
