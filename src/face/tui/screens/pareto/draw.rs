@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
+use ratatui::buffer::Cell;
 use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
 
@@ -198,6 +199,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         };
         put(buf, plot.area, x, y, &mark, theme.style(role).add_modifier(Modifier::ITALIC));
     }
+    let is_line = |at: &(u16, u16)| buf.cell(*at).is_some_and(|cell| !is_blank(cell));
+    let lines: HashSet<(u16, u16)> =
+        plot.area.positions().map(|at| (at.x, at.y)).filter(is_line).collect();
     // the colours of lines under a mark or a text do not show through
     let over = |style: Style| Style::new().fg(Color::Reset).patch(style);
     let drawn = drawn(pareto, plot);
@@ -234,20 +238,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let beside: Vec<_> = suffixes.into_iter().map(|(cell, ..)| cell).chain(brackets).collect();
     let mut points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
     points.extend(&beside);
-    for (label, style) in labelled(pareto, cx, plot, &drawn, &beside) {
-        let is_main = |point: &PlottedPoint| {
-            point.index == pareto.selected || pareto.ends.contains(&Some(point.index))
-        };
-        let is_line = |x: &u16| {
-            let cell = buf.cell((*x, label.y));
-            cell.is_some_and(|cell| !matches!(cell.symbol(), " " | "\u{2800}"))
-        };
-        let width = label.text.chars().count();
-        let covered = (label.x..label.x + width as u16).filter(is_line).count();
-        // where curves are dense, they matter more than the names of their points
-        if 2 * covered > width && !drawn.get(label.point).is_none_or(is_main) {
-            continue;
-        }
+    for (label, style) in labelled(pareto, cx, plot, &drawn, &beside, &lines) {
         let style = over(style);
         // a blank on either side separates the text from lines
         let end = put(buf, plot.area, label.x, label.y, &label.text, style);
@@ -261,6 +252,11 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 
 /// Suffix of points with rounds that were not measured side by side with the others.
 pub const APART: &str = "!";
+
+/// True if a cell of the plot has neither a line nor a mark.
+pub fn is_blank(cell: &Cell) -> bool {
+    matches!(cell.symbol(), " " | "\u{2800}")
+}
 
 #[derive(Clone, Debug)]
 pub struct PlottedPoint {
@@ -329,13 +325,15 @@ pub fn covered(pareto: &Pareto, plot: &Plot) -> Option<(usize, usize)> {
 }
 
 /// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
-/// selected series' frontier, overlay points; `beside` are cells of marks beside points.
+/// selected series' frontier, overlay points; `beside` are cells of marks beside points, `lines` those that only the selected
+/// point, the ends and overlay points may cover.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
     plot: &Plot,
     drawn: &[PlottedPoint],
     beside: &[(u16, u16)],
+    lines: &HashSet<(u16, u16)>,
 ) -> Vec<(labels::PointLabel, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
@@ -370,7 +368,10 @@ pub fn labelled(
     let elsewhere = others.iter().enumerate().filter(|(_, (other, _))| told(other));
     let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
-    let placed = labels::place(plot.area, &cells, beside, &texts);
+    let is_main = |at: usize| {
+        drawn.get(at).is_none_or(|d| d.index == pareto.selected || ends.contains(&Some(d.index)))
+    };
+    let placed = labels::place(plot.area, &cells, beside, lines, &texts, is_main);
     let styled = |label: labels::PointLabel| {
         let style = match drawn.get(label.point) {
             Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),

@@ -1,6 +1,7 @@
 //! Limit of x: the prompt for it, the answer ("within 30 ms: ladder 8x64 p2p-on, ..."), its line in the plot, and the table
 //! of all series within it.
 
+use super::draw::is_blank;
 use super::state::Pareto;
 use super::state::series::SeriesEntry;
 use super::{Act, layout, show_selected};
@@ -263,7 +264,7 @@ pub fn draw_line(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let Some(limit) = pareto.limit.filter(|limit| plot.x.contains(*limit)) else { return };
     let (x, _) = plot.cell((limit, 0.0));
     for y in plot.area.y..plot.area.bottom() {
-        if buf.cell((x, y)).is_some_and(|cell| matches!(cell.symbol(), " " | "\u{2800}")) {
+        if buf.cell((x, y)).is_some_and(is_blank) {
             put(buf, plot.area, x, y, "┊", cx.theme.style(Role::Key));
         }
     }
@@ -325,11 +326,13 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     let rank = |best: Option<&BestAtLimit>| {
         best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y })
     };
-    ranked.sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
+    ranked
+        .sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
     let cells: Vec<LimitCell> = ranked.iter().map(|(entry, _)| LimitCell::new(pareto, entry)).collect();
-    let lines = ranked.iter().zip(rows(&cells)).map(|((entry, _), row)| {
-        (format!("{} {}", entry.mark(), entry.series.label()), row)
-    });
+    let lines = ranked
+        .iter()
+        .zip(rows(&cells))
+        .map(|((entry, _), row)| (format!("{} {}", entry.mark(), entry.series.label()), row));
     let lines = lines.collect();
     let title = format!("[{}] {}", point.provenance, heading(pareto));
     let meanings = meanings(&cells);

@@ -1,5 +1,6 @@
 //! Labels, marks and suffixes of points, and their explanation.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossterm::event::KeyCode;
@@ -41,10 +42,10 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
         let mut driver = driver(columns, rows);
         driver.shows("labels: TP x batch (selected series, frontier's ends)");
         for _ in 0..30 {
-            let pareto = &driver.state.pareto;
-            let plot = layout::plot(pareto, driver.state.cx.body());
+            let (pareto, cx) = (&driver.state.pareto, &driver.state.cx);
+            let plot = layout::plot(pareto, cx.body());
             let drawn = draw::drawn(pareto, &plot);
-            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn, &[]);
+            let labels = draw::labelled(pareto, cx, &plot, &drawn, &[], &HashSet::new());
             let points: Vec<(u16, u16)> = drawn.iter().map(|d| d.cell).collect();
             assert!(!labels.is_empty());
             for (label, _) in &labels {
