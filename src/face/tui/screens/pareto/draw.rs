@@ -16,6 +16,7 @@ use super::{Act, info, limit, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, PlotLine};
+use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -246,6 +247,50 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
             if !points.contains(&(x, label.y)) {
                 put(buf, plot.area, x, label.y, " ", style);
             }
+        }
+    }
+    draw_corners(buf, pareto, plot, over(theme.style(Role::Dim)));
+}
+
+/// Says in the corner that all choices strive for which way is better and who is on the frontier, and in the opposite one what
+/// the marks of ties mean, where nothing is drawn.
+fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
+    let (right, up) = (pareto.axes.x.is_more_better(), pareto.axes.y.is_more_better());
+    let arrow = match (right, up) {
+        (false, true) => "↖",
+        (true, true) => "↗",
+        (false, false) => "↙",
+        (true, false) => "↘",
+    };
+    let better = format!("{arrow} better");
+    let is_marked = pareto.marked == pareto.axes;
+    let best = pareto.visible().filter(|point| point.on_frontier && is_marked);
+    let names = distinct(best.map(|point| point.spec.architecture.to_string())).join(", ");
+    let named = format!("{better}; on the frontier: {names}");
+    let corner = [Some(named).filter(|_| !names.is_empty()), Some(better)];
+    put_in_corner(buf, plot, (right, up), corner.iter().flatten().map(String::as_str), style);
+    put_in_corner(buf, plot, (!right, !up), limit::tie_meaning(pareto), style);
+}
+
+/// Writes the first text that covers nothing in a corner of the plot.
+fn put_in_corner<'a>(
+    buf: &mut Buffer,
+    plot: &Plot,
+    (right, up): (bool, bool),
+    texts: impl IntoIterator<Item = &'a str>,
+    style: Style,
+) {
+    let area = plot.area.intersection(buf.area);
+    let y = if up { area.y } else { area.bottom().saturating_sub(1) };
+    for text in texts {
+        let width = text.width() as u16;
+        if width + 2 > area.width {
+            continue;
+        }
+        let x = if right { area.right() - width - 1 } else { area.x + 1 };
+        if (x - 1..=x + width).all(|x| buf.cell((x, y)).is_some_and(is_blank)) {
+            put(buf, area, x, y, text, style);
+            return;
         }
     }
 }

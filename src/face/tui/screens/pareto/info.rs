@@ -304,7 +304,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         (true, Some(band)) => {
             format!(", too close to call ({}: {})", band.within(), band.reason())
         }
-        (true, None) => ", ≈ within noise".to_owned(),
+        (true, None) => ", ± intervals overlap".to_owned(),
     };
     let close = if point.is_apart { format!("{close}, measured apart from the others") } else { close };
     if point.on_frontier {

@@ -168,6 +168,14 @@ fn tie(point: &ParetoPoint) -> &'static str {
     if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
 }
 
+/// Meaning of the mark of rivals that tie with the best point; `None` if none does.
+pub fn tie_meaning(pareto: &Pareto) -> Option<&'static str> {
+    let is_simulated = pareto.current()?.provenance == Provenance::Simulated;
+    let is_tied = pareto.best_within.iter().any(|rival| rival.is_tied);
+    let meaning = if is_simulated { "≈ within the simulator's error" } else { "± intervals overlap" };
+    is_tied.then_some(meaning)
+}
+
 /// `standard` in the cell of the best point, unless it is that point or ties with it: `standard there 245`.
 fn standard_there(
     pareto: &Pareto,

@@ -370,7 +370,11 @@ impl Pareto {
 
     fn show_legend(&self, cx: &mut Context) {
         let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
-        cx.lay(Checklist::new("legend", hints, self.legend(), |pareto: &mut Self, code, at, _| {
+        let title = match limit::tie_meaning(self) {
+            None => "legend".to_owned(),
+            Some(meaning) => format!("legend; {meaning}"),
+        };
+        cx.lay(Checklist::new(title, hints, self.legend(), |pareto: &mut Self, code, at, _| {
             match code {
                 KeyCode::Enter | KeyCode::Char(' ') => pareto.toggle(at),
                 KeyCode::Char('a') => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 
 use super::super::{draw, layout};
-use super::{SIZES, driver, records};
+use super::{SIZES, driver, next_group, records};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::theme::Theme;
@@ -59,6 +59,24 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
             driver.taps("n");
         }
     }
+}
+
+#[test]
+fn the_plot_says_which_corner_is_better_and_what_the_marks_of_ties_mean() {
+    for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+        let mut driver = driver(columns, rows);
+        driver.shows("↖ better");
+        driver.taps("aaa");
+        driver.shows("↗ better");
+    }
+    let mut driver = driver(120, 40);
+    driver.shows("↖ better; on the frontier: ladder");
+    driver.shows("± intervals overlap");
+    driver.taps("L");
+    driver.shows("legend; ± intervals overlap");
+    driver.tap(KeyCode::Esc);
+    next_group(&mut driver);
+    driver.shows("≈ within the simulator's error");
 }
 
 #[test]
