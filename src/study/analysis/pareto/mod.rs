@@ -2,8 +2,8 @@
 //!
 //! This file makes a point of each cell, in groups of comparable cells named by the parts that differ, and has the
 //! columns of all tables. [`axes`] defines the plotted measures, [`frontier`] marks the frontiers and reads them at
-//! fixed latencies, [`apart`] finds points that were not measured side by side, [`area`] computes the area that one frontier gains over another, [`overlay`] reads external points,
-//! which never join a frontier.
+//! fixed latencies, [`apart`] finds cells that were not measured side by side, [`area`] computes the area that one
+//! frontier gains over another, [`overlay`] reads external points, which never join a frontier.
 
 mod apart;
 mod area;
@@ -96,8 +96,8 @@ pub struct ParetoPoint {
     /// True if its group has several expert- and data-parallel sizes, so that labels name them.
     #[serde(skip)]
     pub has_divisions: bool,
-    /// True if some of its rounds were not measured side by side with the other architectures, as after a resume: the machine
-    /// may have changed.
+    /// True if some of its rounds were not measured side by side with the other architectures, as after a resume: the
+    /// machine may have changed.
     #[serde(skip)]
     pub is_apart: bool,
     /// Evaluation behind a quality axis: what was evaluated, on which text.
