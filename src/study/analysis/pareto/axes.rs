@@ -79,6 +79,16 @@ impl XAxis {
         }
     }
 
+    /// True if `x` is within a limit: at least as much if more is better, otherwise at most.
+    pub fn keeps(self, x: f64, limit: f64) -> bool {
+        if self.is_more_better() { x >= limit } else { x <= limit }
+    }
+
+    /// Limit that every value keeps.
+    pub fn widest(self) -> f64 {
+        if self.is_more_better() { 0.0 } else { f64::INFINITY }
+    }
+
     /// Value of a point; `None` if it cannot be plotted (not finite, or not above 0; other measures may be 0).
     pub fn value(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {

@@ -284,8 +284,7 @@ fn within<'a>(
     axes: Axes,
     limit: f64,
 ) -> Option<(&'a ParetoPoint, (f64, f64))> {
-    let keeps = |x: f64| if axes.x.is_more_better() { x >= limit } else { x <= limit };
-    let within = points.iter().copied().filter(|(_, (x, _))| keeps(*x));
+    let within = points.iter().copied().filter(|(_, (x, _))| axes.x.keeps(*x, limit));
     within.max_by(|(_, a), (_, b)| {
         let (a, b) = (axes.turned(*a), axes.turned(*b));
         a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0))

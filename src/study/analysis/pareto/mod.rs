@@ -2,9 +2,10 @@
 //!
 //! This file makes a point of each cell, in groups of comparable cells named by the parts that differ, and has the
 //! columns of all tables. [`axes`] defines the plotted measures, [`frontier`] marks the frontiers and reads them at
-//! fixed latencies, [`area`] computes the area that one frontier gains over another, [`overlay`] reads external points,
-//! which never join a frontier.
+//! fixed latencies, [`apart`] finds cells that were not measured side by side, [`area`] computes the area that one
+//! frontier gains over another, [`overlay`] reads external points, which never join a frontier.
 
+mod apart;
 mod area;
 mod axes;
 mod frontier;
@@ -95,6 +96,10 @@ pub struct ParetoPoint {
     /// True if its group has several expert- and data-parallel sizes, so that labels name them.
     #[serde(skip)]
     pub has_divisions: bool,
+    /// True if some of its rounds were not measured side by side with the other architectures, as after a resume: the
+    /// machine may have changed.
+    #[serde(skip)]
+    pub is_apart: bool,
     /// Evaluation behind a quality axis: what was evaluated, on which text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quality: Option<Arc<RunQuality>>,
@@ -162,8 +167,10 @@ pub fn pareto(records: &[Record]) -> Vec<ParetoPoint> {
 /// (no TPOT with a single output token) is on no frontier.
 pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     let cells = CellRuns::group(records);
+    let apart = apart::measured_apart(&cells);
+    let of_cell = |(cell, is_apart): (&CellRuns<'_>, &bool)| point(cell, axes, *is_apart);
     let mut points: Vec<(ParetoPoint, String)> =
-        cells.par_iter().filter_map(|cell| point(cell, axes)).collect();
+        cells.par_iter().zip(&apart).filter_map(of_cell).collect();
     name_settings(&mut points);
     let mut points: Vec<ParetoPoint> = points.into_iter().map(|(point, _)| point).collect();
     if let XAxis::Of(measure) = axes.x {
@@ -198,7 +205,7 @@ fn part_by_text(points: &mut [ParetoPoint]) {
     }
 }
 
-fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
+fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<(ParetoPoint, String)> {
     let record = cell.record()?;
     let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
     if !metrics.completion_ms.is_finite() || !metrics.tokens_per_s_per_gpu.is_finite() {
@@ -245,6 +252,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
         y_ci95: None,
         quality: record.quality.filter(|_| axes.quality().is_some()),
         has_divisions: false,
+        is_apart,
         spec: record.spec,
     };
     Some((point, setting))
@@ -438,7 +446,7 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
                 "|x standard",
                 &|r| match r.best.as_ref().map(|b| (b.over_same_batch(), b.over_standard)) {
                     // a ratio across batch sizes is no speedup
-                    Some((None, Some(_))) => Shown::text("other batch, no ratio"),
+                    Some((None, Some(_))) => Shown::text("different batch: no ratio"),
                     over => Shown::number(over.and_then(|(same, _)| same), 3),
                 },
             ),

@@ -48,6 +48,32 @@ fn what_is_not_comparable_is_not_compared() {
     assert_eq!(groups.len(), 4);
 }
 
+/// Round 0 of ladder follows round 1 of standard, as when a cancelled cell is resumed.
+#[test]
+fn a_resumed_cell_is_measured_apart_from_its_setting() {
+    let apart = |minutes: [u32; 4]| {
+        let ladder = |spec: &mut Spec| spec.architecture = Architecture::Ladder(LayerSet::All);
+        let other_batch = |spec: &mut Spec| spec.batch = 4;
+        let mut records = vec![
+            record("s0", |_| (), 0, &[(1.0, 1.0)]),
+            record("l0", ladder, 0, &[(1.0, 1.0)]),
+            record("s1", |_| (), 1, &[(1.0, 1.0)]),
+            record("l1", ladder, 1, &[(1.0, 1.0)]),
+        ];
+        for (record, minute) in records.iter_mut().zip(minutes) {
+            record.created = format!("2026-01-01T00:{minute:02}:00Z");
+        }
+        // another setting is in no comparison with these
+        records.push(record("b0", other_batch, 0, &[(1.0, 1.0)]));
+        records[4].created = "2026-01-01T00:59:00Z".into();
+        records.iter_mut().for_each(|record| record.experiment = Some("hide".into()));
+        let points = pareto(&records);
+        points.iter().filter(|point| point.is_apart).map(|p| p.run.clone()).collect::<Vec<_>>()
+    };
+    assert!(apart([0, 1, 2, 3]).is_empty());
+    assert_eq!(apart([0, 3, 1, 2]), ["l1"], "the last run of the cell");
+}
+
 #[test]
 fn failed_runs_are_no_points() {
     let mut failed = at(0, 1.0, 1.0);

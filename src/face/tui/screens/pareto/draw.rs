@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
+use ratatui::buffer::Cell;
 use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
 
@@ -15,6 +16,7 @@ use super::{Act, info, limit, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, PlotLine};
+use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -198,6 +200,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         };
         put(buf, plot.area, x, y, &mark, theme.style(role).add_modifier(Modifier::ITALIC));
     }
+    let is_line = |at: &(u16, u16)| buf.cell(*at).is_some_and(|cell| !is_blank(cell));
+    let lines: HashSet<(u16, u16)> =
+        plot.area.positions().map(|at| (at.x, at.y)).filter(is_line).collect();
     // the colours of lines under a mark or a text do not show through
     let over = |style: Style| Style::new().fg(Color::Reset).patch(style);
     let drawn = drawn(pareto, plot);
@@ -234,20 +239,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let beside: Vec<_> = suffixes.into_iter().map(|(cell, ..)| cell).chain(brackets).collect();
     let mut points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
     points.extend(&beside);
-    for (label, style) in labelled(pareto, cx, plot, &drawn, &beside) {
-        let is_main = |point: &PlottedPoint| {
-            point.index == pareto.selected || pareto.ends.contains(&Some(point.index))
-        };
-        let is_line = |x: &u16| {
-            let cell = buf.cell((*x, label.y));
-            cell.is_some_and(|cell| !matches!(cell.symbol(), " " | "\u{2800}"))
-        };
-        let width = label.text.chars().count();
-        let covered = (label.x..label.x + width as u16).filter(is_line).count();
-        // where curves are dense, they matter more than the names of their points
-        if 2 * covered > width && !drawn.get(label.point).is_none_or(is_main) {
-            continue;
-        }
+    for (label, style) in labelled(pareto, cx, plot, &drawn, &beside, &lines) {
         let style = over(style);
         // a blank on either side separates the text from lines
         let end = put(buf, plot.area, label.x, label.y, &label.text, style);
@@ -257,6 +249,58 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
             }
         }
     }
+    draw_corners(buf, pareto, plot, over(theme.style(Role::Dim)));
+}
+
+/// Says in the corner that all choices strive for which way is better and who is on the frontier, and in the opposite one what
+/// the marks of ties mean, where nothing is drawn.
+fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
+    let (right, up) = (pareto.axes.x.is_more_better(), pareto.axes.y.is_more_better());
+    let arrow = match (right, up) {
+        (false, true) => "↖",
+        (true, true) => "↗",
+        (false, false) => "↙",
+        (true, false) => "↘",
+    };
+    let better = format!("{arrow} better");
+    let is_marked = pareto.marked == pareto.axes;
+    let best = pareto.visible().filter(|point| point.on_frontier && is_marked);
+    let names = distinct(best.map(|point| point.spec.architecture.to_string())).join(", ");
+    let named = format!("{better}; on the frontier: {names}");
+    let corner = [Some(named).filter(|_| !names.is_empty()), Some(better)];
+    put_in_corner(buf, plot, (right, up), corner.iter().flatten().map(String::as_str), style);
+    put_in_corner(buf, plot, (!right, !up), limit::tie_meaning(pareto), style);
+}
+
+/// Writes the first text that covers nothing in a corner of the plot.
+fn put_in_corner<'a>(
+    buf: &mut Buffer,
+    plot: &Plot,
+    (right, up): (bool, bool),
+    texts: impl IntoIterator<Item = &'a str>,
+    style: Style,
+) {
+    let area = plot.area.intersection(buf.area);
+    let y = if up { area.y } else { area.bottom().saturating_sub(1) };
+    for text in texts {
+        let width = text.width() as u16;
+        if width + 2 > area.width {
+            continue;
+        }
+        let x = if right { area.right() - width - 1 } else { area.x + 1 };
+        if (x - 1..=x + width).all(|x| buf.cell((x, y)).is_some_and(is_blank)) {
+            put(buf, area, x, y, text, style);
+            return;
+        }
+    }
+}
+
+/// Suffix of points with rounds that were not measured side by side with the others.
+pub const APART: &str = "!";
+
+/// True if a cell of the plot has neither a line nor a mark.
+pub fn is_blank(cell: &Cell) -> bool {
+    matches!(cell.symbol(), " " | "\u{2800}")
 }
 
 #[derive(Clone, Debug)]
@@ -280,6 +324,7 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<PlottedPoint> {
         |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
             let place = pareto.axes.coordinates(point).filter(|place| plot.contains(*place))?;
             let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
+            let suffix = if point.is_apart { APART } else { suffix };
             Some(PlottedPoint {
                 index,
                 cell: plot.cell(place),
@@ -325,13 +370,15 @@ pub fn covered(pareto: &Pareto, plot: &Plot) -> Option<(usize, usize)> {
 }
 
 /// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
-/// selected series' frontier, overlay points; `beside` are cells of marks beside points.
+/// selected series' frontier, overlay points; `beside` are cells of marks beside points, `lines` those that only the selected
+/// point, the ends and overlay points may cover.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
     plot: &Plot,
     drawn: &[PlottedPoint],
     beside: &[(u16, u16)],
+    lines: &HashSet<(u16, u16)>,
 ) -> Vec<(labels::PointLabel, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
@@ -366,7 +413,10 @@ pub fn labelled(
     let elsewhere = others.iter().enumerate().filter(|(_, (other, _))| told(other));
     let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
-    let placed = labels::place(plot.area, &cells, beside, &texts);
+    let is_main = |at: usize| {
+        drawn.get(at).is_none_or(|d| d.index == pareto.selected || ends.contains(&Some(d.index)))
+    };
+    let placed = labels::place(plot.area, &cells, beside, lines, &texts, is_main);
     let styled = |label: labels::PointLabel| {
         let style = match drawn.get(label.point) {
             Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),

@@ -1,12 +1,13 @@
 //! Text around the plot: headline, selected point, area gained.
 
-use super::draw::{covered, is_crowded};
+use super::draw::{APART, covered, is_crowded};
 use super::layout::{areas, meaning, meanings, plot};
 use super::limit::named;
 use super::state::Pareto;
 use super::{Act, errors};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::experiments::{self, Experiments};
 use crate::face::tui::widgets::scatter::Plot;
 use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, XAxis, published_of};
 use table::Provenance;
@@ -60,7 +61,7 @@ const NARROW: u16 = 100;
 
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
 fn fitting_clauses(text: &str, width: u16) -> &str {
-    let ends = [", ", "; ", ": ", " (", " at ", " than "];
+    let ends = [", ", "; ", ": ", " (", " at "];
     leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
 }
 
@@ -160,7 +161,7 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<ScreenNote> {
     let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
     let (areas, plot) = (areas(body, pareto), plot(pareto, body));
     let mut notes = Vec::new();
-    if has_headline(pareto) && !is_whole(&[headline(pareto, body.width)], pareto.headline()) {
+    if has_headline(pareto) && !is_whole(&[headline(pareto, cx, body.width)], pareto.headline()) {
         notes.push(ScreenNote::new(pareto.headline(), true));
     }
     if let Some(meanings) = meanings(pareto, cx.theme).first() {
@@ -251,18 +252,25 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 
 /// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
 /// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
-/// batch just meets the limit.
-pub fn headline(pareto: &Pareto, width: u16) -> String {
+/// batch just meets the limit; the legend has the P2P setting. If points were measured apart, that comes first, because their
+/// ranks may be those of the machine.
+pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
     let text = without_intervals(pareto.headline());
-    // the headline omits settings that all shown cells share
-    let text = match pareto.p2p().filter(|_| !text.contains("P2P")) {
-        Some(p2p) if !text.is_empty() => format!("P2P {}: {text}", p2p.as_str()),
-        _ => text,
+    let text = match pareto.visible().any(|point| point.is_apart) {
+        true => format!("{}; {text}", apart(cx)),
+        false => text,
     };
     let rows = headline_rows(fitting_clauses(&text, width.saturating_sub(1)), width, 1);
     rows.into_iter().next().unwrap_or_default()
+}
+
+/// Meaning of the mark of points that were measured apart, and what to do.
+fn apart(cx: &Context) -> String {
+    let screen = cx.keys.label(Action::Show(Tab::Experiments));
+    let all = cx.key::<Experiments>(experiments::Act::RunAll);
+    format!("{APART} measured apart: run all again ({screen}, then {all})")
 }
 
 /// Drops `[low, high]` behind numbers; the compare screen has them.
@@ -281,7 +289,7 @@ fn label(point: &ParetoPoint) -> String {
 pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let Some(point) = pareto.current() else { return };
     let (text, provenance) = (cx.theme.style(Role::Text), cx.theme.provenance(point.provenance));
-    let headline = headline(pareto, area.width);
+    let headline = headline(pareto, cx, area.width);
     line(buf, area, 0, &[(&label(point), provenance), (" ", text), (&headline, text)]);
 }
 
@@ -296,8 +304,9 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         (true, Some(band)) => {
             format!(", too close to call ({}: {})", band.within(), band.reason())
         }
-        (true, None) => ", ≈ within noise".to_owned(),
+        (true, None) => ", ± intervals overlap".to_owned(),
     };
+    let close = if point.is_apart { format!("{close}, measured apart from the others") } else { close };
     if point.on_frontier {
         return (": on the frontier".into(), close);
     }

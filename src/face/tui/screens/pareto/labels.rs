@@ -1,4 +1,6 @@
-//! Label placement: next to the point, covering neither points nor other labels.
+//! Label placement: next to the point, covering neither points nor other labels nor, if possible, lines.
+
+use std::collections::HashSet;
 
 use ratatui::layout::Rect;
 
@@ -11,12 +13,14 @@ pub struct PointLabel {
 }
 
 /// Places texts in order of priority in an area where all of `points` have a glyph, and some of them a suffix or
-/// brackets in the cells of `beside`. Texts without a free place are dropped.
+/// brackets in the cells of `beside`. Texts without a place are dropped; only those of main points may cover `lines`.
 pub fn place(
     area: Rect,
     points: &[(u16, u16)],
     beside: &[(u16, u16)],
+    lines: &HashSet<(u16, u16)>,
     texts: &[(usize, String)],
+    is_main: impl Fn(usize) -> bool,
 ) -> Vec<PointLabel> {
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
     let mut taken = vec![false; columns * rows];
@@ -48,18 +52,28 @@ pub fn place(
             (Some(x + gap), above),
             (left, below),
         ];
-        for (x, y) in places.into_iter().filter_map(|(x, y)| x.zip(y)) {
-            // one free column on either side separates labels
-            let cells = || (x.saturating_sub(1)..=x + width).map(move |x| (x, y));
-            let (own, row) = points[*point];
-            let is_own = |(x, y): (u16, u16)| y == row && x.abs_diff(own) < gap;
-            let free = cells().all(|at| is_own(at) || index(at.0, at.1).is_none_or(|at| !taken[at]));
-            let inside = index(x, y).is_some() && index(x + width - 1, y).is_some();
-            if width > 0 && free && inside {
-                cells().filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
-                labels.push(PointLabel { x, y, text: text.clone(), point: *point });
-                break;
-            }
+        // one free column on either side separates labels
+        let cells = |(x, y): (u16, u16)| (x.saturating_sub(1)..=x + width).map(move |x| (x, y));
+        let (own, row) = points[*point];
+        let is_own = |(x, y): (u16, u16)| y == row && x.abs_diff(own) < gap;
+        let fits = |place: (u16, u16), over_lines: bool| {
+            let is_free = |at: (u16, u16)| {
+                is_own(at)
+                    || index(at.0, at.1).is_none_or(|at| !taken[at])
+                        && (over_lines || !lines.contains(&at))
+            };
+            let inside =
+                index(place.0, place.1).is_some() && index(place.0 + width - 1, place.1).is_some();
+            inside && cells(place).all(is_free)
+        };
+        let found = |over_lines: bool| {
+            let mut places = places.iter().filter_map(|(x, y)| x.zip(*y));
+            places.find(|place| width > 0 && fits(*place, over_lines))
+        };
+        let found = found(false).or_else(|| if is_main(*point) { found(true) } else { None });
+        if let Some((x, y)) = found {
+            cells((x, y)).filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
+            labels.push(PointLabel { x, y, text: text.clone(), point: *point });
         }
     }
     labels
@@ -78,8 +92,8 @@ mod tests {
         ) {
             let area = Rect::new(5, 3, 40, 10);
             let texts: Vec<_> = (0..points.len()).map(|i| (i, format!("{i}x16"))).collect();
-            let mut seen: std::collections::HashSet<(u16, u16)> = points.iter().copied().collect();
-            for label in place(area, &points, &[], &texts) {
+            let mut seen: HashSet<(u16, u16)> = points.iter().copied().collect();
+            for label in place(area, &points, &[], &HashSet::new(), &texts, |_| true) {
                 for x in label.x..label.x + label.text.len() as u16 {
                     prop_assert!(area.contains((x, label.y).into()));
                     prop_assert!(seen.insert((x, label.y)), "{label:?} covers something");
@@ -90,13 +104,27 @@ mod tests {
 
     #[test]
     fn a_lone_point_has_its_label_at_its_right() {
-        let labels = place(Rect::new(0, 0, 20, 5), &[(4, 2)], &[], &[(0, "8x16".into())]);
-        assert_eq!(labels, [PointLabel { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
-        let labels = place(Rect::new(0, 0, 20, 5), &[(4, 2)], &[(5, 2)], &[(0, "8x16".into())]);
-        assert_eq!(
-            labels,
-            [PointLabel { x: 6, y: 2, text: "8x16".into(), point: 0 }],
-            "behind a suffix"
-        );
+        let places = |beside: &[(u16, u16)]| {
+            let (area, texts) = (Rect::new(0, 0, 20, 5), [(0, "8x16".to_owned())]);
+            place(area, &[(4, 2)], beside, &HashSet::new(), &texts, |_| false)
+        };
+        assert_eq!(places(&[]), [PointLabel { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
+        let behind = [PointLabel { x: 6, y: 2, text: "8x16".into(), point: 0 }];
+        assert_eq!(places(&[(5, 2)]), behind, "behind a suffix");
+    }
+
+    #[test]
+    fn a_label_cuts_a_line_only_if_it_is_of_a_main_point() {
+        let texts = [(0, "8x16".to_owned())];
+        let labels = |lines: &HashSet<(u16, u16)>, is_main: bool| {
+            place(Rect::new(0, 0, 20, 5), &[(8, 2)], &[], lines, &texts, |_| is_main)
+        };
+        let row: HashSet<(u16, u16)> = (0..20).map(|x| (x, 2)).collect();
+        let above = labels(&row, false);
+        assert_eq!((above[0].x, above[0].y), (6, 1), "above its line");
+        let everywhere: HashSet<(u16, u16)> =
+            (0..5).flat_map(|y| (0..20).map(move |x| (x, y))).collect();
+        assert!(labels(&everywhere, false).is_empty());
+        assert_eq!(labels(&everywhere, true).len(), 1);
     }
 }

@@ -8,8 +8,8 @@
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
-//! | best tokens/s/GPU within 10 ms         30 ms        |   table at limits, if there is room
-//! | ◆ ladder p2p-on          12.9 8x1     278 8x64      |
+//! | best tokens/s/GPU within 30 ms                      |   table of all series, if there is room
+//! | ◆ ladder p2p-on          278 8x64  at 29.8 ms       |
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
@@ -49,7 +49,7 @@ pub struct ParetoAreas {
     pub group: Rect,
     pub legend: Rect,
     pub plot: Rect,
-    /// Best points of all series within the limit and round ones; empty if it does not fit.
+    /// Best points of all series within the limit; empty if it does not fit.
     pub table: Rect,
     pub info: Rect,
 }
@@ -104,18 +104,17 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
     let shown = |entry: &&SeriesEntry| p2p.is_none_or(|p2p| p2p == entry.series.p2p);
     let entries: Vec<&SeriesEntry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
-    let key = Some(&pareto.p2p_key).filter(|key| pareto.is_p2p_by_default() && !key.is_empty());
-    let p2p = match (both, key) {
-        ([true, true], _) if width < 80 => " P2P on/off ".to_owned(),
-        ([true, true], _) => " P2P on, off: ".to_owned(),
-        ([true, false], Some(key)) if width < 80 => format!(" P2P on ({key}) "),
-        ([true, false], Some(key)) => format!(" P2P on ({key}: off, both): "),
-        ([true, false], None) => " P2P on: ".to_owned(),
-        ([false, false], _) => " ".to_owned(),
-        ([false, true], _) => " P2P off: ".to_owned(),
+    let p2p = match both {
+        [true, true] if width < 80 => " P2P on/off ",
+        [true, true] => " P2P on, off: ",
+        // the footer has the key
+        [true, false] if pareto.is_p2p_by_default() && width >= 80 => " P2P on (off hidden): ",
+        [true, false] => " P2P on: ",
+        [false, true] => " P2P off: ",
+        [false, false] => " ",
     };
     let gap = if width < 80 { " " } else { "  " };
-    pieces.push(LegendItem { text: p2p, look: None, hidden: false });
+    pieces.push(LegendItem { text: p2p.into(), look: None, hidden: false });
     // one entry per architecture: glyphs for P2P on and off, then the name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
         let glyph = |e: &&SeriesEntry| if e.hidden { "✕".into() } else { e.mark() };

@@ -1,6 +1,7 @@
 //! Limit of x: the prompt for it, the answer ("within 30 ms: ladder 8x64 p2p-on, ..."), its line in the plot, and the table
 //! of all series within it.
 
+use super::draw::is_blank;
 use super::state::Pareto;
 use super::state::series::SeriesEntry;
 use super::{Act, layout, show_selected};
@@ -9,32 +10,18 @@ use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
-use study::plot::{limit_words, number};
+use study::plot::limit_words;
 use table::{P2p, Provenance};
 
-/// Number of round limits in the table; a window shows those that fit.
-const ROUND: usize = 7;
-
 impl Pareto {
-    /// Finds the best points within the typed limit of this axis, or else of all points, and within the table's round limits.
+    /// Finds the best points within the typed limit of this axis, or else of all points.
     pub(super) fn find_within(&mut self) {
         let shown: Vec<&ParetoPoint> = self.visible().collect();
-        let round = analysis::round_limits(shown.iter().copied(), self.axes, ROUND);
         let typed = self.typed_limit();
-        let mut limits = distinct(typed.into_iter().chain(round));
-        limits.sort_by(f64::total_cmp);
-        let rows = |limits: &[f64]| analysis::at_limits(shown.iter().copied(), self.axes, limits);
-        // every point is within this one
-        let widest = if self.axes.x.is_more_better() { 0.0 } else { f64::INFINITY };
-        let limit = typed.unwrap_or(widest);
-        let best = analysis::best_within(&shown, &rows(&[limit]), self.axes, limit);
-        (self.limit, self.limits, self.best_within) = (typed, rows(&limits), best);
-    }
-
-    /// Limit of the list of all series: the typed one, or the middle one of the table.
-    fn listed_limit(&self) -> Option<f64> {
-        let limits = distinct(self.limits.iter().map(|row| row.limit));
-        self.limit.or_else(|| limits.get(limits.len() / 2).copied())
+        let limit = typed.unwrap_or(self.axes.x.widest());
+        let rows = analysis::at_limits(shown.iter().copied(), self.axes, &[limit]);
+        let best = analysis::best_within(&shown, &rows, self.axes, limit);
+        (self.limit, self.limits, self.best_within) = (typed, rows, best);
     }
 
     /// Limits x on the axis shown, or removes the limit, and selects the winner within it.
@@ -155,7 +142,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         format!("{name} {unit} ({rivals})")
     };
     let whole = if words.is_empty() { format!("{name} {unit}") } else { beside(words.len(), 0) };
-    let off = pareto.limit.and_then(|limit| without_p2p(pareto, point, limit)).into_iter().flatten();
+    let off = pareto.limit.and_then(|_| without_p2p(pareto, point)).into_iter().flatten();
     let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
@@ -179,6 +166,14 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
 /// may still show a lead.
 fn tie(point: &ParetoPoint) -> &'static str {
     if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
+}
+
+/// Meaning of the mark of rivals that tie with the best point; `None` if none does.
+pub fn tie_meaning(pareto: &Pareto) -> Option<&'static str> {
+    let is_simulated = pareto.current()?.provenance == Provenance::Simulated;
+    let is_tied = pareto.best_within.iter().any(|rival| rival.is_tied);
+    let meaning = if is_simulated { "≈ within the simulator's error" } else { "± intervals overlap" };
+    is_tied.then_some(meaning)
 }
 
 /// `standard` in the cell of the best point, unless it is that point or ties with it: `standard there 245`.
@@ -210,8 +205,7 @@ fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [St
     let label = label.filter(|label| *label != winner.label());
     let label = label.map_or_else(String::new, |label| format!(" {label}:"));
     let words = format!("{tied}{}{label} {}", rival.architecture, digits(rival.y));
-    let is_of =
-        |at: &&AtLimit| at.limit == limit && at.best.as_ref().is_some_and(|best| best.run == rival.run);
+    let is_of = |at: &&AtLimit| at.best.as_ref().is_some_and(|best| best.run == rival.run);
     let missed = pareto.limits.iter().find(is_of).and_then(|at| at.near_miss.as_ref());
     let missed = missed.filter(|missed| {
         !label.is_empty() && (missed.tp, missed.batch) == (winner.spec.tp, winner.spec.batch)
@@ -224,8 +218,8 @@ fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [St
 }
 
 /// Best choice without P2P, if the winner uses P2P: `P2P off: ladder 226`, and in few words.
-fn without_p2p(pareto: &Pareto, winner: &ParetoPoint, limit: f64) -> Option<[String; 2]> {
-    let is_off = |at: &&AtLimit| at.limit == limit && at.p2p == P2p::Off && !at.architecture.is_limit();
+fn without_p2p(pareto: &Pareto, winner: &ParetoPoint) -> Option<[String; 2]> {
+    let is_off = |at: &&AtLimit| at.p2p == P2p::Off && !at.architecture.is_limit();
     let rows = pareto.limits.iter().filter(is_off).filter(|_| winner.spec.p2p == P2p::On);
     let choices = rows.filter_map(|at| Some((&at.architecture, at.best.as_ref()?.y)));
     let (architecture, y) = choices.max_by(|(_, a), (_, b)| match pareto.axes.y.is_more_better() {
@@ -278,19 +272,16 @@ pub fn draw_line(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let Some(limit) = pareto.limit.filter(|limit| plot.x.contains(*limit)) else { return };
     let (x, _) = plot.cell((limit, 0.0));
     for y in plot.area.y..plot.area.bottom() {
-        if buf.cell((x, y)).is_some_and(|cell| matches!(cell.symbol(), " " | "\u{2800}")) {
+        if buf.cell((x, y)).is_some_and(is_blank) {
             put(buf, plot.area, x, y, "┊", cx.theme.style(Role::Key));
         }
     }
 }
 
-const CELL: u16 = 23;
-
-/// Row of a series within a limit.
-fn row_of<'a>(pareto: &'a Pareto, entry: &SeriesEntry, limit: f64) -> Option<&'a AtLimit> {
+/// Row of a series within the limit.
+fn row_of<'a>(pareto: &'a Pareto, entry: &SeriesEntry) -> Option<&'a AtLimit> {
     pareto.limits.iter().find(|at| {
-        at.limit == limit
-            && at.architecture == entry.series.architecture
+        at.architecture == entry.series.architecture
             && at.p2p == entry.series.p2p
             && at.setting == entry.series.setting
     })
@@ -302,7 +293,16 @@ fn entries(pareto: &Pareto) -> impl Iterator<Item = &SeriesEntry> {
     lines.filter_map(move |line| pareto.entries.get(line.entry))
 }
 
-/// Draws the best y of each series within the limit and within round ones: its TP x batch, and its ratio to standard.
+/// Heading of the table and of the list: `best tokens/s/GPU within 30 ms`.
+fn heading(pareto: &Pareto) -> String {
+    let best = format!("best {}", pareto.axes.y.title());
+    match pareto.limit {
+        None => best,
+        Some(limit) => format!("{best} {}", limit_words(pareto.axes.x, limit, pareto.unit())),
+    }
+}
+
+/// Draws the best point of each series within the limit, or of all its points: both axes, TP x batch, ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     if area.is_empty() {
         return;
@@ -310,71 +310,42 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let entries: Vec<&SeriesEntry> = entries(pareto).collect();
-    let word = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
-    let head = format!(" best {} {word}", pareto.axes.y.title());
-    let widths = entries.iter().map(|entry| entry.series.label().width() + 4);
-    let name_width = widths.chain([head.width() + 1]).max().unwrap_or(0) as u16;
-    let limits = distinct(pareto.limits.iter().map(|row| row.limit));
-    let label_width = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
-    // with their expert and data parallelism, points have longer labels
-    let cell_width = CELL + label_width as u16 - 6;
-    let fit = usize::from(area.width.saturating_sub(name_width) / cell_width);
-    put(buf, area, area.x, area.y, &head, title);
-    for (row, entry) in (1..).zip(&entries) {
-        let name = format!(" {} {}", entry.mark(), entry.series.label());
-        put(buf, area, area.x, area.y + row, &name, theme.style(Role::Architecture(entry.look)));
-    }
-    // the limit with its neighbours
-    let listed = pareto.listed_limit();
-    let chosen = limits.iter().position(|limit| Some(*limit) == listed).unwrap_or(0);
-    let first = chosen.saturating_sub(fit / 2).min(limits.len().saturating_sub(fit));
-    let mut cells = Vec::new();
-    for (column, limit) in (0..).zip(limits.into_iter().skip(first).take(fit)) {
-        let x = area.x + name_width + column * cell_width;
-        let (unit, by) = pareto.unit();
-        let heading = format!("{} {unit}", number(limit / by));
-        // marked like its line in the plot
-        match Some(limit) == pareto.limit {
-            true => put(buf, area, x - 1, area.y, &format!("┊{heading}"), theme.style(Role::Key)),
-            false => put(buf, area, x, area.y, &heading, title),
-        };
-        for (row, entry) in (1..).zip(&entries) {
-            let cell = LimitCell::new(pareto, entry, limit);
-            let best = format!("{:>5} {:<label_width$}", cell.value, cell.label);
-            let style = if cell.label.is_empty() { dim } else { text };
-            let end = put(buf, area, x, area.y + row, &best, style);
-            put(buf, area, end, area.y + row, &cell.beside, dim);
-            cells.push(cell);
-        }
+    let cells: Vec<LimitCell> = entries.iter().map(|entry| LimitCell::new(pareto, entry)).collect();
+    let names = entries.iter().map(|entry| format!(" {} {}", entry.mark(), entry.series.label()));
+    let names: Vec<String> = names.collect();
+    let name_width = names.iter().map(|name| name.width()).max().unwrap_or(0) as u16 + 2;
+    put(buf, area, area.x + 1, area.y, &heading(pareto), title);
+    let rows = names.iter().zip(&entries).zip(cells.iter().zip(rows(&cells)));
+    for (y, ((name, entry), (cell, row))) in (area.y + 1..).zip(rows) {
+        put(buf, area, area.x, y, name, theme.style(Role::Architecture(entry.look)));
+        put(buf, area, area.x + name_width, y, &row, if cell.label.is_empty() { dim } else { text });
     }
     put(buf, area, area.x + 1, area.bottom() - 1, &meanings(&cells), dim);
 }
 
 /// Lists all series within the limit, the winner first; the chosen one's point is selected.
 pub fn list_series(pareto: &Pareto, cx: &mut Context) {
-    let Some((limit, point)) = pareto.listed_limit().zip(pareto.current()) else { return };
+    let Some(point) = pareto.current() else { return };
     let more = pareto.axes.y.is_more_better();
-    let with_best = |entry| (entry, row_of(pareto, entry, limit).and_then(|row| row.best.as_ref()));
-    let mut rows: Vec<(&SeriesEntry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();
+    let with_best = |entry| (entry, row_of(pareto, entry).and_then(|row| row.best.as_ref()));
+    let mut ranked: Vec<(&SeriesEntry, Option<&BestAtLimit>)> = entries(pareto).map(with_best).collect();
     // nobody can choose upper-bound
     let is_limit = |entry: &SeriesEntry| entry.series.architecture.is_limit();
     let rank = |best: Option<&BestAtLimit>| {
         best.map_or(f64::INFINITY, |best| if more { -best.y } else { best.y })
     };
-    rows.sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
-    let cells: Vec<LimitCell> =
-        rows.iter().map(|(entry, _)| LimitCell::new(pareto, entry, limit)).collect();
-    let label_width = cells.iter().map(|cell| cell.label.width()).max().unwrap_or(0);
-    let lines = rows.iter().zip(&cells).map(|((entry, _), cell)| {
-        let name = format!("{} {}", entry.mark(), entry.series.label());
-        (name, format!("{:>5} {:<label_width$} {}", cell.value, cell.label, cell.beside))
-    });
+    ranked
+        .sort_by(|a, b| is_limit(a.0).cmp(&is_limit(b.0)).then_with(|| rank(a.1).total_cmp(&rank(b.1))));
+    let cells: Vec<LimitCell> = ranked.iter().map(|(entry, _)| LimitCell::new(pareto, entry)).collect();
+    let lines = ranked
+        .iter()
+        .zip(rows(&cells))
+        .map(|((entry, _), row)| (format!("{} {}", entry.mark(), entry.series.label()), row));
     let lines = lines.collect();
-    let bound = limit_words(pareto.axes.x, limit, pareto.unit());
-    let title = format!("[{}] best {} {bound}", point.provenance, pareto.axes.y.title());
+    let title = format!("[{}] {}", point.provenance, heading(pareto));
     let meanings = meanings(&cells);
     let runs: Vec<Option<String>> =
-        rows.into_iter().map(|(_, best)| best.map(|best| best.run.clone())).collect();
+        ranked.into_iter().map(|(_, best)| best.map(|best| best.run.clone())).collect();
     let take = move |state: &mut State, chosen: PickResult| {
         let PickResult::Line(at) = chosen else { return };
         let (pareto, cx) = (&mut state.pareto, &mut state.cx);
@@ -399,7 +370,9 @@ struct LimitCell {
     value: String,
     /// TP x batch of the point; empty without one.
     label: String,
-    /// Ratio to standard's best point, or why there is none; empty for `standard` itself, and for a series without a point.
+    /// Its x: `at 14.9 s`; empty without a point.
+    x: String,
+    /// Ratio to standard's best point of the same batch, or else a point just over the limit; may be empty.
     beside: String,
     /// Meaning of `beside`, if it needs one.
     meaning: &'static str,
@@ -412,25 +385,37 @@ fn meanings(cells: &[LimitCell]) -> String {
     distinct(beside.chain(none)).join("; ")
 }
 
+/// Texts of the best points, in columns.
+fn rows(cells: &[LimitCell]) -> Vec<String> {
+    let widest = |of: fn(&LimitCell) -> &String| cells.iter().map(|cell| of(cell).width()).max();
+    let (label, x) = (widest(|cell| &cell.label), widest(|cell| &cell.x));
+    let (label, x) = (label.unwrap_or(0), x.unwrap_or(0));
+    let row = |LimitCell { value, label: name, x: at, beside, .. }: &LimitCell| {
+        format!("{value:>5} {name:<label$}  {at:<x$}  {beside}")
+    };
+    cells.iter().map(row).collect()
+}
+
 impl LimitCell {
-    fn new(pareto: &Pareto, entry: &SeriesEntry, limit: f64) -> Self {
-        let found = row_of(pareto, entry, limit);
+    fn new(pareto: &Pareto, entry: &SeriesEntry) -> Self {
+        let found = row_of(pareto, entry);
         let best = found.and_then(|at| at.best.as_ref());
-        let missed = found.and_then(|at| at.near_miss.as_ref());
-        let missed = missed.map(|point| near_miss(pareto, entry, point.x, limit));
+        let missed = found.and_then(|at| Some((at.near_miss.as_ref()?, at.limit)));
+        let missed = missed.map(|(point, limit)| near_miss(pareto, entry, point.x, limit));
         let is_standard = entry.series.architecture == Architecture::Standard;
         let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
-        let (beside, meaning) = match (over, missed, best) {
-            (Some(over), ..) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
-            (None, Some(missed), _) => (missed, "~: just over the limit"),
-            (None, None, Some(best)) if !is_standard => match best.over_standard {
-                Some(_) => ("no ratio".to_owned(), "no ratio: standard's batch differs"),
-                None => ("no standard".to_owned(), ""),
-            },
-            _ => Default::default(),
+        let (beside, meaning) = match (over, missed) {
+            (Some(over), _) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
+            (None, Some(missed)) => (missed, "~: just over the limit"),
+            // across batch sizes a ratio is no speedup, and both labels show the batch
+            (None, None) => Default::default(),
         };
         Self {
             value: best.map_or(NO_POINT.into(), |best| digits(best.y)),
+            x: best.map_or_else(String::new, |best| {
+                let (unit, by) = pareto.unit();
+                format!("at {} {unit}", digits(best.x / by))
+            }),
             label: best
                 .and_then(|best| pareto.point(&best.run))
                 .map_or_else(String::new, ParetoPoint::label),

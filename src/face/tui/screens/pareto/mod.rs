@@ -190,7 +190,6 @@ impl Screen for Pareto {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        self.p2p_key = cx.key::<Self>(Act::CycleP2p);
         let Some(runs) = cx.stored.clone() else { return };
         if let Some(record) = self.executed(Some(&runs)) {
             TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);
@@ -371,7 +370,11 @@ impl Pareto {
 
     fn show_legend(&self, cx: &mut Context) {
         let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
-        cx.lay(Checklist::new("legend", hints, self.legend(), |pareto: &mut Self, code, at, _| {
+        let title = match limit::tie_meaning(self) {
+            None => "legend".to_owned(),
+            Some(meaning) => format!("legend; {meaning}"),
+        };
+        cx.lay(Checklist::new(title, hints, self.legend(), |pareto: &mut Self, code, at, _| {
             match code {
                 KeyCode::Enter | KeyCode::Char(' ') => pareto.toggle(at),
                 KeyCode::Char('a') => {

@@ -205,7 +205,15 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
     let shown = |driver: &Driver, wanted: P2p| {
         driver.state.pareto.visible().filter(|point| point.spec.p2p == wanted).count()
     };
-    driver.shows(" P2P on (p: off, both): ● standard  ■ ladder");
+    driver.shows(" P2P on (off hidden): ● standard  ■ ladder");
+    // the answer comes first, and is whole in a small window
+    driver.hides("] P2P on: ");
+    driver.shows("] Ladder is up to 1.");
+    driver.send(Message::Resize(60, 16));
+    let shown = driver.screen();
+    let headline = shown.lines().find(|line| line.contains("] Ladder is up to 1.")).unwrap_or_default();
+    assert!(headline.contains("x faster than standard") && !headline.contains('…'), "{shown}");
+    driver.send(Message::Resize(120, 40));
     let on = shown(&driver, P2p::On);
     assert!(on > 0 && shown(&driver, P2p::Off) == 0);
     driver.taps("p");
@@ -285,6 +293,40 @@ fn the_headline_compares_the_same_cells_as_compare() {
     driver.taps("6");
     let compared = driver.state.compare.headline();
     assert!(compared.contains(claim), "{claim}: {compared}");
+}
+
+/// Round 0 of a ladder cell was cancelled, and resumed after round 1.
+#[test]
+fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
+    let of_round = |round: u32| {
+        let mut records = records();
+        records.retain(|record| record.spec.backend == Backend::Cpu);
+        for record in &mut records {
+            record.round = round;
+            record.run.push_str(&format!("-{round}"));
+            record.created = format!("2026-01-02T03:0{round}:05Z");
+        }
+        records
+    };
+    let mut all = [of_round(0), of_round(1)].concat();
+    let opened = |records: Vec<Record>| {
+        let mut driver = Driver::empty(120, 40);
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+        driver.answer(effects);
+        driver.taps("5");
+        driver
+    };
+    let mut driver = opened(all.clone());
+    driver.hides("measured apart");
+    let label = "ladder tp8 b1 p2p-on";
+    let resumed = all.iter_mut().find(|record| record.spec.label() == label).expect(label);
+    resumed.created = "2026-01-02T03:09:05Z".into();
+    driver = opened(all);
+    driver.shows("[emulated-link] ! measured apart: run all again (1, then R)");
+    let at = driver.state.pareto.visible().position(|point| point.is_apart).expect(label);
+    driver.state.pareto.selected = at;
+    driver.shows(&format!("{label}: on the frontier"));
+    driver.shows(", measured apart from the others");
 }
 
 #[test]

@@ -128,8 +128,6 @@ pub struct Pareto {
     p2p_of: BTreeMap<String, Option<P2p>>,
     /// Default P2P setting; `None` shows both.
     default_p2p: Option<P2p>,
-    /// Key that changes the P2P setting; empty until the screen is shown.
-    pub p2p_key: String,
     pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
@@ -156,7 +154,7 @@ pub struct Pareto {
     pub limit: Option<f64>,
     /// Best choice of each architecture within the limit, or of all points; the winner first.
     pub best_within: Vec<BestWithin>,
-    /// Best points of each series within the limit, and within round ones.
+    /// Best point of each series within the limit, or of all points.
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
@@ -570,9 +568,7 @@ impl Pareto {
             self.selected = found.unwrap_or(self.selected);
         }
         let x = self.current().and_then(|point| Some(self.axes.coordinates(point)?.0));
-        let is_beyond =
-            |(x, limit): (f64, f64)| if self.axes.x.is_more_better() { x < limit } else { x > limit };
-        if x.zip(self.limit).is_some_and(is_beyond) {
+        if x.zip(self.limit).is_some_and(|(x, limit)| !self.axes.x.keeps(x, limit)) {
             self.select_within();
         }
     }

@@ -1,11 +1,12 @@
 //! Labels, marks and suffixes of points, and their explanation.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
 use super::super::{draw, layout};
-use super::{SIZES, driver, records};
+use super::{SIZES, driver, next_group, records};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::theme::Theme;
@@ -41,10 +42,10 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
         let mut driver = driver(columns, rows);
         driver.shows("labels: TP x batch (selected series, frontier's ends)");
         for _ in 0..30 {
-            let pareto = &driver.state.pareto;
-            let plot = layout::plot(pareto, driver.state.cx.body());
+            let (pareto, cx) = (&driver.state.pareto, &driver.state.cx);
+            let plot = layout::plot(pareto, cx.body());
             let drawn = draw::drawn(pareto, &plot);
-            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn, &[]);
+            let labels = draw::labelled(pareto, cx, &plot, &drawn, &[], &HashSet::new());
             let points: Vec<(u16, u16)> = drawn.iter().map(|d| d.cell).collect();
             assert!(!labels.is_empty());
             for (label, _) in &labels {
@@ -58,6 +59,24 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
             driver.taps("n");
         }
     }
+}
+
+#[test]
+fn the_plot_says_which_corner_is_better_and_what_the_marks_of_ties_mean() {
+    for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+        let mut driver = driver(columns, rows);
+        driver.shows("↖ better");
+        driver.taps("aaa");
+        driver.shows("↗ better");
+    }
+    let mut driver = driver(120, 40);
+    driver.shows("↖ better; on the frontier: ladder");
+    driver.shows("± intervals overlap");
+    driver.taps("L");
+    driver.shows("legend; ± intervals overlap");
+    driver.tap(KeyCode::Esc);
+    next_group(&mut driver);
+    driver.shows("≈ within the simulator's error");
 }
 
 #[test]
