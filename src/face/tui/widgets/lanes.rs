@@ -241,7 +241,7 @@ impl Canvas<'_> {
             let width = (to - std::mem::replace(&mut from, to)).max(1);
             let class = || {
                 let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
-                Some(spans.class(&spans.all[row?.span(last)?]))
+                Some(spans.class(&spans.all()[row?.span(last)?]))
             };
             let bare = exposed.get(i).copied().unwrap_or(0);
             let Some(cell) = cell(column, bare, width, several, class) else { continue };
@@ -272,7 +272,7 @@ impl Canvas<'_> {
         if next - first > 8 {
             return row.span(first.midpoint(next));
         }
-        let spans = self.index.spans().all;
+        let spans = self.index.spans().all();
         let covered = |span: &usize| {
             let span = &spans[*span];
             span.end_ns.min(time.end).saturating_sub(span.start_ns.max(time.start))
@@ -299,7 +299,7 @@ impl Canvas<'_> {
         let mut latest = i64::MIN;
         for place in row.places(spans, window.from, window.to) {
             let Some(index) = row.span(place) else { continue };
-            let span = &spans.all[index];
+            let span = &spans.all()[index];
             let follows = latest == span.start_ns;
             latest = latest.max(span.end_ns);
             if span.end_ns <= window.from {
