@@ -278,8 +278,8 @@ fn draw_pane(
             _ if matches!(what, TraceLine::Ranges(_)) => theme.style(Role::Dim),
             _ => theme.style(Role::Text),
         };
-        // on the first row of a tall lane only: labels on several rows look like several lanes
         put(buf, name, name.x, name.y, &cut(&label(pane, *what), LANE_LABEL - 1), style);
+        bracket(buf, name, theme);
         canvas.draw(buf, area, *what, strip);
         if let Some(path) = path {
             area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
@@ -300,6 +300,19 @@ fn draw_pane(
             let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
             buf.set_style(mark.intersection(buf.area), under);
         }
+    }
+}
+
+/// Joins the rows of a tall lane behind its label, which only the first of them has.
+fn bracket(buf: &mut Buffer, label: Rect, theme: Theme) {
+    let last = label.bottom().saturating_sub(1);
+    for y in (label.y..=last).filter(|_| label.height > 1) {
+        let mark = match y {
+            _ if y == label.y => "╭",
+            _ if y == last => "╰",
+            _ => "│",
+        };
+        glyph(buf, label, label.right() - 1, y, mark, theme.style(Role::Dim));
     }
 }
 
