@@ -17,7 +17,7 @@ use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
-use crate::face::tui::widgets::ticks::{tick_labels, ticks};
+use crate::face::tui::widgets::ticks;
 use base::text::rank_list;
 use lab::store::Store;
 use plan::Lane;
@@ -121,16 +121,9 @@ fn column_of(time: i64, window: TimeWindow, columns: u16) -> Option<u16> {
 
 /// Draws the time axis: ticks at round times since an origin (window time).
 pub fn axis(buf: &mut Buffer, area: Rect, window: TimeWindow, origin: i64, theme: Theme) {
-    let columns = usize::from(area.width);
-    let ticks = ticks(window, origin, columns);
-    let column = |tick: &i64| window.column(origin.saturating_add(*tick), columns);
-    let nexts = ticks.0.iter().skip(1).map(|tick| column(tick).unwrap_or(columns)).chain([columns]);
-    for ((tick, label), next) in ticks.0.iter().zip(tick_labels(&ticks)).zip(nexts) {
-        let Some(column) = column(tick) else { continue };
-        let label = format!("╷{label}");
-        // a truncated number would look like a different one
-        let label = if label.width() <= next.saturating_sub(column) { &label } else { "╷" };
-        put(buf, area, area.x + column as u16, area.y, label, theme.style(Role::Dim));
+    for (column, label) in ticks::labelled(window, origin, usize::from(area.width)) {
+        let label = format!("╷{}", label.unwrap_or_default());
+        put(buf, area, area.x + column as u16, area.y, &label, theme.style(Role::Dim));
     }
 }
 
