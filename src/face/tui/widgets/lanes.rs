@@ -1,7 +1,7 @@
 //! Timeline line as a row of characters. The cost depends on the number of columns, not spans: each
 //! column queries the index for covered time by class.
 //!
-//! Cells follow [`super::shade`]; `◆` marks a search match.
+//! Cells follow [`super::shade`]; an underline marks a search match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -197,6 +197,12 @@ impl Canvas<'_> {
         for row in area.rows() {
             self.draw_row(buf, row, line, strip, row.y == middle);
         }
+        // a glyph would cover whether communication is exposed
+        let found = Style::new().add_modifier(Modifier::UNDERLINED);
+        for column in self.found(line, strip) {
+            let cells = Rect { x: area.x + column as u16, width: 1, ..area };
+            buf.set_style(cells.intersection(buf.area), found);
+        }
     }
 
     fn draw_row(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip, named: bool) {
@@ -216,7 +222,6 @@ impl Canvas<'_> {
             }
             _ => {}
         }
-        self.found(buf, area, line, strip);
     }
 
     fn width(&self, column: usize, columns: usize) -> i64 {
@@ -420,27 +425,26 @@ impl Canvas<'_> {
         put(buf, area, x(from + 1), area.y, &name, text);
     }
 
-    fn found(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip) {
-        let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else { return };
-        let mark = |buf: &mut Buffer, i: usize, places: (usize, usize), left: bool| {
+    /// Columns in which a match of the search starts, and the first one if a match continues from before the window.
+    pub fn found(&self, line: TraceLine, strip: &LaneStrip) -> Vec<usize> {
+        let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else {
+            return Vec::new();
+        };
+        let is_found = |(i, (places, left)): (usize, ((usize, usize), bool))| {
             let running = i == 0 && left && places.0 > 0;
             let first = if running { places.0 - 1 } else { places.0 };
-            if matches.any(line, (first, places.1)) {
-                glyph(buf, area, area.x + i as u16, area.y, "◆", self.theme.style(Role::Key));
-            }
+            matches.any(line, (first, places.1)).then_some(i)
         };
         match strip {
             LaneStrip::Row(columns, _) => {
-                for (i, column) in columns.iter().enumerate() {
-                    mark(buf, i, column.places, column.left);
-                }
+                let columns = columns.iter().map(|column| (column.places, column.left));
+                columns.enumerate().filter_map(is_found).collect()
             }
             LaneStrip::Ranges(running, columns) => {
-                for (i, places) in columns.iter().enumerate() {
-                    mark(buf, i, *places, running.is_some());
-                }
+                let columns = columns.iter().map(|places| (*places, running.is_some()));
+                columns.enumerate().filter_map(is_found).collect()
             }
-            LaneStrip::Rank(..) => {}
+            LaneStrip::Rank(..) => Vec::new(),
         }
     }
 }

@@ -274,6 +274,9 @@ fn draw_pane(
         put(buf, name, name.x, name.y, &cut(&label(pane, *what), LANE_LABEL - 1), style);
         bracket(buf, name, theme);
         canvas.draw(buf, area, *what, strip);
+        for column in canvas.found(*what, strip) {
+            mark_ruler(buf, over, column, "◆", theme);
+        }
         if let Some(path) = path {
             area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
         }

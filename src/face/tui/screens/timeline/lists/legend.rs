@@ -80,7 +80,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),
     ("▸ +4", Role::Dim, "a CPU thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
-    ("◆", Role::Key, "what the search found"),
+    ("◆", Role::Key, "a match of the search; underlined in its lane"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
     ("┊", Role::Dim, "the time of the cursor"),
     ("A──B", Role::Key, "marks A and B, and the time between them"),
