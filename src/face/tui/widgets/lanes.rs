@@ -29,8 +29,10 @@ const PATTERN: usize = 2;
 /// Content of a line in each column of a window.
 #[derive(Debug)]
 pub enum LaneStrip {
-    /// Rank: exposed communication (ns), plus all its rows merged while collapsed.
-    Rank(Arc<Vec<i64>>, Option<Vec<ColumnActivity>>),
+    /// Collapsed rank: its rows merged, and its exposed communication (ns).
+    Collapsed(Vec<ColumnActivity>, Arc<Vec<i64>>),
+    /// Open rank: its rows with communication merged, and its exposed communication (ns).
+    Exposed(Vec<ColumnActivity>, Arc<Vec<i64>>),
     /// Named ranges: the range that continues from before the window, and the half-open position ranges
     /// that start in each column.
     Ranges(Option<usize>, Vec<(usize, usize)>),
@@ -55,8 +57,14 @@ pub fn strips(
     let strip = |line: &TraceLine| match *line {
         TraceLine::Rank(rank) => {
             let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
-            let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
-            LaneStrip::Rank(exposed(rank), merged)
+            let rows = index.rows[rows].iter();
+            match collapsed(rank) {
+                true => LaneStrip::Collapsed(merged(index, rows, window, columns), exposed(rank)),
+                false => {
+                    let comm = rows.filter(|row| row.has[SpanClass::Comm as usize]);
+                    LaneStrip::Exposed(merged(index, comm, window, columns), exposed(rank))
+                }
+            }
         }
         TraceLine::Ranges(row) => {
             let row = index.range_rows.get(row);
@@ -85,9 +93,9 @@ fn tolerance(window: TimeWindow, columns: usize) -> i64 {
 }
 
 /// Merges several rows into one, taking the busiest row for each class.
-fn merged(
+fn merged<'a>(
     index: &TraceIndex,
-    rows: &[SpanRow],
+    rows: impl Iterator<Item = &'a SpanRow>,
     window: TimeWindow,
     columns: usize,
 ) -> Vec<ColumnActivity> {
@@ -124,6 +132,13 @@ pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
     if eighths < 8 && !left && right { Ink::FromRight(eighths) } else { Ink::FromLeft(eighths) }
 }
 
+/// Shares of a column `width` ns wide.
+fn shares(column: &ColumnActivity, exposed: i64, width: i64) -> Shares {
+    let [compute, comm, memory, waiting] =
+        column.covered.map(|covered| covered as f64 / width.max(1) as f64);
+    Shares { compute, comm, memory, waiting, exposed: exposed as f64 / width.max(1) as f64 }
+}
+
 /// Cell of a column; `None` if nothing ran. `several`: the line merges several rows. `class`: class of a
 /// zero-length span that starts here.
 fn cell(
@@ -133,16 +148,9 @@ fn cell(
     several: bool,
     class: impl FnOnce() -> Option<SpanClass>,
 ) -> Option<Cell> {
-    let [compute, comm, memory, waiting] = column.covered;
+    let [compute, comm, memory, _] = column.covered;
     let busy = compute.saturating_add(comm).saturating_add(memory);
-    let share = |covered: i64| covered as f64 / width.max(1) as f64;
-    let shares = Shares {
-        compute: share(compute),
-        comm: share(comm),
-        memory: share(memory),
-        waiting: share(waiting),
-        exposed: share(exposed),
-    };
+    let shares = shares(column, exposed, width);
     if several && busy > 0 {
         return Some(match shade::several(shares) {
             Some((mark, role)) => Cell::Glyph(mark, role),
@@ -207,8 +215,8 @@ impl Canvas<'_> {
 
     fn draw_row(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip, named: bool) {
         match (strip, line) {
-            (LaneStrip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
-            (LaneStrip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
+            (LaneStrip::Collapsed(rows, exposed), _) => self.cells(buf, area, None, rows, exposed),
+            (LaneStrip::Exposed(comm, exposed), _) => self.exposed(buf, area, comm, exposed),
             (LaneStrip::Ranges(running, places), TraceLine::Ranges(row)) => {
                 self.ranges(buf, area, row, *running, places);
             }
@@ -285,10 +293,11 @@ impl Canvas<'_> {
         (first.saturating_sub(1)..next).filter_map(|place| row.span(place)).max_by_key(covered)
     }
 
-    fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
-        for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
-            let share = *covered as f64 / self.width(i, exposed.len()) as f64;
-            let (symbol, role) = shade::exposed(share);
+    fn exposed(&self, buf: &mut Buffer, area: Rect, comm: &[ColumnActivity], exposed: &[i64]) {
+        let columns = comm.iter().zip(exposed).enumerate();
+        for (i, (column, exposed)) in columns.filter(|(_, (_, exposed))| **exposed > 0) {
+            let shares = shares(column, *exposed, self.width(i, comm.len()));
+            let (symbol, role) = shade::exposed_or_waiting(shares);
             glyph(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(role));
         }
     }
@@ -444,7 +453,7 @@ impl Canvas<'_> {
                 let columns = columns.iter().map(|places| (*places, running.is_some()));
                 columns.enumerate().filter_map(is_found).collect()
             }
-            LaneStrip::Rank(..) => Vec::new(),
+            LaneStrip::Collapsed(..) | LaneStrip::Exposed(..) => Vec::new(),
         }
     }
 }
@@ -551,6 +560,25 @@ mod tests {
                 let fg = theme.style(module_role(&index, Some(span))).fg;
                 assert!((1..199).all(|x| buf[(x, 0)].style().fg == fg), "span {span}");
             }
+        }
+    }
+
+    #[test]
+    fn exposed_waiting_looks_the_same_in_its_lane_and_in_the_row_of_its_rank() {
+        let index = crate::face::tui::tests::fixtures::trace();
+        let step = index.steps[1].window;
+        let waits = |span: &&Span| {
+            span.rank == 0 && step.contains(span.start_ns) && span.last_arrival_ns > span.start_ns
+        };
+        let span = index.trace.spans.iter().find(waits).expect("rank 0 waits for rank 1");
+        let window = TimeWindow::new(span.start_ns, span.last_arrival_ns);
+        let (theme, area) = (Theme::new(true), Rect::new(0, 0, 20, 1));
+        let canvas = Canvas { index: &index, window, theme, matches: None };
+        let lines = [TraceLine::Rank(0), TraceLine::Row(1)];
+        for (line, strip) in lines.iter().zip(strips(&index, &lines, |_| false, window, 20)) {
+            let mut buf = Buffer::empty(area);
+            canvas.draw_row(&mut buf, area, *line, &strip, false);
+            assert!((0..20).all(|x| buf[(x, 0)].symbol() == "╲"), "{line:?}: {buf:?}");
         }
     }
 
