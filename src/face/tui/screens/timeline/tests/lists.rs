@@ -513,6 +513,9 @@ fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() 
     let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     let table = shown.counted.as_ref().expect("it is counted").table.clone();
     driver.shows(&format!(" {:.1} %", 100.0 * table.total_us / table.time_us));
+    for column in ["calls ", " exposed▾ ", " max exp. ", " collective"] {
+        driver.shows(column);
+    }
     driver.tap(KeyCode::Enter);
     driver.taps("E");
     let screen = driver.screen();
