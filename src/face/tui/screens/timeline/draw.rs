@@ -476,19 +476,21 @@ fn label(pane: &Pane, line: TraceLine) -> String {
     }
 }
 
-/// Label of a lane. The label of a stream names the class of most of its work.
+/// Label of a lane. The label of a stream names the class of most of its work; `s567 compute` where the number is long.
 fn lane_label(index: &TraceIndex, row: usize) -> String {
     let row = &index.rows[row];
-    let label = row.label.clone();
-    let names = row.main.filter(|_| !index.trace.meta.streams.is_empty()).map(SpanClass::names);
-    let text = match names {
-        Some(names) => {
-            let [whole, short] = names.map(|name| format!("{label} {name}"));
-            first_fitting(&[whole, short, label], LANE_LABEL - 1).to_owned()
-        }
-        None => label,
-    };
-    let indent = usize::from(LANE_LABEL - 1).saturating_sub(text.width()).min(6);
+    if index.trace.meta.streams.is_empty() {
+        return format!("      {}", row.label);
+    }
+    let labels = [row.label.clone(), row.label.replacen("stream ", "s", 1)];
+    let classes: Vec<&str> = row.main.into_iter().flat_map(SpanClass::names).collect();
+    let mut texts = Vec::new();
+    for label in &labels {
+        texts.extend(classes.iter().map(|class| format!("{label} {class}")));
+    }
+    texts.extend(labels);
+    let text = first_fitting(&texts, LANE_LABEL - 1);
+    let indent = usize::from(text.width() + 1 < LANE_LABEL.into());
     format!("{:indent$}{text}", "")
 }
 

@@ -198,4 +198,9 @@ fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     let driver = with(vec![TraceIndex::new("streams".into(), trace)], (120, 40));
     driver.shows(" stream 7 comp.");
     driver.shows("stream 565 comm");
+    let mut trace = imported().trace;
+    for stream in trace.meta.streams.iter_mut().filter(|stream| stream.id == 7) {
+        stream.id = 567;
+    }
+    with(vec![TraceIndex::new("streams".into(), trace)], (120, 40)).shows(" s567 compute");
 }
