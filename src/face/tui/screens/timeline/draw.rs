@@ -64,7 +64,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
     lists::draw_docked(buf, areas.docked, view, cx);
-    info::draw(buf, areas.info, view, theme);
+    info::draw(buf, areas.info, view, cx);
     info::draw_stretch(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);

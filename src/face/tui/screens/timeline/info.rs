@@ -6,6 +6,7 @@ use super::state::measure::MeasuredInterval;
 use super::state::row::SpanClass;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
+use super::{Act, Timeline};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
@@ -59,7 +60,8 @@ pub fn note(view: &TimelineView, area: Rect) -> Option<ScreenNote> {
 }
 
 /// Draws the description, with the search on the top border and the legend on the bottom border.
-pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
+pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
+    let theme = cx.theme;
     let (title, lines) = content(view, area.width);
     let text = theme.style(Role::Text);
     if area.height < 3 {
@@ -75,9 +77,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
     }
     let inner = frame(buf, area, &title, theme);
     draw_lines(buf, inner, &lines, theme);
-    let shown = lists::short_legend(view, area.width);
+    let more = format!(" {}: all ", cx.key::<Timeline>(Act::Legend));
+    let (shown, more) = lists::short_legend(view, area.width, &more);
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
-    let start = area.right().saturating_sub(width as u16 + 3).max(area.x + 1);
+    let start = area.right().saturating_sub((width + more.width()) as u16 + 3).max(area.x + 1);
     // the frame has its corner in the last column
     let within = Rect { width: area.width.saturating_sub(1), ..area };
     let bottom = area.bottom().saturating_sub(1);
@@ -86,6 +89,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
         x = put(buf, within, x, bottom, &lists::in_theme(mark, role, theme), theme.style(role));
         x = put(buf, within, x, bottom, words, theme.style(Role::Dim));
     }
+    put(buf, within, x, bottom, more, theme.style(Role::Dim));
 }
 
 fn draw_lines(buf: &mut Buffer, inner: Rect, lines: &[String], theme: Theme) {

@@ -491,6 +491,8 @@ fn the_legend_has_every_mark_of_the_lanes() {
 fn the_legend_scrolls_in_the_smallest_window() {
     use super::super::lists::LEGEND_MARKS;
     let mut driver = with(vec![trace()], (60, 16));
+    // in short, on the border: communication before compute
+    driver.shows("▓▒ hidden comm ▚╱ exposed ░╲ waiting ▬ copies  L: all ─╯");
     driver.taps("L");
     let first = LEGEND_MARKS[0].2;
     let last = LEGEND_MARKS[LEGEND_MARKS.len() - 1].2;
