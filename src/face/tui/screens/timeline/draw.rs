@@ -10,7 +10,7 @@ use super::state::row::SpanClass;
 use super::state::select::MARKS;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
-use super::{Timeline, info, lists};
+use super::{Timeline, info, lists, stretch};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
@@ -65,7 +65,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     }
     lists::draw_docked(buf, areas.docked, view, cx);
     info::draw(buf, areas.info, view, cx);
-    info::draw_stretch(buf, areas.stretch, view, theme);
+    stretch::draw(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);
 }

@@ -27,7 +27,7 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
         driver.tap(KeyCode::Right);
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
-        let lines = super::super::info::stretch_content(view(&driver));
+        let lines = super::super::stretch::content(view(&driver));
         let needs = super::super::info::rows_of(&lines, areas.stretch.width);
         let empty = usize::from(areas.panes[0].lines.height) - view(&driver).pane().lines.len();
         let room = usize::from(areas.stretch.height) - 2;
